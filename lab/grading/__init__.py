@@ -1,0 +1,1 @@
+"""Syllabus, stubs, rank groups, feedback: what grades an exercise."""

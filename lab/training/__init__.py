@@ -1,0 +1,1 @@
+"""What a training run needs beyond the exercises: options, data sets, networks, records."""
