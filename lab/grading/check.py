@@ -1,0 +1,150 @@
+"""What a check is written with: the `check` decorator, `Ranks` to observe with, `Diagnosis` to judge with.
+
+A check is a plain function with two halves. *Observe* is a module-level function that runs inside each rank:
+it imports the student's module and returns plain data. *Judge* is the body of the check: it runs in the
+grader's process, never imports student code, and raises a `Diagnosis` when what the ranks report is wrong.
+
+    def draw(rank: Rank) -> list[int]:                      # observe: in every rank
+        data = rank.student("data")
+        seed = rank.receive()                               # drawn by the judge, sent after the import
+        ...
+
+    @check("3.2", "every rank draws its own samples")       # judge: here
+    def every_rank_draws_its_own_part(ranks: Ranks) -> None:
+        drawn = ranks.observe(draw, world_size=2, inputs=random.randrange(2**31))
+        if set(drawn[0]) & set(drawn[1]):
+            raise Diagnosis("no-distributed-sampler", saw=..., means=..., look=...)
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.grading.diagnosis import (
+    Blocked,
+    CheckEnded,
+    Diagnosis,
+    Failed,
+    LabError,
+    NotStarted,
+    Outcome,
+    Passed,
+)
+
+if TYPE_CHECKING:
+    from lab.grading.rank import Rank
+    from lab.grading.ranks import GroupResult, RankServer
+
+__all__ = [
+    "CHECKS",
+    "Blocked",
+    "Check",
+    "CheckEnded",
+    "Diagnosis",
+    "Failed",
+    "LabError",
+    "NotStarted",
+    "Outcome",
+    "Passed",
+    "Ranks",
+    "check",
+]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of one exercise; the title says what a right answer does."""
+
+    exercise: str
+    title: str
+    function: Callable[["Ranks"], None]
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+
+# Exercise id -> its checks in file order, filled when lab.checks.<module> is imported.
+CHECKS: dict[str, list[Check]] = {}
+
+
+def check(exercise: str, title: str) -> Callable[[Callable[["Ranks"], None]], Callable[["Ranks"], None]]:
+    """Register a function as a check of `exercise`, e.g. "3.2". An exercise may have several."""
+
+    def register(function: Callable[["Ranks"], None]) -> Callable[["Ranks"], None]:
+        known = CHECKS.setdefault(exercise, [])
+        # A reloaded module replaces its own checks instead of doubling them.
+        known[:] = [
+            c for c in known if (c.function.__module__, c.name) != (function.__module__, function.__name__)
+        ]
+        known.append(Check(exercise, title, function))
+        return function
+
+    return register
+
+
+class Ranks:
+    """Runs observe functions on fresh ranks with one student's code.
+
+    code      the folder that holds the student's seven modules
+    exercise  the id of the exercise under check, e.g. "3.2"
+    """
+
+    def __init__(self, code: Path, exercise: str, *, server: "RankServer | None" = None) -> None:
+        self.code = code
+        self.exercise = exercise
+        self.outputs: list[str] = []  # what the ranks printed, one text a rank of the last group
+        self._server = server
+
+    def observe(
+        self,
+        observe: "Callable[[Rank], object]",
+        world_size: int = 2,
+        inputs: object = None,
+        *,
+        timeout: float = 30.0,
+        env: Mapping[str, str | None] | None = None,
+        set_up_process_group: bool = True,
+    ) -> list[Any]:
+        """What `observe` returned on each rank, in rank order.
+
+        Raises Diagnosis when a rank raised, exited, was killed or hung through the student's code, and
+        CheckEnded when the stub is still there (not started, blocked) or the fault is the lab's.
+        """
+        from lab.grading.explain import explain
+
+        result = self.report(
+            observe, world_size, inputs, timeout=timeout, env=env, set_up_process_group=set_up_process_group
+        )
+        if result.ok:
+            return result.values
+        outcome = explain(result, exercise=self.exercise, code=self.code)
+        if isinstance(outcome, Failed):
+            raise outcome.diagnosis
+        raise CheckEnded(outcome)
+
+    def report(
+        self,
+        observe: "Callable[[Rank], object]",
+        world_size: int = 2,
+        inputs: object = None,
+        *,
+        timeout: float = 30.0,
+        env: Mapping[str, str | None] | None = None,
+        set_up_process_group: bool = True,
+    ) -> "GroupResult":
+        """The ranks' reports as they came, for a check that judges failures itself."""
+        from lab.grading.ranks import server
+
+        result = (self._server or server()).run(
+            observe,
+            world_size,
+            code=self.code,
+            inputs=inputs,
+            env=env or {},
+            timeout=timeout,
+            set_up_process_group=set_up_process_group,
+        )
+        self.outputs = [report.output for report in result.reports]
+        return result

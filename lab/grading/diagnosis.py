@@ -1,0 +1,82 @@
+"""How a check can end: the outcomes, and the diagnosis a wrong answer gets. Imports nothing heavy."""
+
+from dataclasses import dataclass, field
+
+
+class Diagnosis(Exception):
+    """A wrong answer explained in three short lines. Raised by the judge half of a check.
+
+    name   kebab-case id of the mistake, e.g. "no-set-epoch"; tests and class reports count by it
+    saw    what the check saw, with the numbers
+    means  what that means for training
+    look   where to look: a file and line of the student's code where it can be known
+    """
+
+    def __init__(self, name: str, saw: str, means: str, look: str) -> None:
+        super().__init__(f"{name}: {saw}")
+        self.name = name
+        self.saw = saw
+        self.means = means
+        self.look = look
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Diagnosis) and self.lines == other.lines and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.lines))
+
+    @property
+    def lines(self) -> tuple[str, str, str]:
+        """Saw, means, look."""
+        return self.saw, self.means, self.look
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The check has nothing to say against the answer."""
+
+    word = "passed"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The answer is wrong, and this is why."""
+
+    diagnosis: Diagnosis
+    word = "failed"
+
+
+@dataclass(frozen=True)
+class NotStarted:
+    """A region of the exercise still raises the stub's NotImplementedError."""
+
+    region: str = ""
+    word = "not started"
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """The check ran into another exercise that is not done yet."""
+
+    by: str
+    word = "blocked"
+
+
+@dataclass(frozen=True)
+class LabError:
+    """The lab's own fault. Never counts against the student."""
+
+    text: str
+    details: str = field(default="", compare=False)
+    word = "lab error"
+
+
+Outcome = Passed | Failed | NotStarted | Blocked | LabError
+
+
+class CheckEnded(Exception):
+    """Ends a check with an outcome that is no diagnosis: not started, blocked, lab error."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.word)
+        self.outcome = outcome

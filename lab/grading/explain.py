@@ -1,0 +1,195 @@
+"""From the reports of a rank group that failed to an outcome: whose fault it was, in three lines."""
+
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
+
+if TYPE_CHECKING:
+    from lab.grading.ranks import GroupResult, RankError, RankReport
+
+# The folder of the `lab` package: frames in here are the harness's, not the student's.
+LAB = Path(__file__).resolve().parent.parent
+
+# What a rank says when another one has gone: a consequence, so never the headline if there is a cause.
+PEER_GONE = re.compile(
+    r"connection (closed|reset)|closed by peer|broken pipe|socket (closed|error)|timed out waiting \d+ms",
+    re.I,
+)
+
+
+def exercise_of(region: str) -> str:
+    """The exercise a region belongs to: "3.1a" and "3.1" -> "3.1"."""
+    return region.rstrip("abcdefghijklmnopqrstuvwxyz")
+
+
+def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
+    """The outcome of a group in which at least one rank failed. Never Passed."""
+    todo = [r.error.todo for r in result.reports if r.error is not None and r.error.todo]
+    own = [region for region in todo if exercise_of(region) == exercise]
+    if own:
+        return NotStarted(own[0])
+    if todo:
+        return Blocked(exercise_of(todo[0]))
+    cause = min((r for r in result.reports if r.status != "ok"), key=_weight)
+    if cause.status == "raised":
+        return _raised(cause, exercise)
+    if cause.status == "exited":
+        return Failed(_exited(cause))
+    if cause.status == "killed":
+        return Failed(_killed(cause))
+    return Failed(_hang(result.reports))
+
+
+def _weight(report: "RankReport") -> tuple[int, float, int]:
+    """Sorts causes before consequences: the first rank that failed by itself comes first."""
+    if report.status == "raised":
+        gone = report.error is not None and PEER_GONE.search(report.error.message)
+        return (3 if gone else 0), report.seconds, report.rank
+    order = {"exited": 1, "killed": 2, "timeout": 4}
+    return order.get(report.status, 5), report.seconds, report.rank
+
+
+def _raised(report: "RankReport", exercise: str) -> Outcome:
+    error = report.error
+    if error is None:
+        return LabError(f"rank {report.rank} failed without saying how")
+    rank, kind = report.rank, error.type
+    said = f"{kind}: {one_line(error.message)}" if error.message else kind
+    frame = error.student_frame
+    if frame is not None:
+        place = f"{Path(frame.file).name}:{frame.line}"
+        if frame.function == "<module>":
+            return Failed(
+                Diagnosis(
+                    "import-failed",
+                    saw=f"{Path(frame.file).name} cannot be imported: {said}",
+                    means="Python stops while it reads the file, so nothing in it can run.",
+                    look=_with_text(place, frame.text),
+                )
+            )
+        return Failed(
+            Diagnosis(
+                "raised",
+                saw=f"rank {rank} raised {said}",
+                means=f"{frame.function}() did not come to its end.",
+                look=_with_text(place, frame.text),
+            )
+        )
+    if kind in ("SyntaxError", "IndentationError", "TabError"):
+        return Failed(
+            Diagnosis(
+                "syntax-error",
+                saw=f"Python cannot read the code: {said}",
+                means="No rank could start with it.",
+                look="the line it names; often a bracket, a colon or an indent just before it",
+            )
+        )
+    if kind in ("ModuleNotFoundError", "ImportError"):
+        return _import_error(rank, said)
+    innermost = error.frames[-1] if error.frames else None
+    if innermost is None or not _outside_harness(innermost.file):
+        return LabError(f"rank {rank}: {said}", _frames(error))
+    # The check was using what the student's function gave back (often None: a missing return).
+    return Failed(
+        Diagnosis(
+            "unusable-result",
+            saw=f"rank {rank}: {said}",
+            means="The check could not use what your function gave back.",
+            look=f"the return of exercise {exercise}: is it there, and is it what the docstring says?",
+        )
+    )
+
+
+def _import_error(rank: int, said: str) -> Outcome:
+    if match := re.search(r"No module named '(\w+)'", said):
+        name = match[1]
+        if name in MODULES:
+            return Failed(
+                Diagnosis(
+                    "no-file",
+                    saw=f"{name}.py is not there.",
+                    means="The check imports it from the folder of your code.",
+                    look=f"lab reset --file {name}.py brings it back",
+                )
+            )
+    return LabError(f"rank {rank}: {said}")
+
+
+MODULES = ("model", "data", "distributed_utils", "ddp_utils", "fsdp_utils", "train", "main")
+
+
+def _outside_harness(file: str) -> bool:
+    """Whether a frame can be reached by a student's result: torch, the standard library or a check."""
+    path = Path(file)
+    return not path.is_relative_to(LAB) or path.is_relative_to(LAB / "checks")
+
+
+def _exited(report: "RankReport") -> Diagnosis:
+    return Diagnosis(
+        "exited",
+        saw=f"rank {report.rank} ended with exit code {report.exit_code} in the middle of the check.",
+        means="A rank that leaves early leaves the others waiting for it.",
+        look="exit(), sys.exit() or os._exit() in your code",
+    )
+
+
+def _killed(report: "RankReport") -> Diagnosis:
+    code = report.exit_code
+    name = ""
+    if code is not None and code < 0:
+        try:
+            name = f" by {signal.Signals(-code).name}"
+        except ValueError:
+            name = f" by signal {-code}"
+    return Diagnosis(
+        "killed",
+        saw=f"rank {report.rank} was killed{name}.",
+        means="The process died without a Python error: most often it ran out of memory or crashed in C code.",
+        look="very large tensors, or an endless loop that keeps allocating",
+    )
+
+
+def _hang(reports: Sequence["RankReport"]) -> Diagnosis:
+    stuck = [r.rank for r in reports if r.status == "timeout"]
+    done = [r.rank for r in reports if r.status == "ok"]
+    seconds = max(r.seconds for r in reports)
+    saw = f"after {seconds:.0f} s {ranks(stuck)} had not finished"
+    if done:
+        return Diagnosis(
+            "hang",
+            saw=f"{saw}, while {ranks(done)} had.",
+            means="A collective ends only when every rank calls it: some ranks called one that others did not.",
+            look="an if on the rank, an early return, or loops of different length around a collective",
+        )
+    return Diagnosis(
+        "hang",
+        saw=f"{saw}.",
+        means="All ranks wait, for each other or for something that never comes.",
+        look="collectives in a different order on different ranks, or a loop that never ends",
+    )
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """[1] -> "rank 1"; [0, 2, 3] -> "ranks 0, 2 and 3"."""
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """A message of any shape as one printable line."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def _with_text(place: str, text: str) -> str:
+    text = one_line(text or "", 80)
+    return f"{place}    {text}" if text else place
+
+
+def _frames(error: "RankError") -> str:
+    return "\n".join(f"{frame.file}:{frame.line} in {frame.function}" for frame in error.frames)
