@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,52 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """Options that cannot work together or with this launch. Exit code 2, as argparse does."""
+    """Options that cannot work together or with this launch. Exit code 2, as argparse has it."""
 
     exit_code = 2
+
+
+def rank_from_environment() -> int:
+    """This process's rank as its launcher says it, before any process group exists; 0 when none says."""
+    for name in ("RANK", "SLURM_PROCID"):
+        value = os.environ.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return 0
+
+
+def explain(error: BaseException, code: Path) -> tuple[str, int] | None:
+    """The sentence and the exit code for an error that a user can repair; None for every other error.
+
+    A ValueError counts as such when it was raised by the lab or by a module in `code` itself, as
+    get_dataloaders() does for a global batch that does not divide. One that torch raised is a bug to be
+    read with its traceback.
+    """
+    if isinstance(error, UserError):
+        return str(error), error.exit_code
+    if isinstance(error, NotImplementedError) and str(error).startswith("Exercise "):
+        return str(error), 1
+    if isinstance(error, ValueError):
+        raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
+        if raised_in.parent in (code.resolve(), Path(__file__).resolve().parent):
+            return str(error), UsageError.exit_code
+    return None
+
+
+@contextmanager
+def one_sentence_errors(code: Path) -> Iterator[None]:
+    """End the process with one sentence on stderr for errors a user can repair; let the others through."""
+    try:
+        yield
+    except (UserError, NotImplementedError, ValueError) as error:
+        explained = explain(error, code)
+        if explained is None:
+            raise
+        sentence, exit_code = explained
+        if rank_from_environment() > 0:
+            # Every rank meets the same bad input. Rank 0 says it; its end makes the launcher stop the
+            # others while they wait here, so that the sentence is read once.
+            time.sleep(2)
+        print(f"main.py: {sentence}", file=sys.stderr, flush=True)
+        # Not sys.exit: the other ranks may be waiting in a collective that this one will never join.
+        os._exit(exit_code)

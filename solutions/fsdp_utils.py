@@ -1,0 +1,67 @@
+"""Section 4, second part: every rank keeps only its shard of the parameters, gradients and optimizer state."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import CustomPolicy
+
+
+def get_fsdp_model(model: nn.Module, device: torch.device, *, precision: str = "fp32") -> nn.Module:
+    """The model on its device, sharded over all ranks block by block.
+
+    Args:
+        model: has `.blocks`, the modules that are gathered one at a time when they are needed.
+        device: where the model lives: this rank's GPU, or the CPU.
+        precision: "fp32", or "bf16": compute in bfloat16, but keep the parameters and sum the gradients in fp32.
+    """
+    # TODO 4.2: move the model to its device, give every rank rank 0's weights (fully_shard does not), then
+    # shard each of model.blocks with fully_shard, and the model itself last.
+    ### BEGIN SOLUTION 4.2
+    model.to(device)
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(tensor.detach(), src=0)
+
+    if precision == "bf16":
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32
+        )
+    else:
+        policy = MixedPrecisionPolicy()
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    # The root last: it takes the parameters that no block has taken.
+    return fully_shard(model, mesh=mesh, mp_policy=policy)
+    ### END SOLUTION
+
+
+def get_fsdp1_model(model: nn.Module, device: torch.device, *, precision: str = "fp32") -> nn.Module:
+    """The same with PyTorch's first FSDP, which many programs still use. Nothing to do here but to read.
+
+    Find the three arguments: which modules become units of their own (auto_wrap_policy), in what precision
+    they compute and communicate (mixed_precision), and what is sharded (sharding_strategy). Then find what
+    takes the place of each in get_fsdp_model.
+    """
+    blocks = set(model.blocks)
+    mixed_precision = None
+    if precision == "bf16":
+        mixed_precision = MixedPrecision(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.float32
+        )
+    return FullyShardedDataParallel(
+        model.to(device),
+        auto_wrap_policy=CustomPolicy(lambda module: module in blocks),
+        mixed_precision=mixed_precision,
+        sharding_strategy=ShardingStrategy.FULL_SHARD,  # parameters, gradients and optimizer state
+        sync_module_states=True,  # rank 0's weights for everybody
+        use_orig_params=True,
+        device_id=device if device.type == "cuda" else None,
+    )
