@@ -80,7 +80,9 @@ def get_dataloaders(
     ### BEGIN SOLUTION 3.2
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if global_batch_size % world_size != 0:
-        raise ValueError(f"a global batch of {global_batch_size} cannot be divided evenly among {world_size} ranks")
+        raise ValueError(
+            f"a global batch of {global_batch_size} cannot be divided evenly among {world_size} ranks"
+        )
     if global_batch_size > len(train_set):
         raise ValueError(f"a global batch of {global_batch_size} is larger than the {len(train_set)} samples")
     batch_size = global_batch_size // world_size

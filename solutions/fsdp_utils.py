@@ -61,7 +61,7 @@ def get_fsdp1_model(model: nn.Module, device: torch.device, *, precision: str = 
         auto_wrap_policy=CustomPolicy(lambda module: module in blocks),
         mixed_precision=mixed_precision,
         sharding_strategy=ShardingStrategy.FULL_SHARD,  # parameters, gradients and optimizer state
-        sync_module_states=True,  # rank 0's weights for everybody
+        sync_module_states=device.type == "cuda",  # rank 0's weights for everybody; on the CPU the seed must do
         use_orig_params=True,
-        device_id=device if device.type == "cuda" else None,
+        device_id=device,
     )

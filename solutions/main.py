@@ -5,20 +5,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from data import get_dataloaders, load_once
-from ddp_utils import get_ddp_model
-from distributed_utils import cleanup, setup
-from fsdp_utils import get_fsdp1_model, get_fsdp_model
-from model import build_model
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
-from train import train
 
 from lab.training import options
 from lab.training.datasets import load_datasets
 from lab.training.errors import one_sentence_errors
 from lab.training.filesystem import is_first_on_filesystem
 from lab.training.run import EpochRecord, Run
+
+from data import get_dataloaders, load_once
+from ddp_utils import get_ddp_model
+from distributed_utils import cleanup, setup
+from fsdp_utils import get_fsdp1_model, get_fsdp_model
+from model import build_model
+from train import train
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -44,9 +45,7 @@ def build_optimizer(model: nn.Module, args: argparse.Namespace) -> Optimizer:
     """The optimizer of the wrapped model. args.learning_rate already follows the global batch size."""
     if args.optimizer == "adam":
         return Adam(model.parameters(), lr=args.learning_rate, weight_decay=args.weight_decay)
-    return SGD(
-        model.parameters(), lr=args.learning_rate, momentum=args.momentum, weight_decay=args.weight_decay
-    )
+    return SGD(model.parameters(), lr=args.learning_rate, momentum=args.momentum, weight_decay=args.weight_decay)
 
 
 def run(args: argparse.Namespace) -> list[EpochRecord]:
@@ -62,11 +61,17 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     with Run(args, device) as this_run:
         args = this_run.args  # now with the batch sizes and the learning rate for this many ranks
         datasets = load_once(
-            lambda: load_datasets(args.dataset, args.data_dir, cache_dir=args.output_dir, validation=args.validation),
+            lambda: load_datasets(
+                args.dataset, args.data_dir, cache_dir=args.output_dir, validation=args.validation
+            ),
             is_first=is_first_on_filesystem(args.data_dir or args.output_dir),
         )
         train_loader, valid_loader = get_dataloaders(
-            datasets.train, datasets.valid, args.global_batch_size, num_workers=args.num_workers, seed=args.seed
+            datasets.train,
+            datasets.valid,
+            args.global_batch_size,
+            num_workers=args.num_workers,
+            seed=args.seed,
         )
         torch.manual_seed(args.seed)
         model = wrap_model(build_model(args.model, len(datasets.classes)), device, args)

@@ -1,5 +1,6 @@
 """Errors a user can repair, shown as one sentence instead of a traceback. Imports no torch."""
 
+import json
 import os
 import sys
 import time
@@ -63,5 +64,14 @@ def one_sentence_errors(code: Path) -> Iterator[None]:
             # others while they wait here, so that the sentence is read once.
             time.sleep(2)
         print(f"main.py: {sentence}", file=sys.stderr, flush=True)
+        _tell_torchrun(sentence)
         # Not sys.exit: the other ranks may be waiting in a collective that this one will never join.
         os._exit(exit_code)
+
+
+def _tell_torchrun(sentence: str) -> None:
+    """Let torchrun's own report, printed last, end with the sentence (torch.distributed.elastic's error file)."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        message = {"message": sentence, "extraInfo": {"timestamp": str(int(time.time()))}}
+        Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")

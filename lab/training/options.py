@@ -5,7 +5,7 @@ To add an option: one `add_argument` in its group below, and a line in `resolve`
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lab.training.errors import UsageError
@@ -33,8 +33,8 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-def _positive(kind: type) -> object:
-    def parse(text: str) -> float | int:
+def _positive(kind: type) -> Callable[[str], float]:
+    def parse(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
@@ -46,8 +46,8 @@ def _positive(kind: type) -> object:
     return parse
 
 
-def _not_negative(kind: type) -> object:
-    def parse(text: str) -> float | int:
+def _not_negative(kind: type) -> Callable[[str], float]:
+    def parse(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
@@ -108,7 +108,10 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"images per step over all ranks (default: {DEFAULT_GLOBAL_BATCH})",
     )
     batch.add_argument(
-        "--per-device-batch-size", type=_positive(int), metavar="N", help="images per step on each rank instead"
+        "--per-device-batch-size",
+        type=_positive(int),
+        metavar="N",
+        help="images per step on each rank instead",
     )
     group.add_argument("--epochs", type=_positive(int), default=5, metavar="N", help="passes over the data")
     group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="the optimizer")
@@ -123,7 +126,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--momentum", type=_not_negative(float), metavar="M", help=f"SGD only (default: {DEFAULT_MOMENTUM})"
     )
     group.add_argument(
-        "--weight-decay", type=_not_negative(float), default=5e-4, metavar="W", help="L2 penalty on the weights"
+        "--weight-decay",
+        type=_not_negative(float),
+        default=5e-4,
+        metavar="W",
+        help="L2 penalty on the weights",
     )
     group.add_argument("--seed", type=_not_negative(int), default=0, metavar="N", help="of weights and order")
 
@@ -144,7 +151,9 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--dry-run", action="store_true", help="set up everything, report, stop before training; no records"
     )
-    group.add_argument("--run-id", metavar="NAME", help="name of the run folder (default: made of strategy and time)")
+    group.add_argument(
+        "--run-id", metavar="NAME", help="name of the run folder (default: made of strategy and time)"
+    )
     group.add_argument("--scaling", choices=("strong", "weak"), help="label for the records of a sweep")
     group.add_argument("--repeat", type=_positive(int), default=1, metavar="N", help="label for the records")
     return parser

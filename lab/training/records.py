@@ -1,0 +1,161 @@
+"""A run's folder: config.json, status.json, run.csv, metrics.csv, train.log, train.err. Imports no torch.
+
+Rank 0 alone holds a RunFolder. Every file is complete after each epoch, so that a run that dies leaves what
+it had. lab/sweep reads these files; the columns are the contract between the two.
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lab.training.errors import UsageError, UserError
+
+RUN_COLUMNS = (
+    *("run_id", "strategy", "model", "dataset", "precision", "scaling", "repeat", "status", "reason"),
+    *("jobid", "commit", "ts", "epochs", "epoch", "world_size", "nodes", "gpus_per_node"),
+    *("global_batch", "per_gpu_batch", "train_top1", "val_top1", "images_per_sec", "time_epoch_s"),
+    *("dl_time_s", "fw_time_s", "bw_time_s", "comm_time_s", "mem_gb", "util_gpu", "eff_strong", "eff_weak"),
+)
+METRICS_COLUMNS = ("epoch", "phase", "loss", "accuracy", "throughput")
+SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row
+
+
+def now() -> str:
+    """The time in UTC, to the second, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def git_commit(folder: Path) -> str:
+    """The commit that `folder` is at, with a + where its tracked files were changed; empty outside of git."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def job_id(environ: Mapping[str, str] = os.environ) -> str:
+    """Slurm's name for this job (12_3 for task 3 of array 12); empty outside of Slurm."""
+    if "SLURM_ARRAY_JOB_ID" in environ:
+        return f"{environ['SLURM_ARRAY_JOB_ID']}_{environ.get('SLURM_ARRAY_TASK_ID', '')}"
+    return environ.get("SLURM_JOB_ID", "")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write to a temporary name, then rename: a reader sees the old text or the new, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+class RunFolder:
+    """results/<run_id>/ of a run that is going on.
+
+    Raises:
+        UsageError: the folder already holds a finished run.
+        UserError: the folder cannot be made or written to.
+    """
+
+    def __init__(self, output_dir: Path, run_id: str) -> None:
+        self.path = output_dir / run_id
+        self.run_id = run_id
+        self.started = now()
+        self._rows: list[dict[str, object]] = []
+        if self._status_on_disk() == "done":
+            raise UsageError(f"{self.path} already holds a finished run: choose another --run-id, or remove it")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in ("run.csv", "metrics.csv", "train.err"):  # of an earlier try that did not finish
+                (self.path / name).unlink(missing_ok=True)
+            self.write_status("running")
+            # Under Slurm our standard output may already be this very file.
+            log = self.path / "train.log"
+            self._log = None if _is_stdout(log) else log.open("w", encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"cannot write the run's records to {self.path} ({error.strerror}): choose another --output-dir"
+            ) from error
+        _append_row(self.path / "metrics.csv", METRICS_COLUMNS, {name: name for name in METRICS_COLUMNS})
+
+    def _status_on_disk(self) -> str | None:
+        try:
+            return json.loads((self.path / "status.json").read_text(encoding="utf-8"))["status"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # nothing readable there: nothing finished there
+
+    def print(self, line: str) -> None:
+        """One line, or several, to the terminal and to train.log."""
+        print(line, flush=True)
+        if self._log is not None:
+            print(line, file=self._log, flush=True)
+
+    def write_config(self, config: Mapping[str, object]) -> None:
+        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+
+    def write_status(self, status: str, reason: str = "") -> None:
+        """status is running, done or failed."""
+        record = {
+            "status": status,
+            "reason": reason,
+            "started": self.started,
+            "ended": None if status == "running" else now(),
+        }
+        write_atomically(self.path / "status.json", json.dumps(record, indent=2) + "\n")
+
+    def add_metrics(self, epoch: int, phase: str, loss: float, accuracy: float, throughput: float) -> None:
+        """One row of metrics.csv. Accuracy is a fraction, throughput in images per second."""
+        row = dict(zip(METRICS_COLUMNS, (epoch, phase, *map(_number, (loss, accuracy, throughput))), strict=True))
+        _append_row(self.path / "metrics.csv", METRICS_COLUMNS, row)
+
+    def add_epoch(self, row: Mapping[str, object]) -> None:
+        """One epoch's row of run.csv; keys are RUN_COLUMNS, missing ones stay empty."""
+        self._rows.append({"run_id": self.run_id, "ts": now(), **row})
+        self._write_rows(self._rows)
+
+    def close(self, status: str, reason: str, summary: Mapping[str, object], error: str = "") -> None:
+        """Add run.csv's summary row and the final status; `error` is a traceback for train.err."""
+        ended = {
+            "run_id": self.run_id,
+            "ts": now(),
+            **summary,
+            "epoch": SUMMARY,
+            "status": status,
+            "reason": reason,
+        }
+        self._write_rows([*self._rows, ended])
+        if error:
+            (self.path / "train.err").write_text(error, encoding="utf-8")
+        self.write_status(status, reason)
+        if self._log is not None:
+            self._log.close()
+
+    def _write_rows(self, rows: list[dict[str, object]]) -> None:
+        temporary = self.path / f".run.csv.{os.getpid()}"
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, RUN_COLUMNS, restval="")
+            writer.writeheader()
+            writer.writerows({name: _number(value) for name, value in row.items()} for row in rows)
+        temporary.replace(self.path / "run.csv")
+
+
+def _is_stdout(path: Path) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # no such file yet, or a standard output that is no file
+        return False
+
+
+def _number(value: object) -> object:
+    """Floats with six significant digits; everything else as it is."""
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _append_row(path: Path, columns: tuple[str, ...], row: Mapping[str, object]) -> None:
+    with path.open("a", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, columns).writerow(row)
