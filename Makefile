@@ -1,0 +1,59 @@
+# make demo       set up, run the main job on the embedded data set, draw the three figures
+# make test       set up, lint, type-check, run the tests
+# make test-slow  the tests that take long
+# make lab        start a student's package in work/
+# make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
+#
+# On a machine where disk is short, install the CPU build of torch: make demo TORCH=cpu
+
+# The first Python that is new enough.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+TORCH ?=
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+.PHONY: demo test test-slow lint lab services clean
+
+demo: $(INSTALLED)
+	$(BIN)/python run_benchmarks.py --preset demo
+	$(BIN)/python collect_results.py results/demo
+	$(BIN)/python plot_results.py results/demo/results.csv
+
+test: lint
+	$(BIN)/python -m pytest -m "not gpu and not slow" $(PYTEST_ARGS)
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lab stubs --check
+
+lab: $(INSTALLED)
+	@test -d work || $(BIN)/lab start work
+	@echo "Your package is in work/. Type:  source $(BIN)/activate; cd work; lab check"
+
+services:
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+		slurm-wlm munge slurmdbd mariadb-server-core iproute2 util-linux shellcheck \
+		bubblewrap chromium chromium-driver
+
+clean:
+	rm -rf results figures .pytest_cache .ruff_cache .mypy_cache
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Scaling Lab needs Python 3.11 or newer; none was found. Name one: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version): torch is a large download, this can take some minutes."
+	$(PYTHON) -m venv $(VENV)
+ifeq ($(TORCH),cpu)
+	$(PIP) install torch torchvision --index-url $(CPU_INDEX)
+endif
+	$(PIP) install -e '.[dev]'
+	@touch $@
