@@ -204,7 +204,9 @@ def resolve(options: argparse.Namespace, world_size: int) -> tuple[argparse.Name
         raise UsageError(f"--dataset {options.dataset} needs --data-dir, the folder that holds the images")
     if options.dataset == "shapes" and options.data_dir is not None:
         warnings.append("--data-dir has no effect: shapes are drawn in code")
-    if options.run_id is not None and (Path(options.run_id).name != options.run_id or options.run_id == ".."):
+    if options.run_id is not None and (
+        options.run_id in ("", "..") or Path(options.run_id).name != options.run_id
+    ):
         raise UsageError(f"--run-id {options.run_id!r} must be a plain folder name without slashes")
 
     if options.per_device_batch_size is not None:

@@ -63,7 +63,9 @@ class Run:
         self.world_size = dist.get_world_size()
         self.args, self._warnings = options.resolve(args, self.world_size)
         self.hosts = _gather_hosts()
-        self._images = self._correct = self._seconds = 0.0  # of the training pass going on, on this rank
+        # Of the epoch going on, on this rank: images and right answers while training, seconds of the training
+        # pass, images while evaluating, and when the training pass ended.
+        self._images = self._correct = self._seconds = self._evaluated = self._trained_at = 0.0
         self._correct_on_device = torch.zeros((), device=device, dtype=torch.int64)
         self._labels: Tensor | None = None  # of the batch going on
         self._loss: Tensor | None = None  # the last one that backward() saw
@@ -114,7 +116,7 @@ class Run:
             model: wrapped, on its device.
             train_loader: its data set and its length tell how many samples an epoch drops.
         """
-        model.register_forward_hook(self._count_correct)
+        model.register_forward_hook(self._look_at_forward)
         args, steps = self.args, len(train_loader)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         dropped = len(train_loader.dataset) - steps * args.global_batch_size  # type: ignore[arg-type]
@@ -174,7 +176,7 @@ class Run:
         """The epochs that are still to do, counted from 1."""
         for epoch in range(1, self.args.epochs + 1):
             self._epoch = epoch
-            self._images = self._correct = self._seconds = 0.0
+            self._images = self._correct = self._seconds = self._evaluated = 0.0
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(self.device)
             yield epoch
@@ -195,10 +197,14 @@ class Run:
                     f"epoch {self._epoch}/{self.args.epochs}, step {step}/{steps}{loss}, {rate:.0f} images/s"
                 )
         self._correct, self._labels = self._correct_on_device.item(), None  # .item() waits for the device
-        self._seconds += time.perf_counter() - start
+        self._trained_at = time.perf_counter()
+        self._seconds += self._trained_at - start
 
-    def _count_correct(self, model: nn.Module, inputs: object, logits: Tensor) -> None:
-        if model.training and self._labels is not None:
+    def _look_at_forward(self, model: nn.Module, inputs: object, logits: Tensor) -> None:
+        """Forward hook: counts right answers while training, images while evaluating."""
+        if not model.training:
+            self._evaluated += len(logits)
+        elif self._labels is not None:
             self._correct_on_device += (logits.detach().argmax(dim=1) == self._labels).sum()
 
     def autocast(self) -> contextlib.AbstractContextManager:
@@ -220,11 +226,13 @@ class Run:
             train_loss, valid_loss: means over all ranks.
             valid_accuracy: a fraction.
         """
-        most = torch.tensor([self._seconds, self._peak_memory()], dtype=torch.float64, device=self.device)
-        dist.all_reduce(most, op=dist.ReduceOp.MAX)
-        total = torch.tensor([self._images, self._correct], dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        (seconds, memory), (images, correct) = most.tolist(), total.tolist()
+        evaluation = time.perf_counter() - self._trained_at
+        seconds, evaluation, memory = self._over_ranks(
+            [self._seconds, evaluation, self._peak_memory()], dist.ReduceOp.MAX
+        )
+        images, correct, evaluated = self._over_ranks(
+            [self._images, self._correct, self._evaluated], dist.ReduceOp.SUM
+        )
         if images == 0:
             self.print("warning: run.batches(loader) was not used: no time, images/s and training accuracy")
             images = correct = seconds = float("nan")
@@ -246,8 +254,13 @@ class Run:
         if self.folder is not None:
             self.folder.add_epoch(self._row(record))
             self.folder.add_metrics(epoch, "train", train_loss, record.train_accuracy, record.images_per_second)
-            self.folder.add_metrics(epoch, "val", valid_loss, valid_accuracy, float("nan"))
+            self.folder.add_metrics(epoch, "val", valid_loss, valid_accuracy, evaluated / evaluation)
         return record
+
+    def _over_ranks(self, values: list[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
+        reduced = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(reduced, op=operation)
+        return reduced.tolist()
 
     # ---- records
 

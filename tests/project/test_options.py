@@ -1,0 +1,101 @@
+"""The command line of main.py: what it refuses, what it fills in, what it warns about."""
+
+import pytest
+
+from lab.training import options
+from lab.training.errors import UsageError
+
+
+def resolve(*argv: str, world_size: int = 2):
+    return options.resolve(options.parse(argv), world_size)
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [
+        (["--strategy", "dpp"], "dpp"),
+        (["--dataset", "imagenet"], "imagenet"),
+        (["--epochs", "0"], "0"),
+        (["--epochs", "many"], "many"),
+        (["--base-lr", "nan"], "nan"),
+        (["--base-lr", "inf"], "inf"),
+        (["--momentum", "-1"], "-1"),
+        (["--global-batch-size", "8", "--per-device-batch-size", "4"], "--global-batch-size"),
+        (["--epoch", "3"], "--epoch"),  # no guessing of abbreviated options
+    ],
+)
+def test_a_bad_value_is_a_usage_error_that_names_it(argv, value, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        options.parse(argv)
+    assert exit_.value.code == 2
+    assert value in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "world_size", "part"),
+    [
+        (["--strategy", "none"], 2, "there are 2 ranks"),
+        (["--global-batch-size", "256"], 3, "use --global-batch-size 255"),
+        (["--global-batch-size", "1"], 3, "use --global-batch-size 3"),
+        (["--dataset", "cifar10"], 1, "needs --data-dir"),
+        (["--run-id", "../elsewhere"], 1, "plain folder name"),
+        (["--run-id", ".."], 1, "plain folder name"),
+        (["--run-id", ""], 1, "plain folder name"),
+    ],
+)
+def test_options_that_cannot_work_here_are_refused_with_the_repair(argv, world_size, part):
+    with pytest.raises(UsageError, match=part):
+        resolve(*argv, world_size=world_size)
+
+
+def test_the_global_batch_is_divided_and_the_rate_follows_it():
+    args, warnings = resolve("--global-batch-size", "512", "--base-lr", "0.1")
+    assert (args.global_batch_size, args.per_device_batch_size) == (512, 256)
+    assert args.learning_rate == pytest.approx(0.2)
+    assert warnings == []
+
+
+def test_the_batch_per_device_makes_the_global_batch():
+    args, _ = resolve("--per-device-batch-size", "64", world_size=4)
+    assert (args.global_batch_size, args.per_device_batch_size) == (256, 64)
+
+
+def test_the_rate_of_adam_does_not_follow_the_batch():
+    args, _ = resolve("--optimizer", "adam", "--base-lr", "0.002", "--global-batch-size", "1024")
+    assert args.learning_rate == 0.002
+
+
+@pytest.mark.parametrize(
+    ("argv", "option"),
+    [
+        (["--data-dir", "somewhere"], "--data-dir"),
+        (["--optimizer", "adam", "--momentum", "0.5"], "--momentum"),
+        (["--strategy", "fsdp", "--bucket-cap-mb", "50"], "--bucket-cap-mb"),
+    ],
+)
+def test_an_option_without_effect_is_named(argv, option):
+    _, warnings = resolve(*argv)
+    assert len(warnings) == 1
+    assert option in warnings[0]
+
+
+def test_resolving_leaves_the_given_options_alone():
+    given = options.parse([])
+    options.resolve(given, 2)
+    assert given.global_batch_size is None
+
+
+def test_every_option_says_what_it_means_and_help_is_grouped():
+    parser = options.build_parser()
+    for action in parser._actions:
+        assert action.help, action.option_strings
+    text = parser.format_help()
+    assert "precision and communication:" in text
+    assert "(default: None)" not in text
+
+
+def test_without_a_launcher_the_right_command_is_shown():
+    with pytest.raises(UsageError, match="torchrun --standalone --nproc-per-node 2"):
+        options.require_launcher({"PATH": "/bin"})
+    options.require_launcher({"RANK": "0"})
+    options.require_launcher({"SLURM_PROCID": "0"})

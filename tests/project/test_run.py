@@ -1,0 +1,168 @@
+"""A run's figures and its folder, on a process group of one."""
+
+import csv
+import json
+import math
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lab.training import options
+from lab.training.errors import UsageError, UserError
+from lab.training.records import METRICS_COLUMNS, RUN_COLUMNS
+from lab.training.run import Run
+
+
+@pytest.fixture(autouse=True)
+def world_of_one(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def make_run(tmp_path, *argv: str) -> Run:
+    args = options.parse(["--strategy", "none", "--output-dir", str(tmp_path / "results"), "--run-id", "r", *argv])
+    return Run(args, torch.device("cpu"))
+
+
+def make_loader(samples: int = 40, batch: int = 8) -> DataLoader:
+    images, labels = torch.randn(samples, 4), torch.arange(samples) % 2
+    return DataLoader(TensorDataset(images, labels), batch_size=batch)
+
+
+def rows(path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def one_epoch(run: Run, model: nn.Module, loader: DataLoader, epoch: int):
+    for images, labels in run.batches(loader):
+        run.backward(nn.functional.cross_entropy(model(images), labels))
+    model.eval()
+    model(images)
+    model.train()
+    return run.record(epoch, 0.5, 0.25, 0.75)
+
+
+def test_a_finished_run_leaves_all_its_records(tmp_path, capsys):
+    model, loader = nn.Linear(4, 2), make_loader()
+    with make_run(tmp_path, "--epochs", "2", "--global-batch-size", "8", "--scaling", "weak") as run:
+        run.begin(model, loader)
+        records = []
+        for epoch in run.epochs():
+            records.append(one_epoch(run, model, loader, epoch))
+    folder = tmp_path / "results" / "r"
+
+    assert [record.epoch for record in records] == [1, 2]
+    status = json.loads((folder / "status.json").read_text())
+    assert status["status"] == "done"
+    assert status["ended"] >= status["started"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["global_batch_size"] == 8
+    assert config["parameters"] == 10
+    assert config["dropped_samples"] == 0
+
+    table = rows(folder / "run.csv")
+    assert tuple(table[0]) == RUN_COLUMNS
+    assert [row["epoch"] for row in table] == ["1", "2", "summary"]
+    assert {row["scaling"] for row in table} == {"weak"}
+    assert table[-1]["status"] == "done"
+    assert float(table[0]["val_top1"]) == 0.75
+    assert float(table[0]["images_per_sec"]) == pytest.approx(records[0].images_per_second, rel=1e-4)
+    metrics = rows(folder / "metrics.csv")
+    assert tuple(metrics[0]) == METRICS_COLUMNS
+    assert [(row["epoch"], row["phase"]) for row in metrics] == [
+        ("1", "train"),
+        ("1", "val"),
+        ("2", "train"),
+        ("2", "val"),
+    ]
+
+    assert all(float(row["throughput"]) > 0 for row in metrics)
+
+    printed = capsys.readouterr().out
+    assert printed.count("[METRIC] epoch=") == 2
+    assert (folder / "train.log").read_text() == printed
+    assert "8 in all, 8 on each rank; 5 steps an epoch, 0 samples dropped" in printed
+
+
+def test_the_training_accuracy_is_that_of_the_forward_passes(tmp_path):
+    class SaysOne(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.tensor([0.0, 1.0]))
+
+        def forward(self, x):
+            return self.bias.expand(len(x), 2)
+
+    model, loader = SaysOne(), make_loader(samples=30, batch=4)  # half the labels are 1; a last batch of two
+    with make_run(tmp_path, "--epochs", "1") as run:
+        run.begin(model, loader)
+        for epoch in run.epochs():
+            record = one_epoch(run, model, loader, epoch)
+    assert record.train_accuracy == 0.5
+
+
+def test_a_failed_run_says_why_and_keeps_its_epochs(tmp_path):
+    model, loader = nn.Linear(4, 2), make_loader()
+
+    def fail_after_one_epoch():
+        with make_run(tmp_path, "--epochs", "2") as run:
+            run.begin(model, loader)
+            one_epoch(run, model, loader, 1)
+            raise RuntimeError("the disk caught fire\nand more")
+
+    with pytest.raises(RuntimeError):
+        fail_after_one_epoch()
+    folder = tmp_path / "results" / "r"
+    status = json.loads((folder / "status.json").read_text())
+    assert (status["status"], status["reason"]) == ("failed", "RuntimeError: the disk caught fire")
+    assert [row["epoch"] for row in rows(folder / "run.csv")] == ["1", "summary"]
+    assert "the disk caught fire" in (folder / "train.err").read_text()
+
+
+def test_a_finished_run_is_not_overwritten_but_a_failed_one_is_tried_again(tmp_path):
+    with pytest.raises(RuntimeError), make_run(tmp_path):
+        raise RuntimeError
+    with make_run(tmp_path):
+        pass
+    assert not (tmp_path / "results" / "r" / "train.err").exists()
+    with pytest.raises(UsageError, match="already holds a finished run"):
+        make_run(tmp_path)
+
+
+def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "results").write_text("a file, not a folder")
+    with pytest.raises(UserError, match=r"cannot write the run's records to .*results"):
+        make_run(tmp_path)
+
+
+def test_a_dry_run_writes_nothing(tmp_path, capsys):
+    with make_run(tmp_path, "--dry-run") as run:
+        run.begin(nn.Linear(4, 2), make_loader())
+    assert not (tmp_path / "results").exists()
+    assert "dry run" in capsys.readouterr().out
+
+
+def test_epochs_without_run_batches_are_reported_without_figures(tmp_path, capsys):
+    with make_run(tmp_path, "--epochs", "1") as run:
+        record = run.record(1, 0.5, 0.25, 0.75)
+    assert math.isnan(record.images_per_second)
+    assert "run.batches(loader) was not used" in capsys.readouterr().out
+
+
+def test_bf16_without_fsdp_is_autocast(tmp_path):
+    with make_run(tmp_path, "--precision", "bf16") as run, run.autocast():
+        assert nn.Linear(4, 2)(torch.randn(1, 4)).dtype == torch.bfloat16
+
+
+def test_progress_lines_come_every_so_many_steps(tmp_path, capsys):
+    model, loader = nn.Linear(4, 2), make_loader()
+    with make_run(tmp_path, "--epochs", "1", "--print-every", "2") as run:
+        for epoch in run.epochs():
+            one_epoch(run, model, loader, epoch)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 1/1, step")]
+    assert [line.split(",")[1] for line in lines] == [" step 2/5", " step 4/5"]
