@@ -94,7 +94,7 @@ class Ranks:
     def __init__(self, code: Path, exercise: str, *, server: "RankServer | None" = None) -> None:
         self.code = code
         self.exercise = exercise
-        self.outputs: list[str] = []  # what the ranks printed, one text a rank of the last group
+        self.outputs: list[tuple[int, str]] = []  # (rank, what it printed), for every group that has run
         self._server = server
 
     def observe(
@@ -146,5 +146,5 @@ class Ranks:
             timeout=timeout,
             set_up_process_group=set_up_process_group,
         )
-        self.outputs = [report.output for report in result.reports]
+        self.outputs += [(report.rank, report.output) for report in result.reports if report.output.strip()]
         return result

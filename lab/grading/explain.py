@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
+from lab.grading.source import no_file, unreadable
+from lab.grading.syllabus import MODULES
 
 if TYPE_CHECKING:
     from lab.grading.ranks import GroupResult, RankError, RankReport
@@ -19,6 +21,9 @@ PEER_GONE = re.compile(
     r"connection (closed|reset)|closed by peer|broken pipe|socket (closed|error)|timed out waiting \d+ms",
     re.I,
 )
+
+# Raised by a check itself, these are mistakes in the check, whatever a student's function returned.
+LABS_OWN_FAULT = ("NameError", "UnboundLocalError", "AssertionError", "ImportError", "ModuleNotFoundError")
 
 
 def exercise_of(region: str) -> str:
@@ -36,7 +41,7 @@ def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
         return Blocked(exercise_of(todo[0]))
     cause = min((r for r in result.reports if r.status != "ok"), key=_weight)
     if cause.status == "raised":
-        return _raised(cause, exercise)
+        return _raised(cause, exercise, code)
     if cause.status == "exited":
         return Failed(_exited(cause))
     if cause.status == "killed":
@@ -53,12 +58,16 @@ def _weight(report: "RankReport") -> tuple[int, float, int]:
     return order.get(report.status, 5), report.seconds, report.rank
 
 
-def _raised(report: "RankReport", exercise: str) -> Outcome:
+def _raised(report: "RankReport", exercise: str, code: Path) -> Outcome:
     error = report.error
     if error is None:
         return LabError(f"rank {report.rank} failed without saying how")
     rank, kind = report.rank, error.type
     said = f"{kind}: {one_line(error.message)}" if error.message else kind
+    if kind in ("SyntaxError", "IndentationError", "TabError"):
+        for name in MODULES:
+            if (code / f"{name}.py").exists() and (diagnosis := unreadable(code / f"{name}.py")):
+                return Failed(diagnosis)
     frame = error.student_frame
     if frame is not None:
         place = f"{Path(frame.file).name}:{frame.line}"
@@ -79,19 +88,22 @@ def _raised(report: "RankReport", exercise: str) -> Outcome:
                 look=_with_text(place, frame.text),
             )
         )
-    if kind in ("SyntaxError", "IndentationError", "TabError"):
-        return Failed(
-            Diagnosis(
-                "syntax-error",
-                saw=f"Python cannot read the code: {said}",
-                means="No rank could start with it.",
-                look="the line it names; often a bracket, a colon or an indent just before it",
-            )
-        )
     if kind in ("ModuleNotFoundError", "ImportError"):
         return _import_error(rank, said)
     innermost = error.frames[-1] if error.frames else None
     if innermost is None or not _outside_harness(innermost.file):
+        return LabError(f"rank {rank}: {said}", _frames(error))
+    gone = re.search(r"module '(\w+)' has no attribute '(\w+)'", error.message)
+    if gone and gone[1] in MODULES:
+        return Failed(
+            Diagnosis(
+                "no-function",
+                saw=f"{gone[1]}.py has no {gone[2]}.",
+                means="The check calls it by this name.",
+                look=f"whether {gone[2]} was renamed or deleted; lab reset {exercise} brings it back",
+            )
+        )
+    if kind in LABS_OWN_FAULT and Path(innermost.file).is_relative_to(LAB):
         return LabError(f"rank {rank}: {said}", _frames(error))
     # The check was using what the student's function gave back (often None: a missing return).
     return Failed(
@@ -99,27 +111,16 @@ def _raised(report: "RankReport", exercise: str) -> Outcome:
             "unusable-result",
             saw=f"rank {rank}: {said}",
             means="The check could not use what your function gave back.",
-            look=f"the return of exercise {exercise}: is it there, and is it what the docstring says?",
+            look=f"the return in exercise {exercise}: is it there, and is it what the docstring says?",
         )
     )
 
 
 def _import_error(rank: int, said: str) -> Outcome:
-    if match := re.search(r"No module named '(\w+)'", said):
-        name = match[1]
-        if name in MODULES:
-            return Failed(
-                Diagnosis(
-                    "no-file",
-                    saw=f"{name}.py is not there.",
-                    means="The check imports it from the folder of your code.",
-                    look=f"lab reset --file {name}.py brings it back",
-                )
-            )
+    match = re.search(r"No module named '(\w+)'", said)
+    if match and match[1] in MODULES:
+        return Failed(no_file(f"{match[1]}.py"))
     return LabError(f"rank {rank}: {said}")
-
-
-MODULES = ("model", "data", "distributed_utils", "ddp_utils", "fsdp_utils", "train", "main")
 
 
 def _outside_harness(file: str) -> bool:

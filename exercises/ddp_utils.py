@@ -1,0 +1,28 @@
+"""Section 4, first part: a copy of the model on every rank, and gradients averaged between them."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def average_gradients(model: nn.Module) -> None:
+    """Replace every gradient by its mean over all ranks: what DDP does for you, by hand.
+
+    Call it between loss.backward() and optimizer.step().
+    """
+    # TODO 4.0: all-reduce each parameter's gradient and divide by the number of ranks.
+    raise NotImplementedError("Exercise 4.0 is not done yet: average_gradients() in ddp_utils.py")
+
+
+def get_ddp_model(model: nn.Module, device: torch.device, *, bucket_cap_mb: float = 25) -> DistributedDataParallel:
+    """The model on its device, wrapped so that backward() averages the gradients over all ranks.
+
+    Args:
+        model: the same architecture on every rank; rank 0's weights are sent to the others.
+        device: where the model lives: this rank's GPU, or the CPU.
+        bucket_cap_mb: gradients are all-reduced in buckets of this many MiB, each as soon as it is full, while
+            the backward pass goes on computing the others.
+    """
+    # TODO 4.1: move the model to its device, then wrap it. device_ids is for CUDA only.
+    raise NotImplementedError("Exercise 4.1 is not done yet: get_ddp_model() in ddp_utils.py")

@@ -1,0 +1,73 @@
+"""Section 6: the training loop, the same for one device, DDP and FSDP."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from lab.training.run import EpochRecord, Run
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over all samples of all ranks."""
+
+    loss: float
+    accuracy: float  # a fraction, 0 to 1
+
+
+def train_step(model: nn.Module, optimizer: Optimizer, images: Tensor, labels: Tensor, run: Run) -> Tensor:
+    """One optimizer step on this rank's part of the batch.
+
+    Args:
+        images: [B, 3, 32, 32], on the model's device.
+        labels: [B].
+        run: run.autocast() is the context for the forward pass; run.backward(loss) is loss.backward(), ready
+            for reduced precision.
+
+    Returns:
+        The mean loss of this rank's samples, detached and still on the device: .item() would make the CPU wait
+        for the GPU in every step.
+    """
+    # TODO 6.1a: clear the old gradients; forward pass and mean cross-entropy; backward pass; optimizer step.
+    raise NotImplementedError("Exercise 6.1a is not done yet: train_step() in train.py")
+
+
+def train_one_epoch(model: nn.Module, optimizer: Optimizer, loader: DataLoader, epoch: int, run: Run) -> float:
+    """One pass over the training set. Returns the mean loss over all ranks and samples.
+
+    Args:
+        epoch: counted from 1.
+        run: run.batches(loader) yields the batches on the device, and measures the time they take.
+    """
+    # TODO 6.1b: training mode; tell the sampler which epoch it is; a train_step for each of run.batches(loader);
+    # then the mean loss over the samples of all ranks.
+    raise NotImplementedError("Exercise 6.1b is not done yet: train_one_epoch() in train.py")
+
+
+def evaluate(model: nn.Module, loader: DataLoader, device: torch.device) -> Evaluation:
+    """Loss and accuracy over all samples of all ranks, each counted exactly once.
+
+    Args:
+        loader: yields the same number of batches on every rank; filler carries the label -100.
+    """
+    # TODO 6.2: evaluation mode, no gradients; sum up the loss, the right answers and the number of samples,
+    # all without the filler; reduce the sums over all ranks and only then divide; back to training mode.
+    raise NotImplementedError("Exercise 6.2 is not done yet: evaluate() in train.py")
+
+
+def train(
+    model: nn.Module, optimizer: Optimizer, train_loader: DataLoader, valid_loader: DataLoader, run: Run
+) -> list[EpochRecord]:
+    """Train and evaluate in turn. Returns one record an epoch.
+
+    Args:
+        run: run.epochs() yields the epochs that are still to do; run.record(epoch, train_loss, loss, accuracy)
+            prints and stores an epoch's figures and returns its EpochRecord.
+    """
+    # TODO 6.3: for each of run.epochs(): train one epoch, evaluate, record.
+    raise NotImplementedError("Exercise 6.3 is not done yet: train() in train.py")

@@ -1,0 +1,53 @@
+"""lab check: run the checks of exercises on real ranks."""
+
+import argparse
+import sys
+import threading
+
+from lab.grading import progress
+from lab.grading.diagnosis import LabError, Passed
+from lab.grading.feedback import Feedback
+from lab.grading.paths import find_code, is_labs_own, student_folder
+from lab.grading.suite import ExerciseResult, Suite, warm_up
+from lab.grading.syllabus import syllabus
+
+HELP = "check your exercises and say what is right, what is wrong and why"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID", help="exercises (3.2) or sections (3); none: all of them")
+    parser.add_argument(
+        "--code", metavar="DIR", help="the folder of your exercises (default: found from the current folder)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="also show what your code printed")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: all passed; 1: some did not; 3: the lab itself failed."""
+    of = syllabus()
+    exercises = of.select(args.ids) if args.ids else list(of.exercises)
+    code = find_code(args.code)
+    feedback = Feedback(sys.stdout, code)
+    threading.Thread(target=warm_up, daemon=True).start()  # while the first modules are read
+    suite = Suite(code)
+    results: list[ExerciseResult] = []
+    try:
+        for number, exercise in enumerate(exercises):
+            feedback.running(exercise)
+            result = suite.run(exercise)
+            results.append(result)
+            feedback.result(result)
+            if args.ids:
+                feedback.details(result, verbose=args.verbose)
+                if number < len(exercises) - 1:
+                    feedback.blank()
+    finally:
+        if not is_labs_own(code):
+            progress.store(student_folder(code), code, results)
+    if not args.ids:
+        feedback.failures(results, verbose=args.verbose)
+        feedback.summary(results, of)
+    outcomes = [result.outcome for result in results]
+    if any(isinstance(outcome, LabError) for outcome in outcomes):
+        return 3
+    return 0 if all(isinstance(outcome, Passed) for outcome in outcomes) else 1

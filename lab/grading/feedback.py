@@ -1,0 +1,219 @@
+"""What a student reads in the terminal: the ladder, the three lines of a diagnosis, what to do next."""
+
+import os
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from lab.grading.diagnosis import Blocked, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.suite import CheckResult, ExerciseResult
+from lab.grading.syllabus import Exercise, Syllabus
+
+MIN_WIDTH, MAX_WIDTH = 40, 100
+OUTPUT_LINES, OUTPUT_CHARACTERS = 20, 2000
+
+# Outcome -> sign, sign for terminals that know ASCII only, ANSI colour. The word always stands beside them.
+SIGNS: Mapping[type, tuple[str, str, str]] = {
+    Passed: ("✓", "+", "32"),
+    Failed: ("✗", "x", "31"),
+    NotStarted: ("·", ".", "2"),
+    Blocked: ("○", "-", "33"),
+    LabError: ("!", "!", "35"),
+}
+
+
+class Feedback:
+    """Writes results to one stream, each line at once.
+
+    Args:
+        stream: where to.
+        code: the folder of the student's modules, to say which file to open.
+        width: columns; None for the terminal's own.
+        colour: None for colour on a terminal, unless NO_COLOR is set.
+        cwd: paths are shown relative to it.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        code: Path,
+        *,
+        width: int | None = None,
+        colour: bool | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.stream = stream
+        self.code = code
+        self.cwd = (cwd or Path.cwd()).resolve()
+        self.live = stream.isatty()
+        self.colour = self.live and not os.environ.get("NO_COLOR") if colour is None else colour
+        self.width = max(MIN_WIDTH, min(MAX_WIDTH, width or shutil.get_terminal_size().columns))
+        self.unicode = _can_write(stream, "✓✗·○…")
+
+    # One exercise -----------------------------------------------------------------------------------------
+
+    def running(self, exercise: Exercise) -> None:
+        """Say what is being checked, on a terminal; result() writes over it."""
+        if self.live:
+            self.stream.write(self._row(exercise, "running" + ("…" if self.unicode else "...")))
+            self.stream.flush()
+
+    def result(self, result: ExerciseResult) -> None:
+        """One line: id, title, outcome, seconds."""
+        if self.live:
+            self.stream.write("\r\x1b[K")
+        outcome = result.outcome
+        word = f"blocked ({outcome.by})" if isinstance(outcome, Blocked) else outcome.word
+        self._line(
+            self._row(result.exercise, f"{self._sign(outcome)} {word}", f"{result.seconds:5.1f} s", outcome)
+        )
+
+    def details(self, result: ExerciseResult, *, verbose: bool = False, every_check: bool = True) -> None:
+        """What each check of an exercise found.
+
+        Args:
+            verbose: also what the ranks printed.
+            every_check: False for the first check that did not pass only.
+        """
+        checks = list(result.checks)
+        if not checks or isinstance(result.outcome, Blocked):
+            self._explain(result.exercise, result.outcome, "", verbose)
+        if isinstance(result.outcome, Blocked):
+            return
+        said: list[Outcome] = []
+        for check in checks:
+            if every_check or not isinstance(check.outcome, Passed):
+                self._explain(result.exercise, check.outcome, check.title, verbose, again=check.outcome in said)
+                said.append(check.outcome)
+                if verbose:
+                    self._outputs(check)
+                if not every_check:
+                    break
+
+    def failures(self, results: Iterable[ExerciseResult], *, verbose: bool = False) -> None:
+        """The details of every exercise that is wrong, under its own heading."""
+        for result in results:
+            if isinstance(result.outcome, Failed | LabError):
+                self._line()
+                self._line(self._bold(f"{result.exercise.id}  {result.exercise.title}"))
+                self.details(result, verbose=verbose, every_check=False)
+
+    # All of them ------------------------------------------------------------------------------------------
+
+    def summary(self, results: Sequence[ExerciseResult], of: Syllabus) -> None:
+        """How many passed, and what to do next."""
+        passed = [result for result in results if isinstance(result.outcome, Passed)]
+        points = sum(result.points for result in results)
+        self._line()
+        if len(passed) == len(of.exercises):
+            self._line(f"All {len(passed)} exercises passed: {points} of {of.points} points.")
+            self._text("Next: ", "train with it: ./run.sh --strategy ddp --epochs 3")
+            return
+        self._line(f"{len(passed)} of {len(results)} passed, {points} of {of.points} points.")
+        self.next_step(results)
+
+    def next_step(self, results: Sequence[ExerciseResult]) -> None:
+        """The first exercise that can be worked on now, where it is, and how to check it."""
+        for result in results:
+            exercise = result.exercise
+            if isinstance(result.outcome, Failed | NotStarted):
+                self._text("Next: ", f"{exercise.id} {exercise.title}", bold=True)
+                self._text("      ", f"open {self._path(exercise)} and {_where(result)}")
+                self._text("      ", f"then type: lab check {exercise.id}")
+                return
+
+    # Pieces -----------------------------------------------------------------------------------------------
+
+    def _explain(
+        self, exercise: Exercise, outcome: Outcome, title: str, verbose: bool, again: bool = False
+    ) -> None:
+        lead = f"  {self._sign(outcome)} "
+        title = title or outcome.word
+        if isinstance(outcome, Passed):
+            self._text(lead, title, outcome)
+        elif isinstance(outcome, Failed):
+            self._text(lead, title if title == outcome.word else f"failed: {title}", outcome)
+            if again:
+                self._text("    ", "for the same reason")
+                return
+            for name, text in zip(("saw", "means", "look"), outcome.diagnosis.lines, strict=True):
+                self._text(f"    {name:5}  ", text)
+        elif isinstance(outcome, NotStarted):
+            region = outcome.region or exercise.id
+            self._text(lead, f"not started: TODO {region} in {self._path(exercise)} is still to do", outcome)
+        elif isinstance(outcome, Blocked):
+            self._text(lead, f"blocked: it builds on {outcome.by}, so get that one to pass first", outcome)
+        else:
+            self._text(lead, "lab error: the lab's fault, not yours; it costs you no points", outcome)
+            self._text("    ", outcome.text)
+            if verbose:
+                for line in outcome.details.splitlines():
+                    self._line("    " + printable(line))
+
+    def _outputs(self, check: CheckResult) -> None:
+        for rank, text in check.outputs:
+            self._text("    ", f"rank {rank} printed:")
+            lines = text[-OUTPUT_CHARACTERS:].splitlines()
+            if len(text) > OUTPUT_CHARACTERS or len(lines) > OUTPUT_LINES:
+                self._text("    | ", "(only the end is shown)")
+            for line in lines[-OUTPUT_LINES:]:
+                self._text("    | ", line)
+
+    def _row(self, exercise: Exercise, word: str, seconds: str = "", outcome: Outcome | None = None) -> str:
+        room = self.width - 29
+        title = exercise.title
+        if len(title) > room:
+            title = title[: room - 1].rstrip() + ("…" if self.unicode else ".")
+        row = f" {exercise.id:4} {title:{min(room, 34)}}  {self._paint(f'{word:14}', outcome)}{seconds}"
+        return row.rstrip()
+
+    def _path(self, exercise: Exercise) -> str:
+        path = os.path.relpath(self.code / exercise.file, self.cwd)
+        return str(self.code / exercise.file) if path.startswith(os.path.join("..", "..")) else path
+
+    def _sign(self, outcome: Outcome) -> str:
+        sign, ascii_sign, _ = SIGNS[type(outcome)]
+        return sign if self.unicode else ascii_sign
+
+    def _paint(self, text: str, outcome: Outcome | None) -> str:
+        return f"\x1b[{SIGNS[type(outcome)][2]}m{text}\x1b[0m" if self.colour and outcome else text
+
+    def _bold(self, text: str) -> str:
+        return f"\x1b[1m{text}\x1b[0m" if self.colour else text
+
+    def _text(self, lead: str, text: str, outcome: Outcome | None = None, *, bold: bool = False) -> None:
+        """Wrapped text, the further lines indented to where the first one's text begins."""
+        lines = textwrap.wrap(printable(text), self.width - len(lead), break_on_hyphens=False)
+        for number, line in enumerate(lines):
+            start = self._paint(lead, outcome) if number == 0 else " " * len(lead)
+            self._line(start + (self._bold(line) if bold else line))
+
+    def blank(self) -> None:
+        self._line()
+
+    def _line(self, text: str = "") -> None:
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+
+def printable(text: str) -> str:
+    """Text a student's code has made, harmless for a terminal: no escape sequences, no control characters."""
+    return "".join(c if c.isprintable() else "�" if c not in "\t\n\r" else " " for c in text)
+
+
+def _where(result: ExerciseResult) -> str:
+    exercise = result.exercise
+    if isinstance(result.outcome, Failed):
+        return f"go to {exercise.function}"
+    region = (isinstance(result.outcome, NotStarted) and result.outcome.region) or exercise.id
+    return f"look for TODO {region}"
+
+
+def _can_write(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

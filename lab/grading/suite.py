@@ -1,0 +1,159 @@
+"""Runs the checks of exercises and says how each exercise ended."""
+
+import importlib
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.grading.check import CHECKS, Check, Ranks
+from lab.grading.diagnosis import (
+    Blocked,
+    CheckEnded,
+    Diagnosis,
+    Failed,
+    LabError,
+    NotStarted,
+    Outcome,
+    Passed,
+)
+from lab.grading.source import unreadable
+from lab.grading.syllabus import Exercise, Syllabus, syllabus
+
+if TYPE_CHECKING:
+    from lab.grading.ranks import RankServer
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How one check ended, and what the ranks printed meanwhile: (rank, text)."""
+
+    title: str
+    outcome: Outcome
+    seconds: float
+    outputs: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ExerciseResult:
+    """How one exercise ended: passed when all its checks are, else the outcome of the first that is not."""
+
+    exercise: Exercise
+    outcome: Outcome
+    checks: tuple[CheckResult, ...]
+    seconds: float
+
+    @property
+    def points(self) -> int:
+        return self.exercise.points if isinstance(self.outcome, Passed) else 0
+
+
+class Suite:
+    """The exercises against one folder of student modules.
+
+    Remembers what it has found in this run, to tell a wrong answer from one that stands on a wrong answer.
+    Nothing is remembered from one run to the next: every check runs in fresh ranks.
+    """
+
+    def __init__(self, code: Path, *, server: "RankServer | None" = None, of: Syllabus | None = None) -> None:
+        self.code = code
+        self.syllabus = of or syllabus()
+        self._server = server
+        self._results: dict[str, ExerciseResult] = {}
+
+    def run(self, exercise: Exercise) -> ExerciseResult:
+        """Run all checks of one exercise. Only Ctrl-C gets out of here: all else is an outcome."""
+        if exercise.id not in self._results:
+            result = run_exercise(exercise, self.code, server=self._server)
+            if isinstance(result.outcome, Failed) and (by := self._culprit(exercise)):
+                result = ExerciseResult(exercise, Blocked(by), result.checks, result.seconds)
+            self._results[exercise.id] = result
+        return self._results[exercise.id]
+
+    def _culprit(self, exercise: Exercise) -> str | None:
+        """The first exercise this one builds on that is not right itself."""
+        for other in exercise.builds_on:
+            outcome = self.run(self.syllabus[other]).outcome
+            if not isinstance(outcome, Passed | LabError):
+                return outcome.by if isinstance(outcome, Blocked) else other
+        return None
+
+
+def run_exercise(
+    exercise: Exercise,
+    code: Path,
+    *,
+    server: "RankServer | None" = None,
+    checks: Sequence[Check] | None = None,
+) -> ExerciseResult:
+    """Run all checks of one exercise in fresh ranks; after one that says "not started", no others.
+
+    Args:
+        checks: None for those in lab.checks.
+    """
+    start = time.monotonic()
+
+    def ended(outcome: Outcome, results: Sequence[CheckResult] = ()) -> ExerciseResult:
+        return ExerciseResult(exercise, outcome, tuple(results), time.monotonic() - start)
+
+    if diagnosis := unreadable(code / exercise.file):
+        return ended(Failed(diagnosis))
+    if checks is None:
+        try:
+            checks = checks_of(exercise)
+        except Exception as error:  # noqa: BLE001 - a broken check module is never the student's fault
+            text = f"lab/checks/{exercise.file} cannot be imported: {error}"
+            return ended(LabError(text, traceback.format_exc()))
+    if not checks:
+        return ended(LabError(f"lab/checks/{exercise.file} has no check for {exercise.id}"))
+    results: list[CheckResult] = []
+    for check in checks:
+        result = run_check(check, code, server=server)
+        results.append(result)
+        if _ends_the_exercise(result.outcome):
+            break
+    return ended(_headline([result.outcome for result in results]), results)
+
+
+def run_check(check: Check, code: Path, *, server: "RankServer | None" = None) -> CheckResult:
+    """Run one check. An exception of the judge half itself is the lab's error."""
+    start = time.monotonic()
+    ranks = Ranks(code, check.exercise, server=server)
+    outcome: Outcome = Passed()
+    try:
+        check.function(ranks)
+    except Diagnosis as diagnosis:
+        outcome = Failed(diagnosis)
+    except CheckEnded as ended:
+        outcome = ended.outcome
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong in here is never the student's fault
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        outcome = LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
+    return CheckResult(check.title, outcome, time.monotonic() - start, tuple(ranks.outputs))
+
+
+def warm_up() -> None:
+    """Start the rank server, and load torch here while it does the same over there."""
+    from lab.grading.ranks import server
+
+    server()
+    importlib.import_module("torch")
+
+
+def checks_of(exercise: Exercise) -> Sequence[Check]:
+    """The checks of an exercise in the order they run. Imports torch, through the check module."""
+    importlib.import_module(f"lab.checks.{exercise.module}")
+    return CHECKS.get(exercise.id, [])
+
+
+def _ends_the_exercise(outcome: Outcome) -> bool:
+    """No use in running further checks: not done yet, or one more deadline to sit through."""
+    if isinstance(outcome, Failed):
+        return outcome.diagnosis.name in ("hang", "import-failed", "syntax-error", "no-file")
+    return isinstance(outcome, NotStarted | Blocked | LabError)
+
+
+def _headline(outcomes: list[Outcome]) -> Outcome:
+    return next((outcome for outcome in outcomes if not isinstance(outcome, Passed)), Passed())
