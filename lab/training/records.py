@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 from lab.training.errors import UsageError, UserError
 
@@ -71,12 +72,13 @@ class RunFolder:
             raise UsageError(f"{self.path} already holds a finished run: choose another --run-id, or remove it")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in ("run.csv", "metrics.csv", "train.err"):  # of an earlier try that did not finish
-                (self.path / name).unlink(missing_ok=True)
+            # In a sweep, our standard output and error already are these very files.
+            log, errors = self.path / "train.log", self.path / "train.err"
+            self._own_errors = not _is_stream(errors, sys.stderr)
+            for path in (self.path / "run.csv", self.path / "metrics.csv", *([errors] * self._own_errors)):
+                path.unlink(missing_ok=True)  # of an earlier try that did not finish
             self.write_status("running")
-            # Under Slurm our standard output may already be this very file.
-            log = self.path / "train.log"
-            self._log = None if _is_stdout(log) else log.open("w", encoding="utf-8")
+            self._log = None if _is_stream(log, sys.stdout) else log.open("w", encoding="utf-8")
         except OSError as error:
             raise UserError(
                 f"cannot write the run's records to {self.path} ({error.strerror}): choose another --output-dir"
@@ -129,7 +131,7 @@ class RunFolder:
             "reason": reason,
         }
         self._write_rows([*self._rows, ended])
-        if error:
+        if error and self._own_errors:  # else Python itself prints it there
             (self.path / "train.err").write_text(error, encoding="utf-8")
         self.write_status(status, reason)
         if self._log is not None:
@@ -144,10 +146,11 @@ class RunFolder:
         temporary.replace(self.path / "run.csv")
 
 
-def _is_stdout(path: Path) -> bool:
+def _is_stream(path: Path, stream: TextIO) -> bool:
+    """Whether what is written to `stream` ends up in this file."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
-    except (OSError, ValueError):  # no such file yet, or a standard output that is no file
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except (OSError, ValueError):  # no such file yet, or a stream that is no file
         return False
 
 
