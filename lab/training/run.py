@@ -19,6 +19,7 @@ from types import TracebackType
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.training import options
@@ -109,11 +110,12 @@ class Run:
             details = "".join(traceback.format_exception(kind, error, trace))
             self.folder.close("failed", reason, self._row(self._last), details)
 
-    def begin(self, model: nn.Module, train_loader: DataLoader) -> None:
+    def begin(self, model: nn.Module, optimizer: Optimizer, train_loader: DataLoader) -> None:
         """Report what is about to run, and start to follow the training accuracy.
 
         Args:
             model: wrapped, on its device.
+            optimizer: of the wrapped model.
             train_loader: its data set and its length tell how many samples an epoch drops.
         """
         model.register_forward_hook(self._look_at_forward)

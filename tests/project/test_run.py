@@ -50,7 +50,7 @@ def one_epoch(run: Run, model: nn.Module, loader: DataLoader, epoch: int):
 def test_a_finished_run_leaves_all_its_records(tmp_path, capsys):
     model, loader = nn.Linear(4, 2), make_loader()
     with make_run(tmp_path, "--epochs", "2", "--global-batch-size", "8", "--scaling", "weak") as run:
-        run.begin(model, loader)
+        run.begin(model, torch.optim.SGD(model.parameters()), loader)
         records = []
         for epoch in run.epochs():
             records.append(one_epoch(run, model, loader, epoch))
@@ -100,7 +100,7 @@ def test_the_training_accuracy_is_that_of_the_forward_passes(tmp_path):
 
     model, loader = SaysOne(), make_loader(samples=30, batch=4)  # half the labels are 1; a last batch of two
     with make_run(tmp_path, "--epochs", "1") as run:
-        run.begin(model, loader)
+        run.begin(model, torch.optim.SGD(model.parameters()), loader)
         for epoch in run.epochs():
             record = one_epoch(run, model, loader, epoch)
     assert record.train_accuracy == 0.5
@@ -111,7 +111,7 @@ def test_a_failed_run_says_why_and_keeps_its_epochs(tmp_path):
 
     def fail_after_one_epoch():
         with make_run(tmp_path, "--epochs", "2") as run:
-            run.begin(model, loader)
+            run.begin(model, torch.optim.SGD(model.parameters()), loader)
             one_epoch(run, model, loader, 1)
             raise RuntimeError("the disk caught fire\nand more")
 
@@ -142,7 +142,8 @@ def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_a_dry_run_writes_nothing(tmp_path, capsys):
     with make_run(tmp_path, "--dry-run") as run:
-        run.begin(nn.Linear(4, 2), make_loader())
+        model = nn.Linear(4, 2)
+        run.begin(model, torch.optim.SGD(model.parameters()), make_loader())
     assert not (tmp_path / "results").exists()
     assert "dry run" in capsys.readouterr().out
 
