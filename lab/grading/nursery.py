@@ -1,0 +1,100 @@
+"""The process from which rank groups are forked, with torch already loaded: `python -m lab.grading.nursery FD`.
+
+It speaks over one inherited socket and needs no path and no port. Each order is 9 bytes: `R` and a number, with
+the socket of a new group as ancillary data, or `K` and the number of a group to end. It ends, and everything
+below it, when the other end of the socket is closed, however that came about.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from lab.grading import leader, platform
+
+ORDER = struct.Struct(">cQ")
+START, KILL = b"R", b"K"
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Serve orders on the socket with descriptor `arguments[0]`, after importing the modules that follow it."""
+    control = socket.socket(fileno=int(arguments[0]))
+    platform.close_other_fds({control.fileno()})
+    platform.adopt_orphans()
+    platform.no_core_dumps()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.dont_write_bytecode = True
+    for name in arguments[1:]:
+        importlib.import_module(name)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # a collection in a rank shall not touch, and so copy, the shared pages
+    Nursery(control).serve()
+    os._exit(0)
+
+
+class Nursery:
+    """The loop: fork a leader for each order, clear up behind leaders that have ended."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._pids: dict[int, int] = {}  # of leaders, by number of the group
+        # Held until nothing of the group is left: its grader sees the socket closed only then.
+        self._sockets: dict[int, socket.socket] = {}
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+    def serve(self) -> None:
+        """Return when the grader has closed its end; nothing is left below this process then."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        selector = selectors.DefaultSelector()
+        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(self._wake_read, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is self._control and not self._obey():
+                    platform.kill_descendants(self._pids.values())
+                    return
+                if key.fileobj == self._wake_read:
+                    os.read(self._wake_read, 4096)
+                    self._clear_up()
+
+    def _obey(self) -> bool:
+        order, fds, _, _ = socket.recv_fds(self._control, ORDER.size, 1)
+        if len(order) < ORDER.size:
+            return False
+        kind, number = ORDER.unpack(order)
+        if kind == START:
+            group = socket.socket(fileno=fds[0])
+            pid = os.fork()
+            if pid == 0:
+                platform.close_other_fds({group.fileno()})
+                leader.lead(group)
+            self._pids[number] = pid
+            self._sockets[number] = group
+        elif kind == KILL and number in self._pids:
+            os.kill(self._pids[number], signal.SIGKILL)
+        return True
+
+    def _clear_up(self) -> None:
+        ended = [number for number, pid in self._pids.items() if platform.reap(pid)]
+        for number in ended:
+            del self._pids[number]
+        platform.kill_descendants(keep=self._pids.values())  # what a leader that was killed has left
+        for number in ended:
+            self._sockets.pop(number).close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
