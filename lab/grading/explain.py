@@ -11,10 +11,11 @@ from lab.grading.source import no_file, unreadable
 from lab.grading.syllabus import MODULES
 
 if TYPE_CHECKING:
-    from lab.grading.ranks import GroupResult, RankError, RankReport
+    from lab.grading.ranks import Frame, GroupResult, RankError, RankReport
 
 # The folder of the `lab` package: frames in here are the harness's, not the student's.
 LAB = Path(__file__).resolve().parent.parent
+CHECKS = LAB / "checks"
 
 # What a rank says when another one has gone: a consequence, so never the headline if there is a cause.
 PEER_GONE = re.compile(
@@ -54,8 +55,9 @@ def _weight(report: "RankReport") -> tuple[int, float, int]:
     if report.status == "raised":
         gone = report.error is not None and PEER_GONE.search(report.error.message)
         return (3 if gone else 0), report.seconds, report.rank
-    order = {"exited": 1, "killed": 2, "timeout": 4}
-    return order.get(report.status, 5), report.seconds, report.rank
+    if report.status == "killed" and report.exit_code is None:
+        return 5, report.seconds, report.rank  # by the lab, since another rank had failed
+    return {"exited": 1, "killed": 2, "timeout": 4}[report.status], report.seconds, report.rank
 
 
 def _raised(report: "RankReport", exercise: str, code: Path) -> Outcome:
@@ -70,14 +72,13 @@ def _raised(report: "RankReport", exercise: str, code: Path) -> Outcome:
                 return Failed(diagnosis)
     frame = error.student_frame
     if frame is not None:
-        place = f"{Path(frame.file).name}:{frame.line}"
         if frame.function == "<module>":
             return Failed(
                 Diagnosis(
                     "import-failed",
                     saw=f"{Path(frame.file).name} cannot be imported: {said}",
                     means="Python stops while it reads the file, so nothing in it can run.",
-                    look=_with_text(place, frame.text),
+                    look=_at(frame),
                 )
             )
         return Failed(
@@ -85,7 +86,7 @@ def _raised(report: "RankReport", exercise: str, code: Path) -> Outcome:
                 "raised",
                 saw=f"rank {rank} raised {said}",
                 means=f"{frame.function}() did not come to its end.",
-                look=_with_text(place, frame.text),
+                look=_at(frame),
             )
         )
     if kind in ("ModuleNotFoundError", "ImportError"):
@@ -117,7 +118,7 @@ def _raised(report: "RankReport", exercise: str, code: Path) -> Outcome:
 
 
 def _import_error(rank: int, said: str) -> Outcome:
-    match = re.search(r"No module named '(\w+)'", said)
+    match = re.search(r"(?:No module named '|There is no )(\w+)", said)
     if match and match[1] in MODULES:
         return Failed(no_file(f"{match[1]}.py"))
     return LabError(f"rank {rank}: {said}")
@@ -126,51 +127,52 @@ def _import_error(rank: int, said: str) -> Outcome:
 def _outside_harness(file: str) -> bool:
     """Whether a frame can be reached by a student's result: torch, the standard library or a check."""
     path = Path(file)
-    return not path.is_relative_to(LAB) or path.is_relative_to(LAB / "checks")
+    return not path.is_relative_to(LAB) or path.is_relative_to(CHECKS)
 
 
 def _exited(report: "RankReport") -> Diagnosis:
+    how = "ended" if report.exit_code is None else f"ended with exit code {report.exit_code}"
     return Diagnosis(
         "exited",
-        saw=f"rank {report.rank} ended with exit code {report.exit_code} in the middle of the check.",
+        saw=f"rank {report.rank} {how} in the middle of the check" + (f": {report.note}" if report.note else "."),
         means="A rank that leaves early leaves the others waiting for it.",
-        look="exit(), sys.exit() or os._exit() in your code",
+        look=_at(report.student_frame) or "exit(), sys.exit() or os._exit() in your code",
     )
 
 
 def _killed(report: "RankReport") -> Diagnosis:
-    code = report.exit_code
     name = ""
-    if code is not None and code < 0:
+    if report.exit_code is not None and report.exit_code < 0:
         try:
-            name = f" by {signal.Signals(-code).name}"
+            name = f" by {signal.Signals(-report.exit_code).name}"
         except ValueError:
-            name = f" by signal {-code}"
+            name = f" by signal {-report.exit_code}"
     return Diagnosis(
         "killed",
         saw=f"rank {report.rank} was killed{name}.",
-        means="The process died without a Python error: most often it ran out of memory or crashed in C code.",
+        means="The process died without a Python error: out of memory, or a crash in compiled code.",
         look="very large tensors, or an endless loop that keeps allocating",
     )
 
 
 def _hang(reports: Sequence["RankReport"]) -> Diagnosis:
-    stuck = [r.rank for r in reports if r.status == "timeout"]
-    done = [r.rank for r in reports if r.status == "ok"]
-    seconds = max(r.seconds for r in reports)
-    saw = f"after {seconds:.0f} s {ranks(stuck)} had not finished"
+    stuck = [report for report in reports if report.status == "timeout"]
+    done = [report.rank for report in reports if report.status == "ok"]
+    seconds = max(report.seconds for report in stuck)
+    saw = f"after {seconds:.0f} s {ranks([report.rank for report in stuck])} had not finished"
+    places = [f"rank {report.rank} was at {_at(report.student_frame)}" for report in stuck if report.student_frame]
     if done:
         return Diagnosis(
             "hang",
             saw=f"{saw}, while {ranks(done)} had.",
-            means="A collective ends only when every rank calls it: some ranks called one that others did not.",
-            look="an if on the rank, an early return, or loops of different length around a collective",
+            means="A collective ends only when every rank calls it; one was called on some ranks only.",
+            look="; ".join(places) or "an if on the rank, an early return, or a loop of unequal length",
         )
     return Diagnosis(
         "hang",
         saw=f"{saw}.",
-        means="All ranks wait, for each other or for something that never comes.",
-        look="collectives in a different order on different ranks, or a loop that never ends",
+        means="The ranks wait for each other, or for something that never ends.",
+        look="; ".join(places) or "collectives in a different order on different ranks, or an endless loop",
     )
 
 
@@ -187,9 +189,12 @@ def one_line(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
-def _with_text(place: str, text: str) -> str:
-    text = one_line(text or "", 80)
-    return f"{place}    {text}" if text else place
+def _at(frame: "Frame | None") -> str:
+    """ "data.py:41  sampler = ..."; "" without a frame."""
+    if frame is None:
+        return ""
+    text = one_line(frame.text, 80)
+    return f"{Path(frame.file).name}:{frame.line}" + (f"  {text}" if text else "")
 
 
 def _frames(error: "RankError") -> str:

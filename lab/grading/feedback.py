@@ -166,7 +166,7 @@ class Feedback:
         title = exercise.title
         if len(title) > room:
             title = title[: room - 1].rstrip() + ("…" if self.unicode else ".")
-        row = f" {exercise.id:4} {title:{min(room, 34)}}  {self._paint(f'{word:14}', outcome)}{seconds}"
+        row = f" {exercise.id:4} {title:{min(room, 31)}}  {self._paint(f'{word:14}', outcome)}{seconds}"
         return row.rstrip()
 
     def _path(self, exercise: Exercise) -> str:

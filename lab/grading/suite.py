@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lab.grading.check import CHECKS, Check, Ranks
 from lab.grading.diagnosis import (
@@ -19,11 +18,9 @@ from lab.grading.diagnosis import (
     Outcome,
     Passed,
 )
+from lab.grading.ranks import RankServer, RankServerError, server
 from lab.grading.source import unreadable
 from lab.grading.syllabus import Exercise, Syllabus, syllabus
-
-if TYPE_CHECKING:
-    from lab.grading.ranks import RankServer
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Suite:
     Nothing is remembered from one run to the next: every check runs in fresh ranks.
     """
 
-    def __init__(self, code: Path, *, server: "RankServer | None" = None, of: Syllabus | None = None) -> None:
+    def __init__(self, code: Path, *, server: RankServer | None = None, of: Syllabus | None = None) -> None:
         self.code = code
         self.syllabus = of or syllabus()
         self._server = server
@@ -67,7 +64,8 @@ class Suite:
         """Run all checks of one exercise. Only Ctrl-C gets out of here: all else is an outcome."""
         if exercise.id not in self._results:
             result = run_exercise(exercise, self.code, server=self._server)
-            if isinstance(result.outcome, Failed) and (by := self._culprit(exercise)):
+            # Without any check run, the file itself is broken: no other exercise is to blame.
+            if isinstance(result.outcome, Failed) and result.checks and (by := self._culprit(exercise)):
                 result = ExerciseResult(exercise, Blocked(by), result.checks, result.seconds)
             self._results[exercise.id] = result
         return self._results[exercise.id]
@@ -85,7 +83,7 @@ def run_exercise(
     exercise: Exercise,
     code: Path,
     *,
-    server: "RankServer | None" = None,
+    server: RankServer | None = None,
     checks: Sequence[Check] | None = None,
 ) -> ExerciseResult:
     """Run all checks of one exercise in fresh ranks; after one that says "not started", no others.
@@ -117,7 +115,7 @@ def run_exercise(
     return ended(_headline([result.outcome for result in results]), results)
 
 
-def run_check(check: Check, code: Path, *, server: "RankServer | None" = None) -> CheckResult:
+def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> CheckResult:
     """Run one check. An exception of the judge half itself is the lab's error."""
     start = time.monotonic()
     ranks = Ranks(code, check.exercise, server=server)
@@ -128,6 +126,8 @@ def run_check(check: Check, code: Path, *, server: "RankServer | None" = None) -
         outcome = Failed(diagnosis)
     except CheckEnded as ended:
         outcome = ended.outcome
+    except RankServerError as error:
+        outcome = LabError(str(error), traceback.format_exc())
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in here is never the student's fault
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         outcome = LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
@@ -136,8 +136,6 @@ def run_check(check: Check, code: Path, *, server: "RankServer | None" = None) -
 
 def warm_up() -> None:
     """Start the rank server, and load torch here while it does the same over there."""
-    from lab.grading.ranks import server
-
     server()
     importlib.import_module("torch")
 
