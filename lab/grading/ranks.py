@@ -28,7 +28,15 @@ from lab.grading import nursery, platform, wire
 from lab.grading.leader import BROKEN, REPORT, REQUEST, STARTED
 from lab.grading.rank import INPUTS, Rank
 
-PRELOAD = ("torch", "torch.distributed", "torch.distributed.fsdp", "torch.nn.parallel", "lab.grading.rank")
+# torch._dynamo: optimizers import it at their first step, which takes half a second in every rank.
+PRELOAD = (
+    "torch",
+    "torch.distributed",
+    "torch.distributed.fsdp",
+    "torch.nn.parallel",
+    "torch._dynamo",
+    "lab.grading.rank",
+)
 
 # Variables of a launcher that must not leak from the grader's own job into the ranks.
 _LAUNCHER_PREFIXES = (
