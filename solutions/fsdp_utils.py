@@ -1,9 +1,11 @@
 """Section 4, second part: every rank keeps only its shard of the parameters, gradients and optimizer state."""
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     FullyShardedDataParallel,
     MixedPrecision,
@@ -12,6 +14,18 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.fsdp.wrap import CustomPolicy
+
+
+def shard_batchnorms(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Shard every BatchNorm by itself, in fp32 whatever comes in. Nothing to do here but to read.
+
+    Its running statistics stay in fp32: bf16 is too coarse for them, and PyTorch refuses to mix the two. So its
+    weights must stay in fp32 too.
+    """
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            fully_shard(module, mesh=mesh, mp_policy=policy)
 
 
 def get_fsdp_model(model: nn.Module, device: torch.device, *, precision: str = "fp32") -> nn.Module:
@@ -23,23 +37,24 @@ def get_fsdp_model(model: nn.Module, device: torch.device, *, precision: str = "
         precision: "fp32", or "bf16": compute in bfloat16, but keep the parameters and sum the gradients in fp32.
     """
     # TODO 4.2: move the model to its device, give every rank rank 0's weights (fully_shard does not), then
-    # shard each of model.blocks with fully_shard, and the model itself last.
+    # shard each of model.blocks with fully_shard, and the model itself last. "bf16" is a MixedPrecisionPolicy
+    # for each of them; before the blocks, shard_batchnorms takes those layers out of it.
     ### BEGIN SOLUTION 4.2
     model.to(device)
     for tensor in [*model.parameters(), *model.buffers()]:
         dist.broadcast(tensor.detach(), src=0)
 
-    if precision == "bf16":
-        policy = MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32
-        )
-    else:
-        policy = MixedPrecisionPolicy()
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    policy = root_policy = MixedPrecisionPolicy()
+    if precision == "bf16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        # The blocks hand bf16 on to each other; only the logits come out in fp32, for an exact loss.
+        root_policy = replace(policy, output_dtype=torch.float32)
+        shard_batchnorms(model, mesh)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     # The root last: it takes the parameters that no block has taken.
-    return fully_shard(model, mesh=mesh, mp_policy=policy)
+    return fully_shard(model, mesh=mesh, mp_policy=root_policy)
     ### END SOLUTION
 
 
@@ -56,7 +71,7 @@ def get_fsdp1_model(model: nn.Module, device: torch.device, *, precision: str = 
         mixed_precision = MixedPrecision(
             param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.float32
         )
-    return FullyShardedDataParallel(
+    sharded = FullyShardedDataParallel(
         model.to(device),
         auto_wrap_policy=CustomPolicy(lambda module: module in blocks),
         mixed_precision=mixed_precision,
@@ -65,3 +80,7 @@ def get_fsdp1_model(model: nn.Module, device: torch.device, *, precision: str = 
         use_orig_params=True,
         device_id=device,
     )
+    if precision == "bf16":
+        # The logits come out in bf16; an exact loss needs fp32.
+        sharded.register_forward_hook(lambda module, inputs, logits: logits.float())
+    return sharded
