@@ -1,7 +1,6 @@
 """lab start: write the student's package to a folder."""
 
 import argparse
-import os
 from pathlib import Path
 
 from lab.grading.package import start
@@ -24,6 +23,6 @@ def run(args: argparse.Namespace) -> int:
     if backup:
         print(f"What was there before is kept in {backup}")
     print(f"Your lab is in {folder}. To begin:")
-    print(f"  cd {os.path.relpath(folder)}")
+    print(f"  cd {folder}")
     print("  lab check")
     return 0

@@ -65,7 +65,7 @@ class Feedback:
         if self.live:
             self.stream.write("\r\x1b[K")
         outcome = result.outcome
-        word = f"blocked ({outcome.by})" if isinstance(outcome, Blocked) else outcome.word
+        word = f"blocked: {outcome.by}" if isinstance(outcome, Blocked) else outcome.word
         self._line(
             self._row(result.exercise, f"{self._sign(outcome)} {word}", f"{result.seconds:5.1f} s", outcome)
         )
@@ -120,7 +120,9 @@ class Feedback:
             exercise = result.exercise
             if isinstance(result.outcome, Failed | NotStarted):
                 self._text("Next: ", f"{exercise.id} {exercise.title}", bold=True)
-                self._text("      ", f"open {self._path(exercise)} and {_where(result)}")
+                self._text("      ", f"open {self._path(exercise)}")
+                if isinstance(result.outcome, NotStarted):
+                    self._text("      ", f"look for TODO {result.outcome.region or exercise.id}")
                 self._text("      ", f"then type: lab check {exercise.id}")
                 return
 
@@ -201,14 +203,6 @@ class Feedback:
 def printable(text: str) -> str:
     """Text a student's code has made, harmless for a terminal: no escape sequences, no control characters."""
     return "".join(c if c.isprintable() else "�" if c not in "\t\n\r" else " " for c in text)
-
-
-def _where(result: ExerciseResult) -> str:
-    exercise = result.exercise
-    if isinstance(result.outcome, Failed):
-        return f"go to {exercise.function}"
-    region = (isinstance(result.outcome, NotStarted) and result.outcome.region) or exercise.id
-    return f"look for TODO {region}"
 
 
 def _can_write(stream: TextIO, text: str) -> bool:

@@ -149,11 +149,11 @@ def _stub(code: Path, name: str) -> str:
         raise UserError(
             f"{code} is the lab's own and was left as it is; `lab start my-lab` makes a copy to work in"
         )
-    stub = student_sources() / "exercises" / name
-    if Path(name).name != name or not stub.is_file():
-        choice = ", ".join(sorted(path.name for path in stub.parent.glob("*.py")))
-        raise UserError(f"there is no {name} among the exercises; choose from {choice}")
-    return stub.read_text(encoding="utf-8")
+    exercises = student_sources() / "exercises"
+    names = sorted(path.name for path in exercises.glob("*.py"))
+    if name not in names:
+        raise UserError(f"there is no {name} among the exercises; choose from {', '.join(names)}")
+    return (exercises / name).read_text(encoding="utf-8")
 
 
 def _write(file: Path, text: str) -> Path | None:
