@@ -119,6 +119,15 @@ def test_no_code_is_one_sentence(tmp_path: Path, monkeypatch, capsys):
         find_code("empty", tmp_path)
 
 
+def test_a_current_folder_that_is_gone_is_one_sentence(tmp_path: Path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["check"]) == 2
+    assert capsys.readouterr().err == "lab check: the current folder has been deleted: go to another one (cd)\n"
+
+
 # lab check --------------------------------------------------------------------------------------------------
 
 
