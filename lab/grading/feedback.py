@@ -159,7 +159,12 @@ class Feedback:
                 self._text("    ", "for the same reason")
                 return
             for name, text in zip(("saw", "means", "look"), outcome.diagnosis.lines, strict=True):
-                self._text(f"    {name:5}  ", text)
+                lead = f"    {name:5}  "
+                # "data.py:41  its source": the source on a line of its own where the two do not fit on one.
+                parts = text.split("  ", 1) if len(lead) + len(text) > self.width else [text]
+                for part in parts:
+                    self._text(lead, part)
+                    lead = " " * len(lead)
         elif isinstance(outcome, NotStarted):
             region = outcome.region or exercise.id
             self._text(lead, f"not started: see TODO {region} in {self._path(exercise)}", outcome)

@@ -81,7 +81,8 @@ def test_the_ladder_at_60_columns():
            and 240 others in epoch 1.
     means  Every rank trains on the same data: two ranks do
            the work of one.
-    look   data.py:71  train_loader = DataLoader(train_set,
+    look   data.py:71
+           train_loader = DataLoader(train_set,
            batch_size=batch_size, shuffle=True)
 
 4.1  Let DDP do it
@@ -127,7 +128,8 @@ def test_details_of_each_check_and_what_the_ranks_printed():
            and 240 others in epoch 1.
     means  Every rank trains on the same data: two ranks do
            the work of one.
-    look   data.py:71  train_loader = DataLoader(train_set,
+    look   data.py:71
+           train_loader = DataLoader(train_set,
            batch_size=batch_size, shuffle=True)
 """
     assert page_of(one) == (
