@@ -2,13 +2,13 @@
 
 import argparse
 import sys
-import threading
+from pathlib import Path
 
 from lab.grading import progress
 from lab.grading.diagnosis import LabError, Passed
 from lab.grading.feedback import Feedback
 from lab.grading.paths import find_code, is_labs_own, student_folder
-from lab.grading.suite import ExerciseResult, Suite, warm_up
+from lab.grading.suite import ExerciseResult, Suite
 from lab.grading.syllabus import syllabus
 
 HELP = "check your exercises and say what is right, what is wrong and why"
@@ -28,7 +28,6 @@ def run(args: argparse.Namespace) -> int:
     exercises = of.select(args.ids) if args.ids else list(of.exercises)
     code = find_code(args.code)
     feedback = Feedback(sys.stdout, code)
-    threading.Thread(target=warm_up, daemon=True).start()  # while the first modules are read
     suite = Suite(code)
     results: list[ExerciseResult] = []
     try:
@@ -44,10 +43,24 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if not is_labs_own(code):
             progress.store(student_folder(code), code, results)
-    if not args.ids:
+    if args.ids:
+        _go_on(feedback, code, results)
+    else:
         feedback.failures(results, verbose=args.verbose)
         feedback.summary(results, of)
     outcomes = [result.outcome for result in results]
     if any(isinstance(outcome, LabError) for outcome in outcomes):
         return 3
     return 0 if all(isinstance(outcome, Passed) for outcome in outcomes) else 1
+
+
+def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> None:
+    """After exercises that have all passed: the first one that has not, as far as we know."""
+    if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
+        return
+    passed = progress.passed(student_folder(code), code, syllabus())
+    for exercise in syllabus().exercises:
+        if exercise.id not in passed:
+            feedback.blank()
+            feedback.next_exercise(exercise)
+            return

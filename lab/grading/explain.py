@@ -131,10 +131,10 @@ def _outside_harness(file: str) -> bool:
 
 
 def _exited(report: "RankReport") -> Diagnosis:
-    how = "ended" if report.exit_code is None else f"ended with exit code {report.exit_code}"
+    how = report.note or "ended" if report.exit_code is None else f"ended with exit code {report.exit_code}"
     return Diagnosis(
         "exited",
-        saw=f"rank {report.rank} {how} in the middle of the check" + (f": {report.note}" if report.note else "."),
+        saw=f"rank {report.rank} {how} in the middle of the check.",
         means="A rank that leaves early leaves the others waiting for it.",
         look=_at(report.student_frame) or "exit(), sys.exit() or os._exit() in your code",
     )

@@ -94,11 +94,19 @@ class Feedback:
 
     def failures(self, results: Iterable[ExerciseResult], *, verbose: bool = False) -> None:
         """The details of every exercise that is wrong, under its own heading."""
+        said: list[tuple[Outcome, Exercise]] = []
         for result in results:
-            if isinstance(result.outcome, Failed | LabError):
-                self._line()
-                self._line(self._bold(f"{result.exercise.id}  {result.exercise.title}"))
-                self.details(result, verbose=verbose, every_check=False)
+            if not isinstance(result.outcome, Failed | LabError):
+                continue
+            self._line()
+            self._line(self._bold(f"{result.exercise.id}  {result.exercise.title}"))
+            # A file that cannot be read, or a lab that is broken, fails several exercises in one way.
+            if same := [exercise.id for outcome, exercise in said if outcome == result.outcome]:
+                lead, word = f"  {self._sign(result.outcome)} ", result.outcome.word
+                self._text(lead, f"{word}, for the same reason as {same[0]}", result.outcome)
+                continue
+            said.append((result.outcome, result.exercise))
+            self.details(result, verbose=verbose, every_check=False)
 
     # All of them ------------------------------------------------------------------------------------------
 
@@ -117,14 +125,24 @@ class Feedback:
     def next_step(self, results: Sequence[ExerciseResult]) -> None:
         """The first exercise that can be worked on now, where it is, and how to check it."""
         for result in results:
-            exercise = result.exercise
-            if isinstance(result.outcome, Failed | NotStarted):
-                self._text("Next: ", f"{exercise.id} {exercise.title}", bold=True)
-                self._text("      ", f"open {self._path(exercise)}")
-                if isinstance(result.outcome, NotStarted):
-                    self._text("      ", f"look for TODO {result.outcome.region or exercise.id}")
-                self._text("      ", f"then type: lab check {exercise.id}")
+            if isinstance(result.outcome, Failed):
+                self.next_exercise(result.exercise, todo="")
                 return
+            if isinstance(result.outcome, NotStarted):
+                self.next_exercise(result.exercise, todo=result.outcome.region or None)
+                return
+
+    def next_exercise(self, exercise: Exercise, todo: str | None = None) -> None:
+        """Where to go on.
+
+        Args:
+            todo: the region to look for, None for the exercise's own; "" for none.
+        """
+        self._text("Next: ", f"{exercise.id} {exercise.title}", bold=True)
+        self._text("      ", f"open {self._path(exercise)}")
+        if todo != "":
+            self._text("      ", f"look for TODO {todo or exercise.id}")
+        self._text("      ", f"then type: lab check {exercise.id}")
 
     # Pieces -----------------------------------------------------------------------------------------------
 
@@ -141,10 +159,15 @@ class Feedback:
                 self._text("    ", "for the same reason")
                 return
             for name, text in zip(("saw", "means", "look"), outcome.diagnosis.lines, strict=True):
-                self._text(f"    {name:5}  ", text)
+                lead = f"    {name:5}  "
+                # "data.py:41  its source": the source on a line of its own where the two do not fit on one.
+                parts = text.split("  ", 1) if len(lead) + len(text) > self.width else [text]
+                for part in parts:
+                    self._text(lead, part)
+                    lead = " " * len(lead)
         elif isinstance(outcome, NotStarted):
             region = outcome.region or exercise.id
-            self._text(lead, f"not started: TODO {region} in {self._path(exercise)} is still to do", outcome)
+            self._text(lead, f"not started: see TODO {region} in {self._path(exercise)}", outcome)
         elif isinstance(outcome, Blocked):
             self._text(lead, f"blocked: it builds on {outcome.by}, so get that one to pass first", outcome)
         else:

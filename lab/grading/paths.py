@@ -38,7 +38,10 @@ def find_code(name: str | None, cwd: Path | None = None) -> Path:
     Raises:
         UsageError: there is none.
     """
-    cwd = (cwd or Path.cwd()).resolve()
+    try:
+        cwd = (cwd or Path.cwd()).resolve()
+    except FileNotFoundError:
+        raise UsageError("the current folder has been deleted: go to another one (cd)") from None
     if name is not None:
         named = (cwd / Path(name).expanduser()).resolve()
         candidates = [named, named / "exercises"]

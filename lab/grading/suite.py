@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.grading import ranks
 from lab.grading.check import CHECKS, Check, Ranks
 from lab.grading.diagnosis import (
     Blocked,
@@ -18,7 +19,7 @@ from lab.grading.diagnosis import (
     Outcome,
     Passed,
 )
-from lab.grading.ranks import RankServer, RankServerError, server
+from lab.grading.ranks import RankServer, RankServerError
 from lab.grading.source import unreadable
 from lab.grading.syllabus import Exercise, Syllabus, syllabus
 
@@ -100,6 +101,7 @@ def run_exercise(
         return ended(Failed(diagnosis))
     if checks is None:
         try:
+            server = server or ranks.server()  # it loads torch in the background, while checks_of loads it here
             checks = checks_of(exercise)
         except Exception as error:  # noqa: BLE001 - a broken check module is never the student's fault
             text = f"lab/checks/{exercise.file} cannot be imported: {error}"
@@ -118,10 +120,10 @@ def run_exercise(
 def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> CheckResult:
     """Run one check. An exception of the judge half itself is the lab's error."""
     start = time.monotonic()
-    ranks = Ranks(code, check.exercise, server=server)
+    group = Ranks(code, check.exercise, server=server)
     outcome: Outcome = Passed()
     try:
-        check.function(ranks)
+        check.function(group)
     except Diagnosis as diagnosis:
         outcome = Failed(diagnosis)
     except CheckEnded as ended:
@@ -131,13 +133,7 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in here is never the student's fault
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         outcome = LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
-    return CheckResult(check.title, outcome, time.monotonic() - start, tuple(ranks.outputs))
-
-
-def warm_up() -> None:
-    """Start the rank server, and load torch here while it does the same over there."""
-    server()
-    importlib.import_module("torch")
+    return CheckResult(check.title, outcome, time.monotonic() - start, tuple(group.outputs))
 
 
 def checks_of(exercise: Exercise) -> Sequence[Check]:

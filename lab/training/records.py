@@ -79,13 +79,14 @@ class RunFolder:
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # In a sweep, our standard output and error already are these very files.
+            # In a sweep, our standard output and error already end in these very files.
             log, errors = self.path / "train.log", self.path / "train.err"
-            self._own_errors = not _is_stream(errors, sys.stderr)
+            self._own_errors = not _ends_in(errors, sys.stderr, "JOB_STDERR")
             if self._own_errors:
                 errors.unlink(missing_ok=True)  # of an earlier try that did not finish
             self.write_status("running")
-            self._log = None if _is_stream(log, sys.stdout) else log.open("a" if go_on else "w", encoding="utf-8")
+            own_log = not _ends_in(log, sys.stdout, "JOB_STDOUT")
+            self._log = log.open("a" if go_on else "w", encoding="utf-8") if own_log else None
             self.go_on_after(None if go_on else 0)
         except OSError as error:
             raise UserError(
@@ -142,6 +143,7 @@ class RunFolder:
     def close(self, status: str, reason: str, summary: Mapping[str, object], error: str = "") -> None:
         """Add run.csv's summary row and the final status; `error` is a traceback for train.err."""
         ended = {
+            **(self._rows[-1] if self._rows else {}),  # its figures, where this part of the run has none
             "run_id": self.run_id,
             "ts": now(),
             **summary,
@@ -160,10 +162,17 @@ class RunFolder:
         _write_table(self.path / "run.csv", RUN_COLUMNS, rows)
 
 
-def _is_stream(path: Path, stream: TextIO) -> bool:
-    """Whether what is written to `stream` ends up in this file."""
+def _ends_in(path: Path, stream: TextIO, variable: str) -> bool:
+    """Whether what is written to `stream` ends up in this file.
+
+    Args:
+        variable: where run.sh names the file, because under srun the stream itself is a pipe.
+    """
     try:
-        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+        here, named = path.stat(), os.environ.get(variable)
+        if named is not None and Path(named).exists():
+            return os.path.samestat(here, os.stat(named))
+        return os.path.samestat(here, os.fstat(stream.fileno()))
     except (OSError, ValueError):  # no such file yet, or a stream that is no file
         return False
 

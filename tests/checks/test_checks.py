@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.grading.check import Check
+from lab.grading.check import CHECKS, Check
 from lab.grading.diagnosis import Failed, LabError, NotStarted, Passed
 from lab.grading.paths import find_code
 from lab.grading.suite import checks_of, run_check
@@ -42,3 +42,10 @@ def test_the_stub_is_not_started_and_nothing_else(check: Check) -> None:
 @pytest.mark.parametrize("exercise", syllabus().exercises, ids=lambda exercise: exercise.id)
 def test_every_exercise_has_a_check(exercise: Exercise) -> None:
     assert checks_of(exercise)
+
+
+def test_every_check_belongs_to_an_exercise_of_its_module():
+    all_checks()
+    for exercise_id, checks in CHECKS.items():
+        module = syllabus()[exercise_id].module
+        assert {check.function.__module__ for check in checks} == {f"lab.checks.{module}"}, exercise_id

@@ -13,7 +13,6 @@ import pytest
 
 from lab import cli
 from lab.cli import main
-from lab.commands import check as check_command
 from lab.grading import progress, suite
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError
@@ -50,7 +49,6 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
         return [Check(exercise.id, f"the check of {exercise.id}", judge)]
 
     monkeypatch.setattr(suite, "checks_of", checks_of)
-    monkeypatch.setattr(check_command, "warm_up", lambda: None)
     return found
 
 
@@ -121,6 +119,15 @@ def test_no_code_is_one_sentence(tmp_path: Path, monkeypatch, capsys):
         find_code("empty", tmp_path)
 
 
+def test_a_current_folder_that_is_gone_is_one_sentence(tmp_path: Path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["check"]) == 2
+    assert capsys.readouterr().err == "lab check: the current folder has been deleted: go to another one (cd)\n"
+
+
 # lab check --------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +175,14 @@ def test_ids_and_sections_show_their_details_only(lab: Path, verdicts, capsys):
     ]
     assert "  ✓ the check of 2.1\n" in out
     assert "Next:" not in out
-    assert main(["check", "2"]) == 0
+    del verdicts["3.3"]
+    assert main(["check", "2.1", "3"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "\nNext: 1.1 A network for any batch size\n"
+        "      open exercises/model.py\n"
+        "      look for TODO 1.1\n"
+        "      then type: lab check 1.1\n"
+    )
 
 
 def test_each_line_is_out_before_the_next_check_begins(lab: Path, verdicts, monkeypatch, capsys):
@@ -247,7 +261,7 @@ def test_a_student_fills_3_2_and_reads_what_is_right_and_wrong(tmp_path: Path, r
     monkeypatch.chdir(tmp_path / "my-lab" / "exercises")
     capsys.readouterr()
     assert main(["check", "3.2"]) == 1
-    assert "not started: TODO 3.2 in data.py is still to do" in " ".join(capsys.readouterr().out.split())
+    assert "  · not started: see TODO 3.2 in data.py\n" in capsys.readouterr().out
     solution = (root / "solutions" / "data.py").read_text()
     Path("data.py").write_text(solution.replace("DistributedSampler(", "sampler_of(", 1))
     assert main(["check", "3.2"]) == 1

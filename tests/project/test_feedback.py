@@ -81,7 +81,8 @@ def test_the_ladder_at_60_columns():
            and 240 others in epoch 1.
     means  Every rank trains on the same data: two ranks do
            the work of one.
-    look   data.py:71  train_loader = DataLoader(train_set,
+    look   data.py:71
+           train_loader = DataLoader(train_set,
            batch_size=batch_size, shuffle=True)
 
 4.1  Let DDP do it
@@ -127,7 +128,8 @@ def test_details_of_each_check_and_what_the_ranks_printed():
            and 240 others in epoch 1.
     means  Every rank trains on the same data: two ranks do
            the work of one.
-    look   data.py:71  train_loader = DataLoader(train_set,
+    look   data.py:71
+           train_loader = DataLoader(train_set,
            batch_size=batch_size, shuffle=True)
 """
     assert page_of(one) == (
@@ -142,7 +144,7 @@ def test_details_of_each_check_and_what_the_ranks_printed():
 
 def test_details_of_what_is_not_started_blocked_or_the_labs_fault():
     assert page_of(result("3.2", NotStarted("3.2"), CheckResult("x", NotStarted("3.2"), 0.1))) == (
-        "  · not started: TODO 3.2 in exercises/data.py is still to\n    do\n"
+        "  · not started: see TODO 3.2 in exercises/data.py\n"
     )
     assert page_of(result("6.3", Blocked("6.1"), CheckResult("x", Blocked("6.1"), 0.1))) == (
         "  ○ blocked: it builds on 6.1, so get that one to pass first\n"
@@ -165,6 +167,26 @@ def test_a_file_that_cannot_be_read_has_no_checks_but_three_lines():
         "    saw    data.py is not there.\n"
         "    means  The check imports it.\n"
         "    look   lab reset --file data.py\n"
+    )
+
+
+def test_one_reason_for_several_exercises_is_told_once():
+    broken = Failed(Diagnosis("syntax-error", "Python cannot read data.py:3: invalid syntax.", "b", "c"))
+    page = Page()
+    feedback(page).failures([result("3.1", broken), result("3.2", broken)])
+    assert (
+        page.text
+        == """\
+
+3.1  Download once
+  ✗ failed
+    saw    Python cannot read data.py:3: invalid syntax.
+    means  b
+    look   c
+
+3.2  Every rank its own samples
+  ✗ failed, for the same reason as 3.1
+"""
     )
 
 
@@ -225,13 +247,16 @@ def test_a_terminal_that_knows_ascii_only():
     say = feedback(page, 55)
     for one in LADDER:
         say.result(one)
-    assert page.text == """\
+    assert (
+        page.text
+        == """\
  1.1  A network for any batch s.  + passed        0.3 s
  2.1  Who am I? Rank and world.   . not started   0.3 s
  2.2  Join the process group      - blocked: 2.1  0.3 s
  3.2  Every rank its own samples  x failed       12.3 s
  4.1  Let DDP do it               ! lab error     0.0 s
 """
+    )
 
 
 def test_a_file_far_away_is_named_in_full():

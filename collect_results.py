@@ -1,0 +1,41 @@
+#!/usr/bin/env python
+"""Section 7: collect the run folders in results/ into results/results.csv, and show them as a table.
+
+python collect_results.py
+python collect_results.py results/demo
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lab.sweep.collect import collect
+from lab.sweep.table import summary
+from lab.training.errors import UserError
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Collect run folders into results.csv.")
+    parser.add_argument(
+        "results",
+        type=Path,
+        nargs="?",
+        default=Path("results"),
+        metavar="RESULTS",
+        help="the folder that holds the run folders (default: results)",
+    )
+    args = parser.parse_args(argv)
+    try:
+        collection = collect(args.results)
+    except UserError as error:
+        print(f"collect_results.py: {error}", file=sys.stderr)
+        return error.exit_code
+    print(summary(collection.rows))
+    for name in collection.ignored:
+        print(f"ignored: {args.results / name}, which holds no run's records")
+    print(f"-> {collection.path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

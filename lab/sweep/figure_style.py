@@ -1,0 +1,39 @@
+"""How the figures look: a colour, a marker and a line for every strategy, and matplotlib's settings."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Look:
+    label: str
+    colour: str
+    marker: str
+    line: str
+
+
+# Okabe and Ito's palette, which stays apart for the colour-blind; the lines and markers do in black and white.
+LOOKS = {
+    "none": Look("one device, no wrapper", "#000000", "D", "none"),
+    "ddp": Look("ddp", "#0072B2", "o", "-"),
+    "fsdp": Look("fsdp", "#D55E00", "s", "--"),
+    "fsdp1": Look("fsdp1", "#009E73", "^", "-."),
+}
+IDEAL = "#767676"
+DPI = 200
+STYLE: Any = {  # matplotlib types this as a dictionary of its 300 names
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#555555",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 8,
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.06,
+    "svg.hashsalt": "scaling-lab",  # the same data gives the same file
+}

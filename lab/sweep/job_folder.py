@@ -1,0 +1,85 @@
+"""What a launcher writes into a run folder: job.json, and the end of a run that could not write it itself.
+
+main.py makes config.json, status.json and the rest. A job that dies before that (an import error, a node
+that never came up) would be nameless without job.json.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from lab.sweep.plan import Job
+from lab.training.errors import UserError
+from lab.training.records import now, write_atomically
+
+JOB_FILE = "job.json"
+
+
+def prepare(job: Job, launcher: str, command: str) -> bool:
+    """Make the job's run folder and write job.json. Returns whether an earlier run had to give way.
+
+    A folder with the job's name holds an earlier try at exactly this job, because the name is made of its
+    settings. It is removed as a whole, so that no figure of the earlier try can survive in the new one.
+
+    Raises:
+        UserError: the folder cannot be written to, or something else has this name.
+    """
+    folder = job.folder
+    try:
+        earlier = folder.exists() and any(folder.iterdir())
+        if earlier:
+            if not (folder / JOB_FILE).is_file():
+                raise UserError(f"{folder} was not made by a sweep: move it away, or choose another --output-dir")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_job(job, launcher, command)
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {error.filename or folder} ({error.strerror}): choose another --output-dir"
+        ) from error
+    return earlier
+
+
+def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
+    """job.json: what was asked for, how it was started, and Slurm's name for it."""
+    flags = job.parsed_flags()
+    record = {
+        "run_id": job.run_id,
+        "strategy": job.strategy,
+        "model": flags.model,
+        "dataset": flags.dataset,
+        "precision": flags.precision,
+        "world_size": job.devices,
+        "global_batch": job.sweep.global_batch,
+        "epochs": job.sweep.epochs,
+        "scaling": job.scaling,
+        "repeat": job.repeat,
+        "code": job.sweep.code,
+        "flags": list(job.sweep.flags),
+        "launcher": launcher,
+        "command": command,
+        "jobid": jobid,
+        "planned": now(),
+    }
+    write_atomically(job.folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """A JSON object from a file; {} when there is none that can be read."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def earlier_slurm_job(job: Job) -> str:
+    """The Slurm job that was submitted for this folder; empty when there was none."""
+    return str(read_json(job.folder / JOB_FILE).get("jobid") or "")
+
+
+def mark_failed(folder: Path, reason: str) -> None:
+    """Set status.json to failed; when the run started stays as it was."""
+    record = {"started": now(), **read_json(folder / "status.json")}
+    record |= {"status": "failed", "reason": reason, "ended": now()}
+    write_atomically(folder / "status.json", json.dumps(record, indent=2) + "\n")

@@ -1,0 +1,114 @@
+"""From results.csv to figures: which runs belong in which figure, and where the files are."""
+
+import csv
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.sweep.collect import FIGURES_FOLDER, Row, grouped
+from lab.sweep.figure_style import DPI, STYLE
+from lab.sweep.run_folder import RESULT_COLUMNS
+from lab.sweep.table import describe_setting
+from lab.training.errors import UserError
+
+
+@dataclass
+class Plots:
+    """What was drawn."""
+
+    files: list[Path] = field(default_factory=list)  # the PNG files; an SVG of each lies beside it
+    notes: list[str] = field(default_factory=list)  # what a reader of the figures must know
+
+
+def plot(results: Path, output: Path | None = None) -> Plots:
+    """Draw time_per_epoch, validation and memory, as PNG and SVG.
+
+    Runs that cannot be compared are not drawn in one figure: each setting (model, data set, precision, batch,
+    device) has its own three. Those of the setting with most runs are in `output` itself, the others in a
+    folder of their own in it.
+
+    Args:
+        results: the results.csv that collect wrote.
+        output: where the figures go; beside results.csv unless told otherwise.
+
+    Raises:
+        UserError: results.csv cannot be used or has no finished run; the figures cannot be written.
+    """
+    rows = read_results(results)
+    output = output or results.parent / FIGURES_FOLDER
+    plots = Plots()
+    groups = {key: members for key, members in grouped(rows).items() if _drawable(members)}
+    if not groups:
+        raise UserError(
+            f"{results} has {len(rows)} run{'s' * (len(rows) > 1)}, but none is done: there is nothing to draw yet"
+        )
+    for key, members in grouped(rows).items():
+        if key not in groups:
+            plots.notes += [f"not drawn: {row['run_id']} ({row['status']}: {row['reason']})" for row in members]
+    most = max(groups, key=lambda key: sum(row["status"] == "done" for row in groups[key]))
+    for key in sorted(groups, key=lambda key: key != most):
+        folder = output if key == most else output / _slug(describe_setting(key))
+        plots.files += _draw_setting(groups[key], describe_setting(key), folder)
+        unfinished = [row["run_id"] for row in groups[key] if row["status"] not in ("done", "failed")]
+        if unfinished:
+            plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
+    return plots
+
+
+def read_results(path: Path) -> list[Row]:
+    """The rows of results.csv.
+
+    Raises:
+        UserError: it is missing, empty, or not what collect_results.py writes.
+    """
+    again = "write it with collect_results.py"
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames
+            rows = list(reader)
+    except FileNotFoundError:
+        raise UserError(f"there is no {path}: {again}") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error):
+        raise UserError(f"{path} is not a CSV file: {again}") from None
+    if not columns or not rows:
+        raise UserError(f"{path} is empty: {again}")
+    if not set(RESULT_COLUMNS) <= set(columns):
+        raise UserError(f"{path} lacks columns of a results.csv: {again}")
+    for line, row in enumerate(rows, start=2):
+        size = row["world_size"]
+        # DictReader keeps surplus values under the key None, and gives None for missing ones
+        cut_off = None in row or None in row.values()
+        if cut_off or not (size.isdecimal() or (not size and row["status"] != "done")) or size == "0":
+            raise UserError(f"line {line} of {path} is damaged: {again}")
+    return rows
+
+
+def _drawable(rows: list[Row]) -> bool:
+    return any(row["status"] == "done" for row in rows)
+
+
+def _draw_setting(rows: list[Row], setting: str, folder: Path) -> list[Path]:
+    from lab.sweep.figures import FIGURES, plt  # matplotlib takes a second; an error needs none of it
+
+    files = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with plt.rc_context(STYLE):
+            for name, draw in FIGURES.items():
+                figure = draw(rows, setting)
+                png = folder / f"{name}.png"
+                figure.savefig(png, dpi=DPI)
+                figure.savefig(png.with_suffix(".svg"), metadata={"Date": None})
+                plt.close(figure)
+                files.append(png)
+    except OSError as error:
+        raise UserError(f"cannot write figures to {folder} ({error.strerror})") from error
+    return files
+
+
+def _slug(text: str) -> str:
+    """Text fit for a folder name."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

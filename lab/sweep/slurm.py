@@ -1,0 +1,99 @@
+"""Submit a sweep's jobs to Slurm: one `sbatch run.sh` each."""
+
+import os
+import shlex
+import subprocess
+
+from lab.sweep import job_folder
+from lab.sweep.plan import Job
+from lab.training.errors import UsageError, UserError
+
+
+class StillQueuedError(UserError):
+    """The same job was submitted before and has not ended."""
+
+
+SCRIPT = "run.sh"
+DEVICES_PER_NODE = 4  # as in run.sh
+
+
+def layout(devices: int) -> tuple[int, int]:
+    """Number of nodes and of tasks (one for each device) per node, as few nodes as possible.
+
+    Raises:
+        UsageError: the devices cannot be spread evenly over nodes.
+    """
+    nodes = -(-devices // DEVICES_PER_NODE)
+    if devices % nodes:
+        raise UsageError(
+            f"{devices} devices cannot be spread evenly over {nodes} nodes of {DEVICES_PER_NODE}: "
+            f"leave {devices} out of --devices"
+        )
+    return nodes, devices // nodes
+
+
+def command(job: Job) -> list[str]:
+    """Options on the command line override the #SBATCH lines in run.sh.
+
+    The log goes into the run folder: with run.sh's own train.log, jobs that run at once would write into one
+    file. Account, partition and the like come from run.sh or from Slurm's own variables (SBATCH_ACCOUNT,
+    SBATCH_PARTITION, ...), so they are not repeated here.
+    """
+    nodes, tasks_per_node = layout(job.devices)
+    return [
+        "sbatch",
+        "--parsable",
+        f"--nodes={nodes}",
+        f"--ntasks-per-node={tasks_per_node}",
+        f"--job-name={job.run_id}",
+        f"--output={job.folder / 'train.log'}",
+        f"--error={job.folder / 'train.err'}",
+        SCRIPT,
+        *job.main_flags,
+    ]
+
+
+def command_line(job: Job) -> str:
+    """The command as a person would type it."""
+    return f"CODE={shlex.quote(job.sweep.code)} {shlex.join(command(job))}"
+
+
+def submit(job: Job) -> str:
+    """Hand the job to Slurm. Returns its job id.
+
+    Raises:
+        StillQueuedError: the same job is still waiting or running.
+        UserError: sbatch refuses it, with Slurm's own reason.
+    """
+    _refuse_second_submission(job)
+    job_folder.prepare(job, "slurm", command_line(job))
+    try:
+        done = subprocess.run(
+            command(job), env=os.environ | {"CODE": job.sweep.code}, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise UserError(f"sbatch cannot be started ({error.strerror}): use --launcher local") from error
+    if done.returncode != 0:
+        reason = "sbatch: " + (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[
+            -1
+        ].removeprefix("sbatch: error: ")
+        job_folder.mark_failed(job.folder, reason)
+        raise UserError(reason)
+    jobid = done.stdout.strip().split(";")[0]  # "12" or "12;cluster"
+    job_folder.write_job(job, "slurm", command_line(job), jobid)
+    return jobid
+
+
+def _refuse_second_submission(job: Job) -> None:
+    """Two jobs that write into one folder would mix their figures."""
+    earlier = job_folder.earlier_slurm_job(job)
+    if not earlier:
+        return
+    queue = subprocess.run(
+        ["squeue", "--noheader", f"--jobs={earlier}", "--format=%T"], capture_output=True, text=True, check=False
+    )
+    if queue.returncode == 0 and queue.stdout.strip():  # a job that Slurm has forgotten is an error to squeue
+        state = queue.stdout.split()[0].lower()
+        raise StillQueuedError(
+            f"job {earlier} for the same point is still {state}: wait for it, or scancel {earlier}"
+        )
