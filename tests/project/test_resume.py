@@ -1,0 +1,89 @@
+"""A run that was stopped and resumed gives the same losses and weights as one that was not, to the last digit."""
+
+import csv
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+EPOCHS = 3
+STEPS = 4  # an epoch: 32 images in global batches of 8
+
+OPTIMIZERS = {"sgd": ("--optimizer", "sgd", "--base-lr", "2"), "adamw": ("--optimizer", "adamw", "--base-lr", "0.01")}
+SCHEDULES = {"cosine": ("--schedule", "cosine", "--warmup-epochs", "0.5"), "step": ("--schedule", "step")}
+ACCUMULATION = {"whole": (), "accumulated": ("--accumulate", "2")}
+# Where the first part ends, and with how many loader workers.
+PLACES = {"epoch's end": ((2, STEPS), 0), "mid-epoch": ((2, 2), 2)}
+
+AXES = (("none", "ddp", "fsdp"), OPTIMIZERS, SCHEDULES, ("fp32", "bf16"), ACCUMULATION, PLACES)
+GRID = list(itertools.product(*AXES))
+
+
+def covering(grid: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """A few cases in which every two values that are together somewhere in the grid are together (greedy)."""
+    open_pairs = {pair for case in grid for pair in pairs(case)}
+    chosen = []
+    while open_pairs:
+        best = max(grid, key=lambda case: len(open_pairs & pairs(case)))
+        chosen.append(best)
+        open_pairs -= pairs(best)
+    return chosen
+
+
+def pairs(case: tuple[str, ...]) -> set[tuple[object, ...]]:
+    return set(itertools.combinations(enumerate(case), 2))
+
+
+COVERING = covering(GRID)
+
+
+def check_same_trajectory(tiny, case, tmp_path):
+    strategy, optimizer, schedule, precision, accumulation, place = case
+    (epoch, step), workers = PLACES[place]
+    world_size = 1 if strategy == "none" else 2
+    argv = (
+        *("--epochs", str(EPOCHS), "--strategy", strategy, "--precision", precision, "--print-every", "1"),
+        *(*OPTIMIZERS[optimizer], *SCHEDULES[schedule], *ACCUMULATION[accumulation]),
+        *("--output-dir", str(tmp_path / "results")),
+    )
+    whole = tiny(*argv, "--run-id", "whole", world_size=world_size, workers=workers).values[0]
+    assert whole["ended"] == "done"
+    saving = ("--save-every-steps", "1") if place == "mid-epoch" else ()
+    stop = [epoch + 1, 1] if place == "epoch's end" else [epoch, step]
+    first = tiny(*argv, *saving, world_size=world_size, workers=workers, stop=stop).values[0]
+    assert first["ended"].startswith("Stop")
+    second = tiny(*argv, *saving, "--resume", "latest", world_size=world_size, workers=workers).values[0]
+    assert second["ended"] == "done"
+    redone = 2 if place == "mid-epoch" else 3
+    assert [record[0] for record in second["records"]] == list(range(redone, EPOCHS + 1))
+    assert second["records"] == whole["records"][redone - 1 :]
+    assert all(torch.equal(tensor, second["weights"][name]) for name, tensor in whole["weights"].items())
+    check_tables(tmp_path / "results")
+
+
+def check_tables(results: Path) -> None:
+    """The two runs' tables hold the same losses and accuracies, each epoch once."""
+    for table, columns in (("metrics.csv", ("epoch", "phase", "loss", "accuracy")), ("run.csv", ("epoch", "val_top1"))):
+        whole, resumed = (
+            [[row[column] for column in columns] for row in csv.DictReader((results / name / table).open(newline=""))]
+            for name in ("whole", "r")
+        )
+        assert resumed == whole
+
+
+@pytest.mark.parametrize("case", COVERING, ids="-".join)
+def test_a_resumed_run_takes_the_same_way(tiny, case, tmp_path):
+    check_same_trajectory(tiny, case, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in GRID if case not in COVERING], ids="-".join)
+def test_a_resumed_run_takes_the_same_way_in_the_whole_grid(tiny, case, tmp_path):
+    check_same_trajectory(tiny, case, tmp_path)
+
+
+def test_the_covering_cases_cover_every_pair_of_values():
+    assert {pair for case in COVERING for pair in pairs(case)} == {pair for case in GRID for pair in pairs(case)}
+    assert len(COVERING) <= 10
