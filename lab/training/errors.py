@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
 # What gloo says on the ranks that were waiting for one that has ended. That one says why.
 _PEER_GONE = re.compile(r"connection (closed|reset) by peer|broken pipe|socket closed", re.IGNORECASE)
 
