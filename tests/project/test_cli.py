@@ -182,6 +182,7 @@ def test_ids_and_sections_show_their_details_only(lab: Path, verdicts, capsys):
         "      open exercises/model.py\n"
         "      look for TODO 1.1\n"
         "      then type: lab check 1.1\n"
+        "      stuck? lab hint 1.1\n"
     )
 
 
