@@ -21,7 +21,9 @@ def rank_server() -> Iterator[RankServer]:
 def tiny(rank_server: RankServer, tmp_path: Path) -> Callable[..., GroupResult]:
     """tiny(*options, world_size=2, **inputs): one run of tiny_run.train in tmp_path/results/r."""
 
-    def run(*argv: str, world_size: int = 2, observe: Any = tiny_run.train, env: Any = {}, **inputs: Any) -> GroupResult:
+    def run(
+        *argv: str, world_size: int = 2, observe: Any = tiny_run.train, env: Any = {}, **inputs: Any
+    ) -> GroupResult:
         folder = ("--output-dir", str(tmp_path / "results"), "--run-id", "r")
         return rank_server.run(
             observe,

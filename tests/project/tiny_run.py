@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.utils.data import Dataset
@@ -51,7 +50,9 @@ class TinyNet(nn.Module):
 class Images(Dataset):
     """Random images [3, 8, 8] whose label can be learned; with noise that is drawn anew each time."""
 
-    def __init__(self, count: int, *, noise: float = 0.1, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, count: int, *, noise: float = 0.1, seed: int = 0, dtype: torch.dtype = torch.float32
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.labels = torch.randint(CLASSES, (count,), generator=generator)
         self.images = torch.randn(count, 3, 8, 8, generator=generator, dtype=dtype)
@@ -116,7 +117,7 @@ def train(rank: Rank) -> dict[str, Any]:
     """Train as the inputs say and return what came of it.
 
     Inputs: argv; images (32); workers (0); net: TinyNet's keywords; noise (0.1); stop, signal and kill: see the
-    watchers; note: a file for NoteSteps; double: compute in float64.
+    watchers; note: a file for NoteSteps; double: compute in float64; bad_image: index of an image that is nan.
     """
     code = {name: rank.student(name) for name in ("train", "data", "ddp_utils", "fsdp_utils")}
     inputs = rank.receive()
@@ -132,11 +133,16 @@ def train(rank: Rank) -> dict[str, Any]:
     return result
 
 
-def _train(run: Run, code: dict[str, Any], inputs: dict[str, Any], rank: Rank, result: dict[str, Any]) -> list[Any]:
+def _train(
+    run: Run, code: dict[str, Any], inputs: dict[str, Any], rank: Rank, result: dict[str, Any]
+) -> list[Any]:
     args, dtype = run.args, torch.float64 if inputs.get("double") else torch.float32
     noise = inputs.get("noise", 0.1)
+    images = Images(inputs.get("images", 32), noise=noise, dtype=dtype)
+    if "bad_image" in inputs:
+        images.images[inputs["bad_image"]] = torch.nan
     train_loader, valid_loader = code["data"].get_dataloaders(
-        Images(inputs.get("images", 32), noise=noise, dtype=dtype),
+        images,
         Images(10, noise=0, seed=1, dtype=dtype),
         args.loader_batch_size,
         num_workers=inputs.get("workers", 0),
@@ -167,14 +173,4 @@ def _train(run: Run, code: dict[str, Any], inputs: dict[str, Any], rank: Rank, r
     records = code["train"].train(model, optimizer, train_loader, valid_loader, run)
     whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
     result["weights"] = get_model_state_dict(model, options=whole)
-    return [
-        [one.epoch, one.train_loss, one.train_accuracy, one.valid_loss, one.valid_accuracy] for one in records
-    ]
-
-
-def collectives(rank: Rank) -> list[str]:
-    """Names of all collectives of a run, in order, from PyTorch's flight recorder."""
-    train(rank)
-    entries = torch._C._distributed_c10d._dump_fr_trace_json(includeCollectives=True)
-    assert dist.is_initialized()
-    return [entries if isinstance(entries, str) else entries.decode()]
+    return [[one.epoch, one.train_loss, one.train_accuracy, one.valid_loss, one.valid_accuracy] for one in records]
