@@ -99,15 +99,9 @@ def test_dry_run_prints_the_local_commands(package, capsys):
     baseline, fsdp = capsys.readouterr().out.splitlines()
     words = shlex.split(fsdp)
     assert words[:2] == ["OMP_NUM_THREADS=1", sys.executable]
-    assert words[2:8] == [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "exercises/main.py",
-    ]
-    assert words[8:12] == ["--strategy", "fsdp", "--global-batch-size", "512"]
+    assert words[2:7] == ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    assert words[7:10] == ["--nproc-per-node", "2", "exercises/main.py"]
+    assert words[10:14] == ["--strategy", "fsdp", "--global-batch-size", "512"]
     assert words[-2:] == ["--data-dir", "my data"]
     assert "--nproc-per-node 1 exercises/main.py --strategy none" in baseline
     assert sorted(path.name for path in package.iterdir()) == ["exercises", "run.sh", "solutions"]  # no results
