@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from lab import __version__
 from lab.training.errors import UserError
 
-COMMANDS = ("check", "hint", "start", "reset", "stubs")
+COMMANDS = ("check", "watch", "hint", "start", "reset", "stubs")
 
 INTERRUPTED = 130  # as a shell has it for a program ended by Ctrl-C
 

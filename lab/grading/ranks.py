@@ -21,7 +21,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from lab.grading import nursery, platform, wire
@@ -70,7 +69,7 @@ class RankServer:
 
     def __init__(self, *, preload: Sequence[str] = PRELOAD) -> None:
         self._preload = tuple(preload)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
@@ -80,9 +79,7 @@ class RankServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def run(
@@ -130,15 +127,20 @@ class RankServer:
         reports = [read_report(answer, folder) for answer in answers] if answers else lost(world_size)
         return GroupResult(reports, time.monotonic() - begin)
 
+    def end_groups(self) -> None:
+        """End every group that runs now, from any thread: its ranks are then reported as killed."""
+        with self._lock:
+            for group in list(self._sockets):
+                with contextlib.suppress(OSError):
+                    group.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End the nursery and every group that still runs."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            for group in list(self._sockets):
-                with contextlib.suppress(OSError):
-                    group.shutdown(socket.SHUT_RDWR)
+            self.end_groups()
             self._control.close()
             if not self._served:
                 self._nursery.kill()  # it still imports, and has no children
@@ -257,7 +259,7 @@ class RankServer:
 
     def _forget_after_fork(self) -> None:
         """In a forked child of the grader: let go of the sockets, so that they close when the grader dies."""
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.RLock()  # another thread may have held it
         self._closed = True
         for sock in (self._control, *self._sockets):
             sock.close()
