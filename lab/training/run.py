@@ -74,14 +74,14 @@ class Run:
         self._last: EpochRecord | None = None
         if args.deterministic:
             seeding.make_deterministic()
-        seeding.seed_everything(args.seed)
+        seeding.seed_python_and_numpy(args.seed)
         named = None if args.run_id is None else args.output_dir / args.run_id / checkpoint_file.FOLDER
         self._resumed = resume.open_checkpoint(self.args, named)  # until the first batch
         self._began_earlier = False  # whether an earlier process trained a part of the epoch going on
         self.folder: RunFolder | None = None  # on rank 0
         self._path = from_rank_0(self._open_folder) if self._keeps else None
 
-    def _open_folder(self) -> Path:
+    def _open_folder(self) -> Path | None:
         """Open the folder on rank 0; where it is, for all ranks."""
         default = f"{time.strftime('%Y%m%d-%H%M%S')}-{self.args.strategy}-{self.args.model}-w{self.world_size}"
         self.folder = RunFolder(

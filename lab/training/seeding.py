@@ -15,12 +15,17 @@ import torch
 STREAM = 1_000_003  # between the seeds of two ranks; a prime, so that near seeds of two runs do not meet
 
 
-def seed_everything(seed: int, rank: int = 0) -> None:
+def seed_everything(seed: int, rank: int) -> None:
     """Seed Python, NumPy and torch (CPU and CUDA) with this rank's own seed; rank 0's is `seed` itself."""
     own = seed + STREAM * rank
-    random.seed(own)
-    numpy.random.seed(own % 2**32)
+    seed_python_and_numpy(own)
     torch.manual_seed(own)
+
+
+def seed_python_and_numpy(seed: int) -> None:
+    """Seed Python's and NumPy's own generators; main.py seeds torch's, for the weights."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
 
 
 def make_deterministic() -> None:

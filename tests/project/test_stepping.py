@@ -101,7 +101,8 @@ def start_weights() -> list[nn.Parameter]:
     return list(tiny_run.TinyNet(dropout=0.0).parameters())
 
 
-def test_the_ranks_draw_the_same_weights_and_then_their_own_random_numbers(tiny):
+def test_the_ranks_draw_the_same_random_numbers_at_first_and_then_their_own(tiny):
+    """What is drawn for the model is the same (main.py seeds torch itself), dropout and augmentation are not."""
     first, second = tiny(observe=stepping_observers.random_streams).values
     assert first["before"] == second["before"]
     assert not set(first["after"]) & set(second["after"])
