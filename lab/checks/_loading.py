@@ -35,7 +35,7 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
             return token
 
         result = data.load_once(load, is_first=rank.rank in layout)
-        events = [list(event) for event in board.events]
+        events = [{"what": what, "time": when} for what, when in board.events]
         reports.append({"events": events, "own_result": result is token, "type": type(result).__name__})
         board.note("done")
         if not board.wait(PATIENCE, "done"):
