@@ -24,8 +24,8 @@ from lab.grading.check import Diagnosis, Ranks, check
 def loads_once(ranks: Ranks) -> None:
     # One file system whose first process is not rank 0, and two file systems.
     layouts = [[random.randrange(1, 4)], [0, random.choice([1, 2, 3])]]
-    result = ranks.report(watch_loading, 4, {"layouts": layouts}, timeout=10)
-    if any(report.status == "timeout" for report in result.reports):
+    result = ranks.report(watch_loading, 4, {"layouts": layouts})
+    if any(report.error and report.error.type == "LeftBehindError" for report in result.reports):
         judge_waiting(ranks, result, layouts)
     if not result.ok:
         end(ranks, result)
@@ -55,10 +55,10 @@ def where(ranks: Ranks, *patterns: str) -> str:
 
 
 def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
-    """Some ranks wait in load_once for ever; if others have come back, the barrier was not for everybody."""
-    waiting = [report for report in result.reports if report.status == "timeout"]
-    back = [report.rank for report in result.reports if report.status == "ok"]
-    if not back:
+    """Some ranks wait in a barrier for ever: it was not for everybody."""
+    back = [report.rank for report in result.reports if report.status in ("ok", "raised")]
+    waiting = [report for report in result.reports if report.rank not in back]
+    if not waiting:
         end(ranks, result)
     frame = waiting[0].student_frame
     place = f" at data.py:{frame.line}  {frame.text}" if frame else " in load_once()"
