@@ -31,6 +31,11 @@ def expect_tensors(values: Sequence[object], like: Tensors) -> None:
             )
 
 
+def expect_lengths(values: Sequence[Sequence[object]], length: int) -> None:
+    """Raise a Diagnosis unless every list has this many items."""
+    expect([len(value) == length or value for value in values], bool)
+
+
 def expect_texts(values: Sequence[object]) -> None:
     """Raise a Diagnosis unless every value is a dict of texts by name."""
     for value in values:
@@ -80,8 +85,8 @@ def example(observed: Tensors, expected: Tensors) -> str:
 
 
 def number(value: Tensor | float) -> str:
-    """Four digits."""
-    return f"{float(value):.4g}"
+    """Five digits."""
+    return f"{float(value):.5g}"
 
 
 def factor_between(observed: Tensors, expected: Tensors) -> float | None:

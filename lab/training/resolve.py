@@ -7,7 +7,7 @@ from lab.training.errors import UsageError
 
 REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant
 DEFAULT_GLOBAL_BATCH = 256
-DEFAULT_BASE_LR = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
+DEFAULT_BASE_LR = {"sgd": 0.03, "adam": 1e-3, "adamw": 1e-3}
 DEFAULT_WEIGHT_DECAY = {"sgd": 5e-4, "adam": 5e-4, "adamw": 1e-2}
 DEFAULT_MOMENTUM = 0.9
 DEFAULT_BUCKET_CAP_MB = 25.0
