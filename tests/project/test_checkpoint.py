@@ -269,8 +269,8 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_the_records_stay(tiny, tm
 
 def test_changed_options_are_named_when_resuming(tiny):
     tiny("--strategy", "ddp", "--epochs", "1")
-    again = tiny("--strategy", "ddp", "--epochs", "2", "--resume", "latest", "--base-lr", "0.5", "--seed", "7")
+    again = tiny("--strategy", "ddp", "--epochs", "2", "--resume", "latest", "--momentum", "0.5", "--seed", "7")
     said = again.reports[0].output
-    assert "warning: resumed with another --base-lr: 0.5, before it was 0.1" in said
+    assert "warning: resumed with another --momentum: 0.5, before it was 0.9" in said
     assert "warning: resumed with another --seed: 7, before it was 0" in said
     assert "--epochs" not in said

@@ -68,7 +68,7 @@ def test_accumulation_divides_the_batch_once_more():
     assert (args.global_batch_size, args.loader_batch_size, args.per_device_batch_size) == (512, 128, 64)
     args, _ = resolve("--per-device-batch-size", "64", "--accumulate", "4")
     assert (args.global_batch_size, args.loader_batch_size, args.per_device_batch_size) == (512, 128, 64)
-    assert args.learning_rate == pytest.approx(0.2)
+    assert args.learning_rate == pytest.approx(2 * args.base_lr)
 
 
 def test_the_batch_per_device_makes_the_global_batch():
