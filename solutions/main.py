@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     # TODO 5.1b: join the process group, and leave it at the end. In between, in this order: open the run's
     # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
     # first process before the others; make the loaders, of args.loader_batch_size images over all ranks; build
-    # the model from the same seed on every rank; this_run.prepare(model); wrap it; build the optimizer of the
+    # the model from the same seed on every rank; this_run.prepare_model(model); wrap it; build the optimizer of the
     # wrapped model; this_run.begin(model, optimizer, train_loader); train, unless it is a dry run.
     ### BEGIN SOLUTION 5.1b
     device = setup()
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
             seed=args.seed,
         )
         torch.manual_seed(args.seed)
-        model = this_run.prepare(build_model(args.model, len(datasets.classes)))
+        model = this_run.prepare_model(build_model(args.model, len(datasets.classes)))
         model = wrap_model(model, device, args)
         optimizer = build_optimizer(model, args)
         this_run.begin(model, optimizer, train_loader)

@@ -119,7 +119,7 @@ class Run:
         if isinstance(error, Preempted):
             dist.destroy_process_group()  # all ranks are here together, so none is left waiting
 
-    def prepare(self, model: nn.Module) -> nn.Module:
+    def prepare_model(self, model: nn.Module) -> nn.Module:
         """What the options ask of a new model before it is wrapped; returns the same model."""
         self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
         if self._channels_last:

@@ -22,7 +22,7 @@ def tiny(rank_server: RankServer, tmp_path: Path) -> Callable[..., GroupResult]:
     """tiny(*options, world_size=2, **inputs): one run of tiny_run.train in tmp_path/results/r."""
 
     def run(
-        *argv: str, world_size: int = 2, observe: Any = tiny_run.train, env: Any = {}, **inputs: Any
+        *argv: str, world_size: int = 2, observe: Any = tiny_run.train, env: Any = None, **inputs: Any
     ) -> GroupResult:
         folder = ("--output-dir", str(tmp_path / "results"), "--run-id", "r")
         return rank_server.run(
@@ -30,7 +30,7 @@ def tiny(rank_server: RankServer, tmp_path: Path) -> Callable[..., GroupResult]:
             world_size,
             code=tiny_run.SOLUTIONS,
             inputs={"argv": [*folder, *argv], **inputs},
-            env=env,
+            env=env or {},
             timeout=120,
         )
 

@@ -111,6 +111,16 @@ def test_the_middle_of_an_epoch_goes_on_with_another_number_of_ranks(tiny):
     assert "warning: resumed on 4 ranks, before it was 2" in group.reports[0].output
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weights_in_another_memory_order_come_back_in_their_places(tiny, optimizer):
+    """channels_last, as on GPUs: what rank 0 sends must be what the others expect."""
+    argv = ("--strategy", "ddp", "--epochs", "2", *OPTIMIZERS[optimizer])
+    whole = tiny(*argv, "--run-id", "whole", channels_last=True).values[0]
+    tiny(*argv, channels_last=True, stop=[2, 1])
+    second = tiny(*argv, "--resume", "latest", channels_last=True).values[0]
+    assert second["records"] == whole["records"][1:]
+
+
 def test_a_run_that_is_done_can_be_resumed_and_lengthened(tiny, tmp_path):
     argv = ("--strategy", "none", "--output-dir", str(tmp_path / "results"))
     tiny(*argv, "--epochs", "2", world_size=1)

@@ -219,6 +219,13 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_checkpoint(ti
     assert tiny(*argv, "--resume", "latest").values[0]["ended"] == "done"  # with a better image
 
 
+def test_a_bad_loss_stops_the_run_at_once_even_where_nothing_is_saved(tiny):
+    order = torch.randperm(32, generator=torch.Generator().manual_seed(1)).tolist()
+    for value in tiny("--strategy", "fsdp", "--epochs", "1", bad_image=order[8 + 2]).values:
+        assert "the loss became nan at epoch 1, step 2: lower --base-lr" in value["ended"]
+        assert value["ended"].endswith("There is no checkpoint yet")
+
+
 def test_weights_that_are_no_numbers_are_not_saved(tiny, tmp_path):
     argv = ("--epochs", "1", "--save-every-steps", "1", "--base-lr", "3200", "--weight-decay", "1e38")
     group = tiny("--strategy", "fsdp", *argv)

@@ -117,14 +117,15 @@ def train(rank: Rank) -> dict[str, Any]:
     """Train as the inputs say and return what came of it.
 
     Inputs: argv; images (32); workers (0); net: TinyNet's keywords; noise (0.1); stop, signal and kill: see the
-    watchers; note: a file for NoteSteps; double: compute in float64; bad_image: index of an image that is nan.
+    watchers; note: a file for NoteSteps; double: compute in float64; bad_image: index of an image that is nan;
+    device (cpu); channels_last: the weights' order in memory.
     """
     code = {name: rank.student(name) for name in ("train", "data", "ddp_utils", "fsdp_utils")}
     inputs = rank.receive()
     args = options.parse([*BATCH, *inputs["argv"]])
     result: dict[str, Any] = {"ended": "done", "records": []}
     try:
-        with Run(args, torch.device("cpu")) as run:
+        with Run(args, torch.device(inputs.get("device", "cpu"))) as run:
             result["records"] = _train(run, code, inputs, rank, result)
     except (UserError, Stop) as error:
         result["ended"] = f"{type(error).__name__}: {error}"
@@ -149,7 +150,9 @@ def _train(
         seed=args.seed,
     )
     torch.manual_seed(args.seed)
-    model: nn.Module = TinyNet(**inputs.get("net", {})).to(dtype)
+    model: nn.Module = run.prepare_model(TinyNet(**inputs.get("net", {})).to(run.device, dtype))
+    if inputs.get("channels_last"):
+        model.to(memory_format=torch.channels_last)
     if args.strategy == "ddp":
         model = code["ddp_utils"].get_ddp_model(model, run.device, bucket_cap_mb=args.bucket_cap_mb)
     elif args.strategy == "fsdp":
