@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
     # first process before the others; make the loaders; build the model from the same seed on every rank; wrap
     # it; build the optimizer of the wrapped model; this_run.begin(model, optimizer, train_loader); train, unless
-    # it is a dry run.
+    # it is a dry run, and return what train() returned.
     ### BEGIN SOLUTION 5.1b
     device = setup()
     records = []
