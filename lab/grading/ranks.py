@@ -92,12 +92,14 @@ class RankServer:
         env: Mapping[str, str | None] = {},
         timeout: float = 30.0,
         set_up_process_group: bool = True,
+        trace: bool = False,
     ) -> GroupResult:
         """Run `observe(rank)` on `world_size` ranks and report what became of each.
 
         `observe` is a function at the top of a module, or "module:qualname"; `code` is the student's folder and
         becomes the working directory; `inputs` is what `rank.receive()` returns; `env` adds variables to the
-        ranks' environment, or removes those given as None; `timeout` is in seconds from the start of the ranks.
+        ranks' environment, or removes those given as None; `timeout` is in seconds from the start of the ranks;
+        `trace` asks for the collectives of all ranks, whether or not something fails.
 
         Whatever the student's code does is in the reports. Raises ValueError for arguments that make no sense,
         WireError for inputs that cannot be sent and RankServerError when the lab itself fails.
@@ -116,6 +118,7 @@ class RankServer:
                 "env": dict(env),
                 "timeout": float(timeout),
                 "set_up_process_group": set_up_process_group,
+                "trace": trace,
                 "sys_path": harness_path(folder),
             }
         )
