@@ -15,9 +15,10 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
-from lab.grading import platform, rank, rendezvous, watcher, wire
+from lab.grading import confine, platform, rank, rendezvous, watcher, wire
 from lab.grading.deadlock import Detector
 from lab.grading.member import Member
 
@@ -45,6 +46,8 @@ class Group:
 
     def start(self) -> None:
         """Fork the ranks, host the rendezvous and tell each rank where it is."""
+        if self._request["files"] is not None:
+            confine.unpack(Path(self._request["code"]), self._request["files"])
         for number in range(self._request["world_size"]):
             self.members.append(self._fork(number))
         # After the forks, for the store brings threads, and a process with threads should not fork.

@@ -126,6 +126,14 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def kill_stopped(started: Iterable[int]) -> None:
+    """Kill those of these children that somebody has stopped (SIGSTOP): they would never end."""
+    for pid in started:
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+                os.kill(pid, signal.SIGKILL)
+
+
 def reap(pid: int) -> bool:
     """Collect the child `pid` if it has ended; tell whether it is no longer there to wait for."""
     try:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lab.grading import platform, recorder, wire
+from lab.grading import confine, platform, recorder, wire
 from lab.grading.watcher import Watcher
 
 # Frames between a rank and the leader of its group; besides these, RECORDS and TELL of watcher.py. The first of
@@ -149,6 +149,7 @@ def _observe(rank: Rank, request: dict[str, Any]) -> object:
 
 def _isolate(channel: socket.socket, output: int, stack: int, code: Path | None, sys_path: list[str]) -> None:
     os.setsid()
+    confine.hide_memory(False)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
