@@ -56,8 +56,9 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     # TODO 5.1b: join the process group, and leave it at the end. In between, in this order: open the run's
     # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
     # first process before the others; make the loaders, of args.loader_batch_size images over all ranks; build
-    # the model from the same seed on every rank; this_run.prepare_model(model); wrap it; build the optimizer of the
-    # wrapped model; this_run.begin(model, optimizer, train_loader); train, unless it is a dry run.
+    # the model from the same seed on every rank and hand it to this_run.prepare_model(); wrap it; build the
+    # optimizer of the wrapped model; this_run.begin(model, optimizer, train_loader); train, unless it is a dry
+    # run, and return what train() returned.
     ### BEGIN SOLUTION 5.1b
     device = setup()
     records = []

@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 
-from lab.checks._judge import expect_lengths, number
+from lab.checks._judge import number
 from lab.checks._look import look
 from lab.checks._means import Batch, candidates, mistake, telling
-from lab.checks._report import expect
+from lab.checks._report import expect, expect_as_many
 from lab.grading.check import Diagnosis, Ranks
 
 CALL = {"samples": [int], "training": bool}
-EPOCH = {"type": str, "value": (float, int, None), "told": [int], "used": [(int, None)], "calls": [CALL]}
+EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [(int, None)], "calls": [CALL]}
 
 
 def where(ranks: Ranks, *patterns: str) -> str:
@@ -22,13 +22,14 @@ def where(ranks: Ranks, *patterns: str) -> str:
 def judge_epochs(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
     expect(reports, [EPOCH])
-    expect_lengths(reports, len(given["epochs"]))
+    expect_as_many(reports, len(given["epochs"]))
     for rank, report in enumerate(reports):
         judge_steps_of(ranks, rank, report, given["samples"][rank])
         judge_sampler(ranks, report, given["epochs"])
-        judge_type(ranks, report[0])
+        for epoch in report:
+            judge_type(ranks, epoch)
     for i in range(len(given["epochs"])):
-        judge_mean(ranks, [float(report[i]["value"]) for report in reports], i, given)
+        judge_mean(ranks, [report[i]["value"] for report in reports], i, given)
 
 
 def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], samples: int) -> None:

@@ -31,11 +31,6 @@ def expect_tensors(values: Sequence[object], like: Tensors) -> None:
             )
 
 
-def expect_lengths(values: Sequence[Sequence[object]], length: int) -> None:
-    """Raise a Diagnosis unless every list has this many items."""
-    expect([len(value) == length or value for value in values], bool)
-
-
 def expect_texts(values: Sequence[object]) -> None:
     """Raise a Diagnosis unless every value is a dict of texts by name."""
     for value in values:

@@ -12,13 +12,12 @@ from lab.checks._judge import (
     all_close,
     close,
     example,
-    expect_lengths,
     expect_tensors,
     factor_between,
     number,
 )
 from lab.checks._look import look
-from lab.checks._report import expect
+from lab.checks._report import expect, expect_as_many
 from lab.checks._tiny import (
     Batch,
     TinyNet,
@@ -37,7 +36,7 @@ STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS}
 def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
     """The first step must be right before the second tells anything."""
     expect(reports, {"steps": [STEP], "fp32": str, "bf16": str})
-    expect_lengths([report["steps"] for report in reports], len(batches))
+    expect_as_many([report["steps"] for report in reports], len(batches))
     first, second = ([report["steps"][i] for report in reports] for i in range(2))
     for rank, step in enumerate(first):
         judge_order(ranks, rank, step)

@@ -138,7 +138,7 @@ def run_epochs(rank: Rank) -> list[dict[str, Any]]:
         epochs.append(
             {
                 "type": type(result).__name__,
-                "value": result if isinstance(result, float | int) else None,
+                "value": float(result) if isinstance(result, float | int) else None,
                 "told": sampler.told,
                 "used": sampler.used,
                 "calls": list(calls),

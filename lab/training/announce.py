@@ -20,6 +20,7 @@ class Setup:
     steps_per_epoch: int  # optimizer steps
     dropped_samples: int  # an epoch
     channels_last: bool
+    resumed: str | None  # the checkpoint, and where it goes on
 
     @property
     def device_name(self) -> str:
@@ -44,23 +45,24 @@ def config(setup: Setup) -> dict[str, object]:
     }
 
 
-def describe(setup: Setup) -> str:
-    """The start report, some lines."""
+def describe(setup: Setup) -> list[str]:
+    """The start report, line by line."""
     args, hosts = setup.args, sorted(set(setup.hosts))
-    ranks = len(setup.hosts)
-    computing = precision.describe(setup.device, args.precision, setup.channels_last)
-    return "\n".join(
-        [
-            f"{args.strategy}: {args.model} ({setup.parameters:,} parameters) on {args.dataset}, {args.precision}",
-            f"  ranks      {ranks} on {len(hosts)} node{'s' * (len(hosts) > 1)} ({', '.join(hosts)}), backend "
-            f"{dist.get_backend()}, device {setup.device_name}",
-            f"  batch      {_batch(args, ranks)}; {setup.steps_per_epoch} steps an epoch, "
-            f"{setup.dropped_samples} samples dropped",
-            f"  optimizer  {args.optimizer}, {_rate(args)}, weight decay {args.weight_decay:g}",
-            f"  precision  {computing}",
-            f"  seed       {args.seed}{', deterministic algorithms' * args.deterministic}",
-        ]
-    )
+    ranks, nodes = len(setup.hosts), f"{len(hosts)} node{'s' * (len(hosts) > 1)} ({', '.join(hosts)})"
+    lines = [
+        f"{args.strategy}: {args.model} ({setup.parameters:,} parameters) on {args.dataset}, {args.precision}",
+        f"  ranks      {ranks} on {nodes}, backend {dist.get_backend()}, device {setup.device_name}",
+        f"  batch      {_batch(args, ranks)}; {setup.steps_per_epoch} steps an epoch, "
+        f"{setup.dropped_samples} samples dropped",
+        f"  optimizer  {args.optimizer}, {_rate(args)}, weight decay {args.weight_decay:g}",
+        f"  precision  {precision.describe(setup.device, args.precision, setup.channels_last)}",
+        f"  seed       {args.seed}{', deterministic algorithms' * args.deterministic}",
+    ]
+    if setup.resumed:
+        lines.append(f"  resumed    from {setup.resumed}")
+    if args.dry_run:
+        lines.append("  dry run: everything is set up; stopping before training")
+    return lines
 
 
 def _batch(args: argparse.Namespace, ranks: int) -> str:

@@ -167,25 +167,22 @@ class Run:
             watcher.begin(self, model, optimizer)
 
     def _report(self, model: nn.Module, samples: int) -> None:
+        steps = self._progress.steps_per_epoch
         setup = announce.Setup(
             args=self.args,
             device=self.device,
             hosts=self.hosts,
             parameters=sum(parameter.numel() for parameter in model.parameters()),
-            steps_per_epoch=self._progress.steps_per_epoch,
-            dropped_samples=samples - self._progress.steps_per_epoch * self.args.global_batch_size,
+            steps_per_epoch=steps,
+            dropped_samples=samples - steps * self.args.global_batch_size,
             channels_last=self._channels_last,
+            resumed=f"{self._resumed.path}, {self._progress.where}" if self._resumed else None,
         )
         if self.folder is not None:
             self.folder.go_on_after(self._progress.epochs_done)
             self.folder.write_config(announce.config(setup))
-        for warning in self._warnings:
-            self.print(f"warning: {warning}")
-        self.print(announce.describe(setup))
-        if self._resumed is not None:
-            self.print(f"  resumed    from {self._resumed.path}, {self._progress.where}")
-        if self.args.dry_run:
-            self.print("  dry run: everything is set up; stopping before training")
+        for line in [*(f"warning: {warning}" for warning in self._warnings), *announce.describe(setup)]:
+            self.print(line)
 
     def print(self, line: str) -> None:
         """Print on rank 0, and into train.log."""

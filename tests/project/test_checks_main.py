@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from answers.bank import SOLUTIONS, outcome_of, solution, verdict, with_answer
@@ -66,6 +67,9 @@ RIGHT = {
             "model, optimizer, train_loader, valid_loader, this_run)\ncleanup()\nreturn records",
         ),
     ),
+    "finally": "device = setup()\ntry:\n"
+    + indent(change(("device = setup()\n", ""), ("\ncleanup()", "")), "    ")
+    + "finally:\n    cleanup()\n",
     "own names": change(("this_run", "r"), ("train_loader", "tl"), ("args = r.args", "a = args = r.args")),
     "optimizer of its own": change(
         (

@@ -63,7 +63,7 @@ def damaged(value: Any, choose: random.Random, depth: int) -> Any:
     return copy
 
 
-@pytest.mark.parametrize("exercise", ["1.1", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "5.1"])
+@pytest.mark.parametrize("exercise", [exercise.id for exercise in syllabus().exercises])
 def test_no_report_breaks_a_judge(exercise: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(secrets, "token_hex", lambda size: "0" * size)
     choose = random.Random(0)
