@@ -121,6 +121,6 @@ def _why_failed(folder: Path, exit_code: int) -> str:
         if status.get("status") == "done":
             return ""
         return "main.py ended without an error, but did not train to the end: status.json does not say done"
-    if status.get("status") == "failed" and status.get("reason"):
+    if status.get("status") in ("failed", "interrupted") and status.get("reason"):
         return reasons.one_line(str(status["reason"]))
     return reasons.from_exit(exit_code, reasons.tail(folder / "train.err"))

@@ -74,7 +74,10 @@ def _text(value: object) -> str:
 
 
 def _status(folder: Path) -> tuple[str, str]:
-    """Status and reason: done, failed, running, or pending (submitted, but it has written nothing)."""
+    """Status and reason: done, failed, interrupted (told to stop; it can be resumed), running, or pending.
+
+    A pending job is submitted, but has written nothing.
+    """
     if not any(folder.iterdir()):
         raise NotUsable("the folder is empty")
     job = read_json(folder / JOB_FILE)
@@ -91,13 +94,13 @@ def _status(folder: Path) -> tuple[str, str]:
         if status == "pending":
             return status, f"job {jobid} has written nothing yet; see squeue --me"
         return status, "has not ended" + (f"; see squeue --jobs={jobid}" if jobid else "")
-    if status == "failed":
+    if status in ("failed", "interrupted"):
         said = reason if isinstance(reason, str) else ""
         return status, said or reasons.from_log(reasons.tail(folder / "train.err")) or "no reason on record"
     if status != "done":
         if status is None and not (folder / "status.json").exists():
             raise NotUsable("status.json is missing: the run ended before it began to write")
-        raise NotUsable(f"status.json says {status!r} instead of done, failed or running")
+        raise NotUsable(f"status.json says {status!r} instead of done, failed, interrupted or running")
     return status, ""
 
 

@@ -7,7 +7,6 @@ that they stay short when runs learn more.
 
 import argparse
 import contextlib
-import functools
 import itertools
 import time
 import traceback
@@ -29,9 +28,8 @@ from lab.training.meter import EpochMeter
 from lab.training.progress import Progress
 from lab.training.records import RunFolder, git_commit
 from lab.training.saving import Saver
-from lab.training.schedule import rate_factor
 from lab.training.signals import Preempted, SignalWatch
-from lab.training.stepping import Stepper, steps_per_epoch, sync_buffers
+from lab.training.stepping import Stepper, make_stepper, steps_per_epoch, sync_buffers
 from lab.training.together import from_rank_0, gather_hosts
 from lab.training.watch import Watcher, report_step
 
@@ -136,19 +134,7 @@ class Run:
         """
         args, progress = self.args, self._progress
         progress.steps_per_epoch = steps_per_epoch(train_loader, args)
-        self._stepper = stepper = Stepper(
-            model,
-            optimizer,
-            rate_factor=functools.partial(
-                rate_factor,
-                schedule=args.schedule,
-                total_steps=args.epochs * progress.steps_per_epoch,
-                warmup_steps=round(args.warmup_epochs * progress.steps_per_epoch),
-            ),
-            accumulate=args.accumulate,
-            clip_norm=args.clip_norm,
-            scaler=precision.make_scaler(self.device, args.precision),
-        )
+        self._stepper = stepper = make_stepper(model, optimizer, args, progress.steps_per_epoch, self.device)
         self._meter.follow(model)
         seeding.seed_everything(args.seed, self.rank)
         if self._resumed is not None:
@@ -274,7 +260,8 @@ class Run:
         if totals.images == 0:
             self.print("warning: run.batches(loader) was not used: no time, images/s and training accuracy")
         if self._began_earlier:  # train_one_epoch() has only seen the rest of it
-            train_loss = self._meter.mean_loss() or train_loss
+            whole = self._meter.mean_loss()
+            train_loss = train_loss if whole is None else whole
         if self._guard is not None:
             self._guard.check_record({"training": train_loss, "validation": valid_loss})
         images = totals.images or float("nan")

@@ -7,6 +7,7 @@ need not change with the options.
 
 import argparse
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.training.errors import UserError
+from lab.training.precision import make_scaler
+from lab.training.schedule import rate_factor
 
 
 class Stepper:
@@ -146,6 +149,26 @@ class Stepper:
             norm = norm.full_tensor()  # each rank has the norm of its shards: sum the squares over all ranks
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+
+def make_stepper(
+    model: nn.Module, optimizer: Optimizer, args: argparse.Namespace, steps_per_epoch: int, device: torch.device
+) -> Stepper:
+    """The stepper that the options ask for."""
+    schedule = functools.partial(
+        rate_factor,
+        schedule=args.schedule,
+        total_steps=args.epochs * steps_per_epoch,
+        warmup_steps=round(args.warmup_epochs * steps_per_epoch),
+    )
+    return Stepper(
+        model,
+        optimizer,
+        rate_factor=schedule,
+        accumulate=args.accumulate,
+        clip_norm=args.clip_norm,
+        scaler=make_scaler(device, args.precision),
+    )
 
 
 def _set_rate(group: dict[str, Any], rate: float) -> None:

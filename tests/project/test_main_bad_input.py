@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from main_observers import run_main
 from PIL import Image
 
@@ -73,6 +74,35 @@ def test_no_launcher(start):
 
 def test_half_a_launch_environment(start):
     refused(start(ranks=1, env={"LOCAL_RANK": None}), 2, "LOCAL_RANK")
+
+
+def test_fp16_on_the_cpu(start):
+    refused(
+        start("--precision", "fp16"), 2, "--precision fp16 needs a GPU: on the CPU use --precision bf16 or fp32"
+    )
+
+
+def test_resuming_from_a_file_that_is_not_there(start, tmp_path):
+    refused(start("--resume", "nowhere.pth"), 1, "--resume nowhere.pth: there is no such file")
+    assert not list((tmp_path / "results").glob("*"))
+
+
+def test_resuming_a_run_that_has_no_checkpoint(start):
+    refused(start("--resume", "latest", "--run-id", "new"), 1, "there is no", "latest.pth", "--resume auto")
+
+
+def test_resuming_from_a_truncated_checkpoint_and_one_with_code(start, tmp_path):
+    broken = tmp_path / "broken.pth"
+    broken.write_bytes(b"PK and then nothing")
+    refused(start("--resume", str(broken)), 1, f"{broken} is not a whole checkpoint")
+    torch.save({"format": 1, "model": {}, "run": Path}, broken)
+    refused(start("--resume", str(broken)), 1, f"{broken} holds pickled Python objects")
+
+
+def test_a_loss_that_is_no_number(start, tmp_path):
+    result = start("--epochs", "1", "--base-lr", "1e12", "--run-id", "r", "--print-every", "1000")
+    refused(result, 1, "the loss became", "at epoch 1, step", "There is no checkpoint yet")
+    assert '"status": "failed"' in (tmp_path / "results" / "r" / "status.json").read_text()
 
 
 def test_a_data_directory_that_is_not_there(start, tmp_path):

@@ -227,12 +227,15 @@ def test_a_copy_of_a_run_does_not_count_again(results):
     assert row_of(results, "ddp-2")["status"] == "done"
 
 
-@pytest.mark.parametrize("status", ["running", "failed"])
-def test_an_unfinished_run_has_no_figures_even_if_it_wrote_some(results, status):
-    write_run(results, "ddp", 2, status=status, reason="CUDA out of memory" if status == "failed" else "")
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [("running", ""), ("failed", "CUDA out of memory"), ("interrupted", "stopped by SIGTERM: saved at epoch 2")],
+)
+def test_an_unfinished_run_has_no_figures_even_if_it_wrote_some(results, status, reason):
+    write_run(results, "ddp", 2, status=status, reason=reason)
     row = row_of(results, "ddp-2")
     assert row["status"] == status
-    assert row["reason"] == ("CUDA out of memory" if status == "failed" else "has not ended")
+    assert row["reason"] == (reason or "has not ended")
     assert not any(row[column] for column in MEASURED)
     assert (row["strategy"], row["world_size"], row["dataset"]) == ("ddp", "2", "shapes")
 
