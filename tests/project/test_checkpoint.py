@@ -84,10 +84,10 @@ def kill_and_resume(tiny, tmp_path, strategy, kills):
     draw = random.Random(len(strategy) + kills)
     argv = ("--strategy", strategy, "--epochs", "1000", "--save-every-steps", "1", "--resume", "auto")
     world_size = 1 if strategy == "none" else 2
-    for _ in range(kills):
-        only = draw.randrange(world_size)
+    for number in range(kills):
+        only, steps = draw.randrange(world_size), number % 3  # from the very start, or after a step or two
         killed = tiny(
-            *argv, world_size=world_size, note=str(note), kill=[draw.uniform(0.0, 0.4)], only=only
+            *argv, world_size=world_size, note=str(note), kill=[draw.uniform(0.0, 0.3), steps], only=only
         ).reports
         assert any(report.status == "killed" for report in killed), killed
         noted = int(note.read_text().split()[-1]) if note.exists() and note.read_text() else 0

@@ -99,8 +99,8 @@ def vote(rank):
     ]
 
 
-def test_through_torchrun_sigterm_saves_and_the_job_goes_on(tmp_path, root):
-    """The launcher signals the ranks' whole process groups, loader workers included."""
+def test_through_torchrun_sigterm_saves(tmp_path, root):
+    """The launcher signals the ranks' whole process groups, loader workers included; its own exit code is 1."""
     argv = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
         *(
@@ -117,18 +117,15 @@ def test_through_torchrun_sigterm_saves_and_the_job_goes_on(tmp_path, root):
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root), "GLOO_SOCKET_IFNAME": "lo"}
     log = tmp_path / "results" / "r" / "train.log"
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 200
         while not (log.exists() and "step 2/" in log.read_text()):
             assert job.poll() is None, job.communicate()[0]
             assert time.monotonic() < deadline
             time.sleep(0.05)
         job.terminate()
-        said = job.communicate(timeout=120)[0]
+        said = job.communicate(timeout=80)[0]
     assert status(tmp_path)["status"] == "interrupted", said
+    assert job.returncode == 1
     assert "stopped by SIGTERM: saved at epoch 1, step" in log.read_text()
     saved = checkpoint_file.read(tmp_path / "results" / "r" / "checkpoints" / "latest.pth")
     assert saved["step_in_epoch"] >= 2
-    done = subprocess.run(
-        [*argv, "--resume", "auto", "--dry-run"], env=env, capture_output=True, text=True, check=True, timeout=120
-    )
-    assert f"resumed    from {tmp_path / 'results' / 'r' / 'checkpoints' / 'latest.pth'}, epoch 1" in done.stdout

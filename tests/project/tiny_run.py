@@ -90,14 +90,21 @@ class SignalAt(Watcher):
 
 
 class KillAfter(Watcher):
-    """SIGKILL from another process some seconds after training has begun, whatever goes on then."""
+    """SIGKILL from another process some seconds after so many steps, whatever goes on then."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, steps: int) -> None:
+        self.seconds, self.steps = seconds, steps
 
     def begin(self, run: Run, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._count_down()
+
+    def step(self, report: StepReport) -> None:
+        self.steps -= 1
+        self._count_down()
+
+    def _count_down(self) -> None:
         me = os.getpid()
-        if os.fork() == 0:
+        if self.steps == 0 and os.fork() == 0:
             time.sleep(self.seconds)
             os.kill(me, signal.SIGKILL)
             os._exit(0)
