@@ -97,7 +97,6 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._signals.__exit__(kind, error, trace)
         if self._stepper is not None:
             self._stepper.release()
         for watcher in self.watchers:
@@ -115,7 +114,10 @@ class Run:
                 details = "".join(traceback.format_exception(kind, error, trace))
                 self.folder.close("failed", (reason.splitlines() or [""])[0], row, details)
         if isinstance(error, Preempted):
-            dist.destroy_process_group()  # all ranks are here together, so none is left waiting
+            # All ranks are here together. None leaves before rank 0 is done: launchers end the others then.
+            dist.barrier()
+            dist.destroy_process_group()
+        self._signals.__exit__(kind, error, trace)
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
         """What the options ask of a new model before it is wrapped; returns the same model."""
