@@ -59,6 +59,16 @@ def test_accumulated_and_clipped_gradients_are_those_of_the_whole_batch(tiny, st
         torch.testing.assert_close(result["weights"][name], tensor, rtol=0, atol=1e-12)
 
 
+def test_fsdp1_accumulates_and_clips_too(tiny):
+    """It has no checkpoints and so no whole weights here: its losses tell. Its clipping knows no float64."""
+    argv, plain = ("--accumulate", "2", "--clip-norm", str(CLIP), "--epochs", "3"), {**PLAIN, "double": False}
+    first, second = (
+        tiny("--strategy", name, "--run-id", name, *argv, **plain).values[0] for name in ("fsdp", "fsdp1")
+    )
+    for mine, theirs in zip(first["records"], second["records"], strict=True):
+        assert mine == pytest.approx(theirs, rel=0, abs=1e-6)
+
+
 def test_the_rate_follows_the_schedule(tiny):
     argv = ("--strategy", "ddp", "--base-lr", str(LR * 32), "--epochs", "3", "--schedule", "cosine")
     result = tiny(*argv, "--warmup-epochs", "0.75", **PLAIN).values[0]

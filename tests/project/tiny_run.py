@@ -164,6 +164,8 @@ def _train(
         model = code["ddp_utils"].get_ddp_model(model, run.device, bucket_cap_mb=args.bucket_cap_mb)
     elif args.strategy == "fsdp":
         model = code["fsdp_utils"].get_fsdp_model(model, run.device, precision=args.precision)
+    elif args.strategy == "fsdp1":
+        model = code["fsdp_utils"].get_fsdp1_model(model, run.device, precision=args.precision)
     rate, decay = args.learning_rate, args.weight_decay
     if args.optimizer == "sgd":
         optimizer: torch.optim.Optimizer = torch.optim.SGD(
@@ -181,6 +183,7 @@ def _train(
         evaluation = code["train"].evaluate(model, valid_loader, run.device)
         result["evaluation"] = [evaluation.loss, evaluation.accuracy]
     records = code["train"].train(model, optimizer, train_loader, valid_loader, run)
-    whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    result["weights"] = get_model_state_dict(model, options=whole)
+    if args.strategy != "fsdp1":
+        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        result["weights"] = get_model_state_dict(model, options=whole)
     return [[one.epoch, one.train_loss, one.train_accuracy, one.valid_loss, one.valid_accuracy] for one in records]
