@@ -1,8 +1,7 @@
 """One training run: what train.py and main.py need beyond the exercises.
 
-A Run knows the device and the ranks, gives the forward pass its precision, moves and times the batches, steps the
-optimizer as the options ask, saves and resumes, and writes the records. The exercises see only its few methods, so
-that they stay short when runs learn more.
+A Run knows device and ranks, moves and times the batches, steps the optimizer as the options ask, saves and
+resumes, and writes the records. The exercises see only its few methods, and stay short when runs learn more.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from lab.training.progress import Progress
 from lab.training.records import RunFolder, git_commit
 from lab.training.saving import Saver
 from lab.training.signals import Preempted, SignalWatch
-from lab.training.stepping import Stepper, make_stepper, steps_per_epoch, sync_buffers
+from lab.training.stepping import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
 from lab.training.together import from_rank_0, gather_hosts
 from lab.training.watch import Watcher, report_step
 
@@ -74,7 +73,8 @@ class Run:
             seeding.make_deterministic()
         seeding.seed_python_and_numpy(args.seed)
         named = None if args.run_id is None else args.output_dir / args.run_id / checkpoint_file.FOLDER
-        self._resumed = resume.open_checkpoint(self.args, named)  # until the first batch
+        self._resumed = resume.open_checkpoint(self.args, named)
+        self._goes_on = self._resumed is not None  # until the first batch
         self._began_earlier = False  # whether an earlier process trained a part of the epoch going on
         self.folder: RunFolder | None = None  # on rank 0
         self._path = from_rank_0(self._open_folder) if self._keeps else None
@@ -202,9 +202,13 @@ class Run:
         layout = torch.channels_last if self._channels_last else torch.preserve_format
         meter.begin_pass()
         for index, (images, labels) in enumerate(micro_batches, start=done * accumulate):
+            images = images.to(self.device, non_blocking=True, memory_format=layout)
+            if self._goes_on and stepper is not None:
+                rehearse_ddp(stepper.model, images, self.autocast())
+            self._goes_on = False
             meter.labels = labels.to(self.device, non_blocking=True)
             with stepper.micro_batch(index) if stepper is not None else contextlib.nullcontext():
-                yield images.to(self.device, non_blocking=True, memory_format=layout), meter.labels
+                yield images, meter.labels
             meter.images += len(labels)
             if (index + 1) % accumulate == 0:
                 self._end_step(steps)

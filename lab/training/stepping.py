@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from lab.training.errors import UserError
 from lab.training.precision import make_scaler
 from lab.training.schedule import rate_factor
+from lab.training.seeding import random_states, restore_random_states
 
 
 class Stepper:
@@ -195,6 +196,25 @@ def no_gradient_sync(model: nn.Module) -> Iterator[None]:
             yield
     else:
         yield
+
+
+def rehearse_ddp(model: nn.Module, images: Tensor, autocast: contextlib.AbstractContextManager) -> None:
+    """Let a resumed DDP arrange its buckets before its first step, as it did long ago in the run that goes on.
+
+    DDP sums the gradients of its first step in the order of the parameters, and then rearranges its buckets in the
+    order in which gradients become ready. With three or more ranks another arrangement is another order of adding,
+    and so another last digit. The gradients here are zero; random numbers and buffers are put back as they were.
+    """
+    if not isinstance(model, nn.parallel.DistributedDataParallel):
+        return
+    before = random_states(images.device), [buffer.clone() for buffer in model.buffers()]
+    with autocast:
+        outputs = model(images)
+    (outputs.float().sum() * 0).backward()
+    model.zero_grad(set_to_none=True)
+    restore_random_states(before[0], images.device)
+    for buffer, value in zip(model.buffers(), before[1], strict=True):
+        buffer.copy_(value)
 
 
 def sync_buffers(model: nn.Module) -> None:
