@@ -59,12 +59,12 @@ class Limits:
     """What one group may use.
 
     - `memory`: bytes of all its processes together, over what they share with the nursery, and of each by itself.
-    - `processes`: processes and threads.
+    - `processes`: more than so many end the group; the kernel refuses four times as many, threads included.
     - `folder`: bytes in each of the folders it can write to: its code, /tmp and /dev/shm.
     """
 
     memory: int = 4 << 30
-    processes: int = 512
+    processes: int = 64
     folder: int = 64 << 20
 
     def to_text(self) -> str:
@@ -90,7 +90,7 @@ class Confinement:
         data = 1024 * _status(1)["VmData"] + limits.memory
         for kind, value in (
             (resource.RLIMIT_DATA, data),
-            (resource.RLIMIT_NPROC, limits.processes),
+            (resource.RLIMIT_NPROC, 4 * limits.processes),
             (resource.RLIMIT_FSIZE, limits.folder),
             (resource.RLIMIT_NOFILE, _DESCRIPTORS),
             (resource.RLIMIT_MSGQUEUE, 0),
@@ -100,8 +100,11 @@ class Confinement:
         _filter_system_calls()
 
     def exceeded(self) -> bool:
-        """Whether all other processes together have too much memory, or a folder holds too many files."""
-        used = sum(max(0, _kilobytes(pid) - self._own) for pid in _others())
+        """Whether there are too many other processes, with too much memory together, or too many files."""
+        others = _others()
+        if len(others) > self._limits.processes:
+            return True
+        used = sum(max(0, _kilobytes(pid) - self._own) for pid in others)
         return 1024 * used > self._limits.memory or any(_inodes(folder) > _INODES for folder in FOLDERS)
 
     def kill_all_but(self, keep: Collection[int]) -> None:

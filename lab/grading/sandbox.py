@@ -103,12 +103,12 @@ class Sandbox:
                 options += ["--symlink", os.readlink(folder), folder]
             elif os.path.isdir(folder):
                 options += ["--ro-bind", folder, folder]
-        for name in _SETTINGS:
-            options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         shown = [*_python(), *(Path(path).resolve() for path in self.readable), LAB]
         shown += [path for path in (Path("/sys/devices/system/cpu"),) if path.is_dir()]
-        for parent in sorted({parent for path in shown for parent in path.parents if parent != Path("/")}):
+        for parent in sorted({Path("/etc"), *(parent for path in shown for parent in path.parents)} - {Path("/")}):
             options += ["--perms", "0755", "--dir", str(parent)]
+        for name in _SETTINGS:
+            options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for path in shown:
             options += ["--ro-bind", str(path), str(path)]
         for name, fd in etc.items():
