@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from lab.checks._report import expect, expect_as_many
 from lab.checks._tiny import (
     Batch,
     TinyNet,
+    draw_batch,
+    draw_weights,
     gradients_of,
     loss_and_gradients,
     one_thread,
@@ -31,6 +34,16 @@ from lab.grading.check import Diagnosis, Ranks
 
 LOSS = {"type": str, "tensor": bool, "graph": bool, "shape": [int], "value": (float, None)}
 STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS}
+
+
+def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
+    """Weights and two batches of five images a rank. The ranks' first losses are clearly different."""
+    weights = draw_weights(generator)
+    while True:
+        batches = [draw_batch(generator, 5 * world_size) for _ in range(2)]
+        losses = [loss_and_gradients(weights, own)[0] for own in parts(batches[0], world_size)]
+        if max(losses) - min(losses) > 0.01:
+            return weights, batches
 
 
 def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
@@ -98,7 +111,7 @@ def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
             "cleared-before-step",
             saw=f"on rank {rank} optimizer.step() found no gradients, although there had been a backward pass.",
             means="zero_grad() between backward() and step() throws away what was just computed.",
-            look=where(ranks, r"zero_grad|grad"),
+            look=where(ranks, r"zero_grad", r"grad"),
         )
 
 
@@ -127,6 +140,13 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
             means="DDP and FSDP average the gradients by themselves; the loss must not be divided once more.",
             look=place,
         )
+    if found.kind == "sum":
+        raise Diagnosis(
+            "loss-times-world-size",
+            saw=saw,
+            means="DDP and FSDP take the mean over the ranks; nothing has to make up for it.",
+            look=place,
+        )
     if found.kind == "local":
         raise Diagnosis(
             "wrapper-bypassed",
@@ -142,6 +162,13 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
                 means="cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself.",
                 look=where(ranks, r"softmax|nll", r"cross_entropy|loss"),
             )
+    if factor is not None and close(factor, -1):
+        raise Diagnosis(
+            "ascent",
+            saw="every gradient has the wrong sign.",
+            means="The optimizer steps against the gradient of what it is given: this makes the loss grow.",
+            look=place,
+        )
     if factor is not None:
         raise Diagnosis(
             "wrong-factor",
