@@ -23,6 +23,8 @@ from pathlib import Path
 NOBODY = 65534
 CODE = "/submission/exercises"  # where a student's code is inside
 FOLDERS = ("/tmp", "/dev/shm", "/submission")  # in memory, and cleared after each group
+Packed = dict[str, bytes | int | None]  # a submission, as sandbox.pack() makes it
+
 PERIOD = 0.05  # seconds between two looks at the memory of a group
 
 _DESCRIPTORS = 1024  # of each process
@@ -131,13 +133,13 @@ class Confinement:
                     os.unlink(entry.path)
 
 
-def unpack(folder: Path, files: Mapping[str, bytes | None]) -> None:
-    """Write what sandbox.pack() has found into a new folder."""
+def unpack(folder: Path, files: Mapping[str, bytes | int | None]) -> None:
+    """Write what sandbox.pack() has found into a new folder, without the large files."""
     folder.mkdir()
     for name, content in files.items():
         if content is None:
             (folder / name).mkdir()
-        else:
+        elif isinstance(content, bytes):
             (folder / name).write_bytes(content)
 
 
