@@ -24,7 +24,8 @@ from lab.grading.sandbox import Sandbox, SandboxError, copied
 from lab.grading.suite import run_exercise
 from lab.grading.syllabus import Exercise
 
-LIMIT = 4.0  # seconds that a group gets
+LIMIT = 20.0  # seconds that a group gets
+HANGS = 2.0  # the same where it is sure to use them all
 OVER = 8.0  # seconds over it that an attack may cost, on a busy machine
 EXERCISE = Exercise("3.2", "Sum over the ranks", "data", "answer", 10, 10, (), ("One.",))
 
@@ -36,23 +37,47 @@ PERFECT = """
         return numbers
 """
 
-# Attacks that come after this line have the arguments of the exercise, and are tried at once on import, too.
+# The first line of every attack.
 HEAD = "import ctypes, gc, os, signal, socket, subprocess, sys, threading, time, torch\n"
 
 
-def judge(ranks: Ranks) -> None:
+# A RESULT frame for the lab's own channel, made by the student's module from scratch.
+# A frame for the lab's own channel, made by the student's module from scratch.
+FORGE = """
+def forge(value, kind=b"R"):
+    from lab.grading import wire
+    for sock in [one for one in gc.get_objects() if isinstance(one, socket.socket)]:
+        try:
+            sock.sendall(wire.frame(kind, wire.encode(value)))
+        except OSError:  # one of the harness's that has been closed
+            pass
+"""
+
+# What follows replaces the harness's own observe function, in whatever way its module can be found.
+REPLACE = """
+def replace(function):
+    import attack_observers
+    attack_observers.answer = function
+    for frame in [sys._getframe(n) for n in range(1, 20) if n < len(__import__("inspect").stack())]:
+        for name, value in list(frame.f_locals.items()):
+            if callable(value) and getattr(value, "__module__", "") == "attack_observers":
+                try:
+                    value.__code__ = function.__code__
+                except Exception:
+                    pass
+"""
+
+
+def judge(ranks: Ranks, limit: float) -> None:
     generator = torch.Generator()
     generator.seed()
     numbers = torch.randn(2, 5, generator=generator)
-    reports = ranks.observe(observers.answer, 2, {"numbers": list(numbers)}, timeout=LIMIT)
+    reports = ranks.observe(observers.answer, 2, {"numbers": list(numbers)}, timeout=limit)
     for rank, report in enumerate(reports):
         value = report.get("sum") if isinstance(report, dict) else None
         fits = isinstance(value, torch.Tensor) and value.shape == (5,) and value.dtype == torch.float32
         if not fits or not torch.allclose(value, numbers.sum(0)):
             raise Diagnosis("wrong-sum", f"rank {rank} said {str(value)[:80]}", "It is the sum.", "data.py")
-
-
-CHECK = Check("3.2", "the sum is right", judge)
 
 
 def sandboxed() -> RankServer:
@@ -90,19 +115,20 @@ class Grader:
     server: RankServer
     place: Path
 
-    def outcome(self, code: Path) -> Outcome:
+    def outcome(self, code: Path, limit: float = LIMIT) -> Outcome:
+        check = Check("3.2", "the sum is right", lambda ranks: judge(ranks, limit))
         with copied(code) as copy:
-            return run_exercise(EXERCISE, copy, server=self.server, checks=[CHECK]).outcome
+            return run_exercise(EXERCISE, copy, server=self.server, checks=[check]).outcome
 
-    def attacked_by(self, code: Path) -> Outcome:
+    def attacked_by(self, code: Path, limit: float = LIMIT) -> Outcome:
         """The outcome of a submission, which must not be passed and leaves nothing; a perfect one passes next."""
         watched = self.place
         before = fingerprint(watched)
         begin = time.monotonic()
-        outcome = self.outcome(code)
+        outcome = self.outcome(code, limit)
         seconds = time.monotonic() - begin
         assert not isinstance(outcome, Passed)
-        assert seconds < LIMIT + OVER
+        assert seconds < limit + OVER
         assert fingerprint(watched) == before, "files of the grader, of the submission or of others have changed"
         if sys.platform == "linux":
             self.assert_no_process_is_left()

@@ -11,7 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack_helpers import PERFECT, Grader, in_answer, sandboxed, why_no_sandbox, write
+from attack_helpers import (
+    FORGE,
+    HANGS,
+    LIMIT,
+    PERFECT,
+    REPLACE,
+    Grader,
+    in_answer,
+    sandboxed,
+    why_no_sandbox,
+    write,
+)
 
 from lab.grading.diagnosis import Failed
 from lab.grading.ranks import server
@@ -39,31 +50,6 @@ def grader(rank_server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grad
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     return Grader(rank_server, tmp_path)
 
-
-# A RESULT frame for the lab's own channel, made by the student's module from scratch.
-FORGE = """
-def forge(value, kind=b"R"):
-    from lab.grading import wire
-    for sock in [one for one in gc.get_objects() if isinstance(one, socket.socket)]:
-        try:
-            sock.sendall(wire.frame(kind, wire.encode(value)))
-        except OSError:  # one of the harness's that has been closed
-            pass
-"""
-
-# What follows replaces the harness's own observe function, in whatever way its module can be found.
-REPLACE = """
-def replace(function):
-    import attack_observers
-    attack_observers.answer = function
-    for frame in [sys._getframe(n) for n in range(1, 20) if n < len(__import__("inspect").stack())]:
-        for name, value in list(frame.f_locals.items()):
-            if callable(value) and getattr(value, "__module__", "") == "attack_observers":
-                try:
-                    value.__code__ = function.__code__
-                except Exception:
-                    pass
-"""
 
 # name -> (the module, what the diagnosis must be called; any if empty)
 ATTACKS: dict[str, tuple[str, str]] = {
@@ -139,7 +125,7 @@ forge({"type": "AssertionError", "message": "the lab is broken", "frames": [[our
         ),
         "wrong-sum",
     ),
-    "returns a huge list": (in_answer("return list(range(5_000_000))"), ""),
+    "returns a huge list": (in_answer("return list(range(1_500_000))"), ""),
     "returns a huge tensor": (in_answer("return torch.zeros(40_000_000)"), ""),
     "returns a deep list": (
         in_answer("value = []\nfor _ in range(100_000): value = [value]\nreturn value"), "",
@@ -250,7 +236,9 @@ forge({"type": "AssertionError", "message": "the lab is broken", "frames": [[our
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_gains_nothing(grader: Grader, name: str) -> None:
     code, called = ATTACKS[name]
-    outcome = grader.attacked_by(write(grader.place / "attack", {"data.py": code}))
+    hangs = called == "hang" or name in ("patches builtins", "floods the lab's channel")
+    folder = write(grader.place / "attack", {"data.py": code})
+    outcome = grader.attacked_by(folder, HANGS if hangs else LIMIT)
     if called not in ("", "-"):
         assert isinstance(outcome, Failed)
         assert outcome.diagnosis.name == called, outcome.diagnosis.lines
