@@ -120,5 +120,11 @@ if [[ -n ${EDF:-} ]]; then # a container, on clusters with the container engine 
     options+=(--environment="$HERE/$EDF")
 fi
 
+# What the ranks print goes through srun to the files that Slurm opened for this script. main.py keeps a log of
+# its own in the run's folder, and has to know if that is the same file.
+JOB_STDOUT=$(readlink "/proc/$$/fd/1")
+JOB_STDERR=$(readlink "/proc/$$/fd/2")
+export JOB_STDOUT JOB_STDERR
+
 echo "job $SLURM_JOB_ID: ${SLURM_NTASKS:-?} tasks on ${hosts//$'\n'/ }; they meet at $MASTER_ADDR:$MASTER_PORT"
 exec srun "${options[@]}" "$PYTHON" "$CODE/main.py" "$@"

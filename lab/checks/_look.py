@@ -23,7 +23,9 @@ def look(code: Path, file: str, function: str, *patterns: str) -> str:
     node = _find(lines, function)
     if node is None:
         return f"{function} in {file}"
-    body = range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
+    has_docstring = ast.get_docstring(node, clean=False) is not None
+    first = node.body[min(has_docstring, len(node.body) - 1)].lineno
+    body = range(first, (node.end_lineno or node.lineno) + 1)
     for pattern in patterns:
         for number in body:
             text = lines[number - 1].split("#")[0].strip()

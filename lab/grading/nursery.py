@@ -7,6 +7,7 @@ below it, when the other end of the socket is closed, however that came about.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -15,10 +16,11 @@ import signal
 import socket
 import struct
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lab.grading import leader, platform
+from lab.grading import leader, platform, wire
 
 ORDER = struct.Struct(">cQ")
 START, KILL = b"R", b"K"
@@ -32,14 +34,22 @@ def main(arguments: Sequence[str]) -> NoReturn:
     platform.no_core_dumps()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.dont_write_bytecode = True
-    for name in arguments[1:]:
-        importlib.import_module(name)
+    _preload(arguments[1:])
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     gc.collect()
     gc.freeze()  # a collection in a rank shall not touch, and so copy, the shared pages
     Nursery(control).serve()
     os._exit(0)
+
+
+def _preload(names: Sequence[str]) -> None:
+    # torch._dynamo makes its cache folder in /tmp when it is imported: it is shown one that exists.
+    own = os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/") == "/"
+    for name in names:
+        importlib.import_module(name)
+    if own:
+        del os.environ["TORCHINDUCTOR_CACHE_DIR"]
 
 
 class Nursery:
@@ -77,10 +87,15 @@ class Nursery:
         kind, number = ORDER.unpack(order)
         if kind == START:
             group = socket.socket(fileno=fds[0])
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:  # no more processes allowed
+                with contextlib.suppress(OSError):
+                    group.sendall(wire.frame(leader.BROKEN, wire.encode(f"fork: {error.strerror}")))
+                group.close()
+                return True
             if pid == 0:
-                platform.close_other_fds({group.fileno()})
-                leader.lead(group)
+                _lead(group)
             self._pids[number] = pid
             self._sockets[number] = group
         elif kind == KILL and number in self._pids:
@@ -91,9 +106,19 @@ class Nursery:
         ended = [number for number, pid in self._pids.items() if platform.reap(pid)]
         for number in ended:
             del self._pids[number]
-        platform.kill_descendants(keep=self._pids.values())  # what a leader that was killed has left
+        platform.kill_descendants(keep=set(self._pids.values()))  # what a leader that was killed has left
         for number in ended:
             self._sockets.pop(number).close()
+
+
+def _lead(group: socket.socket) -> NoReturn:
+    try:
+        platform.close_other_fds({group.fileno()})
+        leader.lead(group)
+    except BaseException:  # noqa: BLE001  (nothing may unwind into the nursery's loop)
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 | | Linux | elsewhere (macOS) |
 |---|---|---|
-| orphans of a rank | come back to us (PR_SET_CHILD_SUBREAPER) and are killed | killed unless they changed their session |
-| a rank whose parent dies | is killed by the kernel (PR_SET_PDEATHSIG) | ends when it next speaks to its parent |
-| error output of the server | a memory file | an unlinked temporary file |
+| orphans of a rank | go to its leader (PR_SET_CHILD_SUBREAPER), killed | escape by a session of their own |
+| a rank whose leader dies | is killed by the kernel (PR_SET_PDEATHSIG) | ends when it next speaks to its leader |
+| output of the nursery | in a memory file | in an unlinked temporary file |
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -88,7 +89,7 @@ def kill_descendants(started: Iterable[int] = (), *, keep: Collection[int] = (),
     `started`: children that lead their own process groups. Gives up after `patience` seconds on processes that
     the kernel cannot end.
     """
-    groups = set(started) - set(keep)
+    groups = set() if LINUX else set(started) - set(keep)
     end = time.monotonic() + patience
     while time.monotonic() < end:
         stopped: set[int] = set()
@@ -119,10 +120,8 @@ def _descendants(keep: Collection[int]) -> set[int]:
 
 
 def _send(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already, or set-uid
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):  # gone already, or no longer ours to end (set-uid)
-        pass
 
 
 def reap(pid: int) -> bool:

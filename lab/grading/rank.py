@@ -28,6 +28,7 @@ GO, ASK, INPUTS, RESULT, RAISED, EXITED = b"G", b"A", b"I", b"R", b"X", b"E"
 
 _NOT_DONE = re.compile(r"Exercise (\S+) is not done yet")
 _MESSAGE_LIMIT = 8_000  # characters
+_LINE_LIMIT = 500  # characters
 
 
 class _SourceLoader(SourceFileLoader):
@@ -64,7 +65,8 @@ class Rank:
         if loaded is not None and getattr(loaded, "__file__", None) == str(file):
             return loaded
         spec = importlib.util.spec_from_file_location(name, file, loader=_SourceLoader(name, str(file)))
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
@@ -149,6 +151,8 @@ def _isolate(channel: socket.socket, output: int, stack: int, code: Path | None,
     sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     platform.report_stack_to(stack)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # as in a process of its own; random and torch see to themselves
     sys.path[:] = sys_path
     sys.argv = ["main.py"]
     os.chdir(code if code is not None else "/")
@@ -189,14 +193,16 @@ def describe(error: BaseException) -> dict[str, Any]:
     frames = [
         (frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_filename != __file__
+        if frame.f_code.co_filename != __file__ and not frame.f_code.co_filename.startswith("<frozen importlib")
     ]
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str):
         frames.append((error.filename, error.lineno or 0, "<module>"))
     todo = _NOT_DONE.search(message) if isinstance(error, NotImplementedError) else None
     return {
         "type": type(error).__name__,
         "message": message,
-        "frames": [[*frame, linecache.getline(frame[0], frame[1]).strip()] for frame in frames[-100:]],
+        "frames": [
+            [*frame, linecache.getline(frame[0], frame[1]).strip()[:_LINE_LIMIT]] for frame in frames[-100:]
+        ],
         "todo": todo.group(1) if todo else None,
     }

@@ -28,8 +28,11 @@ class WireError(ValueError):
     """The value cannot be sent, or the bytes received are not a message."""
 
 
-def encode(value: object) -> bytes:
-    """Return `value` as one message. Raises WireError naming the part that cannot be sent."""
+def encode(value: object, limit: int = MAX_PAYLOAD) -> bytes:
+    """Return `value` as one message of at most `limit` bytes.
+
+    Raises WireError naming the part that cannot be sent, or saying that the whole is too long.
+    """
     blobs: list[bytes] = []
     try:
         text = json.dumps(_pack(value, blobs, "value"), separators=(",", ":")).encode("ascii")
@@ -37,7 +40,10 @@ def encode(value: object) -> bytes:
         raise WireError("value is nested too deeply to be sent, or contains itself") from None
     if len(text) > MAX_JSON:
         raise WireError(f"value takes {len(text)} bytes of JSON, more than {MAX_JSON}: send long data as tensors")
-    return b"".join([_JSON_LENGTH.pack(len(text)), text, *blobs])
+    message = b"".join([_JSON_LENGTH.pack(len(text)), text, *blobs])
+    if len(message) > limit:
+        raise WireError(f"value takes {len(message)} bytes, more than {limit}")
+    return message
 
 
 def decode(message: bytes) -> Any:

@@ -58,7 +58,7 @@ def collect(results: Path) -> Collection:
     if not collection.rows:
         raise UserError(f"there are no runs in {results}: run_benchmarks.py makes them")
     fill_efficiencies(collection.rows)
-    collection.rows.sort(key=order)
+    collection.rows = [row for members in grouped(collection.rows).values() for row in members]
     _write(collection)
     return collection
 
@@ -69,7 +69,7 @@ def setting(row: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def grouped(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    """Rows by setting, in the order of the rows.
+    """Rows by setting, each group by number of devices with the baseline first.
 
     A job that died early may not have said, for example, on which device it ran. It stands with the finished
     runs that agree with all it did say, if these are of a single setting.
@@ -82,7 +82,7 @@ def grouped(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
             key for key in finished if all(mine in ("", theirs) for mine, theirs in zip(own, key, strict=True))
         ]
         groups.setdefault(agreeing[0] if len(agreeing) == 1 and row["status"] != "done" else own, []).append(row)
-    return groups
+    return {key: sorted(members, key=_order) for key, members in sorted(groups.items())}
 
 
 def number(row: Mapping[str, str], column: str) -> float:
@@ -117,10 +117,9 @@ def fill_efficiencies(rows: list[Row]) -> None:
             row["eff_strong"] = f"{one / (int(row['world_size']) * seconds):.6g}"
 
 
-def order(row: Row) -> tuple[object, ...]:
-    """Sort key: setting, number of devices, the baseline before the rest."""
+def _order(row: Row) -> tuple[object, ...]:
     devices = int(row["world_size"]) if row["world_size"].isdecimal() else 0
-    return (setting(row), devices, row["strategy"] != BASELINE, row["strategy"], row["repeat"], row["run_id"])
+    return (devices, row["strategy"] != BASELINE, row["strategy"], row["repeat"], row["run_id"])
 
 
 def _write(collection: Collection) -> None:

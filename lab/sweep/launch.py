@@ -85,26 +85,30 @@ def _run_here(jobs: list[Job]) -> int:
             progress.finish("failed", f"{reason}  (see {job.folder / 'train.err'})")
         else:
             progress.finish("done")
-    progress.say(f"{len(jobs) - failed} done, {failed} failed. Next: ./plot_results.sh {_results(jobs)}".rstrip())
+    following = f"next: ./plot_results.sh {_results(jobs)}".rstrip()
+    if failed == len(jobs):
+        following = "repair what they say, and run the same command again"
+    progress.say(f"{len(jobs) - failed} done, {failed} failed; {following}")
     return 1 if failed else 0
 
 
 def _submit(jobs: list[Job]) -> int:
     for job in jobs:
         slurm.layout(job.devices)  # before the first job is in the queue
-    failed = 0
+    failed = refused = 0
     for number, job in enumerate(jobs):
         start = f"[{number + 1}/{len(jobs)}] {job.title}  "
         try:
             print(f"{start}job {slurm.submit(job)}  {job.folder}/train.log", flush=True)
         except UserError as error:
             failed += 1
+            refused += not isinstance(error, slurm.StillQueuedError)
             print(f"{start}not submitted  {error}", flush=True)
         except KeyboardInterrupt:
             left = [job.run_id for job in jobs[number:]]
             print(f"\nstopped by Ctrl-C; not submitted: {', '.join(left)}")
             return INTERRUPTED
-    if failed == len(jobs):
+    if refused == len(jobs):
         print("Nothing was submitted. To run the jobs on this machine: --launcher local")
     else:
         print(f"Follow them with: squeue --me\nWhen they have ended: ./plot_results.sh {_results(jobs)}".rstrip())

@@ -13,13 +13,17 @@ _EXCEPTION = re.compile(r"^(?:\[?rank\d+\]?:\s*)?((?:\w+\.)*\w*(?:Error|Exceptio
 _SENTENCE = re.compile(r"^(?:(?:main\.py|run\.sh): .+|.*main\.py: error: .+)$")
 _LED_TO_ANOTHER = ("During handling of the above", "The above exception was the direct cause")
 _RANK_SIGNAL = re.compile(r"Signal (\d+) \((SIG\w+)\) received by PID|exitcode\s*:\s*-(\d+)")
-_SLURM = (
-    (re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT"), "Slurm ended it at its time limit"),
+# Slurm's own words for the end of a job. A step is also cancelled when one of its ranks has failed.
+_SLURM_LIMITS = (
+    (re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT"), "ended by Slurm at its time limit"),
     (re.compile(r"CANCELLED AT \S+ DUE TO NODE FAILURE"), "a node failed"),
     (re.compile(r"oom[_-]kill|OUT_OF_MEMORY|exceeded memory limit", re.I), "out of memory (Slurm's limit)"),
-    (re.compile(r"CANCELLED AT"), "cancelled"),
-    (re.compile(r"^srun: error: .*(?:Exited with exit code|Killed|Terminated|Aborted|Segmentation).*$", re.M), ""),
-    (re.compile(r"^srun: (?:fatal|error): Unable to .*$", re.M), ""),
+)
+_SLURM_CANCELLED = re.compile(r"JOB \S+ ON \S+ CANCELLED AT")
+_SLURM_ENDED = re.compile(
+    r"^srun: error: .*(?:Exited with exit code|Killed|Terminated|Aborted|Segmentation).*$"
+    r"|^srun: (?:fatal|error): Unable to .*$|^run\.sh: .*$",
+    re.M,
 )
 
 
@@ -83,9 +87,11 @@ def from_exit(code: int, log: str) -> str:
 
 
 def slurm_end(log: str) -> str:
-    """Slurm's own word in train.err that a job has ended badly; empty when there is none."""
-    for pattern, meaning in _SLURM:
-        found = pattern.search(log)
-        if found:
-            return meaning or from_log(log) or one_line(found[0])
-    return ""
+    """Why a Slurm job has ended badly, from train.err; empty when nothing says that it has."""
+    for pattern, meaning in _SLURM_LIMITS:
+        if pattern.search(log):
+            return meaning
+    cancelled, ended = _SLURM_CANCELLED.search(log), _SLURM_ENDED.search(log)
+    if not (cancelled or ended):
+        return ""
+    return from_log(log) or ("cancelled" if cancelled else one_line(ended[0] if ended else ""))

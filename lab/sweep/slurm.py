@@ -8,6 +8,11 @@ from lab.sweep import job_folder
 from lab.sweep.plan import Job
 from lab.training.errors import UsageError, UserError
 
+
+class StillQueuedError(UserError):
+    """The same job was submitted before and has not ended."""
+
+
 SCRIPT = "run.sh"
 DEVICES_PER_NODE = 4  # as in run.sh
 
@@ -57,7 +62,8 @@ def submit(job: Job) -> str:
     """Hand the job to Slurm. Returns its job id.
 
     Raises:
-        UserError: sbatch refuses it, with Slurm's own reason; or the same job is still in the queue.
+        StillQueuedError: the same job is still waiting or running.
+        UserError: sbatch refuses it, with Slurm's own reason.
     """
     _refuse_second_submission(job)
     job_folder.prepare(job, "slurm", command_line(job))
@@ -88,4 +94,6 @@ def _refuse_second_submission(job: Job) -> None:
     )
     if queue.returncode == 0 and queue.stdout.strip():  # a job that Slurm has forgotten is an error to squeue
         state = queue.stdout.split()[0].lower()
-        raise UserError(f"job {earlier} for the same point is still {state}: wait for it, or scancel {earlier}")
+        raise StillQueuedError(
+            f"job {earlier} for the same point is still {state}: wait for it, or scancel {earlier}"
+        )

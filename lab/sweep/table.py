@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from lab.sweep.collect import SETTING, Row, baseline_times, grouped, number, order
+from lab.sweep.collect import SETTING, Row, baseline_times, grouped, number
 
 HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
 
@@ -13,7 +13,6 @@ def summary(rows: Sequence[Row]) -> str:
     baseline = baseline_times(rows)
     blocks = []
     for key, members in grouped(rows).items():
-        members = sorted(members, key=order)
         table = [HEADER, *(_cells(row, baseline.get(key)) for row in members)]
         widths = [max(len(line[i]) for line in table if len(line) == len(HEADER)) for i in range(len(HEADER))]
         lines = [describe_setting(key)]

@@ -72,13 +72,13 @@ class RunFolder:
             raise UsageError(f"{self.path} already holds a finished run: choose another --run-id, or remove it")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # In a sweep, our standard output and error already are these very files.
+            # In a sweep, our standard output and error already end in these very files.
             log, errors = self.path / "train.log", self.path / "train.err"
-            self._own_errors = not _is_stream(errors, sys.stderr)
+            self._own_errors = not _ends_in(errors, sys.stderr, "JOB_STDERR")
             for path in (self.path / "run.csv", self.path / "metrics.csv", *([errors] * self._own_errors)):
                 path.unlink(missing_ok=True)  # of an earlier try that did not finish
             self.write_status("running")
-            self._log = None if _is_stream(log, sys.stdout) else log.open("w", encoding="utf-8")
+            self._log = None if _ends_in(log, sys.stdout, "JOB_STDOUT") else log.open("w", encoding="utf-8")
         except OSError as error:
             raise UserError(
                 f"cannot write the run's records to {self.path} ({error.strerror}): choose another --output-dir"
@@ -146,10 +146,17 @@ class RunFolder:
         temporary.replace(self.path / "run.csv")
 
 
-def _is_stream(path: Path, stream: TextIO) -> bool:
-    """Whether what is written to `stream` ends up in this file."""
+def _ends_in(path: Path, stream: TextIO, variable: str) -> bool:
+    """Whether what is written to `stream` ends up in this file.
+
+    Args:
+        variable: where run.sh names the file, because under srun the stream itself is a pipe.
+    """
     try:
-        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+        here, named = path.stat(), os.environ.get(variable)
+        if named is not None and Path(named).exists():
+            return os.path.samestat(here, os.stat(named))
+        return os.path.samestat(here, os.fstat(stream.fileno()))
     except (OSError, ValueError):  # no such file yet, or a stream that is no file
         return False
 

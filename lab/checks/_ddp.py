@@ -1,0 +1,101 @@
+"""What ranks observe of average_gradients and of DDP."""
+
+import inspect
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lab.checks._tiny import CPU, TinyNet, gradients_of, train_steps, weights_of
+from lab.grading.rank import Rank
+
+
+def average(rank: Rank) -> dict[str, Any]:
+    """This rank's gradients and weights after average_gradients."""
+    ddp_utils = rank.student("ddp_utils")
+    given = rank.receive()
+    model = TinyNet(given["weights"])
+    images, labels = given["parts"][rank.rank]
+    F.cross_entropy(model(images), labels).backward()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(given["moved"][rank.rank][name])
+    model.unused = nn.Parameter(torch.zeros(3))  # as in a layer that only some architectures use: no gradient
+    ddp_utils.average_gradients(model)
+    del model.unused
+    return {"weights": weights_of(model), "gradients": gradients_of(model)}
+
+
+def train_with_ddp(rank: Rank) -> dict[str, Any]:
+    """What get_ddp_model returns, and two training steps with it."""
+    ddp_utils = rank.student("ddp_utils")
+    given = rank.receive()
+    model = TinyNet(given["weights"][rank.rank])
+    wrapped = ddp_utils.get_ddp_model(model, CPU, bucket_cap_mb=given["bucket_cap_mb"])
+    report: dict[str, Any] = {"type": type(wrapped).__name__, "ddp": isinstance(wrapped, DistributedDataParallel)}
+    if not report["ddp"]:
+        return report
+    inside = wrapped.module
+    report["inside"] = "the model" if inside is model else f"another {type(inside).__name__}"
+    report["bucket_cap_mb"] = wrapped.bucket_bytes_cap / 2**20
+
+    report["start"] = weights_of(inside)
+    batches = [batch[rank.rank] for batch in given["batches"]]
+    images, labels = batches[0]
+    F.cross_entropy(wrapped(images), labels).backward()
+    report["gradients"] = gradients_of(inside)
+    train_steps(wrapped, batches)
+    report["end"] = weights_of(inside)
+    report["gpu"] = wrap_for_gpu(ddp_utils, torch.device("cuda", given["gpus"][rank.rank]))
+    return report
+
+
+def wrap_for_gpu(ddp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
+    """The devices that get_ddp_model moves to, and DDP's device_ids, for a GPU that need not be there.
+
+    Nothing is really moved or wrapped. None when the code asks CUDA for more than this pretence can give.
+    """
+    steps: list[str] = []
+    arguments: dict[str, Any] = {}
+    signature = inspect.signature(DistributedDataParallel.__init__)
+
+    def wrap(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        steps.append("wrap")
+        arguments.update(signature.bind(ddp, *args, **kwargs).arguments)
+        nn.Module.__init__(ddp)
+        ddp.module = arguments["module"]
+
+    def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        target = torch._C._nn._parse_to(*args, **kwargs)[0]
+        steps.append("no device" if target is None else str(target))
+        return module
+
+    def cuda(module: nn.Module, target: Any = None) -> nn.Module:
+        return to(module, "cuda" if target is None else torch.device("cuda", torch.device(target).index))
+
+    with (
+        mock.patch.object(DistributedDataParallel, "__init__", wrap),
+        mock.patch.object(nn.Module, "to", to),
+        mock.patch.object(nn.Module, "cuda", cuda),
+        mock.patch.object(torch.cuda, "set_device"),
+        mock.patch.object(torch.cuda, "current_device", return_value=device.index),
+    ):
+        try:
+            ddp_utils.get_ddp_model(TinyNet(), device, bucket_cap_mb=25)
+        except Exception:  # noqa: BLE001 - what this machine cannot show is not held against the answer
+            return None
+    return {"steps": steps, "device_ids": describe_devices(arguments.get("device_ids"))}
+
+
+def describe_devices(device_ids: Any) -> str:
+    """["cuda:1"], [1] or None as text."""
+    if device_ids is None:
+        return "None"
+    if not isinstance(device_ids, list | tuple) or len(device_ids) != 1:
+        return str(device_ids)[:80]
+    only = device_ids[0]
+    return f"cuda:{only}" if isinstance(only, int) else str(only)[:80]

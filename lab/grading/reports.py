@@ -1,0 +1,141 @@
+"""What a group of ranks left behind, as the grader reads it: nothing that a rank sent can raise here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from lab.grading import wire
+
+
+class RankFailure(RuntimeError):
+    """The values of a group were asked for, but a rank has not delivered one."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a stack: `text` is the source, stripped, or empty where it is not known."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+
+@dataclass(frozen=True)
+class RankError:
+    """The exception that ended a rank.
+
+    `frames` run from the observe function (outermost) to where it was raised; `student_frame` is the innermost
+    one inside the student's folder; `todo` is the region ("3.1a") when it is a stub's NotImplementedError.
+    """
+
+    type: str
+    message: str
+    frames: list[Frame]
+    student_frame: Frame | None
+    todo: str | None
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What became of one rank.
+
+    - "ok": `value` is what the observe function returned.
+    - "raised": `error` says what.
+    - "exited": the process ended by itself, with `exit_code`; `error` says where if it was sys.exit.
+    - "killed": by a signal of its own (`exit_code` is -signal), or by the lab because another rank had failed
+      (`exit_code` is None, `stack` shows where it was).
+    - "timeout": it was still running at the deadline; `stack` shows where.
+
+    `note` is a sentence where the status alone does not tell. `output` is what it printed, shortened in the
+    middle, invalid bytes replaced; control characters are left in it. `seconds` counts from the group's start.
+    """
+
+    rank: int
+    status: Literal["ok", "raised", "exited", "killed", "timeout"]
+    value: Any = None
+    error: RankError | None = None
+    exit_code: int | None = None
+    output: str = ""
+    seconds: float = 0.0
+    note: str = ""
+    stack: list[Frame] = field(default_factory=list)
+    student_frame: Frame | None = None  # innermost frame in the student's folder, of the error or of the stack
+
+    def __str__(self) -> str:
+        text = f"rank {self.rank}: {self.status}"
+        if self.error:
+            text += f", {self.error.type}: {self.error.message}"
+        if self.exit_code is not None and self.status != "ok":
+            text += f", exit code {self.exit_code}"
+        if self.note:
+            text += f" ({self.note})"
+        if self.student_frame:
+            text += f" at {Path(self.student_frame.file).name}:{self.student_frame.line}"
+        return text
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """The reports of all ranks, in order of rank, and the seconds that the whole call took."""
+
+    reports: list[RankReport]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank delivered its value."""
+        return all(report.status == "ok" for report in self.reports)
+
+    @property
+    def values(self) -> list[Any]:
+        """The value of each rank. Raises RankFailure naming every rank that has none."""
+        if not self.ok:
+            raise RankFailure("; ".join(str(report) for report in self.reports if report.status != "ok"))
+        return [report.value for report in self.reports]
+
+    @property
+    def first_failed(self) -> RankReport | None:
+        """The rank whose failure came first; the others' failures may only follow from it."""
+        failed = [report for report in self.reports if report.status != "ok"]
+        return min(failed, key=lambda report: report.seconds, default=None)
+
+
+def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
+    status, note = answer["status"], answer["note"]
+    value, error, exit_code = None, None, answer["exit_code"]
+    try:
+        if status == "ok":
+            value = wire.decode(answer["payload"])
+        elif answer["payload"]:
+            content = wire.decode(answer["payload"])
+            exit_code = int(content["exit_code"]) if status == "exited" else exit_code
+            error = _error(content, code)
+    except (wire.WireError, ValueError, TypeError, KeyError) as problem:
+        status, exit_code, error = "exited", None, None
+        note = f"wrote garbage on the lab's own channel: {problem}"
+    stack = [Frame(*frame) for frame in answer["stack"]]
+    where = error.student_frame if error else _student_frame(stack, code)
+    return RankReport(
+        answer["rank"], status, value, error, exit_code, answer["output"], answer["seconds"], note, stack, where
+    )
+
+
+def _error(content: dict[str, Any], code: Path | None) -> RankError:
+    frames = [
+        Frame(str(file), int(line), str(function), str(text)) for file, line, function, text in content["frames"]
+    ]
+    todo = None if content["todo"] is None else str(content["todo"])
+    return RankError(str(content["type"]), str(content["message"]), frames, _student_frame(frames, code), todo)
+
+
+def _student_frame(frames: list[Frame], code: Path | None) -> Frame | None:
+    inside = [frame for frame in frames if code is not None and Path(frame.file).is_relative_to(code)]
+    return inside[-1] if inside else None
+
+
+def lost(world_size: int) -> list[RankReport]:
+    note = "the process that watches the ranks was ended from outside, or did not answer"
+    return [RankReport(rank, "killed", note=note) for rank in range(world_size)]
