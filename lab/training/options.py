@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from lab.training import model_data_options
 from lab.training.errors import UsageError
+from lab.training.model_data_options import loader_options as loader_options
+from lab.training.model_data_options import model_options as model_options
 
 STRATEGIES = ("none", "ddp", "fsdp", "fsdp1")
-MODELS = ("cnn",)
-DATASETS = ("shapes", "cifar10", "imagefolder")
 OPTIMIZERS = ("sgd", "adam")
 PRECISIONS = ("fp32", "bf16")
 
@@ -77,27 +78,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="none: one device, no wrapper (only at world size 1); ddp: replicated; fsdp: sharded with "
         "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison",
     )
-    group.add_argument("--model", choices=MODELS, default="cnn", help="the network")
+    model_data_options.add_model_arguments(group, _positive(int))
 
     group = parser.add_argument_group("data")
-    group.add_argument(
-        "--dataset",
-        choices=DATASETS,
-        default="shapes",
-        help="shapes: drawn in code, no files; cifar10: downloaded once through torchvision; imagefolder: "
-        "DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it",
-    )
-    group.add_argument("--data-dir", type=Path, metavar="DIR", help="where the data set is or will be stored")
-    group.add_argument(
-        "--validation",
-        choices=("split", "test"),
-        default="split",
-        help="split: the data set's own validation images, or a fixed part of the training images where it "
-        "has none; test: the test images",
-    )
-    group.add_argument(
-        "--num-workers", type=_not_negative(int), default=0, metavar="N", help="loader processes per rank"
-    )
+    model_data_options.add_data_arguments(group, _positive(int), _not_negative(int))
 
     group = parser.add_argument_group("batch, rate and length")
     batch = group.add_mutually_exclusive_group()
@@ -200,10 +184,7 @@ def resolve(options: argparse.Namespace, world_size: int) -> tuple[argparse.Name
             f"--strategy none trains on one device, but there are {world_size} ranks: start one rank, or "
             "choose --strategy ddp or fsdp"
         )
-    if options.dataset != "shapes" and options.data_dir is None:
-        raise UsageError(f"--dataset {options.dataset} needs --data-dir, the folder that holds the images")
-    if options.dataset == "shapes" and options.data_dir is not None:
-        warnings.append("--data-dir has no effect: shapes are drawn in code")
+    warnings += model_data_options.resolve(options, resolved)
     if options.run_id is not None and (
         options.run_id in ("", "..") or Path(options.run_id).name != options.run_id
     ):

@@ -23,7 +23,10 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.training import options
+from lab.training.augment import set_epoch
 from lab.training.errors import UserError
+from lab.training.model_data_options import unheeded_loader_options
+from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.records import RunFolder, git_commit, job_id
 
 GIB = 2**30
@@ -120,6 +123,9 @@ class Run:
         """
         model.register_forward_hook(self._look_at_forward)
         args, steps = self.args, len(train_loader)
+        if args.checkpoint_activations:
+            checkpoint_activations(model)
+        self._warnings += unheeded_loader_options(args, self.device.type, train_loader)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         dropped = len(train_loader.dataset) - steps * args.global_batch_size  # type: ignore[arg-type]
         if self.folder is not None:
@@ -185,6 +191,7 @@ class Run:
 
     def batches(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
         """The loader's batches on this rank's device; the time from the first to the last is measured."""
+        set_epoch(loader.dataset, self._epoch)  # for the augmentation
         self._correct_on_device.zero_()
         steps = len(loader)
         start = time.perf_counter()
@@ -257,7 +264,24 @@ class Run:
             self.folder.add_epoch(self._row(record))
             self.folder.add_metrics(epoch, "train", train_loss, record.train_accuracy, record.images_per_second)
             self.folder.add_metrics(epoch, "val", valid_loss, valid_accuracy, evaluated / evaluation)
+        self._begin_evaluation()  # of the test images, after the last epoch
         return record
+
+    def record_test(self, loss: float, accuracy: float) -> None:
+        """Print and store how the trained model does on the test images. A collective call.
+
+        Args:
+            loss: the mean over all ranks.
+            accuracy: a fraction.
+        """
+        (seconds,) = self._over_ranks([time.perf_counter() - self._trained_at], dist.ReduceOp.MAX)
+        (images,) = self._over_ranks([self._evaluated], dist.ReduceOp.SUM)
+        self.print(f"[METRIC] test_loss={loss:.4f} test_acc={accuracy:.4f}")
+        if self.folder is not None:
+            self.folder.add_metrics(self._epoch, "test", loss, accuracy, images / seconds)
+
+    def _begin_evaluation(self) -> None:
+        self._evaluated, self._trained_at = 0.0, time.perf_counter()
 
     def _over_ranks(self, values: list[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
         reduced = torch.tensor(values, dtype=torch.float64, device=self.device)

@@ -24,11 +24,12 @@ class VGG(nn.Module):
 
     def __init__(self, original: nn.Module, num_classes: int) -> None:
         super().__init__()
+        pooling: nn.Module = original.avgpool  # type: ignore[assignment]
         linear1, relu1, dropout1, linear2, relu2, dropout2, old_head = original.classifier  # type: ignore[misc]
         self.blocks = nn.ModuleList(
             [
                 *_stages(original.features),  # type: ignore[arg-type]
-                nn.Sequential(original.avgpool, nn.Flatten(), linear1, relu1, dropout1),
+                nn.Sequential(pooling, nn.Flatten(), linear1, relu1, dropout1),
                 nn.Sequential(linear2, relu2, dropout2),
             ]
         )

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lab.training.errors import UsageError
+from lab.training.model_data_options import DEFAULT_DEPTH, DEFAULT_WIDTH
 
 PATCH = 4  # pixels
 TOKENS = (32 // PATCH) ** 2
 HEAD_WIDTH = 64  # of each attention head, as in the paper
-DEFAULT_WIDTH, DEFAULT_DEPTH = 192, 6
 
 
 class Attention(nn.Module):
