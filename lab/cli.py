@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from lab import __version__
 from lab.training.errors import UserError
 
-COMMANDS = ("check", "start", "reset", "fetch", "stubs")
+COMMANDS = ("check", "hint", "start", "reset", "fetch", "stubs")
 
 INTERRUPTED = 130  # as a shell has it for a program ended by Ctrl-C
 

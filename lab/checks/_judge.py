@@ -31,6 +31,14 @@ def expect_tensors(values: Sequence[object], like: Tensors) -> None:
             )
 
 
+def expect_texts(values: Sequence[object]) -> None:
+    """Raise a Diagnosis unless every value is a dict of texts by name."""
+    for value in values:
+        expect([list(value) if isinstance(value, dict) else value], [str])
+        assert isinstance(value, dict)
+        expect([list(value.values())], [str])
+
+
 @contextmanager
 def retold(pattern: str, name: str, means: str) -> Iterator[None]:
     """Give an exception that a known mistake leads to its own name and meaning."""

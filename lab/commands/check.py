@@ -58,9 +58,6 @@ def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> Non
     """After exercises that have all passed: the first one that has not, as far as we know."""
     if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
         return
-    passed = progress.passed(student_folder(code), code, syllabus())
-    for exercise in syllabus().exercises:
-        if exercise.id not in passed:
-            feedback.blank()
-            feedback.next_exercise(exercise)
-            return
+    if exercise := progress.unfinished(student_folder(code), code, syllabus()):
+        feedback.blank()
+        feedback.next_exercise(exercise)

@@ -4,8 +4,9 @@ import argparse
 import os
 from pathlib import Path
 
+from lab.grading import hints
 from lab.grading.package import reset_exercise, reset_file
-from lab.grading.paths import find_code
+from lab.grading.paths import find_code, student_folder
 from lab.grading.syllabus import syllabus
 from lab.training.errors import UsageError
 
@@ -24,9 +25,11 @@ def run(args: argparse.Namespace) -> int:
     code = find_code(args.code)
     if args.file:
         _say(args.file, reset_file(code, args.file))
+        hints.forget(student_folder(code), [e for e in syllabus().exercises if e.file == args.file])
         return 0
     for exercise in syllabus().select(args.ids):
         backup, names = reset_exercise(code, exercise)
+        hints.forget(student_folder(code), [exercise])
         _say(f"{exercise.id} ({', '.join(names)} in {exercise.file})", backup)
     return 0
 

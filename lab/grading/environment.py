@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.grading import platform
+
 # The directory that holds the `lab` package.
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +31,7 @@ def clean_environment() -> dict[str, str]:
     env.pop("PYTHONSAFEPATH", None)  # `python -m lab.grading.nursery` is started in ROOT and must find it there
     env.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     env["CUDA_VISIBLE_DEVICES"] = ""
-    return env
+    return {**env, **platform.FORK_ENVIRONMENT}
 
 
 def harness_path(code: Path | None) -> list[str]:

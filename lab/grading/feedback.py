@@ -47,7 +47,7 @@ class Feedback:
         self.stream = stream
         self.code = code
         self.cwd = (cwd or Path.cwd()).resolve()
-        self.live = stream.isatty()
+        self.live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self.colour = self.live and not os.environ.get("NO_COLOR") if colour is None else colour
         self.width = max(MIN_WIDTH, min(MAX_WIDTH, width or shutil.get_terminal_size().columns))
         self.unicode = _can_write(stream, "✓✗·○…")
@@ -143,6 +143,34 @@ class Feedback:
         if todo != "":
             self._text("      ", f"look for TODO {todo or exercise.id}")
         self._text("      ", f"then type: lab check {exercise.id}")
+        self._text("      ", f"stuck? lab hint {exercise.id}")
+
+    # Hints ------------------------------------------------------------------------------------------------
+
+    def hints(self, exercise: Exercise, numbers: Iterable[int]) -> None:
+        """Some hints of an exercise, counted from 1, under its title."""
+        self._text("", f"{exercise.id}  {exercise.title}", bold=True)
+        for number in numbers:
+            self._text("  ", f"hint {number} of {len(exercise.hints)}")
+            self._text("    ", exercise.hints[number - 1])
+
+    def hints_left(self, exercise: Exercise, number: int, *, remembered: bool, again: bool) -> None:
+        """How many hints come after the one that was just shown, and how to get them.
+
+        Args:
+            remembered: False where the next call will show the same hint, because nothing can be stored.
+            again: the hint had been shown before.
+        """
+        left = len(exercise.hints) - number
+        self._line()
+        if left and remembered:
+            self._text("", f"{left} more: lab hint {exercise.id}")
+            return
+        if left:
+            self._text("", f"{left} more; but which were shown cannot be remembered here.")
+        else:
+            self._text("", "That was the last hint" + (" again." if again else "."))
+        self._text("", f"All of them: lab hint {exercise.id} --all")
 
     # Pieces -----------------------------------------------------------------------------------------------
 

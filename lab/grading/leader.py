@@ -23,7 +23,7 @@ from lab.grading.member import Member
 REQUEST, STARTED, REPORT, BROKEN = b"Q", b"S", b"P", b"B"
 
 GRACE = 1.0  # seconds that the others get when one rank has failed
-_STACK_PATIENCE = 0.5  # seconds to wait for the stacks of ranks that are about to be killed
+_STACK_PATIENCE = 2.0  # seconds at most to wait for the stacks of ranks that are about to be killed
 _NO_LIMIT = 1 << 62  # bytes; for frames from the grader, which is trusted
 _READS_AFTER_EXIT = 1000
 
@@ -60,15 +60,12 @@ class Group:
         """Return when every rank has ended, or its time is up, or the grader is gone."""
         deadline = self._begin + self._request["timeout"]
         grace_end = float("inf")
-        first_failed: Member | None = None
         while self._running and not self._grader_is_gone:
-            if first_failed is None and any(member.failed for member in self.members):
-                failed = [member for member in self.members if member.failed]
-                first_failed = min(failed, key=lambda member: member.seconds)
+            if grace_end == float("inf") and any(member.failed for member in self.members):
                 grace_end = time.monotonic() + GRACE
             left = min(deadline, grace_end) - time.monotonic()
             if left <= 0:
-                self._cut_off(first_failed if grace_end < deadline else None)
+                self._cut_off(timed_out=deadline <= grace_end)
             else:
                 self._step(left)
 
@@ -113,17 +110,19 @@ class Group:
             )
         return port
 
-    def _cut_off(self, first_failed: Member | None) -> None:
+    def _cut_off(self, *, timed_out: bool) -> None:
         """Give the ranks that still run their status, and ask each where it stands."""
+        failed = [member for member in self.members if member.failed]
         cut_off = self._running
         for member in cut_off:
             member.seconds = time.monotonic() - self._begin
-            if first_failed is None:
+            if timed_out:
                 member.status = "timeout"
                 member.note = f"did not finish within {self._request['timeout']:g} s"
             else:
+                first = min(failed, key=lambda member: (member.status == "raised", member.seconds))
                 member.status = "killed"
-                member.note = f"stopped {GRACE:g} s after rank {first_failed.number} failed"
+                member.note = f"stopped {GRACE:g} s after rank {first.number} failed"
             os.kill(member.pid, platform.STACK_SIGNAL)  # its zombie is still ours if it has just ended
         end = time.monotonic() + _STACK_PATIENCE
         while not all(member.stack_complete for member in cut_off) and time.monotonic() < end:
@@ -195,7 +194,6 @@ class Group:
         elif kind == rank.RESULT:
             self._finish(member, "ok", payload, exit_code=0)
         elif kind in (rank.RAISED, rank.EXITED):
-            self._collect_exits()  # it may have failed because another has just ended: that one came first
             self._finish(member, "raised" if kind == rank.RAISED else "exited", payload)
         else:
             raise wire.WireError(f"no message is of kind {kind!r}")
@@ -219,7 +217,10 @@ class Group:
             self._selector.modify(member.channel, events, key.data)
 
     def _read_grader(self) -> None:
-        data = self._grader.recv(1 << 18)
+        try:
+            data = self._grader.recv(1 << 18)
+        except OSError:
+            data = b""
         if not data:
             self._grader_is_gone = True
             self._selector.unregister(self._grader)

@@ -35,8 +35,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.dont_write_bytecode = True
     _preload(arguments[1:])
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
     gc.collect()
     gc.freeze()  # a collection in a rank shall not touch, and so copy, the shared pages
     Nursery(control).serve()

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import IO
 
 LINUX = sys.platform == "linux"
+# A process that has loaded torch is forked before it has any thread, which is what Apple's check is about.
+FORK_ENVIRONMENT = {} if LINUX else {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 LOOPBACK_INTERFACE = "lo" if LINUX else "lo0"
 # Asks a rank for its Python stack. On Linux a real-time signal, which student code hardly ever uses.
 STACK_SIGNAL: int = signal.SIGRTMIN + 13 if LINUX else signal.SIGUSR2  # type: ignore[attr-defined,unused-ignore]

@@ -5,21 +5,16 @@
 An entry counts only as long as the module has the hash it was checked with.
 """
 
-import contextlib
 import hashlib
-import json
-import os
-import tempfile
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from lab.grading.state import read_state, write_state
 from lab.grading.suite import ExerciseResult
-from lab.grading.syllabus import Syllabus
+from lab.grading.syllabus import Exercise, Syllabus
 
-
-def progress_file(folder: Path) -> Path:
-    return folder / ".lab" / "progress.json"
+FILE = "progress.json"
 
 
 def module_hash(file: Path) -> str:
@@ -33,12 +28,11 @@ def module_hash(file: Path) -> str:
 def read(folder: Path) -> dict[str, dict[str, str]]:
     """Exercise id -> its entry. Empty when there is no cache, or when it holds garbage."""
     try:
-        stored = json.loads(progress_file(folder).read_text(encoding="utf-8"))
-        entries = stored["exercises"]
+        entries = read_state(folder, FILE)["exercises"]
         return {
             str(name): {str(key): str(value) for key, value in entry.items()} for name, entry in entries.items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (KeyError, TypeError, AttributeError):
         return {}
 
 
@@ -54,8 +48,14 @@ def passed(folder: Path, code: Path, of: Syllabus) -> set[str]:
     }
 
 
+def unfinished(folder: Path, code: Path, of: Syllabus) -> Exercise | None:
+    """The first exercise that has not passed, as far as we know."""
+    known = passed(folder, code, of)
+    return next((exercise for exercise in of.exercises if exercise.id not in known), None)
+
+
 def store(folder: Path, code: Path, results: Iterable[ExerciseResult]) -> None:
-    """Add results to the cache, atomically. A folder that cannot be written is no error: it is only a cache."""
+    """Add results to the cache. A folder that cannot be written is no error: it is only a cache."""
     entries = read(folder)
     now = datetime.now().isoformat(timespec="seconds")
     for result in results:
@@ -64,14 +64,4 @@ def store(folder: Path, code: Path, results: Iterable[ExerciseResult]) -> None:
             "module": module_hash(code / result.exercise.file),
             "at": now,
         }
-    file = progress_file(folder)
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix="progress.", suffix=".tmp")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as stream:
-                json.dump({"exercises": entries}, stream, indent=1, sort_keys=True)
-            os.replace(name, file)
-        except OSError:
-            os.unlink(name)
-            raise
+    write_state(folder, FILE, {"exercises": entries})

@@ -109,6 +109,7 @@ def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output:
     kind, payload = wire.receive(channel)
     assert kind == GO, kind
     _set_environment(rank, request, port=wire.decode(payload))
+    _rebuild_thread_pool()
     try:
         result = _observe(Rank(rank, request["world_size"], code, channel), request)
         answer = wire.frame(RESULT, wire.encode(result))
@@ -156,6 +157,17 @@ def _isolate(channel: socket.socket, output: int, stack: int, code: Path | None,
     sys.path[:] = sys_path
     sys.argv = ["main.py"]
     os.chdir(code if code is not None else "/")
+
+
+def _rebuild_thread_pool() -> None:
+    """Let torch replace the thread pool that the fork has left unusable, while this process has one thread.
+
+    It does so at the first call that sets a number of threads, without a lock: if two of autograd's threads were
+    the first to make one, now and then one of them would find no pool and abort the process.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
 
 
 def _set_environment(rank: int, request: dict[str, Any], port: int) -> None:

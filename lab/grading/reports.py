@@ -64,6 +64,11 @@ class RankReport:
     stack: list[Frame] = field(default_factory=list)
     student_frame: Frame | None = None  # innermost frame in the student's folder, of the error or of the stack
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether the lab ended it: another rank had failed, or the group itself was lost."""
+        return self.status == "killed" and self.exit_code is None
+
     def __str__(self) -> str:
         text = f"rank {self.rank}: {self.status}"
         if self.error:
@@ -98,9 +103,14 @@ class GroupResult:
 
     @property
     def first_failed(self) -> RankReport | None:
-        """The rank whose failure came first; the others' failures may only follow from it."""
+        """The rank that failed first; the failures of the others may only follow from it.
+
+        A process that ended by itself comes before an exception, whatever the clock says: its lost connections
+        raise in other ranks before its end is noticed, while a rank that raises stays until all are ended.
+        """
+        order = {"exited": 0, "killed": 0, "raised": 1, "timeout": 2}
         failed = [report for report in self.reports if report.status != "ok"]
-        return min(failed, key=lambda report: report.seconds, default=None)
+        return min(failed, key=lambda r: (3 if r.cut_off else order[r.status], r.seconds), default=None)
 
 
 def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:

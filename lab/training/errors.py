@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import sys
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+# What gloo says on the ranks that were waiting for one that has ended. That one says why.
+_PEER_GONE = re.compile(r"connection (closed|reset) by peer|broken pipe|socket closed", re.IGNORECASE)
 
 
 class UserError(Exception):
@@ -52,6 +56,8 @@ def explain(error: BaseException, code: Path) -> tuple[str, int] | None:
         raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
         if raised_in.parent in (code.resolve(), Path(__file__).resolve().parent):
             return str(error), UsageError.exit_code
+    if isinstance(error, RuntimeError) and _PEER_GONE.search(str(error)):
+        return "another rank has ended, and this one cannot go on without it: see what that one said", 1
     return None
 
 
@@ -60,7 +66,7 @@ def one_sentence_errors(code: Path) -> Iterator[None]:
     """End the process with one sentence on stderr for errors a user can repair; let the others through."""
     try:
         yield
-    except (UserError, NotImplementedError, ValueError) as error:
+    except (UserError, NotImplementedError, ValueError, RuntimeError) as error:
         explained = explain(error, code)
         if explained is None:
             raise

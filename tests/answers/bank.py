@@ -36,6 +36,18 @@ def with_answer(tmp_path: Path, region_id: str, code: str) -> Path:
     raise ValueError(f"no file of {SOLUTIONS.name}/ has a region {region_id}")
 
 
+def solution(region_id: str) -> str:
+    """The reference's own code of a region, dedented: wrong answers are often a small change of it."""
+    for path in sorted(SOLUTIONS.glob("*.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for begin, line in enumerate(lines):
+            match = BEGIN.match(line)
+            if match and match[1] + match[2] == region_id:
+                end = next(i for i in range(begin, len(lines)) if END.match(lines[i]))
+                return dedent("\n".join(lines[begin + 1 : end])) + "\n"
+    raise ValueError(f"no file of {SOLUTIONS.name}/ has a region {region_id}")
+
+
 def outcome_of(exercise_id: str, folder: Path) -> Outcome:
     """How the checks of one exercise end with the modules in this folder."""
     return run_exercise(syllabus()[exercise_id], folder).outcome

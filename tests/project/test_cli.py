@@ -61,7 +61,7 @@ def test_help_is_instant_and_loads_no_torch():
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    for command in ("check", "start", "reset", "stubs"):
+    for command in ("check", "hint", "start", "reset", "fetch", "stubs"):
         assert command in result.stdout
 
 
@@ -182,6 +182,7 @@ def test_ids_and_sections_show_their_details_only(lab: Path, verdicts, capsys):
         "      open exercises/model.py\n"
         "      look for TODO 1.1\n"
         "      then type: lab check 1.1\n"
+        "      stuck? lab hint 1.1\n"
     )
 
 

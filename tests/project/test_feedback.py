@@ -95,6 +95,7 @@ Next: 2.1 Who am I? Rank and world size
       open exercises/distributed_utils.py
       look for TODO 2.1
       then type: lab check 2.1
+      stuck? lab hint 2.1
 """
     )
 
@@ -213,11 +214,19 @@ def test_after_a_failure_the_next_step_is_to_repair_it():
     page = Page()
     feedback(page).next_step(LADDER[2:])
     assert page.text == (
-        "Next: 3.2 Every rank its own samples\n      open exercises/data.py\n      then type: lab check 3.2\n"
+        "Next: 3.2 Every rank its own samples\n"
+        "      open exercises/data.py\n"
+        "      then type: lab check 3.2\n"
+        "      stuck? lab hint 3.2\n"
     )
 
 
-def test_colour_only_on_a_terminal_and_never_with_no_color(monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_colour_only_on_a_terminal_and_never_with_no_color(monkeypatch: pytest.MonkeyPatch, terminal):
     monkeypatch.delenv("NO_COLOR", raising=False)
     pages = []
     for terminal, no_color in ((True, False), (True, True), (False, False)):
@@ -233,13 +242,18 @@ def test_colour_only_on_a_terminal_and_never_with_no_color(monkeypatch: pytest.M
     assert pages[2] == " 1.1  A network for any batch size     ✓ passed        0.3 s\n"
 
 
-def test_what_is_running_is_shown_on_a_terminal_only():
+def test_what_is_running_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, terminal):
     page = Page(terminal=True)
     feedback(page).running(LADDER[0].exercise)
     assert page.text == " 1.1  A network for any batch size     running…"
     page = Page()
     feedback(page).running(LADDER[0].exercise)
     assert page.text == ""
+    monkeypatch.setenv("TERM", "dumb")
+    page = Page(terminal=True)
+    feedback(page).running(LADDER[0].exercise)
+    feedback(page).result(LADDER[0])
+    assert page.text == " 1.1  A network for any batch size     ✓ passed        0.3 s\n"
 
 
 def test_a_terminal_that_knows_ascii_only():

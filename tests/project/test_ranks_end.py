@@ -54,7 +54,9 @@ def test_however_a_rank_ends_it_is_said(
 def test_the_rank_that_ended_by_itself_failed_first(student: Path) -> None:
     result = act(student, "os._exit(0)", 2, first=True)
     assert result.first_failed is result.reports[0]
-    assert result.reports[1].status in ("raised", "killed")  # gloo may notice the lost connection, or wait
+    assert (result.reports[1].status == "raised") != result.reports[
+        1
+    ].cut_off  # by the lost connection, or at last
 
 
 @pytest.mark.parametrize(
@@ -67,9 +69,9 @@ def test_the_rank_that_ended_by_itself_failed_first(student: Path) -> None:
     ids=["asleep", "holding the interpreter's lock", "busy, deaf to SIGTERM"],
 )
 def test_a_hang_ends_at_the_deadline_with_its_stack(student: Path, body: str) -> None:
-    result = act(student, body, timeout=1)
+    result = act(student, body, timeout=2)
     report = only(result)
-    assert (report.status, report.note) == ("timeout", "did not finish within 1 s")
+    assert (report.status, report.note) == ("timeout", "did not finish within 2 s")
     assert report.student_frame is not None
     assert report.student_frame == [frame for frame in report.stack if frame.function == "act"][-1]
     assert report.student_frame.text in body

@@ -1,0 +1,123 @@
+"""Judges what ranks read from a validation loader: every sample once, equal numbers of batches, marked filler."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lab.checks._look import look, mentions
+from lab.checks._report import numbers
+from lab.grading.check import Diagnosis
+
+IGNORED = -100
+FIRST = 1000  # the number of the first sample of the validation set
+
+
+def where(code: Path, method: str, *patterns: str) -> str:
+    if not mentions(code, "data.py", "get_dataloaders", "ValidationShard"):
+        return look(code, "data.py", "get_dataloaders", r"valid.*ampler", r"valid_set", r"valid")
+    return look(code, "data.py", f"ValidationShard.{method}", *patterns)
+
+
+def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
+    """Raise the diagnosis of the first thing that is wrong.
+
+    Args:
+        config: what get_dataloaders was called with.
+        reports: for each rank, the sizes of the batches, all images and all labels.
+    """
+    labels, world_size = config["valid"].tolist(), len(reports)
+    size, batch = len(labels), config["global_batch_size"] // world_size
+    case = f"{size} sample{'s' * (size > 1)} on {world_size} ranks"
+    for rank, report in enumerate(reports):
+        if report["returned"] != "two":
+            raise Diagnosis(
+                "no-validation-loader",
+                f"get_dataloaders() returned {report['returned']}.",
+                "evaluate() takes batches of (images, labels) from the second loader.",
+                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+            )
+        if len(report["labels"]) != sum(report["sizes"]) or (
+            report["images"] is not None and len(report["images"]) != len(report["labels"])
+        ):
+            raise Diagnosis(
+                "no-validation-loader",
+                f"rank {rank}: the images and labels of the validation batches differ in number.",
+                "evaluate() compares them one by one.",
+                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+            )
+    counted = [count_samples(code, case, labels, rank, report) for rank, report in enumerate(reports)]
+    judge_counts(code, case, counted, size)
+
+    batches = [len(report["sizes"]) for report in reports]
+    if len(set(batches)) > 1:
+        each = ", ".join(f"{count} on rank {rank}" for rank, count in enumerate(batches))
+        raise Diagnosis(
+            "unequal-validation-batches",
+            f"{case}, batches of {batch}: the number of batches is {each}.",
+            "Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
+            where(code, "__len__"),
+        )
+    share, held = -(-size // world_size), max(len(report["labels"]) for report in reports)
+    if held > share + batch:
+        raise Diagnosis(
+            "too-much-filler",
+            f"{case}: a rank reads {held} samples and filler; {share} are enough.",
+            "Validation takes as long as on a single rank.",
+            where(code, "__len__"),
+        )
+
+
+def count_samples(code: Path, case: str, labels: list[int], rank: int, report: dict[str, Any]) -> Counter[int]:
+    """How often each real sample is on this rank. Everything else must be filler."""
+    counted: Counter[int] = Counter()
+    images: Tensor | None = report["images"]
+    if images is None:
+        return counted
+    for image, label in zip(images.flatten(1), report["labels"], strict=True):
+        number = int(image[0]) - FIRST
+        is_sample = 0 <= number < len(labels) and bool((image == image[0]).all())
+        if label == IGNORED:
+            continue
+        if is_sample and label == labels[number]:
+            counted[number] += 1
+            continue
+        raise Diagnosis(
+            "filler-has-a-label",
+            f"{case}: rank {rank} yields "
+            + (f"sample {number} with the label {label}; its own is {labels[number]}." if is_sample else "")
+            + ("" if is_sample else f"an image that is no sample, with the label {label}."),
+            f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
+            where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"\breturn\b"),
+        )
+    return counted
+
+
+def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: int) -> None:
+    total = sum(counted, Counter())
+    twice = sorted(number for number, count in total.items() if count > 1)
+    if len(twice) == size and size > 1:
+        raise Diagnosis(
+            "every-rank-validates-everything",
+            f"{case}: all of them are on {total[0]} ranks.",
+            "Validation takes as long as on a single rank: each should read its part only.",
+            look(code, "data.py", "get_dataloaders", r"valid_set"),
+        )
+    if twice:
+        holders = [str(rank) for rank, counts in enumerate(counted) for _ in range(counts[twice[0]])]
+        raise Diagnosis(
+            "sample-counted-twice",
+            f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
+            f"(on ranks {' and '.join(holders)}).",
+            "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100.",
+            where(code, "__getitem__", r"\breturn\b"),
+        )
+    if missing := [number for number in range(size) if not total[number]]:
+        raise Diagnosis(
+            "samples-dropped",
+            f"{case}: sample {numbers(missing)} is on no rank.",
+            "The accuracy would be of another validation set for every number of ranks.",
+            where(code, "__len__", r"//"),
+        )

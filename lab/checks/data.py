@@ -1,0 +1,251 @@
+"""Checks of section 3: who loads first, which samples each rank draws, and validation without a gap."""
+
+import random
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks._loading import draw_epochs, draw_validation, fail_to_load, watch_loading
+from lab.checks._look import look, mentions
+from lab.checks._report import ERROR, end, error_place, error_text, expect, rank_names
+from lab.checks._sampling import Drawn, judge_drawing
+from lab.checks._tiny import LIMIT
+from lab.checks._validation import judge_validation
+from lab.grading.check import Diagnosis, Ranks, check
+
+# 3.1 --------------------------------------------------------------------------------------------------------
+
+
+@check("3.1", "every process loads, the first one of each file system before the others")
+def loads_once(ranks: Ranks) -> None:
+    # One file system whose first process is not rank 0, and two file systems.
+    layouts = [[random.randrange(1, 4)], [0, random.choice([1, 2, 3])]]
+    result = ranks.report(watch_loading, 4, {"layouts": layouts}, timeout=10)
+    if any(report.status == "timeout" for report in result.reports):
+        judge_waiting(ranks, result, layouts)
+    if not result.ok:
+        end(ranks, result)
+    reports = result.values
+    event = (str, float)
+    expect(reports, [{"events": [[event]], "own_result": bool, "type": str}])
+    if any(len(report) != len(layouts) for report in reports):
+        expect([None], str)
+    for number, layout in enumerate(layouts):
+        judge_loading(ranks, layout, [report[number] for report in reports])
+
+    message = f"no space left on device {secrets.token_hex(4)}"
+    failed = ranks.observe(fail_to_load, 1, message)
+    expect(failed, {"error": (None, ERROR)})
+    error = failed[0]["error"]
+    if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
+        instead = "nothing" if error is None else error_text(error)
+        raise Diagnosis(
+            "error-swallowed",
+            f"load() raised OSError: {message}; out of load_once() came {instead}.",
+            "The real reason is lost: a full disk, a missing folder.",
+            where(ranks, r"except"),
+        )
+
+
+def where(ranks: Ranks, *patterns: str) -> str:
+    return look(ranks.code, "data.py", "load_once", *patterns)
+
+
+def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
+    """Some ranks wait in load_once for ever; if others have come back, the barrier was not for everybody."""
+    waiting = [report for report in result.reports if report.status == "timeout"]
+    back = [report.rank for report in result.reports if report.status == "ok"]
+    if not back:
+        end(ranks, result)
+    frame = waiting[0].student_frame
+    place = f" at data.py:{frame.line}  {frame.text}" if frame else " in load_once()"
+    numbers = [report.rank for report in waiting]
+    verb = "waits" if len(numbers) == 1 else "wait"
+    first = next((layout for layout in layouts if set(layout) == set(numbers)), None)
+    which = " (which went first)" if first else ""
+    raise Diagnosis(
+        "barrier-in-branch",
+        f"{rank_names(numbers)}{which} {verb} for ever{place}; {rank_names(back)} went past without a barrier.",
+        "A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
+        where(ranks, r"barrier"),
+    )
+
+
+def judge_loading(ranks: Ranks, layout: list[int], reports: list[dict[str, Any]]) -> None:
+    firsts = rank_names(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
+    names = [[name for name, _ in report["events"]] for report in reports]
+    others = [rank for rank in range(len(reports)) if rank not in layout]
+    for rank in [*layout, *others]:
+        count = names[rank].count("load")
+        if count > 1:
+            raise Diagnosis(
+                "loads-twice",
+                f"{firsts}: rank {rank} called load() {count} times.",
+                "Reading and decoding a data set takes minutes on a real one; once is enough.",
+                where(ranks, r"load\(\)"),
+            )
+        if count == 0 and reports[rank]["type"] == "NoneType":
+            raise Diagnosis(
+                "others-get-none",
+                f"{firsts}: rank {rank} never called load() and got None.",
+                "Every process needs the data set; only the download is for one of them.",
+                where(ranks, r"\breturn\b", r"load\(\)"),
+            )
+        if count == 0:
+            raise Diagnosis(
+                "others-do-not-load",
+                f"{firsts}: rank {rank} never called load().",
+                "The disk is what the processes share: sending a data set around costs memory and time.",
+                where(ranks, r"load\(\)", r"broadcast|gather|scatter"),
+            )
+        if not reports[rank]["own_result"]:
+            raise Diagnosis(
+                "result-not-returned",
+                f"{firsts}: rank {rank} called load(), but load_once() returned a {reports[rank]['type']}.",
+                "The caller needs what load() gave.",
+                where(ranks, r"\breturn\b", r"load\(\)"),
+            )
+    judge_order(ranks, layout, others, reports, names, firsts)
+
+
+def judge_order(
+    ranks: Ranks,
+    layout: list[int],
+    others: list[int],
+    reports: list[dict[str, Any]],
+    names: list[list[str]],
+    firsts: str,
+) -> None:
+    starts = [next(time for name, time in report["events"] if name == "load") for report in reports]
+    ends = [next(time for name, time in report["events"] if name == "loaded") for report in reports]
+    early = [rank for rank in others if starts[rank] < max(ends[first] for first in layout)]
+    if not early:
+        return
+    load_line, barrier_line = where(ranks, r"load\(\)"), where(ranks, r"barrier", r"load\(\)")
+    after = [rank for rank, events in enumerate(names) if "barrier" in events[: events.index("load")]]
+    if 0 in others and after == list(range(1, len(reports))):
+        raise Diagnosis(
+            "rank-0-instead-of-is-first",
+            f"{firsts}, but rank 0 loaded before the others.",
+            "Where every node has its own disk, rank 0 cannot download for the other nodes.",
+            where(ranks, r"rank"),
+        )
+    if after == layout:
+        raise Diagnosis(
+            "others-go-first",
+            f"{firsts}, but {rank_names(others)} loaded before.",
+            "The processes that should wait all download at once, and the first one finds the work done.",
+            load_line,
+        )
+    if after == list(range(len(reports))):
+        raise Diagnosis(
+            "barrier-before-load",
+            f"{firsts}: all ranks met at a barrier, and then all of them loaded at once.",
+            "The barrier must stand between the first one's load() and the others'.",
+            barrier_line,
+        )
+    saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
+    if any("barrier" in events for events in names) or not mentions(
+        ranks.code, "data.py", "load_once", "is_first"
+    ):
+        raise Diagnosis(
+            "every-rank-downloads",
+            saw,
+            "All processes download and unpack into the same folder at once, over each other's files.",
+            load_line,
+        )
+    raise Diagnosis(
+        "no-barrier",
+        saw,
+        "Nothing makes the others wait, so they find half a file, or none.",
+        barrier_line,
+    )
+
+
+# 3.2 --------------------------------------------------------------------------------------------------------
+
+
+DRAWN = {
+    "returned": str, "error": (None, ERROR), "set_epoch": bool, "num_workers": [int], "epochs": [[[int]]],
+}  # fmt: skip
+
+
+@check("3.2", "every rank draws its own samples, in a new order each epoch")
+def every_rank_draws_its_own_part(ranks: Ranks) -> None:
+    for world_size in (2, 3):
+        drawn = Drawn(world_size)
+        reports = ranks.observe(
+            draw_epochs, world_size, {"configs": drawn.configs, "refused": drawn.refused}, timeout=LIMIT
+        )
+        expect(
+            reports,
+            {"drawn": [DRAWN], "refused": [{"error": (None, ERROR)}]},
+        )
+        shapes = {(len(report["drawn"]), len(report["refused"])) for report in reports}
+        if shapes != {(len(drawn.configs), len(drawn.refused))}:
+            expect([None], str)
+        judge_drawing(ranks.code, drawn, [report["drawn"] for report in reports])
+        judge_refusals(ranks.code, drawn, [report["refused"] for report in reports])
+
+
+def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """A global batch that does not divide, and one larger than the data set, must raise ValueError."""
+
+    def line(*patterns: str) -> str:
+        return look(code, "data.py", "get_dataloaders", *patterns)
+
+    for rank, (indivisible, oversized) in enumerate(reports):
+        for result, name, what, means in (
+            (
+                indivisible,
+                "indivisible-batch-accepted",
+                f"a global batch of {asked.global_batch + 1} on {asked.world_size} ranks",
+                "Rounding it silently trains with another batch size than the one that was asked for.",
+            ),
+            (
+                oversized,
+                "oversized-batch-accepted",
+                f"a global batch of {asked.global_batch} from {asked.global_batch - 1} samples",
+                "The loader has no batch at all: training would end at once, without having learnt anything.",
+            ),
+        ):
+            error = result["error"]
+            if error is None:
+                raise Diagnosis(name, f"{what} was accepted on rank {rank}.", means, line(r"raise", r"//"))
+            if "ValueError" not in error["bases"]:
+                raise Diagnosis(
+                    "not-a-value-error",
+                    f"{what}: raised {error_text(error)}",
+                    "main.py turns a ValueError into one clear sentence; this would be a traceback.",
+                    error_place(error, line),
+                )
+
+
+# 3.3 --------------------------------------------------------------------------------------------------------
+
+
+@check("3.3", "validation counts every sample once, with as many batches on every rank")
+def validates_every_sample_once(ranks: Ranks) -> None:
+    for world_size in (2, 3):
+        batch = random.randrange(2, 5)
+        sizes = [2 * world_size * batch + 1, world_size * batch - 1, world_size * batch, 1]
+        configs = [
+            {
+                "train": torch.zeros(2 * world_size * batch, dtype=torch.int64),
+                "valid": torch.tensor([random.randrange(1, 10) for _ in range(size)]),
+                "global_batch_size": world_size * batch,
+                "num_workers": 0,
+                "seed": random.randrange(1000),
+            }
+            for size in sizes
+        ]
+        reports = ranks.observe(draw_validation, world_size, {"configs": configs}, timeout=LIMIT)
+        expect(reports, [{"returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int]}])
+        if any(len(report) != len(configs) for report in reports):
+            expect([None], str)
+        for number, config in enumerate(configs):
+            judge_validation(ranks.code, config, [report[number] for report in reports])
