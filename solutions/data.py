@@ -98,10 +98,8 @@ def get_dataloaders(
     batch_size = global_batch_size // world_size
 
     sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)
-    train_loader = DataLoader(
-        train_set, batch_size, sampler=sampler, drop_last=True, num_workers=num_workers, **loader_options
-    )
-    valid_shard = ValidationShard(valid_set, rank, world_size)
-    valid_loader = DataLoader(valid_shard, batch_size, num_workers=num_workers, **loader_options)
+    both = {"batch_size": batch_size, "num_workers": num_workers, **loader_options}
+    train_loader = DataLoader(train_set, sampler=sampler, drop_last=True, **both)
+    valid_loader = DataLoader(ValidationShard(valid_set, rank, world_size), **both)
     return train_loader, valid_loader
     ### END SOLUTION

@@ -7,13 +7,11 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
-from torch.utils.data import DataLoader
 
 from lab.training import options
-from lab.training.datasets import DataSets
+from lab.training.datasets import load_datasets
 from lab.training.errors import one_sentence_errors
 from lab.training.filesystem import is_first_on_filesystem
-from lab.training.inputs import load_inputs
 from lab.training.run import EpochRecord, Run
 
 from data import get_dataloaders, load_once
@@ -27,18 +25,6 @@ from train import evaluate, train
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; `main.py --help` lists it."""
     return options.parse(argv)
-
-
-def build_loaders(
-    datasets: DataSets, args: argparse.Namespace, device: torch.device
-) -> tuple[DataLoader, DataLoader, DataLoader | None]:
-    """This rank's loaders of the training, the validation and the test images, if there are any of these."""
-    given = {"num_workers": args.num_workers, "seed": args.seed, **options.loader_options(args, device.type)}
-    train_loader, valid_loader = get_dataloaders(datasets.train, datasets.valid, args.global_batch_size, **given)
-    if datasets.test is None:
-        return train_loader, valid_loader, None
-    _, test_loader = get_dataloaders(datasets.train, datasets.test, args.global_batch_size, **given)
-    return train_loader, valid_loader, test_loader
 
 
 def wrap_model(model: nn.Module, device: torch.device, args: argparse.Namespace) -> nn.Module:
@@ -65,20 +51,31 @@ def build_optimizer(model: nn.Module, args: argparse.Namespace) -> Optimizer:
 def run(args: argparse.Namespace) -> list[EpochRecord]:
     """Everything from the process group to the last epoch."""
     # TODO 5.1b: join the process group, and leave it at the end. In between, in this order: open the run's
-    # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load_inputs(args), the
-    # first process before the others; make the loaders; build the model, with **options.model_options(args), from
-    # the same seed on every rank; wrap it; build the optimizer of the wrapped model; this_run.begin(model,
-    # optimizer, train_loader). Unless it is a dry run: train, then evaluate the test images, if there are any, for
-    # this_run.record_test(loss, accuracy).
+    # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
+    # first process before the others; make the loaders; build the model from the same seed on every rank; wrap
+    # it; build the optimizer of the wrapped model; this_run.begin(model, optimizer, train_loader). Unless it is a
+    # dry run: train, and then, if there are test images, evaluate those for this_run.record_test(loss, accuracy).
+    # load_datasets, get_dataloaders and build_model each take more options at the end of their arguments:
+    # **options.input_options(args), **options.loader_options(args, device.type), **options.model_options(args).
     ### BEGIN SOLUTION 5.1b
     device = setup()
     records = []
     with Run(args, device) as this_run:
         args = this_run.args  # now with the batch sizes and the learning rate for this many ranks
         datasets = load_once(
-            lambda: load_inputs(args), is_first=is_first_on_filesystem(args.data_dir or args.output_dir)
+            lambda: load_datasets(
+                args.dataset,
+                args.data_dir,
+                cache_dir=args.output_dir,
+                validation=args.validation,
+                **options.input_options(args),
+            ),
+            is_first=is_first_on_filesystem(args.data_dir or args.output_dir),
         )
-        train_loader, valid_loader, test_loader = build_loaders(datasets, args, device)
+        loading = {"num_workers": args.num_workers, "seed": args.seed, **options.loader_options(args, device.type)}
+        train_loader, valid_loader = get_dataloaders(
+            datasets.train, datasets.valid, args.global_batch_size, **loading
+        )
         torch.manual_seed(args.seed)
         model = build_model(args.model, len(datasets.classes), **options.model_options(args))
         model = wrap_model(model, device, args)
@@ -86,7 +83,8 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
         this_run.begin(model, optimizer, train_loader)
         if not args.dry_run:
             records = train(model, optimizer, train_loader, valid_loader, this_run)
-            if test_loader is not None:
+            if datasets.test is not None:
+                _, test_loader = get_dataloaders(datasets.train, datasets.test, args.global_batch_size, **loading)
                 test = evaluate(model, test_loader, device)
                 this_run.record_test(test.loss, test.accuracy)
     cleanup()

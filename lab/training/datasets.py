@@ -1,6 +1,6 @@
 """The data sets that main.py offers by name, as uint8 images in memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,10 +12,11 @@ from lab.training import cifar10, mnist, shapes
 from lab.training.errors import UsageError, UserError
 from lab.training.imagefolder import find_imagefolder, load_imagefolder
 from lab.training.images import FileDataset, ImageDataset, Images
+from lab.training.inputs import IMAGENET, pipelines, takes_imagenets_images
 from lab.training.model_data_options import DATASETS
+from lab.training.weights import fetch_weights
 
 SPLIT_SEED = 0
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of each channel over its images
 HELD_BACK = 0.1  # of the training images, for validation; 5,000 of CIFAR-10's 50,000
 
 Kind = TypeVar("Kind", bound=Images)
@@ -38,7 +39,11 @@ def load_datasets(
     cache_dir: Path,
     validation: str = "split",
     seed_split: int = SPLIT_SEED,
-    full_size: bool = False,
+    network: str = "cnn",
+    pretrained: bool = False,
+    augment: bool = False,
+    randaugment: bool = False,
+    seed: int = 0,
 ) -> DataSets:
     """Load a data set, and download or decode it if nobody has yet.
 
@@ -52,28 +57,45 @@ def load_datasets(
         validation: "split": the data set's own validation images, or else a fixed tenth of the training images
             (so CIFAR-10 is split 45,000 / 5,000). "test": the test images.
         seed_split: chooses that part.
-        full_size: leave the images of an image folder on the disk, in their own sizes, for a pipeline that crops
-            them; otherwise they are cut to 32x32 and kept in memory.
+        network: the one that gets the images. For vgg19 they are cropped to 224x224, and those of an image folder
+            are left on the disk in their own sizes; for the others these are cut to 32x32 and kept in memory.
+        pretrained: whether the network's weights are needed too, in data_dir.
+        augment, randaugment: change the training images at random, as --augment and --randaugment say.
+        seed: of these changes.
 
     Raises:
         UserError: the data is missing, damaged or cannot be downloaded, or has no such part.
     """
     if validation not in ("split", "test"):
         raise ValueError(f'validation is "split" or "test", not {validation!r}')
-    if name == "shapes":
-        return _load_shapes(validation)
     if name not in DATASETS:
         raise ValueError(f"no data set is called {name!r}; there are {', '.join(DATASETS)}")
+    imagenets = takes_imagenets_images(network)
+    if pretrained:
+        fetch_weights(_given(data_dir, "--pretrained"))
+    if name == "shapes":
+        datasets = _load_shapes(validation)
+    else:
+        folder = _given(data_dir, f"--dataset {name}")
+        if name == "imagefolder":
+            datasets = _load_imagefolder(folder, cache_dir, validation, seed_split, full_size=imagenets)
+        else:
+            datasets = _load_train_and_test(name, folder, validation, seed_split)
+
+    changing, still = pipelines(name, network, augment=augment, randaugment=randaugment, seed=seed)
+    normalisation = IMAGENET if imagenets else ()
+    return replace(
+        datasets,
+        train=datasets.train.through(changing, *normalisation),
+        valid=datasets.valid.through(still, *normalisation),
+        test=None if datasets.test is None else datasets.test.through(still, *normalisation),
+    )
+
+
+def _given(data_dir: Path | None, option: str) -> Path:
     if data_dir is None:
-        raise UsageError(f"--dataset {name} needs --data-dir, the folder that holds the images.")
-    if name == "imagefolder":
-        return _load_imagefolder(data_dir, cache_dir, validation, seed_split, full_size)
-    load = _load_cifar10 if name == "cifar10" else _load_mnist
-    train, test = load(data_dir)
-    if validation == "test":
-        return DataSets(train, test, None, train.classes)
-    rest, valid = hold_back(train, data_dir, seed_split)
-    return DataSets(rest, valid, test, train.classes)
+        raise UsageError(f"{option} needs --data-dir, the folder that holds its files.")
+    return data_dir
 
 
 def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
@@ -115,16 +137,17 @@ def _load_shapes(validation: str) -> DataSets:
     return DataSets(train, valid, None, shapes.CLASSES)
 
 
-def _load_cifar10(data_dir: Path) -> tuple[ImageDataset, ImageDataset]:
-    classes, splits = cifar10.load_cifar10(data_dir)
-    train, test = (ImageDataset(*splits[part], classes, cifar10.MEAN, cifar10.STD) for part in ("train", "test"))
-    return train, test
-
-
-def _load_mnist(data_dir: Path) -> tuple[ImageDataset, ImageDataset]:
-    splits = mnist.load_mnist(data_dir)
-    train, test = (ImageDataset(*splits[part], mnist.CLASSES, mnist.MEAN, mnist.STD) for part in ("train", "test"))
-    return train, test
+def _load_train_and_test(name: str, data_dir: Path, validation: str, seed: int) -> DataSets:
+    if name == "mnist":
+        classes, splits = mnist.CLASSES, mnist.load_mnist(data_dir)
+    else:
+        classes, splits = cifar10.load_cifar10(data_dir)
+    normalisation = (mnist.MEAN, mnist.STD) if name == "mnist" else (cifar10.MEAN, cifar10.STD)
+    train, test = (ImageDataset(*splits[part], classes, *normalisation) for part in ("train", "test"))
+    if validation == "test":
+        return DataSets(train, test, None, classes)
+    rest, valid = hold_back(train, data_dir, seed)
+    return DataSets(rest, valid, test, classes)
 
 
 def _load_imagefolder(data_dir: Path, cache_dir: Path, validation: str, seed: int, full_size: bool) -> DataSets:

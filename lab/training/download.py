@@ -45,12 +45,12 @@ def download(urls: Sequence[str], path: Path, *, algorithm: str, digest: str, wh
             problems.append(f"{url}: {error}")
         except OSError as error:
             raise UserError(
-                f"Cannot write {path} ({error.strerror or error}): free some space, or choose a --data-dir that you "
-                "may write to."
+                f"Cannot write {path} ({error.strerror or error}): free some space, or choose a --data-dir that "
+                "you may write to."
             ) from error
     raise UserError(
-        f"{path.name} is not in {data_dir} and could not be downloaded ({'; '.join(problems)}). On a machine with "
-        f"internet that sees this folder, such as a login node, type\n    {fetch_line(what, data_dir)}"
+        f"{path.name} is not in {data_dir} and could not be downloaded ({'; '.join(problems)}): where there is "
+        f"internet, as on a login node, type `{fetch_line(what, data_dir)}`."
     )
 
 

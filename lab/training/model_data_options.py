@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from lab.training.errors import UsageError
 
@@ -166,6 +165,12 @@ def model_options(options: argparse.Namespace) -> dict[str, object]:
     return {}
 
 
+def input_options(options: argparse.Namespace) -> dict[str, object]:
+    """Keyword arguments for load_datasets(), from resolved options."""
+    names = ("pretrained", "augment", "randaugment", "seed")
+    return {"network": options.model, **{name: getattr(options, name) for name in names}}
+
+
 def loader_options(options: argparse.Namespace, device_type: str) -> dict[str, object]:
     """Keyword arguments for each DataLoader, from resolved options."""
     chosen: dict[str, object] = {"pin_memory": device_type == "cuda" and options.pin_memory is not False}
@@ -173,22 +178,3 @@ def loader_options(options: argparse.Namespace, device_type: str) -> dict[str, o
         chosen["persistent_workers"] = options.persistent_workers
         chosen["prefetch_factor"] = options.prefetch or DEFAULT_PREFETCH
     return chosen
-
-
-def unheeded_loader_options(options: argparse.Namespace, device_type: str, loader: Any) -> list[str]:
-    """Warnings about options that did not come through to the DataLoader, or mean nothing on this device."""
-    warnings = []
-    if options.pin_memory and device_type != "cuda":
-        warnings.append("--pin-memory has no effect without a GPU")
-    names = {
-        "pin_memory": "--pin-memory",
-        "persistent_workers": "--persistent-workers",
-        "prefetch_factor": "--prefetch",
-    }
-    for name, wanted in loader_options(options, device_type).items():
-        if getattr(loader, name) != wanted:
-            warnings.append(
-                f"{names[name]} has no effect: get_dataloaders() in data.py does not pass {name}={wanted} to the "
-                "DataLoader"
-            )
-    return warnings

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lab.training import model_data_options
 from lab.training.errors import UsageError
+from lab.training.model_data_options import input_options as input_options
 from lab.training.model_data_options import loader_options as loader_options
 from lab.training.model_data_options import model_options as model_options
 

@@ -25,9 +25,9 @@ from torch.utils.data import DataLoader
 from lab.training import options
 from lab.training.augment import set_epoch
 from lab.training.errors import UserError
-from lab.training.model_data_options import unheeded_loader_options
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.records import RunFolder, git_commit, job_id
+from lab.training.unheeded import unheeded
 
 GIB = 2**30
 MIB = 2**20
@@ -125,7 +125,7 @@ class Run:
         args, steps = self.args, len(train_loader)
         if args.checkpoint_activations:
             checkpoint_activations(model)
-        self._warnings += unheeded_loader_options(args, self.device.type, train_loader)
+        self._warnings += unheeded(args, self.device.type, model, train_loader)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         dropped = len(train_loader.dataset) - steps * args.global_batch_size  # type: ignore[arg-type]
         if self.folder is not None:

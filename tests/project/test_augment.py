@@ -66,10 +66,10 @@ def test_a_number_does_not_depend_on_its_company():
 
 def test_a_random_crop_is_a_window_of_the_padded_image_mirrored_half_of_the_time():
     pipeline = Pipeline(8, padding=2, flip=True, seed=0)
-    source = images(200) // 2 + 100  # no black inside
+    source = images(80) // 2 + 100  # no black inside
     padded = torch.nn.functional.pad(source, [2] * 4)
     found = []
-    for original, changed in zip(padded, pipeline(source, range(200)), strict=True):
+    for original, changed in zip(padded, pipeline(source, range(80)), strict=True):
         windows = {
             (top, left, flipped): original[:, top : top + 8, left : left + 8].flip([-1] * flipped)
             for top, left, flipped in product(range(5), range(5), (False, True))
@@ -78,7 +78,7 @@ def test_a_random_crop_is_a_window_of_the_padded_image_mirrored_half_of_the_time
         found.append(place)
     tops, lefts, flips = zip(*found, strict=True)
     assert set(tops) == set(lefts) == set(range(5))
-    assert 70 < sum(flips) < 130
+    assert 25 < sum(flips) < 55
 
 
 def test_without_a_seed_the_middle_is_cut_out():

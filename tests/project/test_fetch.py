@@ -12,8 +12,8 @@ from torchvision.models import VGG19_Weights
 
 from lab.cli import main
 from lab.training import options
+from lab.training.datasets import load_datasets
 from lab.training.errors import UserError
-from lab.training.inputs import load_inputs
 from lab.training.model_data_options import model_options
 from lab.training.weights import fetch_weights
 
@@ -28,6 +28,10 @@ def weights_server(monkeypatch):
         server.name = name
         monkeypatch.setattr(type(VGG19_Weights.IMAGENET1K_V1), "url", server.url + name, raising=False)
         yield server
+
+
+def load(args) -> None:
+    load_datasets(args.dataset, args.data_dir, cache_dir=args.output_dir, **options.input_options(args))
 
 
 def test_vgg19s_weights_are_fetched_once_and_checked(tmp_path, weights_server, capsys):
@@ -53,19 +57,21 @@ def test_without_internet_a_run_says_what_to_type_elsewhere(tmp_path, monkeypatc
         type(VGG19_Weights.IMAGENET1K_V1), "url", "http://127.0.0.1:9/vgg19-01234567.pth", raising=False
     )
     monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", ["http://127.0.0.1:9/"])
+    monkeypatch.setattr("torchvision.datasets.CIFAR10.url", "http://127.0.0.1:9/cifar-10-python.tar.gz")
     for argv, what in (
         (["--model", "vgg19", "--pretrained"], "vgg19"),
         (["--model", "mnist_cnn", "--dataset", "mnist"], "mnist"),
+        (["--dataset", "cifar10"], "cifar10"),
     ):
         folder = tmp_path / "my data"
         args, _ = options.resolve(options.parse([*argv, "--data-dir", str(folder)]), 1)
-        with pytest.raises(UserError, match=f"type\n    lab fetch {what} --data-dir '{folder}'"):
-            load_inputs(args)
+        with pytest.raises(UserError, match=f"type `lab fetch {what} --data-dir '{folder}'`"):
+            load(args)
 
 
 def test_a_pretrained_run_builds_its_network_from_the_file_that_was_fetched(tmp_path, weights_server):
     args, _ = options.resolve(options.parse(["--model", "vgg19", "--pretrained", "--data-dir", str(tmp_path)]), 1)
-    load_inputs(args)
+    load(args)
     assert model_options(args) == {"weights": tmp_path / weights_server.name}
     assert (tmp_path / weights_server.name).is_file()
 
@@ -84,4 +90,4 @@ def test_mnist_is_fetched(tmp_path, monkeypatch, capsys):
 def test_a_failed_fetch_is_one_sentence_and_exit_code_1(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", ["http://127.0.0.1:9/"])
     assert main(["fetch", "mnist", "--data-dir", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.splitlines()[-2].startswith("lab fetch: train-images-idx3-ubyte.gz is not in ")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("lab fetch: train-images-idx3-ubyte.gz is not in ")

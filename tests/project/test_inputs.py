@@ -14,14 +14,21 @@ from torch.utils.data import DataLoader
 from lab.grading.rank import Rank
 from lab.grading.ranks import server
 from lab.training import options
+from lab.training.datasets import load_datasets
 from lab.training.errors import UserError
-from lab.training.inputs import load_inputs
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
 
 
 def inputs(*argv: str):
-    return load_inputs(options.resolve(options.parse(argv), 1)[0])
+    args, _ = options.resolve(options.parse(argv), 1)
+    return load_datasets(
+        args.dataset,
+        args.data_dir,
+        cache_dir=args.output_dir,
+        validation=args.validation,
+        **options.input_options(args),
+    )
 
 
 def image_folder(folder: Path, *splits: str, sizes=((300, 280), (256, 400))) -> Path:
@@ -92,21 +99,20 @@ def test_a_damaged_image_is_one_sentence_from_a_loader_process_too(tmp_path, num
 # The loaders ------------------------------------------------------------------------------------------------
 
 
-def build_loaders(rank: Rank) -> list[dict[str, object]]:
-    main = rank.student("main")
-    argv = ["--num-workers", "1", "--prefetch", "3", "--persistent-workers", "--global-batch-size", "128"]
-    args, _ = options.resolve(main.parse_args(argv), rank.world_size)
+def get_loaders(rank: Rank) -> list[dict[str, object]]:
+    argv = ["--num-workers", "1", "--prefetch", "3", "--persistent-workers"]
+    args, _ = options.resolve(options.parse(argv), rank.world_size)
+    data = inputs()
+    loaders = rank.student("data").get_dataloaders(
+        data.train, data.valid, 128, num_workers=1, **options.loader_options(args, "cpu")
+    )
     names = ("num_workers", "prefetch_factor", "persistent_workers", "batch_size")
-    return [
-        {name: getattr(loader, name) for name in names}
-        for loader in main.build_loaders(load_inputs(args), args, torch.device("cpu"))
-        if loader is not None
-    ]
+    return [{name: getattr(loader, name) for name in names} for loader in loaders]
 
 
 def test_loader_options_reach_every_loader():
     expected = {"num_workers": 1, "prefetch_factor": 3, "persistent_workers": True, "batch_size": 64}
-    assert server().run(build_loaders, 2, code=CODE, timeout=60).values == [[expected] * 2] * 2
+    assert server().run(get_loaders, 2, code=CODE, timeout=60).values == [[expected] * 2] * 2
 
 
 # Whole runs -------------------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ def build_network(name: str, num_classes: int = 10, **options: object) -> nn.Mod
     """
     if name not in NETWORKS:
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join(['cnn', *NETWORKS])}")
-    return NETWORKS[name](num_classes, **options)
+    network = NETWORKS[name](num_classes, **options)
+    network.built_with = options  # type: ignore[assignment]  # a run compares it with its command line
+    return network
 
 
 def adam_state_bytes(parameters: int, shards: int = 1) -> float:
