@@ -75,11 +75,13 @@ if [[ -z ${SLURM_JOB_ID:-} ]]; then
     cores=$(getconf _NPROCESSORS_ONLN)
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > NPROC ? cores / NPROC : 1))}
 
+    # The ranks meet at 127.0.0.1, because not every laptop can look up its own name.
+    launcher=(-m torch.distributed.run --standalone --local-addr 127.0.0.1 --nproc-per-node "$NPROC")
+
     # Show the output and keep it, as Slurm does: train.log for what was printed, train.err for errors.
     # tee -i lives through Ctrl-C, so that the last lines of the ranks still arrive.
     {
-        "$PYTHON" -m torch.distributed.run --standalone --nproc-per-node "$NPROC" "$CODE/main.py" "$@" \
-            2>&1 >&3 3>&- | tee -i train.err >&2
+        "$PYTHON" "${launcher[@]}" "$CODE/main.py" "$@" 2>&1 >&3 3>&- | tee -i train.err >&2
     } 3>&1 | tee -i train.log
     exit
 fi

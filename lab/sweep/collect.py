@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.sweep.plan import BASELINE
-from lab.sweep.run_folder import RESULT_COLUMNS, is_run_folder, read_run
+from lab.sweep.run_folder import RESULT_COLUMNS, device_count, is_run_folder, read_run
 from lab.training.errors import UserError
 from lab.training.records import write_atomically
 
@@ -118,8 +118,13 @@ def fill_efficiencies(rows: list[Row]) -> None:
 
 
 def _order(row: Row) -> tuple[object, ...]:
-    devices = int(row["world_size"]) if row["world_size"].isdecimal() else 0
-    return (devices, row["strategy"] != BASELINE, row["strategy"], row["repeat"], row["run_id"])
+    return (
+        device_count(row["world_size"]),
+        row["strategy"] != BASELINE,
+        row["strategy"],
+        row["repeat"],
+        row["run_id"],
+    )
 
 
 def _write(collection: Collection) -> None:

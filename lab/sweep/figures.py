@@ -22,6 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from lab.sweep.collect import Row, number
 from lab.sweep.figure_style import IDEAL, LOOKS
 from lab.sweep.plan import BASELINE
+from lab.sweep.run_folder import device_count
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _on_cpu(rows: Sequence[Row]) -> bool:
 
 def _device_axis(axes: Axes, rows: Sequence[Row]) -> list[int]:
     """Devices on a logarithmic x-axis, with a tick at every count of the sweep. Returns the counts."""
-    counts = sorted({int(row["world_size"]) for row in rows if row["world_size"]})
+    counts = sorted({count for row in rows if (count := device_count(row["world_size"]))})
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(counts))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -216,9 +217,11 @@ def _draw(axes: Axes, rows: Sequence[Row], column: str, scale: float = 1.0, *, s
 
 def _failed(rows: Sequence[Row]) -> list[tuple[int, str]]:
     """The points without a single finished run."""
-    done = {(row["world_size"], row["strategy"]) for row in rows if row["status"] == "done"}
-    failed = {(row["world_size"], row["strategy"]) for row in rows if row["status"] == "failed"}
-    return sorted((int(devices), strategy) for devices, strategy in failed - done if devices)
+    done, failed = (
+        {(device_count(row["world_size"]), row["strategy"]) for row in rows if row["status"] == status}
+        for status in ("done", "failed")
+    )
+    return sorted(point for point in failed - done if point[0])
 
 
 def _mark_failed(axes: Axes, rows: Sequence[Row]) -> None:

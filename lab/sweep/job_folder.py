@@ -13,6 +13,7 @@ from lab.training.errors import UserError
 from lab.training.records import now, write_atomically
 
 JOB_FILE = "job.json"
+LARGEST = 16 << 20  # bytes; records are a few kilobytes
 
 
 def prepare(job: Job, launcher: str, command: str) -> bool:
@@ -67,8 +68,10 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
 def read_json(path: Path) -> dict[str, object]:
     """A JSON object from a file; {} when there is none that can be read."""
     try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            return {}
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

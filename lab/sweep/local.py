@@ -41,8 +41,12 @@ def available_devices() -> tuple[int, str]:
 
 
 def command(job: Job) -> list[str]:
-    """`python -m torch.distributed.run` is torchrun of this very Python, also where it is not on PATH."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    """`python -m torch.distributed.run` is torchrun of this very Python, also where it is not on PATH.
+
+    The ranks meet at 127.0.0.1: by default they would look up this machine's name, and on a laptop whose name
+    no server knows they hang for minutes.
+    """
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
     return [*launcher, "--nproc-per-node", str(job.devices), job.main, *job.main_flags]
 
 

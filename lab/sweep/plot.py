@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.sweep.collect import FIGURES_FOLDER, Row, grouped
 from lab.sweep.figure_style import DPI, STYLE
-from lab.sweep.run_folder import RESULT_COLUMNS
+from lab.sweep.run_folder import RESULT_COLUMNS, device_count
 from lab.sweep.table import describe_setting
 from lab.training.errors import UserError
 
@@ -78,10 +78,9 @@ def read_results(path: Path) -> list[Row]:
     if not set(RESULT_COLUMNS) <= set(columns):
         raise UserError(f"{path} lacks columns of a results.csv: {again}")
     for line, row in enumerate(rows, start=2):
-        size = row["world_size"]
         # DictReader keeps surplus values under the key None, and gives None for missing ones
         cut_off = None in row or None in row.values()
-        if cut_off or not (size.isdecimal() or (not size and row["status"] != "done")) or size == "0":
+        if cut_off or (row["status"] == "done" and not device_count(row["world_size"])):
             raise UserError(f"line {line} of {path} is damaged: {again}")
     return rows
 

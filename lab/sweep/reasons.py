@@ -29,6 +29,8 @@ _SLURM_ENDED = re.compile(
 
 def tail(path: Path) -> str:
     """The end of a text file, whatever bytes are in it; empty when it cannot be read."""
+    if not path.is_file():  # a pipe would never end
+        return ""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL))

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab.sweep import reasons
-from lab.sweep.job_folder import JOB_FILE, read_json
+from lab.sweep.job_folder import JOB_FILE, LARGEST, read_json
 from lab.training.records import RUN_COLUMNS, SUMMARY
 
 RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss", "device")
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)
-LARGEST = 16 << 20  # bytes; records are a few kilobytes
 
 # Column of results.csv -> name in config.json. Where run.csv has the column too, the two must agree.
 _IN_CONFIG = {
@@ -61,7 +60,12 @@ def _known_of_the_job(folder: Path) -> dict[str, str]:
     known = {"jobid": _text(job.get("jobid"))}
     for column, name in {**_IN_CONFIG, "scaling": "scaling", "repeat": "repeat", "device": "device"}.items():
         known[column] = _text(config.get(name)) or _text(job.get(column))
-    return {**known, "world_size": known["world_size"] if known["world_size"].isdecimal() else ""}
+    return {**known, "world_size": known["world_size"] if device_count(known["world_size"]) else ""}
+
+
+def device_count(text: str) -> int:
+    """A world size as a number; 0 for anything that is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 7 else 0
 
 
 def _text(value: object) -> str:
@@ -122,7 +126,7 @@ def _figures(folder: Path) -> dict[str, str]:
             raise NotUsable(
                 f"run.csv says {column} {summary[column]!r}, config.json says {_text(config.get(name))!r}"
             )
-    if not summary["world_size"].isdecimal() or int(summary["world_size"]) < 1:
+    if not device_count(summary["world_size"]):
         raise NotUsable(f"world_size is {summary['world_size']!r}, not a number of devices")
 
     series = {name: [_number(row, name) for row in epochs] for name in _MEASURED}
@@ -144,11 +148,12 @@ def _losses(folder: Path, last_epoch: str) -> dict[str, str]:
 
 
 def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise NotUsable(f"{path.name} is missing") from None
+    if not path.exists():
+        raise NotUsable(f"{path.name} is missing")
+    if not path.is_file():
+        raise NotUsable(f"{path.name} is not a file")
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise NotUsable(f"{path.name} is larger than {LARGEST >> 20} MiB: not a record of a run")
     if not content.strip():

@@ -109,7 +109,11 @@ def _check_same_classes(data_dir: Path, expected: list[str], split: str, names: 
 
 def _find_images(folder: Path, classes: list[str]) -> list[ImageFile]:
     images: list[ImageFile] = []
+    reported = time.monotonic()
     for label, name in enumerate(classes):
+        if time.monotonic() - reported > REPORT_EVERY:
+            note(f"Looking through {folder}: {len(images):,} images so far")
+            reported = time.monotonic()
         found = [_image_file(entry, label) for entry in _walk(folder / name) if _is_image(entry.name)]
         if not found:
             raise UserError(
@@ -202,11 +206,11 @@ def _decode_one(path: str) -> np.ndarray:
 
     image = _open(path)
     if image.size != (SIZE, SIZE):
-        scale = SIZE / min(image.size)
-        width, height = (max(SIZE, round(side * scale)) for side in image.size)
-        # Pillow's bilinear filter widens with the reduction, so it does not alias.
+        # As torchvision's Resize and CenterCrop do it; Pillow's bilinear filter widens with the reduction, so it
+        # does not alias.
+        width, height = (int(SIZE * side / min(image.size)) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BILINEAR)
-        left, top = (width - SIZE) // 2, (height - SIZE) // 2
+        left, top = round((width - SIZE) / 2), round((height - SIZE) / 2)
         image = image.crop((left, top, left + SIZE, top + SIZE))
     return np.asarray(image).transpose(2, 0, 1)
 

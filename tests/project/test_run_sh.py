@@ -1,0 +1,217 @@
+"""run.sh: its #SBATCH head, and what it starts, with srun, scontrol and python played by scripts on PATH."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+SLURM = {
+    "SLURM_JOB_ID": "123456",
+    "SLURM_JOB_NODELIST": "node[7-8]",
+    "SLURM_NTASKS": "8",
+    "SLURM_CPUS_PER_TASK": "6",
+}
+SHOWN = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED")
+
+
+@pytest.fixture
+def package(root, tmp_path) -> Path:
+    """A folder with run.sh and exercises/main.py; srun and python write down how they were started."""
+    shutil.copy(root / "run.sh", tmp_path)
+    for code in ("exercises", "solutions"):
+        (tmp_path / code).mkdir()
+        (tmp_path / code / "main.py").touch()
+    show = "".join(f'echo "{name}=${name}" >>"$NOTES"; ' for name in SHOWN)
+    play(tmp_path / "bin", "srun", f'pwd >"$NOTES"; echo "srun $*" >>"$NOTES"; {show}')
+    play(tmp_path / "bin", "scontrol", '[[ "$*" == "show hostnames node[7-8]" ]] && printf "node7\\nnode8\\n"')
+    play_python(tmp_path / "bin" / "python")
+    return tmp_path
+
+
+def play(folder: Path, name: str, body: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def play_python(path: Path, *, torch: bool = True, exit_code: int = 0) -> None:
+    """A python that has torch or not, sees no GPU, and prints a line to each stream when it is to train."""
+    play(
+        path.parent,
+        path.name,
+        f"""case "$2" in
+    *find_spec*) exit {0 if torch else 1} ;;
+    *device_count*) echo 2 ;;
+    *) echo "$0 $*" >"$NOTES"; echo "OMP_NUM_THREADS=$OMP_NUM_THREADS" >>"$NOTES"
+       echo out; echo err >&2; exit {exit_code} ;;
+esac""",
+    )
+
+
+def start(
+    package: Path, *flags: str, script: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess:
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "OMP_", "PYTHON"))
+    }
+    path = f"{package / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
+    return subprocess.run(
+        [str(script or package / "run.sh"), *flags],
+        env={**clean, "PATH": path, "NOTES": str(package / "notes"), **environment},
+        cwd=package,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def notes(package: Path) -> list[str]:
+    return (package / "notes").read_text().splitlines()
+
+
+def test_shellcheck_has_nothing_to_say(root):
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed (make services)")
+    scripts = [root / "run.sh", root / "plot_results.sh"]
+    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_head_asks_for_one_node_with_four_gpus_and_nothing_of_a_site(root):
+    text = (root / "run.sh").read_text()
+    head, _, body = text.partition("\nset -euo pipefail\n")
+    options = dict(
+        line.removeprefix("#SBATCH --").split("=", 1) for line in head.splitlines() if "#SBATCH --" in line
+    )
+    assert options["nodes"] == "1"
+    assert options["ntasks-per-node"] == options["gpus-per-node"] == "4"
+    assert (options["output"], options["error"]) == ("train.log", "train.err")
+    assert not {"account", "partition", "reservation", "constraint", "qos"} & options.keys()
+    # Slurm silently ignores a line after the first command, or with a space after the #.
+    assert "#SBATCH" not in body
+    assert not re.search(r"^#\s+SBATCH --", text, re.M)
+    assert all(line.startswith("#") or not line for line in head.splitlines())
+
+
+def test_under_slurm_srun_starts_one_task_per_gpu_with_the_flags(package):
+    done = start(package, "--strategy", "fsdp", "--data-dir", "my data", **SLURM)
+    assert done.returncode == 0, done.stderr
+    folder, srun, *variables = notes(package)
+    assert folder == str(package)
+    assert srun.startswith("srun --kill-on-bad-exit=1 --cpus-per-task=6 python exercises/main.py ")
+    assert srun.endswith("main.py --strategy fsdp --data-dir my data")
+    assert variables[:3] == ["MASTER_ADDR=node7", "MASTER_PORT=13456", "OMP_NUM_THREADS=6"]
+    assert variables[4] == "PYTHONUNBUFFERED=1"
+
+
+def test_code_chooses_the_reference(package):
+    start(package, CODE="solutions", **SLURM)
+    assert "python solutions/main.py" in notes(package)[1]
+
+
+def test_slurms_copy_of_the_script_works_in_the_folder_of_sbatch(package, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("spool") / "slurm_script"
+    shutil.copy(package / "run.sh", copy)
+    done = start(package, script=copy, SLURM_SUBMIT_DIR=str(package), **SLURM)
+    assert done.returncode == 0, done.stderr
+    assert notes(package)[0] == str(package)
+
+
+def test_in_a_clone_the_lab_is_importable_without_being_installed(package):
+    (package / "lab").mkdir()
+    start(package, **SLURM, PYTHONPATH="/elsewhere")
+    assert f"PYTHONPATH={package}:/elsewhere" in notes(package)
+
+
+@pytest.mark.parametrize("job", ["1", "4711", "19999", "20000", "99999999"])
+def test_the_port_is_below_those_that_linux_hands_out(package, job):
+    start(package, **{**SLURM, "SLURM_JOB_ID": job})
+    port = int(notes(package)[3].removeprefix("MASTER_PORT="))
+    assert 10000 <= port < 32768
+    assert port % 20000 == (10000 + int(job)) % 20000
+
+
+@pytest.mark.parametrize("scontrol", ["exit 1", "exit 0"])
+def test_without_the_first_node_the_job_fails_and_nothing_is_started(package, scontrol):
+    play(package / "bin", "scontrol", scontrol)
+    done = start(package, **SLURM)
+    assert done.returncode == 1
+    assert done.stderr.startswith("run.sh: scontrol ")
+    assert "the ranks cannot meet" in done.stderr
+    assert not (package / "notes").exists()
+
+
+def test_threads_can_be_chosen_and_default_to_one_without_an_allocation(package):
+    start(package, **SLURM, OMP_NUM_THREADS="3")
+    assert "OMP_NUM_THREADS=3" in notes(package)
+    start(package, **{name: value for name, value in SLURM.items() if name != "SLURM_CPUS_PER_TASK"})
+    assert "OMP_NUM_THREADS=1" in notes(package)
+    assert "--cpus-per-task" not in notes(package)[1]
+
+
+def test_the_exit_code_is_sruns(package):
+    play(package / "bin", "srun", "exit 7")
+    assert start(package, **SLURM).returncode == 7
+
+
+def test_a_container_brings_its_own_python(package):
+    play_python(package / "bin" / "python", torch=False)
+    start(package, EDF="edf.toml", **SLURM)
+    assert notes(package)[1].endswith(f"--environment={package}/edf.toml python exercises/main.py")
+
+
+def test_the_venv_beside_it_is_used_when_the_active_python_has_no_torch(package):
+    play_python(package / "bin" / "python", torch=False)
+    play_python(package / ".venv" / "bin" / "python")
+    done = start(package, **SLURM)
+    assert done.returncode == 0, done.stderr
+    assert " .venv/bin/python exercises/main.py" in notes(package)[1]
+
+
+def test_without_any_torch_it_says_what_to_do(package):
+    play_python(package / "bin" / "python", torch=False)
+    done = start(package, **SLURM)
+    assert done.returncode == 1
+    assert "run.sh: no Python with torch: activate your environment" in done.stderr
+
+
+def test_without_code_it_says_what_is_missing(package):
+    done = start(package, CODE="nowhere", **SLURM)
+    assert done.returncode == 1
+    assert f"run.sh: no nowhere/main.py in {package}" in done.stderr
+
+
+def test_outside_slurm_torchrun_starts_the_ranks_and_the_output_is_shown_and_kept(package):
+    done = start(package, "--strategy", "ddp")
+    assert done.returncode == 0, done.stderr
+    command, _ = notes(package)
+    assert "python -m torch.distributed.run --standalone --local-addr 127.0.0.1 --nproc-per-node 2 " in command
+    assert command.endswith(" exercises/main.py --strategy ddp")
+    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+    assert ((package / "train.log").read_text(), (package / "train.err").read_text()) == ("out\n", "err\n")
+
+
+def test_outside_slurm_the_number_of_ranks_can_be_chosen_and_shares_the_cores(package):
+    start(package, NPROC="1000")
+    command, threads = notes(package)
+    assert "--nproc-per-node 1000 " in command
+    assert threads == "OMP_NUM_THREADS=1"
+
+
+def test_outside_slurm_a_failure_is_a_failure(package):
+    play_python(package / "bin" / "python", exit_code=3)
+    done = start(package)
+    assert done.returncode == 3
+    assert (package / "train.err").read_text() == "err\n"
+
+
+def test_edf_names_no_site(root):
+    environment = tomllib.loads((root / "edf.toml").read_text())
+    assert environment["image"]
+    paths = [environment["workdir"], *environment["mounts"]]
+    assert all("${" in path and not re.search(r"(^|:)/", path) for path in paths)

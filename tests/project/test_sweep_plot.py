@@ -1,0 +1,224 @@
+"""plot: the three figures, what they mark, and what happens without results."""
+
+import math
+from pathlib import Path
+
+import pytest
+from run_folders import write_run
+
+import plot_results
+from lab.sweep.collect import Row, collect
+from lab.sweep.figure_style import LOOKS, STYLE
+from lab.sweep.figures import FIGURES, memory, plt, points, time_per_epoch, validation
+from lab.sweep.plot import plot, read_results
+from lab.training.errors import UserError
+
+NAMES = ("time_per_epoch", "validation", "memory")
+
+
+@pytest.fixture
+def results(tmp_path) -> Path:
+    """A finished sweep on 1, 2 and 4 devices, in which fsdp failed on 4."""
+    folder = tmp_path / "results"
+    write_run(folder, "none", 1, seconds=(9.0, 8.0))
+    for devices in (1, 2, 4):
+        write_run(folder, "ddp", devices, seconds=(9.0, 8.4 / devices), memory=0.5)
+        failed = {"status": "failed", "reason": "CUDA out of memory"} if devices == 4 else {}
+        write_run(folder, "fsdp", devices, seconds=(9.0, 9.0 / devices), memory=0.4 / devices, **failed)
+    return folder
+
+
+@pytest.fixture
+def rows(results) -> list[Row]:
+    return collect(results).rows
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def labels(axes) -> set[str]:
+    return set(axes.get_legend_handles_labels()[1])
+
+
+def line(axes, label: str):
+    handles, names = axes.get_legend_handles_labels()
+    handle = handles[names.index(label)]
+    return handle[0] if isinstance(handle, tuple) else handle
+
+
+def test_three_figures_are_png_and_svg_beside_the_csv(results):
+    plots = plot(collect(results).path)
+    assert [path.name for path in plots.files] == [f"{name}.png" for name in NAMES]
+    for path in plots.files:
+        assert path.parent == results / "figures"
+        assert path.read_bytes().startswith(b"\x89PNG")
+        width, height = (int.from_bytes(path.read_bytes()[i : i + 4]) for i in (16, 20))
+        assert min(width, height) > 900  # sharp in print
+        assert "<svg" in path.with_suffix(".svg").read_text()
+
+
+def test_the_same_results_give_the_same_svg(results, tmp_path):
+    csv = collect(results).path
+    for name in ("first", "second"):
+        plot(csv, tmp_path / name)
+    for name in NAMES:
+        first, second = (tmp_path / folder / f"{name}.svg" for folder in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_time_is_logarithmic_with_the_ideal_line_and_whole_ticks(rows):
+    (axes,) = time_per_epoch(rows, "setting").axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    axes.figure.canvas.draw()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "4"]
+    ideal = line(axes, "ideal: T(1) / devices")
+    assert list(ideal.get_xdata()) == [1, 2, 4]
+    assert list(ideal.get_ydata()) == [8.0, 4.0, 2.0]
+    assert list(line(axes, "ddp").get_ydata()) == pytest.approx([8.4, 4.2, 2.1])
+    assert "3.8x" in {text.get_text() for text in axes.texts}  # ddp on 4: 8.0 / 2.1
+    assert axes.get_ylabel() == "time per epoch (seconds)"
+    assert axes.get_xlabel() == "number of devices (CPU ranks)"
+
+
+def test_y_ticks_of_a_logarithmic_axis_are_written_out(rows):
+    (axes,) = time_per_epoch(rows, "setting").axes
+    axes.figure.canvas.draw()
+    assert {"2", "5"} <= {label.get_text() for label in axes.get_yticklabels()}
+
+
+def test_without_a_baseline_there_is_no_ideal_line(rows):
+    (axes,) = time_per_epoch([row for row in rows if row["strategy"] != "none"], "setting").axes
+    assert not any("ideal" in label for label in labels(axes))
+
+
+def test_validation_shows_loss_and_accuracy_in_percent(rows):
+    loss, accuracy = validation(rows, "setting").axes
+    assert list(line(loss, "ddp").get_ydata()) == pytest.approx([0.75, 0.75, 0.75])
+    assert list(line(accuracy, "ddp").get_ydata()) == pytest.approx([70.0, 70.0, 70.0])
+    assert (loss.get_ylabel(), accuracy.get_ylabel()) == (
+        "validation loss (cross-entropy)",
+        "validation accuracy (%)",
+    )
+    low, high = accuracy.get_ylim()
+    assert high - low >= 5  # equal values must not look like a trend
+
+
+def test_memory_starts_at_zero(rows):
+    (axes,) = memory(rows, "setting").axes
+    assert axes.get_ylim()[0] == 0
+    assert axes.get_ylabel() == "peak memory per device (GiB)"
+    assert list(line(axes, "fsdp").get_ydata()) == pytest.approx([0.4, 0.2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_point_is_marked_where_it_would_be(rows, name):
+    for axes in FIGURES[name](rows, "setting").axes:
+        mark = line(axes, "fsdp failed on 4")
+        assert mark.get_marker() == "X"
+        assert list(mark.get_xdata()) == [4]
+        assert mark.get_color() == LOOKS["fsdp"].colour
+        assert max(line(axes, "fsdp").get_xdata()) < 3  # and the line ends before
+
+
+def test_a_point_that_failed_once_and_then_was_done_is_not_marked(results):
+    write_run(results, "fsdp", 4, run_id="fsdp-4-again", seconds=(9.0, 3.0))
+    (axes,) = time_per_epoch(collect(results).rows, "setting").axes
+    assert not any("failed" in label for label in labels(axes))
+
+
+def test_repeats_are_a_median_with_the_least_and_the_largest(tmp_path):
+    for repeat, seconds in enumerate((2.0, 3.0, 7.0), start=1):
+        write_run(tmp_path, "ddp", 2, run_id=f"ddp-{repeat}", repeat=repeat, seconds=(seconds,))
+    (point,) = points(collect(tmp_path).rows, "ddp", "time_epoch_s")
+    assert (point.devices, point.value, point.least, point.largest) == (2, 3.0, 2.0, 7.0)
+
+
+def test_a_diverged_run_is_shown_as_nan(tmp_path):
+    write_run(tmp_path, "none", 1)
+    write_run(tmp_path, "ddp", 2, loss=math.nan)
+    loss, _ = validation(collect(tmp_path).rows, "setting").axes
+    assert any("nan" in str(drawn.get_marker()) for drawn in loss.lines)
+
+
+def test_strategies_differ_in_colour_marker_and_line():
+    for feature in ("colour", "marker", "line"):
+        assert len({getattr(look, feature) for look in LOOKS.values()}) == len(LOOKS)
+
+
+@pytest.mark.parametrize("devices", [(1,), (1, 2), (1, 2, 4, 8, 16, 64)])
+def test_any_number_of_points_can_be_drawn(tmp_path, devices):
+    write_run(tmp_path, "none", 1)
+    for count in devices:
+        write_run(tmp_path, "ddp", count, global_batch=256)
+    with plt.rc_context(STYLE):
+        for draw in FIGURES.values():
+            draw(collect(tmp_path).rows, "setting").canvas.draw()
+
+
+def test_runs_that_cannot_be_compared_are_not_in_one_figure(results):
+    write_run(results, "ddp", 2, run_id="other", precision="bf16")
+    plots = plot(collect(results).path)
+    folders = {path.parent.name for path in plots.files}
+    assert len(plots.files) == 6
+    assert folders == {"figures", "cnn-on-shapes-bf16-global-batch-256-strong-scaling-cpu"}
+
+
+def test_unfinished_runs_are_named(results):
+    write_run(results, "ddp", 8, status="running")
+    assert plot(collect(results).path).notes == ["not finished, so not drawn: ddp-8"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "there is no"),
+        (b"", "is empty"),
+        (b"a,b\n1,2\n", "lacks columns"),
+        (bytes(range(256)), "is not a CSV file"),
+    ],
+)
+def test_a_csv_that_cannot_be_used_is_one_sentence(tmp_path, capsys, content, says):
+    path = tmp_path / "results.csv"
+    if content is not None:
+        path.write_bytes(content)
+    assert plot_results.main([str(path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("plot_results.py: ")
+    assert says in error
+    assert "collect_results.py" in error
+    assert error.count("\n") == 1
+
+
+def test_a_damaged_line_is_named(results):
+    path = collect(results).path
+    path.write_text(path.read_text()[:-100])
+    with pytest.raises(UserError, match=r"line 8 of .*results.csv is damaged"):
+        read_results(path)
+
+
+def test_only_the_header_is_empty(results):
+    path = collect(results).path
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(UserError, match="is empty"):
+        read_results(path)
+
+
+def test_without_a_finished_run_there_is_nothing_to_draw(tmp_path):
+    write_run(tmp_path, "ddp", 2, status="failed", reason="lost")
+    with pytest.raises(UserError, match="has 1 run, but none is done"):
+        plot(collect(tmp_path).path)
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(results, tmp_path):
+    (tmp_path / "taken").touch()
+    with pytest.raises(UserError, match="cannot write figures to"):
+        plot(collect(results).path, tmp_path / "taken")
+
+
+def test_the_program_prints_where_the_figures_are(results, capsys):
+    collect(results)
+    assert plot_results.main([str(results / "results.csv")]) == 0
+    assert capsys.readouterr().out.split() == [str(results / "figures" / f"{name}.png") for name in NAMES]
