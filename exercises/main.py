@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     # first process before the others; make the loaders; build the model from the same seed on every rank; wrap
     # it; build the optimizer of the wrapped model; this_run.begin(model, optimizer, train_loader). Unless it is a
     # dry run: train, and then, if there are test images, evaluate those for this_run.record_test(loss, accuracy).
+    # Return what train() returned.
     # load_datasets, get_dataloaders and build_model each take more options at the end of their arguments:
     # **options.input_options(args), **options.loader_options(args, device.type), **options.model_options(args).
     raise NotImplementedError("Exercise 5.1b is not done yet: run() in main.py")

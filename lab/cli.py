@@ -1,20 +1,50 @@
-"""The `lab` command. Each of its commands is a module in lab/commands."""
+"""The `lab` command. Each of its commands is a module in lab/commands.
 
-import argparse
-import importlib
+Next to nothing is imported here at the top: what is imported inside main() can be interrupted without a traceback.
+"""
+
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from lab import __version__
-from lab.training.errors import UserError
+if TYPE_CHECKING:
+    import argparse
 
-COMMANDS = ("check", "hint", "start", "reset", "fetch", "stubs")
+COMMANDS = ("check", "watch", "hint", "start", "reset", "fetch", "stubs")
 
 INTERRUPTED = 130  # as a shell has it for a program ended by Ctrl-C
 
 
-def build_parser() -> argparse.ArgumentParser:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns 0: all is well; 1: something did not pass, or could not be done; 2: usage; 3: the lab's fault."""
+    try:
+        _open_standard_streams()
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()  # here, where what goes wrong can still be answered, and not at exit
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes a moment; a second Ctrl-C shall not break it
+        _say("\nStopped. Nothing was left running.")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader (head, less) has gone
+        _mute()
+        return 1
+    except OSError as error:  # a full disk, too many processes: what this machine cannot do, and no bug
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        _say(f"lab: cannot go on: {what or error}. `lab doctor` looks for the cause")
+        _mute()
+        return 1
+
+
+def build_parser() -> "argparse.ArgumentParser":
+    import argparse
+    import importlib
+
+    from lab import __version__
+
     parser = argparse.ArgumentParser(
         prog="lab",
         description="A guided lab in distributed PyTorch training.",
@@ -30,24 +60,48 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0: all is well; 1: something did not pass, or could not be done; 2: usage; 3: the lab's fault."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # not where a test or a notebook has put a stream of its own
-            stream.reconfigure(errors="backslashreplace")
+def _run(argv: Sequence[str] | None) -> int:
     args = build_parser().parse_args(argv)
+    from lab.training.errors import UserError
+
     try:
         return args.run(args)
     except UserError as error:
         print(f"lab {args.command}: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("\nStopped. Nothing was left running.", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (head, less) has gone: say nothing more, not even when Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+
+
+def _open_standard_streams() -> None:
+    """Have all three, also where the caller has closed some: the next file or socket would take their numbers."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, "w", closefd=False))
+        if hasattr(getattr(sys, name), "reconfigure"):  # not where a test or a notebook has put one of its own
+            getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+def _say(text: str) -> None:
+    """A last word on stderr, if that can still be written to."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _mute()
+
+
+def _mute() -> None:
+    """Nothing more is written, not even when Python flushes at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nothing, stream.fileno())
+    os.close(nothing)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def example(observed: Tensors, expected: Tensors) -> str:
 
 
 def number(value: Tensor | float) -> str:
-    """Four digits."""
-    return f"{float(value):.4g}"
+    """Five digits."""
+    return f"{float(value):.5g}"
 
 
 def factor_between(observed: Tensors, expected: Tensors) -> float | None:

@@ -150,6 +150,7 @@ def join_group(rank: Rank) -> dict[str, Any]:
     given = rank.receive()
     timeout = timedelta(seconds=given["timeout"])
     report: dict[str, Any] = {"real": call_setup(rank, utils, recorder, timeout), "simulated": []}
+    report["total"] = 0.0
     if dist.is_initialized():
         total = torch.ones(1)
         dist.all_reduce(total)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lab.checks._observe import NumberedImages, attempt
 from lab.grading.rank import Rank
 
-PATIENCE = 5.0  # seconds to wait for another rank that may never come
+PATIENCE = 20.0  # seconds to wait for another rank that may never come
 HEAD_START = 1.0  # seconds the first one's load takes at most, to see whether the others wait for it
 
 # 3.1 --------------------------------------------------------------------------------------------------------
@@ -35,12 +35,15 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
             return token
 
         result = data.load_once(load, is_first=rank.rank in layout)
-        events = [list(event) for event in board.events]
+        events = [{"what": what.split()[0], "time": when} for what, when in board.events]
         reports.append({"events": events, "own_result": result is token, "type": type(result).__name__})
-        board.note("done")
-        if not board.wait(PATIENCE, "done"):
+        if not board.meet():
             break  # others hang in there; the judge sees them
     return reports
+
+
+class LeftBehindError(Exception):
+    """Another rank waits in a barrier to which this one will never come."""
 
 
 class Board:
@@ -54,21 +57,40 @@ class Board:
         self._rank = rank.rank
         self._others = [other for other in range(rank.world_size) if other != rank.rank]
         self._store = dist.distributed_c10d._get_default_store()
-        self._page = 0
+        self._page = self._barriers = 0
 
     def turn_over(self) -> None:
         """Begin anew."""
         self._page += 1
+        self._barriers = 0
         self.events.clear()
 
     def note(self, what: str) -> None:
         self.events.append((what, time.monotonic()))
         self._store.set(self._key(what, self._rank), "1")
 
+    def noted(self, what: str, rank: int) -> bool:
+        return self._store.check([self._key(what, rank)])
+
     def wait(self, seconds: float, *whats: str) -> bool:
         """Whether every other rank has noted one of these in time."""
         end = time.monotonic() + seconds
-        while not all(any(self._store.check([self._key(what, o)]) for what in whats) for o in self._others):
+        while not all(any(self.noted(what, other) for what in whats) for other in self._others):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def meet(self) -> bool:
+        """Whether all other ranks have come to the end of this page, too, in time.
+
+        Raises LeftBehindError as soon as it is certain that one never will: it has begun a barrier more.
+        """
+        self.note("done")
+        end = time.monotonic() + PATIENCE
+        while missing := [other for other in self._others if not self.noted("done", other)]:
+            if any(self.noted(f"barrier {self._barriers + 1}", other) for other in missing):
+                raise LeftBehindError
             if time.monotonic() > end:
                 return False
             time.sleep(0.002)
@@ -80,8 +102,7 @@ class Board:
         Each of them loads too early, or is seen to come to a barrier. If this rank has a barrier behind it,
         they may have come from there too, so only loads count.
         """
-        passed = any(name == "barrier" for name, _ in self.events)
-        self.wait(HEAD_START, "load", *([] if passed else ["barrier"]))
+        self.wait(HEAD_START, "load", *([] if self._barriers else ["barrier 1"]))
 
     def record_barriers(self) -> None:
         """Note every barrier. To be called before a student's module can take the function by name."""
@@ -92,7 +113,8 @@ class Board:
 
     def _recorded(self, barrier: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            self.note("barrier")
+            self._barriers += 1
+            self.note(f"barrier {self._barriers}")
             return barrier(*args, **kwargs)
 
         return recorded

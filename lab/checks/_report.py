@@ -9,7 +9,19 @@ from lab.grading.diagnosis import Outcome
 from lab.grading.explain import explain, one_line
 from lab.grading.explain import ranks as rank_names
 
-__all__ = ["ERROR", "end", "error_place", "error_text", "expect", "fail", "numbers", "one_line", "rank_names"]
+__all__ = [
+    "ERROR",
+    "end",
+    "error_place",
+    "error_text",
+    "expect",
+    "expect_as_many",
+    "fail",
+    "numbers",
+    "one_line",
+    "rank_names",
+    "unusable",
+]
 
 # An exception as lab.checks._observe.plain reports it.
 ERROR = {"type": str, "bases": [str], "message": str, "file": str, "line": int, "text": str}
@@ -39,12 +51,24 @@ def expect(values: Sequence[object], shape: Any) -> None:
     """Raise a Diagnosis unless every rank's value has this shape: what comes back from a rank is not trusted."""
     for rank, value in enumerate(values):
         if not fits(value, shape):
-            raise Diagnosis(
-                "unusable-result",
-                saw=f"rank {rank} reported something that the check cannot read: {one_line(repr(value), 80)}",
-                means="The check could not use what your function gave back.",
-                look="the return of your function: is it what the docstring says?",
-            )
+            unusable(f"rank {rank}", value)
+
+
+def expect_as_many(values: Sequence[Any], count: int) -> None:
+    """Raise a Diagnosis unless every rank's list has this length."""
+    for rank, value in enumerate(values):
+        if len(value) != count:
+            unusable(f"rank {rank}", value)
+
+
+def unusable(who: str, value: object) -> NoReturn:
+    """The diagnosis for a report that no right or wrong answer leads to."""
+    raise Diagnosis(
+        "unusable-result",
+        saw=f"{who} reported something that the check cannot read: {one_line(repr(value), 80)}",
+        means="The check could not use what your function gave back.",
+        look="the return of your function: is it what the docstring says?",
+    )
 
 
 def end(ranks: Ranks, result: Any) -> NoReturn:

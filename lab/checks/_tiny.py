@@ -4,6 +4,7 @@ The judge draws weights and images anew for every run and computes what is right
 whole batch: the twin. The ranks get their part of the batch and must come to the same numbers.
 """
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -48,9 +49,7 @@ class TinyNet(nn.Module):
 
 def fresh_generator() -> torch.Generator:
     """Other numbers in every run: torch's default generator starts each process with the same seed."""
-    generator = torch.Generator()
-    generator.seed()
-    return generator
+    return torch.Generator().manual_seed(random.getrandbits(63))
 
 
 def draw_weights(generator: torch.Generator) -> dict[str, Tensor]:

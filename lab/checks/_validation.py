@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from lab.checks._look import look, mentions
-from lab.checks._report import numbers
+from lab.checks._report import numbers, unusable
 from lab.grading.check import Diagnosis
 
 IGNORED = -100
@@ -40,7 +40,7 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
                 look(code, "data.py", "get_dataloaders", r"\breturn\b"),
             )
         if len(report["labels"]) != sum(report["sizes"]) or (
-            report["images"] is not None and len(report["images"]) != len(report["labels"])
+            report["images"] is not None and report["images"].shape[:1] != (len(report["labels"]),)
         ):
             raise Diagnosis(
                 "no-validation-loader",
@@ -76,6 +76,8 @@ def count_samples(code: Path, case: str, labels: list[int], rank: int, report: d
     images: Tensor | None = report["images"]
     if images is None:
         return counted
+    if images.ndim < 2 or images.shape[1] == 0 or images.is_complex() or not images.isfinite().all():
+        unusable(f"rank {rank}", list(images.shape))
     for image, label in zip(images.flatten(1), report["labels"], strict=True):
         number = int(image[0]) - FIRST
         is_sample = 0 <= number < len(labels) and bool((image == image[0]).all())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lab.checks._loading import draw_epochs, draw_validation, fail_to_load, watch_loading
 from lab.checks._look import look, mentions
-from lab.checks._report import ERROR, end, error_place, error_text, expect, rank_names
+from lab.checks._report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
 from lab.checks._sampling import Drawn, judge_drawing
 from lab.checks._tiny import LIMIT
 from lab.checks._validation import judge_validation
@@ -24,16 +24,15 @@ from lab.grading.check import Diagnosis, Ranks, check
 def loads_once(ranks: Ranks) -> None:
     # One file system whose first process is not rank 0, and two file systems.
     layouts = [[random.randrange(1, 4)], [0, random.choice([1, 2, 3])]]
-    result = ranks.report(watch_loading, 4, {"layouts": layouts}, timeout=10)
-    if any(report.status == "timeout" for report in result.reports):
+    result = ranks.report(watch_loading, 4, {"layouts": layouts})
+    if any(report.error and report.error.type == "LeftBehindError" for report in result.reports):
         judge_waiting(ranks, result, layouts)
     if not result.ok:
         end(ranks, result)
     reports = result.values
-    event = (str, float)
-    expect(reports, [{"events": [[event]], "own_result": bool, "type": str}])
-    if any(len(report) != len(layouts) for report in reports):
-        expect([None], str)
+    event = {"what": str, "time": float}
+    expect(reports, [{"events": [event], "own_result": bool, "type": str}])
+    expect_as_many(reports, len(layouts))
     for number, layout in enumerate(layouts):
         judge_loading(ranks, layout, [report[number] for report in reports])
 
@@ -56,10 +55,10 @@ def where(ranks: Ranks, *patterns: str) -> str:
 
 
 def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
-    """Some ranks wait in load_once for ever; if others have come back, the barrier was not for everybody."""
-    waiting = [report for report in result.reports if report.status == "timeout"]
-    back = [report.rank for report in result.reports if report.status == "ok"]
-    if not back:
+    """Some ranks wait in a barrier for ever: it was not for everybody."""
+    back = [report.rank for report in result.reports if report.status in ("ok", "raised")]
+    waiting = [report for report in result.reports if report.rank not in back]
+    if not waiting:
         end(ranks, result)
     frame = waiting[0].student_frame
     place = f" at data.py:{frame.line}  {frame.text}" if frame else " in load_once()"
@@ -77,7 +76,7 @@ def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
 
 def judge_loading(ranks: Ranks, layout: list[int], reports: list[dict[str, Any]]) -> None:
     firsts = rank_names(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
-    names = [[name for name, _ in report["events"]] for report in reports]
+    names = [[event["what"] for event in report["events"]] for report in reports]
     others = [rank for rank in range(len(reports)) if rank not in layout]
     for rank in [*layout, *others]:
         count = names[rank].count("load")
@@ -120,8 +119,8 @@ def judge_order(
     names: list[list[str]],
     firsts: str,
 ) -> None:
-    starts = [next(time for name, time in report["events"] if name == "load") for report in reports]
-    ends = [next(time for name, time in report["events"] if name == "loaded") for report in reports]
+    times = [{event["what"]: event["time"] for event in report["events"]} for report in reports]
+    starts, ends = [one["load"] for one in times], [one.get("loaded", float("inf")) for one in times]
     early = [rank for rank in others if starts[rank] < max(ends[first] for first in layout)]
     if not early:
         return
@@ -185,9 +184,8 @@ def every_rank_draws_its_own_part(ranks: Ranks) -> None:
             reports,
             {"drawn": [DRAWN], "refused": [{"error": (None, ERROR)}]},
         )
-        shapes = {(len(report["drawn"]), len(report["refused"])) for report in reports}
-        if shapes != {(len(drawn.configs), len(drawn.refused))}:
-            expect([None], str)
+        expect_as_many([report["drawn"] for report in reports], len(drawn.configs))
+        expect_as_many([report["refused"] for report in reports], len(drawn.refused))
         judge_drawing(ranks.code, drawn, [report["drawn"] for report in reports])
         judge_refusals(ranks.code, drawn, [report["refused"] for report in reports])
 
@@ -245,7 +243,6 @@ def validates_every_sample_once(ranks: Ranks) -> None:
         ]
         reports = ranks.observe(draw_validation, world_size, {"configs": configs}, timeout=LIMIT)
         expect(reports, [{"returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int]}])
-        if any(len(report) != len(configs) for report in reports):
-            expect([None], str)
+        expect_as_many(reports, len(configs))
         for number, config in enumerate(configs):
             judge_validation(ranks.code, config, [report[number] for report in reports])

@@ -55,11 +55,13 @@ def judge_average(ranks: Ranks, world_size: int) -> None:
         fail_for_weights(observed, moved, where)
 
     gradients = [report["gradients"] for report in reports]
-    if any(not grads for grads in gradients):
+    gone = [name for name in mean if any(name not in grads for grads in gradients)]
+    if gone:
         raise Diagnosis(
             "gradients-gone",
-            saw="after average_gradients() the parameters have no gradients any more.",
-            means="optimizer.step() would find nothing to do.",
+            saw=f"after average_gradients() there is no gradient any more for {', '.join(gone[:3])}"
+            + (", ..." if len(gone) > 3 else "."),
+            means="optimizer.step() leaves out parameters whose grad is None.",
             look=where,
         )
     expect_tensors(gradients, mean)

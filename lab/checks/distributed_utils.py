@@ -6,7 +6,7 @@ from typing import Any
 from lab.checks._environments import FIELDS, draw_cases, judge_environments
 from lab.checks._launch import join_group, leave_group, read_environments
 from lab.checks._look import look
-from lab.checks._report import ERROR, error_text, expect, fail
+from lab.checks._report import ERROR, error_text, expect, expect_as_many, fail
 from lab.grading.check import Diagnosis, Ranks, check
 
 FILE = "distributed_utils.py"
@@ -26,8 +26,7 @@ def reads_the_launch_environment(ranks: Ranks) -> None:
     given = {"decoy": decoy, "environments": [case.environ for case in cases]}
     reports = ranks.observe(read_environments, 1, given, set_up_process_group=False)
     expect(reports, [{"type": str, "error": (None, ERROR), **dict.fromkeys(FIELDS, (int, str))}])
-    if len(reports[0]) != len(cases):
-        expect([None], str)
+    expect_as_many(reports, len(cases))
     judge_environments(ranks.code, cases, reports[0], [int(value) for value in decoy.values()])
 
 
@@ -54,19 +53,18 @@ def joins_the_process_group(ranks: Ranks) -> None:
     reports = ranks.observe(
         join_group, 2, {"timeout": timeout, "machines": machines}, set_up_process_group=False, timeout=20
     )
-    expect(reports, {"real": CALL, "simulated": [CALL]})
+    expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
     for number, report in enumerate(reports):
         judge_joined(ranks, report["real"], number, 2, f"rank {number} of 2", timeout)
         judge_on_cpu(ranks, report["real"], number)
-        if report.get("total") != 2:
+        if report["total"] != 2:
             raise Diagnosis(
                 "no-process-group",
-                f"a sum of ones over the group was {report.get('total')} instead of 2 on rank {number}.",
+                f"a sum of ones over the group was {report['total']} instead of 2 on rank {number}.",
                 "The ranks have not found each other.",
                 where(ranks, "setup", r"init_process_group"),
             )
-    if len(reports[0]["simulated"]) != len(machines):
-        expect([None], str)
+    expect_as_many([reports[0]["simulated"]], len(machines))
     for machine, call in zip(machines, reports[0]["simulated"], strict=True):
         place = (
             f"simulated with {machine['name']}, rank {rank}, local rank {local}, {machine['gpus']} GPUs visible"
@@ -235,9 +233,7 @@ def leaves_the_process_group(ranks: Ranks) -> None:
         reports,
         {"main": [{"value": (None, bool, int, str), **attempt}], "left": [{"still_there": bool, **attempt}]},
     )
-    for report in reports:
-        if len(report["main"]) != 2 or len(report["left"]) != 2:
-            expect([None], str)
+    expect_as_many([report[name] for report in reports for name in ("main", "left")], 2)
     for launcher, answers in enumerate(zip(*(report["main"] for report in reports), strict=True)):
         judge_main_process(ranks, ["torchrun", "srun"][launcher], list(answers))
     line = where(ranks, "cleanup", r"destroy", r"is_initialized")

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lab.checks._look import look
-from lab.checks._network import IMAGE, WRONG_IMAGES, run_network
-from lab.checks._report import ERROR, error_place, error_text, expect, fail, numbers
+from lab.checks._network import IMAGE, ROWS, WRONG_IMAGES, run_network
+from lab.checks._report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks._tiny import fresh_generator
 from lab.grading.check import Diagnosis, Ranks, check
 
@@ -27,6 +27,7 @@ def any_batch_size(ranks: Ranks) -> None:
     reports = ranks.observe(run_network, 1, given, set_up_process_group=False)
     expect(reports, {"batches": [ATTEMPT], "usual": [int]})
     report = reports[0]
+    expect_as_many([report["batches"]], len(sizes))
 
     judge_errors(ranks, sizes, report)
     for size, batch in zip(sizes, report["batches"], strict=True):
@@ -45,6 +46,8 @@ def any_batch_size(ranks: Ranks) -> None:
             "rows": [ATTEMPT],
         },
     )
+    expect_as_many([report["wrong"]], len(WRONG_IMAGES))
+    expect_as_many([report["rows"]], ROWS)
     judge_wrong_images(ranks, report["wrong"])
     judge_parameters(ranks, report, num_classes)
     judge_rows(ranks, report)
@@ -126,6 +129,13 @@ def judge_logits(ranks: Ranks, size: int, value: object) -> None:
 
 
 def judge_values(ranks: Ranks, logits: Tensor) -> None:
+    if not logits.isfinite().all():
+        raise Diagnosis(
+            "no-logits",
+            f"{(~logits.isfinite()).sum()} of the {logits.numel()} numbers in the results are nan or infinite.",
+            "Their loss is nan, and after one step so are all the weights.",
+            where(ranks, r"log|exp|/", r"\breturn\b"),
+        )
     if (logits < 0).any():
         return
     sums = logits.sum(dim=1)

@@ -52,6 +52,14 @@ class Feedback:
         self.width = max(MIN_WIDTH, min(MAX_WIDTH, width or shutil.get_terminal_size().columns))
         self.unicode = _can_write(stream, "✓✗·○…")
 
+    def clear(self) -> None:
+        """An empty screen, on a terminal; elsewhere an empty line."""
+        self.stream.write("\x1b[2J\x1b[H" if self.live else "\n")
+
+    def say(self, text: str, *, bold: bool = False) -> None:
+        """A sentence of the lab's own, wrapped."""
+        self._text("", text, bold=bold)
+
     # One exercise -----------------------------------------------------------------------------------------
 
     def running(self, exercise: Exercise) -> None:
@@ -62,13 +70,18 @@ class Feedback:
 
     def result(self, result: ExerciseResult) -> None:
         """One line: id, title, outcome, seconds."""
-        if self.live:
-            self.stream.write("\r\x1b[K")
+        self.interrupted()
         outcome = result.outcome
         word = f"blocked: {outcome.by}" if isinstance(outcome, Blocked) else outcome.word
         self._line(
             self._row(result.exercise, f"{self._sign(outcome)} {word}", f"{result.seconds:5.1f} s", outcome)
         )
+
+    def interrupted(self) -> None:
+        """Take back what running() said."""
+        if self.live:
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
 
     def details(self, result: ExerciseResult, *, verbose: bool = False, every_check: bool = True) -> None:
         """What each check of an exercise found.
@@ -139,7 +152,7 @@ class Feedback:
             todo: the region to look for, None for the exercise's own; "" for none.
         """
         self._text("Next: ", f"{exercise.id} {exercise.title}", bold=True)
-        self._text("      ", f"open {self._path(exercise)}")
+        self._text("      ", f"open {self.path(exercise)}")
         if todo != "":
             self._text("      ", f"look for TODO {todo or exercise.id}")
         self._text("      ", f"then type: lab check {exercise.id}")
@@ -195,7 +208,7 @@ class Feedback:
                     lead = " " * len(lead)
         elif isinstance(outcome, NotStarted):
             region = outcome.region or exercise.id
-            self._text(lead, f"not started: see TODO {region} in {self._path(exercise)}", outcome)
+            self._text(lead, f"not started: see TODO {region} in {self.path(exercise)}", outcome)
         elif isinstance(outcome, Blocked):
             self._text(lead, f"blocked: it builds on {outcome.by}, so get that one to pass first", outcome)
         else:
@@ -222,7 +235,8 @@ class Feedback:
         row = f" {exercise.id:4} {title:{min(room, 31)}}  {self._paint(f'{word:14}', outcome)}{seconds}"
         return row.rstrip()
 
-    def _path(self, exercise: Exercise) -> str:
+    def path(self, exercise: Exercise) -> str:
+        """The file an exercise is in, as it is named from the current folder."""
         path = os.path.relpath(self.code / exercise.file, self.cwd)
         return str(self.code / exercise.file) if path.startswith(os.path.join("..", "..")) else path
 

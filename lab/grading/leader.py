@@ -1,7 +1,8 @@
 """The parent of one group of ranks: forks them, hosts their rendezvous, watches them and ends them.
 
 It trusts nothing that a rank sends: it looks at the kind and the length of a frame only and hands the payload
-on to the grader, which decodes it without unpickling anything.
+on to the grader, which decodes it without unpickling anything. Only what ranks say about their collectives it
+decodes itself (lab/grading/records.py, of bounded size), to end the group when it is in a deadlock.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
-from lab.grading import platform, rank, wire
+from lab.grading import confine, platform, rank, rendezvous, watcher, wire
+from lab.grading.deadlock import Detector
 from lab.grading.member import Member
 
 # Frames between the grader and the leader; besides these, INPUTS of rank.py.
@@ -25,6 +28,7 @@ REQUEST, STARTED, REPORT, BROKEN = b"Q", b"S", b"P", b"B"
 GRACE = 1.0  # seconds that the others get when one rank has failed
 _STACK_PATIENCE = 2.0  # seconds at most to wait for the stacks of ranks that are about to be killed
 _NO_LIMIT = 1 << 62  # bytes; for frames from the grader, which is trusted
+_RECORDS_PATIENCE = 1.0  # seconds at most to wait for the records of ranks that have ended
 _READS_AFTER_EXIT = 1000
 
 
@@ -42,10 +46,13 @@ class Group:
 
     def start(self) -> None:
         """Fork the ranks, host the rendezvous and tell each rank where it is."""
+        if self._request["files"] is not None:
+            confine.unpack(Path(self._request["code"]), self._request["files"])
         for number in range(self._request["world_size"]):
             self.members.append(self._fork(number))
         # After the forks, for the store brings threads, and a process with threads should not fork.
-        port = self._host_rendezvous()
+        self._store, port = rendezvous.host()
+        self._detector = Detector({member.number: member.lane for member in self.members})
         self._watch_for_exits()
         self._watch(self._grader, self._read_grader)
         self._begin = time.monotonic()
@@ -66,14 +73,37 @@ class Group:
             left = min(deadline, grace_end) - time.monotonic()
             if left <= 0:
                 self._cut_off(timed_out=deadline <= grace_end)
+            elif not any(member.failed for member in self.members) and self._in_deadlock():
+                self._cut_off(timed_out=True, note="waited for a collective that another rank will never call")
             else:
                 self._step(left)
+        if any(member.failed for member in self.members):
+            self._collect_records()
 
     def end(self) -> None:
         """Kill everything below this process and read what is left in the pipes."""
         platform.kill_descendants([member.pid for member in self.members])
         for member in self.members:
             member.read_rest()
+
+    def reports(self) -> bytes:
+        """One REPORT a rank, with the collectives it has issued if something failed, or all are asked for."""
+        with_records = self._request["trace"] or any(member.failed for member in self.members)
+        contents = [member.report(with_records=with_records) for member in self.members]
+        return b"".join(wire.frame(REPORT, wire.encode(one, limit=2 * wire.MAX_PAYLOAD)) for one in contents)
+
+    def _in_deadlock(self) -> bool:
+        running = self._running
+        if any(member.lane.messages for member in running):  # the others may be what they wait for
+            for member in self.members:
+                member.ask_for_records()
+        return self._detector.deadlock([member.number for member in running])
+
+    def _collect_records(self) -> None:
+        """Wait a moment for the last records of ranks that have ended by themselves: they tell what failed."""
+        end = time.monotonic() + _RECORDS_PATIENCE
+        while sum(member.ask_for_records() for member in self.members) and time.monotonic() < end:
+            self._step(end - time.monotonic())
 
     @property
     def _running(self) -> list[Member]:
@@ -98,19 +128,7 @@ class Group:
         os.close(stack_write)
         return Member(number, pid, ours, output_read, stack_read)
 
-    def _host_rendezvous(self) -> int:
-        from torch.distributed import TCPStore
-
-        with socket.socket() as listener:  # on loopback only: by itself the store listens on every interface
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(128)
-            port: int = listener.getsockname()[1]
-            self._store = TCPStore(
-                "127.0.0.1", port, None, True, wait_for_workers=False, master_listen_fd=listener.detach()
-            )
-        return port
-
-    def _cut_off(self, *, timed_out: bool) -> None:
+    def _cut_off(self, *, timed_out: bool, note: str = "") -> None:
         """Give the ranks that still run their status, and ask each where it stands."""
         failed = [member for member in self.members if member.failed]
         cut_off = self._running
@@ -118,7 +136,7 @@ class Group:
             member.seconds = time.monotonic() - self._begin
             if timed_out:
                 member.status = "timeout"
-                member.note = f"did not finish within {self._request['timeout']:g} s"
+                member.note = note or f"did not finish within {self._request['timeout']:g} s"
             else:
                 first = min(failed, key=lambda member: (member.status == "raised", member.seconds))
                 member.status = "killed"
@@ -177,14 +195,21 @@ class Group:
             data = b""
         if not data:
             self._unwatch(member.channel)
-            member.note = "closed the lab's own channel"
+            member.at_rest = False
+            if not member.status:
+                member.note = "closed the lab's own channel"
             return False
         try:
             for kind, payload in member.reader.feed(data):
-                if not member.status:
+                if kind == watcher.RECORDS:
+                    member.take_records(payload)
+                elif not member.status:
                     self._take(member, kind, payload)
         except wire.WireError as error:
-            self._finish(member, "exited", note=f"wrote garbage on the lab's own channel: {error}")
+            self._unwatch(member.channel)
+            member.at_rest = False
+            if not member.status:
+                self._finish(member, "exited", note=f"wrote garbage on the lab's own channel: {error}")
         return True
 
     def _take(self, member: Member, kind: bytes, payload: bytes) -> None:
@@ -193,15 +218,16 @@ class Group:
             self._send_inputs(member)
         elif kind == rank.RESULT:
             self._finish(member, "ok", payload, exit_code=0)
+            member.at_rest = True
         elif kind in (rank.RAISED, rank.EXITED):
             self._finish(member, "raised" if kind == rank.RAISED else "exited", payload)
+            member.at_rest = True
         else:
             raise wire.WireError(f"no message is of kind {kind!r}")
 
     def _finish(
         self, member: Member, status: str, payload: bytes = b"", *, exit_code: int | None = None, note: str = ""
     ) -> None:
-        self._unwatch(member.channel)
         member.status, member.payload, member.exit_code, member.note = status, payload, exit_code, note
         member.seconds = time.monotonic() - self._begin
 
@@ -249,10 +275,6 @@ class Group:
                 self._finish(member, "killed" if code < 0 else "exited", exit_code=code, note=member.note)
 
 
-def _report(member: Member) -> bytes:
-    return wire.frame(REPORT, wire.encode(member.report(), limit=2 * wire.MAX_PAYLOAD))
-
-
 def lead(grader: socket.socket) -> NoReturn:
     """Be the leader of the group that `grader` asks for, in a process just forked by the nursery."""
     os.setsid()
@@ -270,7 +292,7 @@ def lead(grader: socket.socket) -> NoReturn:
         broken = wire.frame(BROKEN, wire.encode(f"{type(error).__name__}: {error}"))
     group.end()
     try:
-        grader.sendall(broken or b"".join(_report(member) for member in group.members))
+        grader.sendall(broken or group.reports())
     except OSError:  # the grader is gone
         os._exit(1)
     os._exit(0)

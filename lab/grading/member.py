@@ -6,13 +6,15 @@ import os
 import re
 import socket
 import stat
+from collections import deque
 from typing import Any
 
-from lab.grading import rank, wire
+from lab.grading import rank, records, watcher, wire
 
 OUTPUT_END = 32 << 10  # bytes kept of the beginning and of the end of a rank's output
 _STACK_LIMIT = 64 << 10  # bytes
 _SOURCE_LIMIT = 1 << 20  # bytes of a file that a line is quoted from
+_RECORDS_LIMIT = 4 << 20  # bytes of a rank's records that are handed on
 _CHUNK = 1 << 16  # bytes
 _STACK_LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
@@ -56,7 +58,11 @@ class Member:
         self._output = BoundedOutput()
         self.stack_pipe = stack
         self._stack = b""
+        self.lane = records.Lane()
+        self._records: deque[bytes] = deque()
+        self._asked = False
         self.status = ""
+        self.at_rest = False  # it has sent its result, or why there is none, and waits for the end of the group
         self.note = ""
         self.exit_code: int | None = None
         self.payload = b""
@@ -84,6 +90,30 @@ class Member:
         self._stack = (self._stack + (data or b""))[:_STACK_LIMIT]
         return data != b""
 
+    def take_records(self, payload: bytes) -> None:
+        """Take a message about the collectives it has issued. Raises WireError if it is none."""
+        try:
+            if len(payload) > records.MESSAGE_LIMIT:
+                raise ValueError(f"{len(payload)} bytes")
+            message = wire.decode(payload)
+            self.lane.feed(message)
+        except ValueError as error:
+            raise wire.WireError(f"no record of collectives: {error}") from None
+        if message["new"] or message["done"] or message["final"]:
+            self._records.append(payload)
+        while sum(map(len, self._records)) > _RECORDS_LIMIT:
+            self._records.popleft()
+
+    def ask_for_records(self) -> bool:
+        """Have it tell its last records if it is at rest; whether there is something to wait for."""
+        if self.lane.final or not self.at_rest or (self.unsent and not self._asked):
+            return False
+        if not self._asked:
+            self._asked = True
+            self.unsent = memoryview(wire.frame(watcher.TELL))
+            self.send_unsent()
+        return True
+
     def read_rest(self) -> None:
         """After everything has been killed: take what is still in the pipe of its output."""
         for _ in range(64):  # bounded, because a writer may survive where there is no subreaper
@@ -101,7 +131,7 @@ class Member:
         except OSError:  # it has closed its end
             self.unsent = memoryview(b"")
 
-    def report(self) -> dict[str, Any]:
+    def report(self, *, with_records: bool) -> dict[str, Any]:
         """Return what the grader gets, as plain data."""
         return {
             "rank": self.number,
@@ -112,6 +142,7 @@ class Member:
             "seconds": self.seconds,
             "output": self._output.text(),
             "stack": _frames(self._stack),
+            "records": list(self._records) if with_records else [],
         }
 
 

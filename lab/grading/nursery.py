@@ -1,4 +1,6 @@
-"""The process from which rank groups are forked, with torch already loaded: `python -m lab.grading.nursery FD`.
+"""The process from which rank groups are forked, with torch already loaded.
+
+    python -m lab.grading.nursery FD LIMITS MODULE...     LIMITS is empty, or the sandbox's that it is started in
 
 It speaks over one inherited socket and needs no path and no port. Each order is 9 bytes: `R` and a number, with
 the socket of a new group as ancillary data, or `K` and the number of a group to end. It ends, and everything
@@ -20,24 +22,27 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lab.grading import leader, platform, wire
+from lab.grading import confine, leader, platform, wire
 
 ORDER = struct.Struct(">cQ")
 START, KILL = b"R", b"K"
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Serve orders on the socket with descriptor `arguments[0]`, after importing the modules that follow it."""
+    """Serve orders on the socket with descriptor `arguments[0]`, after importing `arguments[2:]`."""
     control = socket.socket(fileno=int(arguments[0]))
     platform.close_other_fds({control.fileno()})
     platform.adopt_orphans()
     platform.no_core_dumps()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.dont_write_bytecode = True
-    _preload(arguments[1:])
+    _preload(arguments[2:])
     gc.collect()
     gc.freeze()  # a collection in a rank shall not touch, and so copy, the shared pages
-    Nursery(control).serve()
+    limits = arguments[1]
+    confinement = confine.Confinement(confine.Limits.from_text(limits)) if limits else None
+    confine.hide_memory(True)
+    Nursery(control, confinement).serve()
     os._exit(0)
 
 
@@ -53,8 +58,9 @@ def _preload(names: Sequence[str]) -> None:
 class Nursery:
     """The loop: fork a leader for each order, clear up behind leaders that have ended."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, confinement: confine.Confinement | None = None) -> None:
         self._control = control
+        self._confinement = confinement
         self._pids: dict[int, int] = {}  # of leaders, by number of the group
         # Held until nothing of the group is left: its grader sees the socket closed only then.
         self._sockets: dict[int, socket.socket] = {}
@@ -70,13 +76,15 @@ class Nursery:
         selector.register(self._control, selectors.EVENT_READ)
         selector.register(self._wake_read, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select():
+            for key, _ in selector.select(confine.PERIOD if self._confinement and self._pids else None):
                 if key.fileobj is self._control and not self._obey():
                     platform.kill_descendants(self._pids.values())
                     return
                 if key.fileobj == self._wake_read:
                     os.read(self._wake_read, 4096)
                     self._clear_up()
+            if self._confinement and self._pids and self._confinement.exceeded():
+                self._confinement.kill_all_but(self._pids.values())
 
     def _obey(self) -> bool:
         order, fds, _, _ = socket.recv_fds(self._control, ORDER.size, 1)
@@ -85,6 +93,8 @@ class Nursery:
         kind, number = ORDER.unpack(order)
         if kind == START:
             group = socket.socket(fileno=fds[0])
+            if self._confinement:  # there is one group at a time: the last one is over, even if it goes on
+                self._clear_up(all_groups=True)
             try:
                 pid = os.fork()
             except OSError as error:  # no more processes allowed
@@ -100,11 +110,15 @@ class Nursery:
             os.kill(self._pids[number], signal.SIGKILL)
         return True
 
-    def _clear_up(self) -> None:
-        ended = [number for number, pid in self._pids.items() if platform.reap(pid)]
+    def _clear_up(self, *, all_groups: bool = False) -> None:
+        platform.kill_stopped(self._pids.values())  # nobody but a rank stops its leader
+        ended = [number for number, pid in self._pids.items() if all_groups or platform.reap(pid)]
         for number in ended:
             del self._pids[number]
-        platform.kill_descendants(keep=set(self._pids.values()))  # what a leader that was killed has left
+        if not self._confinement:
+            platform.kill_descendants(keep=set(self._pids.values()))  # what a leader that was killed has left
+        elif not self._pids:
+            self._confinement.clear()
         for number in ended:
             self._sockets.pop(number).close()
 

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import IO
 
@@ -126,6 +126,14 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def kill_stopped(started: Iterable[int]) -> None:
+    """Kill those of these children that somebody has stopped (SIGSTOP): they would never end."""
+    for pid in started:
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+                os.kill(pid, signal.SIGKILL)
+
+
 def reap(pid: int) -> bool:
     """Collect the child `pid` if it has ended; tell whether it is no longer there to wait for."""
     try:
@@ -142,3 +150,30 @@ def report_stack_to(fd: int) -> None:
 def no_core_dumps() -> None:
     """Keep this process and its children from leaving core files behind."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+_Handler = ctypes.CFUNCTYPE(None)
+_handlers: list[object] = []  # kept alive: C++ has nothing but their addresses
+
+
+def before_terminate(do: Callable[[], None]) -> None:
+    """Have `do` called when this process is about to end by a C++ exception that nothing catches.
+
+    It runs in the thread that has thrown, then the process ends as it would have. Without a C++ library of the
+    usual name there is nothing to hook into, and `do` is never called.
+    """
+    try:
+        library = ctypes.CDLL("libstdc++.so.6" if LINUX else "libc++.1.dylib")
+        set_terminate = library["_ZSt13set_terminatePFvvE"]  # std::set_terminate(void (*)())
+    except (OSError, AttributeError):
+        return
+    set_terminate.argtypes, set_terminate.restype = [ctypes.c_void_p], ctypes.c_void_p
+
+    def handler() -> None:
+        try:
+            do()
+        finally:
+            usual()
+
+    _handlers.append(_Handler(handler))
+    usual = _Handler(set_terminate(ctypes.cast(_handlers[-1], ctypes.c_void_p)))  # type: ignore[arg-type]

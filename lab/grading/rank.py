@@ -21,9 +21,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lab.grading import platform, wire
+from lab.grading import confine, platform, recorder, wire
+from lab.grading.watcher import Watcher
 
-# Frames between a rank and the leader of its group. The first of RESULT, RAISED and EXITED ends the rank.
+# Frames between a rank and the leader of its group; besides these, RECORDS and TELL of watcher.py. The first of
+# RESULT, RAISED and EXITED ends the rank.
 GO, ASK, INPUTS, RESULT, RAISED, EXITED = b"G", b"A", b"I", b"R", b"X", b"E"
 
 _NOT_DONE = re.compile(r"Exercise (\S+) is not done yet")
@@ -41,11 +43,14 @@ class _SourceLoader(SourceFileLoader):
 class Rank:
     """What an observe function gets: its place in the group, the student's modules, the judge's inputs."""
 
-    def __init__(self, rank: int, world_size: int, code: Path | None, channel: socket.socket) -> None:
+    def __init__(
+        self, rank: int, world_size: int, code: Path | None, channel: socket.socket, watcher: Watcher
+    ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.code = code
         self._channel = channel
+        self._watcher = watcher
         self._inputs: list[Any] = []
 
     def student(self, name: str) -> ModuleType:
@@ -79,7 +84,7 @@ class Rank:
     def receive(self) -> Any:
         """Return the judge's inputs, which reach this process only now. Call it after `student`."""
         if not self._inputs:
-            self._channel.sendall(wire.frame(ASK))
+            self._watcher.send(wire.frame(ASK))
             kind, payload = wire.receive(self._channel)
             assert kind == INPUTS, kind
             self._inputs.append(wire.decode(payload))
@@ -110,18 +115,22 @@ def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output:
     assert kind == GO, kind
     _set_environment(rank, request, port=wire.decode(payload))
     _rebuild_thread_pool()
+    watcher = Watcher(channel, recorder.Recorder(__file__, _observe.__name__))
+    watcher.start()
+    with_records = True
     try:
-        result = _observe(Rank(rank, request["world_size"], code, channel), request)
+        result = _observe(Rank(rank, request["world_size"], code, channel, watcher), request)
         answer = wire.frame(RESULT, wire.encode(result))
+        with_records = request["trace"]
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         answer = wire.frame(EXITED, wire.encode({"exit_code": status, **describe(error)}))
     except BaseException as error:  # noqa: BLE001  (whatever it is, the grader is told)
         answer = wire.frame(RAISED, wire.encode(describe(error)))
     _flush()
-    channel.sendall(answer)
+    watcher.end(answer, with_records=with_records)
     while channel.recv(4096):
-        pass
+        watcher.tell()
     os._exit(0)
 
 
@@ -140,6 +149,7 @@ def _observe(rank: Rank, request: dict[str, Any]) -> object:
 
 def _isolate(channel: socket.socket, output: int, stack: int, code: Path | None, sys_path: list[str]) -> None:
     os.setsid()
+    confine.hide_memory(False)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -181,6 +191,7 @@ def _set_environment(rank: int, request: dict[str, Any], port: int) -> None:
         TORCHELASTIC_USE_AGENT_STORE="True",
         GLOO_SOCKET_IFNAME=platform.LOOPBACK_INTERFACE,
     )
+    os.environ[recorder.VARIABLE] = str(recorder.WHOLE_SIZE if request["trace"] else recorder.USUAL_SIZE)
     for name, value in request["env"].items():
         if value is None:
             os.environ.pop(name, None)

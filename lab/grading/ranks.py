@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,14 +22,15 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from lab.grading import nursery, platform, wire
+from lab.grading.confine import CODE
 from lab.grading.environment import ROOT, clean_environment, harness_path, importable_name
 from lab.grading.leader import BROKEN, REPORT, REQUEST, STARTED
 from lab.grading.rank import INPUTS, Rank
 from lab.grading.reports import Frame, GroupResult, RankError, RankFailure, RankReport, lost, read_report
+from lab.grading.sandbox import Sandbox, environment, moved, pack
 
 __all__ = [
     "Frame",
@@ -66,11 +68,16 @@ class RankServer:
 
     `preload` names the modules that every rank finds imported. They must start no threads, and no student code
     may be among them. The constructor returns at once, while the imports go on in the background.
+
+    With a `sandbox` nobody's code can harm this machine or another's results: each group gets a copy of the code,
+    and nothing else of what is here; groups run one after the other. Raises SandboxError where there can be none.
     """
 
-    def __init__(self, *, preload: Sequence[str] = PRELOAD) -> None:
+    def __init__(self, *, preload: Sequence[str] = PRELOAD, sandbox: Sandbox | None = None) -> None:
         self._preload = tuple(preload)
-        self._lock = threading.Lock()
+        self._sandbox = sandbox
+        self._turn = threading.Lock() if sandbox else contextlib.nullcontext()
+        self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
@@ -80,9 +87,7 @@ class RankServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def run(
@@ -95,12 +100,14 @@ class RankServer:
         env: Mapping[str, str | None] = {},
         timeout: float = 30.0,
         set_up_process_group: bool = True,
+        trace: bool = False,
     ) -> GroupResult:
         """Run `observe(rank)` on `world_size` ranks and report what became of each.
 
         `observe` is a function at the top of a module, or "module:qualname"; `code` is the student's folder and
         becomes the working directory; `inputs` is what `rank.receive()` returns; `env` adds variables to the
-        ranks' environment, or removes those given as None; `timeout` is in seconds from the start of the ranks.
+        ranks' environment, or removes those given as None; `timeout` is in seconds from the start of the ranks;
+        `trace` asks for the collectives of all ranks, whether or not something fails.
 
         Whatever the student's code does is in the reports. Raises ValueError for arguments that make no sense,
         WireError for inputs that cannot be sent and RankServerError when the lab itself fails.
@@ -111,24 +118,39 @@ class RankServer:
         folder = None if code is None else Path(code).resolve()
         if folder is not None and not folder.is_dir():
             raise ValueError(f"{code} is not a folder")
+        place, files = folder, None
+        if self._sandbox and folder:
+            place, files = Path(CODE), pack(folder)
         request = wire.encode(
             {
                 "observe": importable_name(observe),
                 "world_size": world_size,
-                "code": None if folder is None else str(folder),
+                "code": None if place is None else str(place),
+                "files": files,
                 "env": dict(env),
                 "timeout": float(timeout),
                 "set_up_process_group": set_up_process_group,
+                "trace": trace,
                 "sys_path": harness_path(folder),
             }
         )
         payload = wire.encode(inputs)
-        try:
-            answers = self._exchange(request, payload, world_size, timeout)
-        except _NurseryLost:
-            answers = self._exchange(request, payload, world_size, timeout)  # with a new one
-        reports = [read_report(answer, folder) for answer in answers] if answers else lost(world_size)
+        with self._turn:
+            try:
+                answers = self._exchange(request, payload, world_size, timeout)
+            except _NurseryLost:
+                answers = self._exchange(request, payload, world_size, timeout)  # with a new one
+        reports = [read_report(answer, place) for answer in answers] if answers else lost(world_size)
+        if place and folder and place != folder:
+            reports = moved(reports, place, folder)
         return GroupResult(reports, time.monotonic() - begin)
+
+    def end_groups(self) -> None:
+        """End every group that runs now, from any thread: its ranks are then reported as killed."""
+        with self._lock:
+            for group in list(self._sockets):
+                with contextlib.suppress(OSError):
+                    group.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the nursery and every group that still runs."""
@@ -136,16 +158,14 @@ class RankServer:
             if self._closed:
                 return
             self._closed = True
-            for group in list(self._sockets):
-                with contextlib.suppress(OSError):
-                    group.shutdown(socket.SHUT_RDWR)
+            self.end_groups()
             self._control.close()
             if not self._served:
-                self._nursery.kill()  # it still imports, and has no children
+                self._kill_nursery()  # it still imports, and has no children
             try:
                 self._nursery.wait(timeout=15)
             except subprocess.TimeoutExpired:
-                self._nursery.kill()
+                self._kill_nursery()
                 self._nursery.wait()
             self._errors.close()
 
@@ -153,17 +173,26 @@ class RankServer:
         self._control, theirs = socket.socketpair()
         self._errors = platform.anonymous_file()
         self._served = False
+        env, limits = clean_environment(), self._sandbox.limits.to_text() if self._sandbox else ""
         with theirs:
-            self._nursery = subprocess.Popen(
-                [sys.executable, "-m", "lab.grading.nursery", str(theirs.fileno()), *self._preload],
-                cwd=ROOT,
-                env=clean_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=self._errors,
-                stderr=self._errors,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # so that Ctrl-C in a terminal is ours to handle
-            )
+            command = [sys.executable, "-m", "lab.grading.nursery", str(theirs.fileno()), limits, *self._preload]
+            options: dict[str, Any] = {
+                "cwd": ROOT,
+                "env": environment(env) if self._sandbox else env,
+                "stdin": subprocess.DEVNULL,
+                "stdout": self._errors,
+                "stderr": self._errors,
+                "pass_fds": [theirs.fileno()],
+                "start_new_session": True,  # so that Ctrl-C in a terminal is ours to handle
+            }
+            start = self._sandbox.popen if self._sandbox else subprocess.Popen
+            self._nursery: subprocess.Popen[bytes] = start(command, **options)
+
+    def _kill_nursery(self) -> None:
+        for pid in platform.children(self._nursery.pid) if self._sandbox else ():  # bubblewrap's child
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._nursery.kill()
 
     def _exchange(self, request: bytes, inputs: bytes, world_size: int, timeout: float) -> list[Any]:
         """Return one decoded report per rank, or nothing when the leader of the group was lost."""
@@ -229,6 +258,9 @@ class RankServer:
         """Close the group's socket, which ends the group if it still runs, and wait until it has ended."""
         if group.fileno() < 0:
             return
+        if not self._served:  # it still imports, perhaps for seconds: there is no group to wait for
+            group.close()
+            return
         try:
             group.shutdown(socket.SHUT_WR)
             group.settimeout(_LEADER_LIMIT)
@@ -242,7 +274,7 @@ class RankServer:
     def _explain(self, error: Exception) -> RankServerError:
         """Return the error for a group that has not started; a _NurseryLost where another try makes sense."""
         if isinstance(error, TimeoutError):
-            self._nursery.kill()
+            self._kill_nursery()
         try:
             code = self._nursery.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -257,7 +289,7 @@ class RankServer:
 
     def _forget_after_fork(self) -> None:
         """In a forked child of the grader: let go of the sockets, so that they close when the grader dies."""
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.RLock()  # another thread may have held it
         self._closed = True
         for sock in (self._control, *self._sockets):
             sock.close()

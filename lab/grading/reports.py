@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from lab.grading import wire
+from lab.grading.deadlock import Mismatch, find_mismatch
+from lab.grading.records import Collective, Frame, Lane
 
 
 class RankFailure(RuntimeError):
     """The values of a group were asked for, but a rank has not delivered one."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One line of a stack: `text` is the source, stripped, or empty where it is not known."""
-
-    file: str
-    line: int
-    function: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -47,10 +40,13 @@ class RankReport:
     - "exited": the process ended by itself, with `exit_code`; `error` says where if it was sys.exit.
     - "killed": by a signal of its own (`exit_code` is -signal), or by the lab because another rank had failed
       (`exit_code` is None, `stack` shows where it was).
-    - "timeout": it was still running at the deadline; `stack` shows where.
+    - "timeout": it was still running at the deadline, or when the group was in a deadlock for certain; `stack`
+      shows where.
 
     `note` is a sentence where the status alone does not tell. `output` is what it printed, shortened in the
     middle, invalid bytes replaced; control characters are left in it. `seconds` counts from the group's start.
+    `collectives` are the last it has issued, in order, where the group failed or was traced; `all_recorded` tells
+    that they go on to its end. Their names and frames are whatever the rank says.
     """
 
     rank: int
@@ -63,6 +59,8 @@ class RankReport:
     note: str = ""
     stack: list[Frame] = field(default_factory=list)
     student_frame: Frame | None = None  # innermost frame in the student's folder, of the error or of the stack
+    collectives: list[Collective] = field(default_factory=list)
+    all_recorded: bool = False
 
     @property
     def cut_off(self) -> bool:
@@ -102,6 +100,12 @@ class GroupResult:
         return [report.value for report in self.reports]
 
     @property
+    def deadlock(self) -> Mismatch | None:
+        """The first collective that does not match between the ranks and keeps one waiting, if it is known."""
+        ended = [report.rank for report in self.reports if report.all_recorded]
+        return find_mismatch({report.rank: report.collectives for report in self.reports}, ended)
+
+    @property
     def first_failed(self) -> RankReport | None:
         """The rank that failed first; the failures of the others may only follow from it.
 
@@ -127,9 +131,22 @@ def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
         status, exit_code, error = "exited", None, None
         note = f"wrote garbage on the lab's own channel: {problem}"
     stack = [Frame(*frame) for frame in answer["stack"]]
-    where = error.student_frame if error else _student_frame(stack, code)
+    lane = Lane()
+    for message in answer["records"]:
+        lane.feed(wire.decode(message))  # the leader has done so before: only what is right comes here
     return RankReport(
-        answer["rank"], status, value, error, exit_code, answer["output"], answer["seconds"], note, stack, where
+        rank=answer["rank"],
+        status=status,
+        value=value,
+        error=error,
+        exit_code=exit_code,
+        output=answer["output"],
+        seconds=answer["seconds"],
+        note=note,
+        stack=stack,
+        student_frame=error.student_frame if error else innermost(stack, code),
+        collectives=lane.collectives,
+        all_recorded=lane.final,
     )
 
 
@@ -138,10 +155,11 @@ def _error(content: dict[str, Any], code: Path | None) -> RankError:
         Frame(str(file), int(line), str(function), str(text)) for file, line, function, text in content["frames"]
     ]
     todo = None if content["todo"] is None else str(content["todo"])
-    return RankError(str(content["type"]), str(content["message"]), frames, _student_frame(frames, code), todo)
+    return RankError(str(content["type"]), str(content["message"]), frames, innermost(frames, code), todo)
 
 
-def _student_frame(frames: list[Frame], code: Path | None) -> Frame | None:
+def innermost(frames: Sequence[Frame], code: Path | None) -> Frame | None:
+    """The innermost frame in the student's folder."""
     inside = [frame for frame in frames if code is not None and Path(frame.file).is_relative_to(code)]
     return inside[-1] if inside else None
 

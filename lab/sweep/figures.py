@@ -75,8 +75,8 @@ def validation(rows: Sequence[Row], setting: str) -> Figure:
     """Loss and accuracy after the last epoch: they should not depend on the number of devices."""
     figure, panels = _new_figure(2, "Validation after the last epoch", setting + _about_bars(rows))
     for axes, column, scale, label, narrowest in (
-        (panels[0], "val_loss", 1.0, "validation loss (cross-entropy)", 0.1),
-        (panels[1], "val_top1", 100.0, "validation accuracy (%)", 5.0),
+        (panels[0], "val_loss", 1.0, "validation loss (cross-entropy)", 0.2),
+        (panels[1], "val_top1", 100.0, "validation accuracy (%)", 10.0),
     ):
         _device_axis(axes, rows)
         baseline = points(rows, BASELINE, column, scale)
@@ -254,7 +254,7 @@ def _on_axis(axes: Axes, x: float, marker: str, colour: str, size: float, label:
 def _readable_log_ticks(axes: Axes) -> None:
     """Ticks at 1, 2 and 5 times powers of ten, written out: 0.5, 1, 2, 5, 10."""
     low, high = axes.get_ylim()
-    steps = (1, 2, 5) if high / low > 3 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    steps = (1, 2, 5) if high / low > 6 else (1, 1.5, 2, 3, 4, 5, 6, 8)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     axes.yaxis.set_major_locator(FixedLocator([step * 10.0**decade for decade in decades for step in steps]))
     axes.yaxis.set_minor_locator(NullLocator())

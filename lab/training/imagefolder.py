@@ -26,7 +26,7 @@ from lab.training.image_cache import LabelledImages, cached, note
 
 SIZE = 32  # pixels, height and width
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
-LAYOUT = "expected DIR/train/<class>/<image> and, if you have them, DIR/val/... and DIR/test/..."
+LAYOUT = "expected DIR/train/<class>/<image> and, if you have them, DIR/val/ and DIR/test/ alike"
 REPORT_EVERY = 5.0  # seconds between two lines of progress
 CHUNK = 128  # images a thread decodes before it asks for more
 

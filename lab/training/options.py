@@ -20,7 +20,7 @@ PRECISIONS = ("fp32", "bf16")
 
 REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant
 DEFAULT_GLOBAL_BATCH = 256
-DEFAULT_BASE_LR = {"sgd": 0.1, "adam": 1e-3}
+DEFAULT_BASE_LR = {"sgd": 0.03, "adam": 1e-3}
 
 DEFAULT_MOMENTUM = 0.9
 DEFAULT_BUCKET_CAP_MB = 25.0

@@ -86,7 +86,7 @@ NOT_AVERAGED = {
     "before and after": (
         "divided-twice",
         EACH
-        + "p.grad /= dist.get_world_size()\n        dist.all_reduce(p.grad)\n        p.grad /= dist.get_world_size()",
+        + "w = dist.get_world_size()\n        p.grad /= w\n        dist.all_reduce(p.grad)\n        p.grad /= w",
     ),
     "AVG and divided": (
         "divided-twice",
@@ -108,6 +108,10 @@ NOT_AVERAGED = {
         "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= dist.get_world_size()",
     ),
     "cleared": ("gradients-gone", EACH + "dist.all_reduce(p.grad)\n        p.grad = None"),
+    "biases cleared": (
+        "gradients-gone",
+        EACH + "dist.all_reduce(p.grad)\n        p.grad = p.grad / dist.get_world_size() if p.ndim > 1 else None",
+    ),
     "misspelt": ("raised", EACH + "dist.allreduce(p.grad)"),
 }
 
@@ -173,7 +177,9 @@ NOT_WRAPPED = {
     ),
     "no synchronisation": (
         "gradients-not-synchronised",
-        MOVED + "ddp = DistributedDataParallel(model, " + CAP + "\nddp.require_backward_grad_sync = False\nreturn ddp",
+        MOVED
+        + "ddp = DistributedDataParallel(model, " + CAP
+        + "\nddp.require_backward_grad_sync = False\nreturn ddp",
     ),
     "no broadcast": (
         "ranks-start-apart",

@@ -1,6 +1,7 @@
 """The checks of section 5 accept different right answers and name what is wrong with the others."""
 
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from answers.bank import SOLUTIONS, outcome_of, solution, verdict, with_answer
@@ -65,6 +66,9 @@ RIGHT = {
             "model, optimizer, train_loader, valid_loader, this_run)\ncleanup()\nreturn records",
         ),
     ),
+    "finally": "device = setup()\ntry:\n"
+    + indent(change(("device = setup()\n", ""), ("\ncleanup()", "")), "    ")
+    + "finally:\n    cleanup()\n",
     "own names": change(("this_run", "r"), ("train_loader", "tl"), ("args = r.args", "a = args = r.args")),
     "optimizer of its own": change(
         (

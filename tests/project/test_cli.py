@@ -225,6 +225,37 @@ def test_a_reader_that_has_gone_is_no_traceback(lab: Path):
     assert result.stderr == b""
 
 
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">/dev/full", ">/dev/full 2>&1"])
+@pytest.mark.parametrize(("arguments", "code"), [("check 1.1", 0), ("hint 7.7", 2), ("--help", 0)])
+def test_streams_that_are_closed_or_full_are_no_traceback(lab: Path, redirection: str, arguments: str, code: int):
+    """What cannot be written is lost; the exit code, and what can be written, are as ever."""
+    program = (
+        "import sys; from lab import cli; from lab.commands import check\n"
+        "def run(args):\n"
+        "    import socket\n"
+        "    assert min(s.fileno() for s in socket.socketpair()) > 2, 'a socket has the number of a stream'\n"
+        "    print('checked')\n"
+        "    return 0\n"
+        "check.run = run\n"
+        f"sys.exit(cli.main({arguments.split()!r}))\n"
+    )
+    if not Path("/dev/full").exists() and "full" in redirection:
+        pytest.skip("this system has no /dev/full")
+    (lab / "program.py").write_text(program)
+    command = f"{sys.executable} program.py {redirection}"
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=lab, stdin=subprocess.DEVNULL
+    )
+    said = result.stdout + result.stderr
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+    if "full" not in redirection:
+        assert result.returncode == code, said
+    if redirection == ">/dev/full" and arguments == "check 1.1":
+        assert result.returncode == 1
+        assert result.stderr == "lab: cannot go on: No space left on device. `lab doctor` looks for the cause\n"
+
+
 # With ranks -------------------------------------------------------------------------------------------------
 
 

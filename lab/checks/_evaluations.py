@@ -1,0 +1,223 @@
+"""Judges an evaluation: how the model was run, and the loss and accuracy over all ranks."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lab.checks._judge import Tensors, number
+from lab.checks._look import look
+from lab.checks._means import Batch, candidates, mistake, telling
+from lab.checks._report import expect
+from lab.checks._tiny import TinyNet, draw_batch, draw_weights, one_thread
+from lab.grading.check import Diagnosis, Ranks
+
+IGNORED = -100
+
+Parts = list[tuple[Tensor, Tensor]]
+
+REPORT = {
+    "type": str,
+    "fields": bool,
+    "types": {"loss": str, "accuracy": str},
+    "values": dict,
+    "passes": [{"images": int, "training": bool, "gradients": bool}],
+    "restored": bool,
+}
+
+MISTAKES = {
+    "own": ("no-all-reduce", "Each rank knows only its own part; the sums must be all-reduced."),
+    "averages": (
+        "average-of-averages",
+        "Parts differ in size, so a mean of means is not the mean: add up, all-reduce, divide last.",
+    ),
+    "filler": ("padding-counted", "Filler carries the label -100; it must not count as a sample."),
+    "world size": (
+        "divided-by-world-size",
+        "The sums over all ranks belong over the number of samples, not of ranks.",
+    ),
+    "not divided": ("not-divided", "A mean is the sum divided by the number of samples."),
+    "batches": ("divided-by-batches", "The sum over samples belongs over the number of samples, not of batches."),
+    "means added": (
+        "batch-means-added",
+        "cross_entropy gives the mean of a batch; to add up samples use reduction='sum'.",
+    ),
+    "last batch": ("last-batch-only", "All batches count: add up instead of overwriting."),
+    "own count": ("count-not-reduced", "The number of samples must be summed over the ranks too."),
+    "own total": ("total-not-reduced", "The sum must be all-reduced too, not only the number of samples."),
+    "ranks added": ("summed-not-averaged", "all_reduce adds up: reduce sums and counts, and divide afterwards."),
+    "in the loop": (
+        "reduced-in-loop",
+        "After an all-reduce the sums hold all ranks' samples; the next one counts those again. Reduce once.",
+    ),
+    "percent": ("accuracy-in-percent", "Records keep a fraction between 0 and 1; only people are shown percent."),
+    "some ranks": ("ranks-disagree", "Every rank must get the same figures: all_reduce, not reduce."),
+}
+
+
+def where(ranks: Ranks, *patterns: str) -> str:
+    return look(ranks.code, "train.py", "evaluate", *patterns)
+
+
+Drawn = list[list[tuple[Batch, Batch]]]  # [rank][batch]: its losses, its right answers
+
+
+def draw_validation(
+    generator: torch.Generator, world_size: int, samples: int, batch_size: int
+) -> tuple[Tensors, Parts, Drawn]:
+    """Weights, each rank's part with filler at its end, and what every batch of it contributes.
+
+    Draws the labels again until the usual mistakes give other numbers than the right answer.
+    """
+    weights = draw_weights(generator)
+    images, labels = draw_batch(generator, samples)
+    with one_thread(), torch.no_grad():
+        logits = TinyNet(weights)(images)
+    guesses = logits.argmax(dim=1)
+    filler = -samples % world_size
+    images = torch.cat([images, images[:1].expand(filler, -1, -1, -1)])
+    while True:
+        labels = torch.randint(0, 10, (samples,), generator=generator)
+        labels = torch.where(torch.rand(samples, generator=generator) < 0.6, guesses, labels)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        right = guesses == labels
+        padded = torch.cat([labels, torch.full((filler,), IGNORED)])
+        drawn = [
+            contributions(losses[rank::world_size], right[rank::world_size], len(padded) // world_size, batch_size)
+            for rank in range(world_size)
+        ]
+        if all(telling(candidates([[batch[which] for batch in own] for own in drawn])) for which in range(2)):
+            return weights, [(images[r::world_size], padded[r::world_size]) for r in range(world_size)], drawn
+
+
+def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[tuple[Batch, Batch]]:
+    """One rank's batches; its samples are followed by filler up to `length`."""
+    batches = []
+    for start in range(0, length, batch_size):
+        own = slice(start, start + batch_size)
+        size = min(batch_size, length - start)
+        count = len(losses[own])
+        batches.append((Batch(losses[own].sum().item(), count, size), Batch(right[own].sum().item(), count, size)))
+    return batches
+
+
+def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, batches: Drawn) -> None:
+    expect(reports, {wrapper: REPORT})
+    own = [report[wrapper] for report in reports]
+    for rank, report in enumerate(own):
+        judge_type(ranks, rank, report)
+        judge_passes(ranks, rank, report, wrapper, sum(loss.length for loss, _ in batches[rank]))
+    for rank, report in enumerate(own):
+        expect([report["values"]], {"loss": float, "accuracy": float})
+        if not report["restored"]:
+            raise Diagnosis(
+                "training-mode-not-restored",
+                saw=f"after evaluate() the model is still in evaluation mode on rank {rank}.",
+                means="The next epoch would train without dropout and with BatchNorm's old statistics.",
+                look=where(ranks, r"\.train\(|\.eval\("),
+            )
+    judge_values(ranks, own, wrapper, batches)
+
+
+def judge_type(ranks: Ranks, rank: int, report: dict[str, Any]) -> None:
+    place = where(ranks, r"\breturn\b")
+    if report["type"] == "NoneType":
+        raise Diagnosis(
+            "nothing-returned",
+            saw=f"evaluate() returned None on rank {rank}.",
+            means="Every rank gets an Evaluation(loss, accuracy).",
+            look=place,
+        )
+    if not report["fields"]:
+        raise Diagnosis(
+            "not-an-evaluation",
+            saw=f"evaluate() returned a {report['type']}, which has no loss and accuracy.",
+            means="The caller reads evaluation.loss and evaluation.accuracy.",
+            look=place,
+        )
+    for name, kind in report["types"].items():
+        if kind not in ("float", "int", "float64"):
+            tensor = kind == "Tensor"
+            raise Diagnosis(
+                "tensors-returned" if tensor else "not-numbers",
+                saw=f"evaluate() returned {name} as a {kind}, not as a float.",
+                means="Records and CSV files need numbers: .item() or .tolist() once, after the last batch."
+                if tensor
+                else "Both are means over all samples: numbers.",
+                look=place,
+            )
+
+
+def judge_passes(ranks: Ranks, rank: int, report: dict[str, Any], wrapper: str, images: int) -> None:
+    """All images once, in evaluation mode, without gradients."""
+    passes = report["passes"]
+    seen = sum(one["images"] for one in passes)
+    if any(one["training"] for one in passes):
+        raise Diagnosis(
+            "evaluated-in-training-mode",
+            saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
+            means="Dropout would still drop, and BatchNorm would learn from the validation images.",
+            look=where(ranks, r"\.eval\(|\.train\(", r"\bfor\b"),
+        )
+    if any(one["gradients"] for one in passes):
+        raise Diagnosis(
+            "gradients-on",
+            saw=f"under {wrapper} the forward passes of evaluate() recorded a graph on rank {rank}.",
+            means="Activations are kept for a backward pass that never comes: memory and time for nothing.",
+            look=where(ranks, r"no_grad|inference_mode", r"\bfor\b"),
+        )
+    if seen != images:
+        raise Diagnosis(
+            "batches-left-out" if seen < images else "batches-repeated",
+            saw=f"rank {rank} ran {seen} images through the model; its loader yields {images}.",
+            means="Every sample counts once, and all ranks must run the same batches: FSDP gathers in each.",
+            look=where(ranks, r"break|continue|islice|\bif\b", r"\bfor\b"),
+        )
+
+
+def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, batches: Drawn) -> None:
+    found: dict[str, tuple[str, str]] = {}
+    for which, name in enumerate(("loss", "accuracy")):
+        observed = [report["values"][name] for report in own]
+        known = candidates([[batch[which] for batch in part] for part in batches])
+        exact = known["exact"][0][0]
+        if name == "accuracy":
+            known["percent"] = [[100 * exact] * len(own)]
+        kind = mistake(observed, known)
+        values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
+        saw = f"under {wrapper} evaluate() gave the {name} as: {values}. Over all samples it is {number(exact)}."
+        if any(map(math.isnan, observed)):
+            raise Diagnosis(
+                "nan-from-filler",
+                saw=saw,
+                means="A batch can be nothing but filler, and a mean over no sample is nan: add up sums instead.",
+                look=where(ranks, r"cross_entropy|loss"),
+            )
+        if kind != "exact":
+            found[name] = (kind, saw)
+    if not found:
+        return
+    # One mistake often spoils both: name the kind that explains one of them.
+    name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
+    kind, saw = found[name]
+    known_name, means = MISTAKES.get(
+        kind, (f"wrong-{name}", "It is not the mean over all samples of all ranks, each counted once.")
+    )
+    pattern = {
+        "filler": r"-100|IGNORED|len\(|size|shape",
+        "percent": r"(?<!-)\b100\b",
+        "means added": r"cross_entropy",
+        "world size": r"world_size",
+        "not divided": r"\breturn\b",
+        "batches": r"len\(|\breturn\b",
+        "last batch": r"(?<![+=])=[^=]*(cross_entropy|loss)",
+    }.get(kind, r"reduce|gather")
+    raise Diagnosis(
+        known_name,
+        saw=saw,
+        means=means,
+        look=where(ranks, pattern, r"reduce|gather", r"\breturn\b"),
+    )

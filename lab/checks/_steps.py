@@ -1,0 +1,275 @@
+"""Judges two training steps: what was done in which order, the gradients, the loss that came back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from lab.checks._gradients import verdict
+from lab.checks._judge import (
+    Tensors,
+    all_close,
+    close,
+    example,
+    expect_tensors,
+    factor_between,
+    number,
+)
+from lab.checks._look import look
+from lab.checks._report import expect, expect_as_many
+from lab.checks._tiny import (
+    Batch,
+    TinyNet,
+    gradients_of,
+    loss_and_gradients,
+    one_thread,
+    parts,
+    weights_after_steps,
+)
+from lab.grading.check import Diagnosis, Ranks
+
+LOSS = {"type": str, "tensor": bool, "graph": bool, "shape": [int], "value": (float, None)}
+STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS}
+
+
+def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
+    """The first step must be right before the second tells anything."""
+    expect(reports, {"steps": [STEP], "fp32": str, "bf16": str})
+    expect_as_many([report["steps"] for report in reports], len(batches))
+    first, second = ([report["steps"][i] for report in reports] for i in range(2))
+    for rank, step in enumerate(first):
+        judge_order(ranks, rank, step)
+    judge_precision(ranks, reports[0])
+    judge_first_gradients(ranks, [step["gradients"] for step in first], weights, batches[0])
+    judge_loss(ranks, [step["loss"] for step in first], weights, batches[0])
+    judge_second_gradients(ranks, [step["gradients"] for step in second], weights, batches)
+    twin = weights_after_steps(weights, batches)[-1]
+    after = [step["weights"] for step in second]
+    expect_tensors(after, twin)
+    for rank, own in enumerate(after):
+        if not all_close(own, twin):
+            raise Diagnosis(
+                "updates-differ",
+                saw=f"after 2 steps on rank {rank} {example(own, twin)}, as one process has.",
+                means="A step on several ranks must be the step of a single process on the whole batch.",
+                look=where(ranks, r"step\("),
+            )
+
+
+def where(ranks: Ranks, *patterns: str) -> str:
+    return look(ranks.code, "train.py", "train_step", *patterns)
+
+
+def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
+    """Forward, backward, step: each there, and in this order."""
+    events = step["events"]
+    if "backward" not in events:
+        raise Diagnosis(
+            "no-backward",
+            saw=f"one train_step() did: {', '.join(events) or 'nothing'}; there was no backward pass.",
+            means="Without a backward pass there are no gradients, and the optimizer has nothing to go by.",
+            look=where(ranks, r"backward", r"loss"),
+        )
+    if "step" not in events:
+        raise Diagnosis(
+            "no-step",
+            saw=f"one train_step() did: {', '.join(events)}; optimizer.step() was not called.",
+            means="The gradients are computed, but the weights never change.",
+            look=where(ranks, r"backward"),
+        )
+    if events.index("step") < events.index("backward"):
+        raise Diagnosis(
+            "step-before-backward",
+            saw=f"one train_step() did: {', '.join(events)}.",
+            means="The optimizer uses the gradients of the batch before, and in the first step none.",
+            look=where(ranks, r"optimizer\.step"),
+        )
+    if events.count("step") > 1:
+        raise Diagnosis(
+            "two-steps",
+            saw=f"one train_step() called optimizer.step() {events.count('step')} times.",
+            means="The second step goes on with gradients that belong to the weights before the first.",
+            look=where(ranks, r"optimizer\.step"),
+        )
+    gradients = [value for value in step["gradients"].values() if isinstance(value, Tensor)]
+    if not any(bool(value.any()) for value in gradients):
+        raise Diagnosis(
+            "cleared-before-step",
+            saw=f"on rank {rank} optimizer.step() found no gradients, although there had been a backward pass.",
+            means="zero_grad() between backward() and step() throws away what was just computed.",
+            look=where(ranks, r"zero_grad|grad"),
+        )
+
+
+def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Tensors, batch: Batch) -> None:
+    world_size = len(observed)
+    own = parts(batch, world_size)
+    mean = loss_and_gradients(weights, batch)[1]
+    expect_tensors(observed, mean)
+    found = verdict(observed, mean, [loss_and_gradients(weights, part)[1] for part in own])
+    if found.kind == "mean":
+        return
+    saw, place = found.saw, where(ranks, r"cross_entropy|loss\s*=|criterion", r"backward")
+    size = len(own[0][1])
+    factor = factor_between(observed[0], mean)
+    if factor is not None and close(factor, size):
+        raise Diagnosis(
+            "loss-summed",
+            saw=f"every gradient is {size} times too large; each rank had {size} samples.",
+            means="The loss is a sum over the samples, not their mean: the step would grow with the batch.",
+            look=place,
+        )
+    if found.kind == "divided twice":
+        raise Diagnosis(
+            "loss-divided-by-world-size",
+            saw=saw,
+            means="DDP and FSDP average the gradients by themselves; the loss must not be divided once more.",
+            look=place,
+        )
+    if found.kind == "local":
+        raise Diagnosis(
+            "wrapper-bypassed",
+            saw=saw,
+            means="Call the wrapped model itself, model(images): model.module(images) leaves out the all-reduce.",
+            look=where(ranks, r"\.module\b|no_sync", r"model\("),
+        )
+    for name, loss in OTHER_LOSSES.items():
+        if all_close(observed[0], gradients_with(weights, batch, loss)):
+            raise Diagnosis(
+                name,
+                saw=f"the gradients are those of another loss: {example(observed[0], mean)}.",
+                means="cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself.",
+                look=where(ranks, r"softmax|nll", r"cross_entropy|loss"),
+            )
+    if factor is not None:
+        raise Diagnosis(
+            "wrong-factor",
+            saw=f"every gradient is {number(factor)} times that of the mean loss of the batch.",
+            means="The optimizer's step is as many times too long.",
+            look=place,
+        )
+    raise Diagnosis(
+        "wrong-gradients",
+        saw=f"the gradients are not those of the mean cross-entropy: {example(observed[0], mean)}.",
+        means="The step is not the one that a single process would take on the whole batch.",
+        look=place,
+    )
+
+
+OTHER_LOSSES = {
+    "softmax-before-loss": lambda logits, labels: F.cross_entropy(logits.softmax(dim=1), labels),
+    "log-softmax-missing": F.nll_loss,
+}
+
+
+def gradients_with(weights: Tensors, batch: Batch, loss: Any) -> Tensors:
+    with one_thread():
+        model = TinyNet(weights)
+        loss(model(batch[0]), batch[1]).backward()
+        return gradients_of(model)
+
+
+def judge_loss(ranks: Ranks, losses: Sequence[dict[str, Any]], weights: Tensors, batch: Batch) -> None:
+    """This rank's mean loss, as a tensor without a graph."""
+    place = where(ranks, r"\breturn\b", r"loss\s*=")
+    for loss in losses:
+        if loss["type"] == "NoneType":
+            raise Diagnosis(
+                "nothing-returned",
+                saw="train_step() returned None.",
+                means="The epoch needs the loss of each step for its mean.",
+                look=place,
+            )
+        if not loss["tensor"]:
+            raise Diagnosis(
+                "loss-as-number",
+                saw=f"train_step() returned a {loss['type']}, not a tensor.",
+                means=".item() in every step makes the CPU wait until the GPU has finished that step.",
+                look=where(ranks, r"\.item\(|float\(|tolist", r"\breturn\b"),
+            )
+        if loss["graph"]:
+            raise Diagnosis(
+                "loss-not-detached",
+                saw="the loss that train_step() returned still carries its graph (requires_grad is True).",
+                means="Whoever adds up such losses keeps the activations of every step in memory.",
+                look=place,
+            )
+        if loss["shape"]:
+            raise Diagnosis(
+                "loss-not-a-number",
+                saw=f"train_step() returned a tensor of shape {loss['shape']}, not a single number.",
+                means="It must be the mean loss of this rank's samples.",
+                look=place,
+            )
+    own = [loss_and_gradients(weights, part)[0] for part in parts(batch, len(losses))]
+    everywhere = sum(own) / len(own)
+    observed = [float("nan") if loss["value"] is None else loss["value"] for loss in losses]
+    if all(map(close, observed, own)):
+        return
+    size = len(batch[1]) // len(losses)
+    values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
+    right = ", ".join(map(number, own))
+    if all(close(value, everywhere) for value in observed):
+        raise Diagnosis(
+            "loss-reduced-in-step",
+            saw=f"train_step() returned {number(everywhere)} on every rank: the mean of {right}.",
+            means="An all-reduce in every step only to print a number: the epoch does it once, at its end.",
+            look=where(ranks, r"reduce|gather", r"\breturn\b"),
+        )
+    if all(map(close, observed, [size * value for value in own])):
+        raise Diagnosis(
+            "loss-summed",
+            saw=f"train_step() returned {values}; the means over {size} samples are {right}.",
+            means="A sum over the samples depends on the batch size; a mean can be compared.",
+            look=place,
+        )
+    raise Diagnosis(
+        "wrong-loss",
+        saw=f"train_step() returned {values}; the mean losses before the step are {right}.",
+        means="It must be the loss that the backward pass started from.",
+        look=place,
+    )
+
+
+def judge_second_gradients(
+    ranks: Ranks, observed: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]
+) -> None:
+    old = loss_and_gradients(weights, batches[0])[1]
+    new = loss_and_gradients(weights_after_steps(weights, batches[:1])[0], batches[1])[1]
+    expect_tensors(observed, new)
+    if all(all_close(own, new) for own in observed):
+        return
+    piled = {name: old[name] + new[name] for name in new}
+    if all(all_close(own, piled) for own in observed):
+        raise Diagnosis(
+            "gradients-pile-up",
+            saw=f"in step 2 the gradients are those of both batches together: {example(observed[0], new)}.",
+            means="backward() adds to what is there: without zero_grad() each step repeats all earlier ones.",
+            look=where(ranks, r"zero_grad", r"backward"),
+        )
+    raise Diagnosis(
+        "wrong-second-step",
+        saw=f"step 1 is right, but in step 2 {example(observed[0], new)}.",
+        means="Something is left over from the step before.",
+        look=where(ranks, r"zero_grad", r"step\("),
+    )
+
+
+def judge_precision(ranks: Ranks, report: dict[str, Any]) -> None:
+    """The run decides on the precision of the forward pass."""
+    place = where(ranks, r"autocast", r"model\(")
+    if report["fp32"] not in ("float32", "nothing"):
+        raise Diagnosis(
+            "always-low-precision",
+            saw=f"in a run with fp32 the forward pass computed in {report['fp32']}.",
+            means="The run's --precision decides: run.autocast() knows it.",
+            look=place,
+        )
+    if report["bf16"] not in ("bfloat16", "nothing"):
+        raise Diagnosis(
+            "no-autocast",
+            saw=f"in a run with --precision bf16 the forward pass computed in {report['bf16']}.",
+            means="Without `with run.autocast():` around it, the forward pass stays in fp32.",
+            look=place,
+        )

@@ -1,0 +1,261 @@
+"""What ranks observe of the training step, the epoch, the evaluation and the whole run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+from lab.checks._observe import NumberedImages
+from lab.checks._tiny import CPU, MOMENTUM, RATE, TinyNet, gradients_of, make_optimizer, quiet_run, weights_of
+from lab.grading.rank import Rank
+from lab.training.run import EpochRecord, Run
+
+
+class NotedSGD(SGD):
+    """Notes each step, and the gradients it finds."""
+
+    def __init__(self, net: nn.Module, events: list[str]) -> None:
+        super().__init__(net.parameters(), lr=RATE, momentum=MOMENTUM)
+        self.net = net
+        self.events = events
+        self.gradients: list[dict[str, Tensor]] = []
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        self.events.append("step")
+        self.gradients.append(gradients_of(self.net))
+        return super().step(*args, **kwargs)
+
+
+def take_steps(rank: Rank) -> dict[str, Any]:
+    """Two steps in fp32, and one in bf16."""
+    train = rank.student("train")
+    given = rank.receive()
+    report: dict[str, Any] = {"steps": []}
+    for precision in ("fp32", "bf16"):
+        run = quiet_run(precision=precision)
+        net = TinyNet(given["weights"])
+        model = DistributedDataParallel(net)
+        events: list[str] = []
+        types: list[str] = []
+        note_passes(net, events, types)
+        optimizer = NotedSGD(net, events)
+        for batch in given["batches"] if precision == "fp32" else given["batches"][:1]:
+            events.clear()
+            optimizer.gradients.clear()
+            images, labels = batch[rank.rank]
+            loss = train.train_step(model, optimizer, images, labels, run)
+            if precision == "fp32":
+                report["steps"].append(
+                    {
+                        "events": list(events),
+                        "gradients": optimizer.gradients[0] if optimizer.gradients else {},
+                        "weights": weights_of(net),
+                        "loss": describe_loss(loss),
+                    }
+                )
+        report[precision] = types[0] if types else "nothing"
+    return report
+
+
+def note_passes(net: TinyNet, events: list[str], types: list[str]) -> None:
+    """Note each forward and backward pass through the last layer, and the type of its results."""
+
+    def forward(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        events.append("forward")
+        types.append(str(output.dtype).removeprefix("torch."))
+
+    net.classifier.register_forward_hook(forward)
+    net.classifier.bias.register_post_accumulate_grad_hook(lambda parameter: events.append("backward"))
+
+
+def describe_loss(loss: Any) -> dict[str, Any]:
+    tensor = isinstance(loss, Tensor)
+    number = loss.item() if tensor and loss.numel() == 1 else None
+    return {
+        "type": type(loss).__name__,
+        "tensor": tensor,
+        "graph": tensor and loss.requires_grad,
+        "shape": list(loss.shape) if tensor else [],
+        "value": float(number) if isinstance(number, int | float) else None,
+    }
+
+
+class NotedSampler(Sampler):
+    """Another order for each epoch, like DistributedSampler's; notes what it is told, and when it is used."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.epoch: int | None = None
+        self.told: list[int] = []
+        self.used: list[int | None] = []
+
+    def set_epoch(self, epoch: Any) -> None:
+        self.epoch = epoch if isinstance(epoch, int) else -1
+        self.told.append(self.epoch)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        self.used.append(self.epoch)
+        generator = torch.Generator().manual_seed(100 + (self.epoch or 0))
+        return iter(torch.randperm(self.length, generator=generator).tolist())
+
+
+def run_epochs(rank: Rank) -> list[dict[str, Any]]:
+    """Epochs whose training steps return the losses that the judge has drawn."""
+    train = rank.student("train")
+    given = rank.receive()
+    losses = given["losses"][rank.rank]  # [epoch][step]
+    run = quiet_run()
+    labels = torch.zeros(given["samples"][rank.rank], dtype=torch.int64)
+    sampler = NotedSampler(len(labels))
+    dataset = NumberedImages(labels, shape=(3, 32, 32))
+    loader: DataLoader = DataLoader(dataset, batch_size=given["batch_size"], sampler=sampler)
+    model = TinyNet()
+    optimizer = make_optimizer(model)
+    calls: list[dict[str, Any]] = []
+    epochs: list[dict[str, Any]] = []
+
+    def train_step(model: nn.Module, optimizer: Any, images: Tensor, labels: Tensor, run: Run) -> Tensor:
+        # The epoch is checked by itself: this stands in for the student's step, right or wrong.
+        calls.append({"samples": images[:, 0, 0, 0].int().tolist(), "training": model.training})
+        drawn = losses[len(epochs)]
+        return torch.tensor(drawn[(len(calls) - 1) % len(drawn)])
+
+    train.train_step = train_step  # type: ignore[attr-defined]
+    for epoch in given["epochs"]:
+        model.eval()
+        calls.clear()
+        sampler.told, sampler.used = [], []
+        result = train.train_one_epoch(model, optimizer, loader, epoch, run)
+        epochs.append(
+            {
+                "type": type(result).__name__,
+                "value": float(result) if isinstance(result, float | int) else None,
+                "told": sampler.told,
+                "used": sampler.used,
+                "calls": list(calls),
+            }
+        )
+    return epochs
+
+
+def evaluate_models(rank: Rank) -> dict[str, Any]:
+    """The evaluation of the same network under DDP and under FSDP."""
+    train = rank.student("train")
+    given = rank.receive()
+    images, labels = given["parts"][rank.rank]
+    loader: DataLoader = DataLoader(TensorDataset(images, labels), batch_size=given["batch_size"])
+    report: dict[str, Any] = {}
+    for wrapper in ("DDP", "FSDP"):
+        net = TinyNet(given["weights"])
+        model: nn.Module = DistributedDataParallel(net) if wrapper == "DDP" else shard(net)
+        # As after a training epoch; FSDP prepares itself in the first pass, which must not be in inference mode.
+        F.cross_entropy(model(images), labels.clamp(min=0)).backward()
+        passes = note_evaluation(net)
+        result = train.evaluate(model, loader, CPU)
+        report[wrapper] = {
+            **describe_evaluation(result),
+            "passes": list(passes),
+            "restored": all(module.training for module in model.modules()),
+        }
+    return report
+
+
+def shard(net: TinyNet) -> nn.Module:
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard(net)
+    return net
+
+
+def note_evaluation(net: TinyNet) -> list[dict[str, Any]]:
+    """Filled by each forward pass: how many images, in training mode or not, with or without gradients."""
+    passes: list[dict[str, Any]] = []
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        passes.append(
+            {
+                "images": len(output),
+                "training": any(part.training for part in net.modules()),
+                "gradients": torch.is_grad_enabled(),
+            }
+        )
+
+    net.classifier.register_forward_hook(note)
+    return passes
+
+
+def describe_evaluation(result: Any) -> dict[str, Any]:
+    values = {name: getattr(result, name, None) for name in ("loss", "accuracy")}
+    return {
+        "type": type(result).__name__,
+        "fields": all(hasattr(result, name) for name in values),
+        "types": {name: type(value).__name__ for name, value in values.items()},
+        "values": {name: float(value) for name, value in values.items() if isinstance(value, float | int)},
+    }
+
+
+class NotedRun(Run):
+    """Yields the epochs that the judge has drawn, and notes what is recorded instead of printing it."""
+
+    def prepare(self, epochs: list[int], events: list[dict[str, Any]]) -> None:
+        self.drawn_epochs = epochs
+        self.events = events
+        self.records: list[EpochRecord] = []
+
+    def epochs(self) -> Iterator[int]:
+        yield from self.drawn_epochs
+
+    def record(self, epoch: int, train_loss: float, valid_loss: float, valid_accuracy: float) -> EpochRecord:
+        numbers = [float(number) for number in (train_loss, valid_loss, valid_accuracy)]
+        self.events.append({"what": "record", "epoch": int(epoch), "on": "", "numbers": numbers})
+        self.records.append(EpochRecord(epoch, train_loss, valid_loss, valid_accuracy, 0.5, 1.0, 100.0, 2**20))
+        return self.records[-1]
+
+
+def run_training(rank: Rank) -> dict[str, Any]:
+    """What train() calls, in which order, with which numbers; the epochs and evaluations return drawn ones."""
+    train = rank.student("train")
+    given = rank.receive()
+    events: list[dict[str, Any]] = []
+    run = quiet_run(NotedRun)
+    assert isinstance(run, NotedRun)
+    run.prepare(given["epochs"], events)
+    run.args.epochs = given["epochs"][-1]
+    loaders: list[DataLoader] = [DataLoader(NumberedImages(torch.zeros(4, dtype=torch.int64))) for _ in range(2)]
+    model = TinyNet()
+
+    def name(loader: Any) -> str:
+        return next((n for n, known in zip(("train", "valid"), loaders, strict=True) if known is loader), "other")
+
+    def number(key: str, what: str) -> float:
+        done = sum(event["what"] == what for event in events) - 1
+        return given[key][done % len(given[key])]
+
+    def train_one_epoch(model: nn.Module, optimizer: Any, loader: Any, epoch: int, run: Run) -> float:
+        events.append({"what": "train", "epoch": int(epoch), "on": name(loader), "numbers": []})
+        return number("train_loss", "train")
+
+    def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Any:
+        events.append({"what": "evaluate", "epoch": 0, "on": name(loader), "numbers": []})
+        return train.Evaluation(loss=number("loss", "evaluate"), accuracy=number("accuracy", "evaluate"))
+
+    train.train_one_epoch = train_one_epoch  # type: ignore[attr-defined]
+    train.evaluate = evaluate  # type: ignore[attr-defined]
+    result = train.train(model, make_optimizer(model), *loaders, run)
+    returned = list(result)[:100] if isinstance(result, list | tuple) else []
+    return {
+        "events": events,
+        "type": type(result).__name__,
+        # Which of the records is it? -1: none of them.
+        "returned": [next((i for i, r in enumerate(run.records) if r is item), -1) for item in returned],
+        "item": type(returned[0]).__name__ if returned else "",
+    }

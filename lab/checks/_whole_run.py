@@ -1,0 +1,145 @@
+"""Judges what train() calls, in which order and with which numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.checks._judge import close, number
+from lab.checks._look import look
+from lab.checks._report import expect, numbers
+from lab.grading.check import Diagnosis, Ranks
+
+REPORT = {
+    "events": [{"what": str, "epoch": int, "on": str, "numbers": [float]}],
+    "type": str,
+    "returned": [int],
+    "item": str,
+}
+
+
+def where(ranks: Ranks, *patterns: str) -> str:
+    return look(ranks.code, "train.py", "train", *patterns)
+
+
+def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> None:
+    expect(reports, REPORT)
+    kinds = [[event["what"] for event in report["events"]] for report in reports]
+    for what, call in (
+        ("train", "train_one_epoch()"),
+        ("evaluate", "evaluate()"),
+        ("record", "run.record()"),
+    ):
+        counts = [own.count(what) for own in kinds]
+        if not any(counts):
+            raise Diagnosis(
+                {"train": "no-training", "evaluate": "no-evaluation", "record": "no-record"}[what],
+                saw=f"train() did not call {call}.",
+                means="Without run.record() nothing is printed and no file is written."
+                if what == "record"
+                else "Each epoch is trained, evaluated and recorded.",
+                look=where(ranks, r"\bfor\b"),
+            )
+        if len(set(counts)) > 1:
+            raise Diagnosis(
+                "not-on-every-rank",
+                saw=f"{call} was called {' and '.join(map(str, counts))} times on ranks 0 and 1.",
+                means="It is a collective call: ranks that make it wait for those that do not, for ever.",
+                look=where(ranks, r"rank", r"\bfor\b"),
+            )
+    for report in reports:
+        judge_epochs(ranks, report["events"], given["epochs"])
+        judge_order(ranks, report["events"], len(given["epochs"]))
+        judge_numbers(ranks, report["events"], given)
+        judge_result(ranks, report, len(given["epochs"]))
+
+
+def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:
+    """The epochs come from the run."""
+    for what, call in (("train", "train_one_epoch"), ("record", "run.record")):
+        seen = [event["epoch"] for event in events if event["what"] == what]
+        if seen == epochs:
+            continue
+        if what == "record" and len(seen) != len(epochs):
+            raise Diagnosis(
+                "not-recorded-every-epoch",
+                saw=f"there were {len(epochs)} epochs, but run.record was called {len(seen)} times.",
+                means="Every epoch has a line of figures of its own.",
+                look=where(ranks, r"record"),
+            )
+        raise Diagnosis(
+            "wrong-epochs",
+            saw=f"run.epochs() yields {numbers(epochs)}; {call} got {numbers(seen)}.",
+            means="Epochs count from 1, and the run knows which are still to do when it was continued.",
+            look=where(ranks, r"\bfor\b" if what == "train" else r"record"),
+        )
+
+
+def judge_order(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: int) -> None:
+    """Train, evaluate, record; each on its own loader."""
+    kinds = [event["what"] for event in events]
+    for what, right in (("train", "train"), ("evaluate", "valid")):
+        for event in events:
+            if event["what"] == what and event["on"] != right:
+                other = {"train": "the training loader", "valid": "the validation loader"}
+                raise Diagnosis(
+                    "evaluated-on-training-set" if what == "evaluate" else "trained-on-validation-set",
+                    saw=f"{what}() was given {other.get(event['on'], 'something that is no loader')}.",
+                    means="Images a model has trained on say nothing about new ones."
+                    if what == "evaluate"
+                    else "What is trained on can no longer tell how good the model is.",
+                    look=where(ranks, r"evaluate\(" if what == "evaluate" else r"train_one_epoch\("),
+                )
+    if kinds == ["train", "evaluate", "record"] * epochs:
+        return
+    evaluations = kinds.count("evaluate")
+    if evaluations != epochs:
+        raise Diagnosis(
+            "not-evaluated-every-epoch",
+            saw=f"in {epochs} epochs evaluate() was called {evaluations} times.",
+            means="Every epoch has its own validation loss and accuracy.",
+            look=where(ranks, r"evaluate\("),
+        )
+    early = kinds.index("evaluate") < kinds.index("train")
+    raise Diagnosis(
+        "evaluated-before-training" if early else "wrong-order",
+        saw=f"train() called, in this order: {', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else '.'}",
+        means="The figures of an epoch are those after its training; each epoch is recorded when it is over.",
+        look=where(ranks, r"evaluate\(" if early else r"\bfor\b"),
+    )
+
+
+def judge_numbers(ranks: Ranks, events: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
+    """Each epoch's figures, in the right places."""
+    names = ("train_loss", "loss", "accuracy")
+    records = [event for event in events if event["what"] == "record"]
+    for i, record in enumerate(records):
+        right = [given[name][i] for name in names]
+        if len(record["numbers"]) == 3 and all(map(close, record["numbers"], right)):
+            continue
+        raise Diagnosis(
+            "wrong-numbers-recorded",
+            saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
+            f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, record['numbers']))}.",
+            means="run.record takes the epoch, the training loss, the validation loss and the accuracy.",
+            look=where(ranks, r"record\("),
+        )
+
+
+def judge_result(ranks: Ranks, report: dict[str, Any], epochs: int) -> None:
+    place = where(ranks, r"\breturn\b", r"append", r"\bfor\b")
+    if report["type"] == "NoneType":
+        raise Diagnosis(
+            "nothing-returned",
+            saw="train() returned None.",
+            means="The caller gets the list of the epochs' records.",
+            look=place,
+        )
+    if report["returned"] != list(range(epochs)):
+        what = f"a {report['type']} of {len(report['returned'])} items"
+        if report["item"] not in ("", "EpochRecord"):
+            what += f", the first a {report['item']}"
+        raise Diagnosis(
+            "not-the-records",
+            saw=f"train() returned {what}; expected what run.record() returned in the {epochs} epochs.",
+            means="Each epoch's EpochRecord also has its time, images per second and memory.",
+            look=place,
+        )

@@ -1,0 +1,87 @@
+"""Ranks run code that nobody has read: whatever they report, a judge ends with a pass or a diagnosis."""
+
+import dataclasses
+import random
+import secrets
+from typing import Any
+
+import pytest
+import torch
+from answers.bank import SOLUTIONS
+
+from lab.grading.check import Diagnosis, Ranks
+from lab.grading.diagnosis import CheckEnded
+from lab.grading.ranks import GroupResult
+from lab.grading.suite import checks_of
+from lab.grading.syllabus import syllabus
+
+JUNK = [
+    None, True, -1, 10**30, float("nan"), float("inf"), "", "x", b"\xff", [], {}, (), [None], {"value": 1},
+    [[[[]]]], torch.zeros(()), torch.zeros(0), torch.full((2, 3), float("nan")), torch.ones(4, dtype=torch.int32),
+    torch.ones(2, dtype=torch.complex64),
+]  # fmt: skip
+
+
+class Replay(Ranks):
+    """Gives a judge the recorded reports, or, with `damage`, reports in which something is replaced by junk."""
+
+    def __init__(self, exercise: str) -> None:
+        super().__init__(SOLUTIONS, exercise)
+        self.recorded: list[GroupResult] = []
+        self.position: int | None = None  # None while recording
+        self.damage: random.Random | None = None
+
+    def report(self, *args: Any, **kwargs: Any) -> GroupResult:
+        if self.position is None:
+            self.recorded.append(super().report(*args, **kwargs))
+            return self.recorded[-1]
+        result = self.recorded[self.position]
+        self.position += 1
+        if self.damage is None:
+            return result
+        reports = list(result.reports)
+        victim = self.damage.randrange(len(reports))
+        reports[victim] = dataclasses.replace(
+            reports[victim], value=damaged(reports[victim].value, self.damage, self.damage.randrange(6))
+        )
+        return GroupResult(reports, result.seconds)
+
+
+def damaged(value: Any, choose: random.Random, depth: int) -> Any:
+    """A copy with one part, so many levels down, replaced, removed or doubled."""
+    if depth == 0 or not isinstance(value, list | tuple | dict) or not value:
+        return choose.choice(JUNK)
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    key = choose.choice(list(value)) if isinstance(value, dict) else choose.randrange(len(value))
+    fate = choose.random()
+    if fate < 0.1:
+        del copy[key]
+    elif fate < 0.2 and isinstance(copy, list):
+        copy.insert(key, copy[key])
+    else:
+        copy[key] = damaged(copy[key], choose, depth - 1)
+    return copy
+
+
+@pytest.mark.parametrize("exercise", [exercise.id for exercise in syllabus().exercises])
+def test_no_report_breaks_a_judge(exercise: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "0" * size)
+    choose = random.Random(0)
+    for check in checks_of(syllabus()[exercise]):
+        ranks = Replay(exercise)
+        random.seed(exercise)
+        check.function(ranks)
+        ranks.position = 0
+        random.seed(exercise)
+        check.function(ranks)  # the recording itself passes again
+        failed = 0
+        for _ in range(100):
+            ranks.position, ranks.damage = 0, choose
+            random.seed(exercise)
+            try:
+                check.function(ranks)
+            except Diagnosis as diagnosis:
+                failed += all(diagnosis.lines)
+            except CheckEnded as ended:
+                pytest.fail(f"{ended.outcome}")
+        assert failed > 50
