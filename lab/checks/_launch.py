@@ -188,6 +188,7 @@ def leave_group(rank: Rank) -> dict[str, Any]:
     """Ask who is the main process, under both launchers; then leave the group, and leave it again."""
     utils = rank.student("distributed_utils")
     given = rank.receive()
+    dist.init_process_group("gloo", rank=given["order"][rank.rank], world_size=rank.world_size)
     dist.barrier()  # or a rank could leave while another still connects
     report: dict[str, Any] = {"main": [], "left": []}
     for environ in given["environs"]:

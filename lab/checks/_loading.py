@@ -139,9 +139,9 @@ def fail_to_load(rank: Rank) -> dict[str, Any]:
 
 
 def make_loaders(data: Any, config: dict[str, Any]) -> Any:
-    """What get_dataloaders returns for the judge's two data sets, the second one numbered on from 1000."""
+    """What get_dataloaders returns for the judge's data sets, numbered from `first` and from 1000."""
     return data.get_dataloaders(
-        NumberedImages(config["train"]),
+        NumberedImages(config["train"], first=config.get("first", 0)),
         NumberedImages(config["valid"], first=1000),
         config["global_batch_size"],
         num_workers=config["num_workers"],

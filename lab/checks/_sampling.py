@@ -29,6 +29,7 @@ class Drawn:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.batch = random.randrange(3, 6)
+        self.first = random.randrange(2000, 1_000_000)  # number of the first sample: nobody can know it beforehand
         self.global_batch = world_size * self.batch
         self.seed, self.other_seed = random.sample(range(10_000), 2)
         size = 4 * self.global_batch + random.randrange(world_size, self.global_batch - 1)
@@ -54,8 +55,13 @@ class Drawn:
             "global_batch_size": self.global_batch,
             "num_workers": num_workers,
             "seed": seed,
+            "first": self.first,
             "epochs": list(epochs),
         }
+
+    def counted_from_0(self, epochs: Sequence[Epoch]) -> list[Epoch]:
+        """The samples of the training set by their places in it. Those of the validation set stay as they are."""
+        return [[[n - self.first if n >= self.first else n for n in batch] for batch in epoch] for epoch in epochs]
 
 
 def where(code: Path, *patterns: str) -> str:

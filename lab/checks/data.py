@@ -186,7 +186,11 @@ def every_rank_draws_its_own_part(ranks: Ranks) -> None:
         )
         expect_as_many([report["drawn"] for report in reports], len(drawn.configs))
         expect_as_many([report["refused"] for report in reports], len(drawn.refused))
-        judge_drawing(ranks.code, drawn, [report["drawn"] for report in reports])
+        results = [
+            [result | {"epochs": drawn.counted_from_0(result["epochs"])} for result in report["drawn"]]
+            for report in reports
+        ]
+        judge_drawing(ranks.code, drawn, results)
         judge_refusals(ranks.code, drawn, [report["refused"] for report in reports])
 
 

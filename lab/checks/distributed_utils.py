@@ -222,20 +222,28 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
 
 @check("2.3", "knows the main process, and leaves the group, if there is one")
 def leaves_the_process_group(ranks: Ranks) -> None:
-    # As if each of the three ranks were alone on its node: all have the local rank 0.
-    environs = [
-        {"RANK": ["0", "1", "2"], "LOCAL_RANK": ["0"] * 3, "WORLD_SIZE": ["3"] * 3},
-        {"SLURM_PROCID": ["0", "1", "2"], "SLURM_LOCALID": ["0"] * 3, "SLURM_NTASKS": ["3"] * 3},
-    ]
-    reports = ranks.observe(leave_group, 3, {"environs": environs})
+    # As if each of the three ranks were alone on its node: all have the local rank 0. Who is which rank, and how
+    # often each launcher's turn comes, is drawn: no answer is right every time.
+    order = random.sample(["0", "1", "2"], 3)
+    launchers = ["torchrun", "srun", *random.choices(["torchrun", "srun"], k=random.randrange(6))]
+    environ = {
+        "torchrun": {"RANK": order, "LOCAL_RANK": ["0"] * 3, "WORLD_SIZE": ["3"] * 3},
+        "srun": {"SLURM_PROCID": order, "SLURM_LOCALID": ["0"] * 3, "SLURM_NTASKS": ["3"] * 3},
+    }
+    given = {"order": [int(number) for number in order], "environs": [environ[name] for name in launchers]}
+    values = ranks.observe(leave_group, 3, given, set_up_process_group=False)
+    reports = [values[order.index(str(rank))] for rank in range(3)]
     attempt = {"error": (None, ERROR)}
     expect(
         reports,
         {"main": [{"value": (None, bool, int, str), **attempt}], "left": [{"still_there": bool, **attempt}]},
     )
-    expect_as_many([report[name] for report in reports for name in ("main", "left")], 2)
-    for launcher, answers in enumerate(zip(*(report["main"] for report in reports), strict=True)):
-        judge_main_process(ranks, ["torchrun", "srun"][launcher], list(answers))
+    expect_as_many([report["main"] for report in reports], len(launchers))
+    expect_as_many([report["left"] for report in reports], 2)
+    for launcher, answers in zip(
+        launchers, zip(*(report["main"] for report in reports), strict=True), strict=True
+    ):
+        judge_main_process(ranks, launcher, list(answers))
     line = where(ranks, "cleanup", r"destroy", r"is_initialized")
     for rank, report in enumerate(reports):
         first = report["left"][0]

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
 from lab.grading.source import no_file, unreadable
 from lab.grading.syllabus import MODULES
+from lab.grading.words import one_line, ranks
 
 if TYPE_CHECKING:
     from lab.grading.ranks import Frame, GroupResult, RankError, RankReport
@@ -34,6 +36,7 @@ def exercise_of(region: str) -> str:
 
 def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
     """The outcome of a group in which at least one rank failed. Never Passed."""
+    code = code.resolve()
     todo = [r.error.todo for r in result.reports if r.error is not None and r.error.todo]
     own = [region for region in todo if exercise_of(region) == exercise]
     if own:
@@ -41,13 +44,30 @@ def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
     if todo:
         return Blocked(exercise_of(todo[0]))
     cause = min((r for r in result.reports if r.status != "ok"), key=_weight)
+    mismatch = None if _failed_by_itself(cause, result) else hang.diagnose(result, code)
+    if mismatch is not None:
+        return Failed(mismatch)
+    waits = hang.wait_for(result, code, rank=cause.rank)
     if cause.status == "raised":
-        return _raised(cause, exercise, code)
+        return _raised(cause, exercise, code, waits)
     if cause.status == "exited":
-        return Failed(_exited(cause))
+        return Failed(_exited(cause, waits))
     if cause.status == "killed":
         return Failed(_killed(cause))
-    return Failed(_hang(result.reports))
+    return Failed(hang.outside(result, code) or _hang(result.reports))
+
+
+def _failed_by_itself(cause: "RankReport", result: "GroupResult") -> bool:
+    """Whether a rank's failure is the reason, and not a collective that did not match.
+
+    gloo ends a process, or raises in it, when it receives a tensor of another size than it expects.
+    """
+    if cause.status == "timeout" or cause.cut_off:
+        return False
+    if cause.status == "raised":
+        return cause.error is None or not PEER_GONE.search(cause.error.message)
+    mismatch = result.deadlock
+    return cause.exit_code != -signal.SIGABRT or mismatch is None or cause.rank not in mismatch.stuck
 
 
 def _weight(report: "RankReport") -> tuple[int, float, int]:
@@ -60,7 +80,7 @@ def _weight(report: "RankReport") -> tuple[int, float, int]:
     return {"exited": 1, "killed": 2, "timeout": 4}[report.status], report.seconds, report.rank
 
 
-def _raised(report: "RankReport", exercise: str, code: Path) -> Outcome:
+def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outcome:
     error = report.error
     if error is None:
         return LabError(f"rank {report.rank} failed without saying how")
@@ -85,7 +105,7 @@ def _raised(report: "RankReport", exercise: str, code: Path) -> Outcome:
             Diagnosis(
                 "raised",
                 saw=f"rank {rank} raised {said}",
-                means=f"{frame.function}() did not come to its end.",
+                means=f"{frame.function}() did not come to its end. {waits}".strip(),
                 look=_at(frame),
             )
         )
@@ -130,12 +150,12 @@ def _outside_harness(file: str) -> bool:
     return not path.is_relative_to(LAB) or path.is_relative_to(CHECKS)
 
 
-def _exited(report: "RankReport") -> Diagnosis:
+def _exited(report: "RankReport", waits: str) -> Diagnosis:
     how = report.note or "ended" if report.exit_code is None else f"ended with exit code {report.exit_code}"
     return Diagnosis(
         "exited",
         saw=f"rank {report.rank} {how} in the middle of the check.",
-        means="A rank that leaves early leaves the others waiting for it.",
+        means=waits or "A rank that leaves early leaves the others waiting for it.",
         look=_at(report.student_frame) or "exit(), sys.exit() or os._exit() in your code",
     )
 
@@ -174,19 +194,6 @@ def _hang(reports: Sequence["RankReport"]) -> Diagnosis:
         means="The ranks wait for each other, or for something that never ends.",
         look="; ".join(places) or "collectives in a different order on different ranks, or an endless loop",
     )
-
-
-def ranks(numbers: Sequence[int]) -> str:
-    """[1] -> "rank 1"; [0, 2, 3] -> "ranks 0, 2 and 3"."""
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-def one_line(text: str, limit: int = 300) -> str:
-    """A message of any shape as one printable line."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def _at(frame: "Frame | None") -> str:

@@ -145,7 +145,7 @@ def checks_of(exercise: Exercise) -> Sequence[Check]:
 def _ends_the_exercise(outcome: Outcome) -> bool:
     """No use in running further checks: not done yet, or one more deadline to sit through."""
     if isinstance(outcome, Failed):
-        return outcome.diagnosis.name in ("hang", "import-failed", "syntax-error", "no-file")
+        return outcome.diagnosis.name in ("hang", "stuck-rank", "import-failed", "syntax-error", "no-file")
     return isinstance(outcome, NotStarted | Blocked | LabError)
 
 

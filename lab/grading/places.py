@@ -1,0 +1,100 @@
+"""Where a line of a student's module stands: in which branch, which loop. The file is parsed, never run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.grading.records import Frame
+from lab.grading.source import MAX_MODULE_BYTES
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_ABOUT_RANK = re.compile(r"rank|is_first|is_main|master", re.I)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a module.
+
+    `text` is its source. `branch` is the condition of the innermost `if` it stands in, within its function;
+    `of_rank` tells that one of those conditions is about the rank; `in_loop` that it stands in a loop;
+    `early_return` is the line of the only conditional `return` above it. All empty where nothing is known.
+    """
+
+    text: str = ""
+    branch: str = ""
+    of_rank: bool = False
+    in_loop: bool = False
+    early_return: int = 0
+
+
+def place(frame: Frame, code: Path) -> Place:
+    """Look up a frame. What a rank says about its frames is not trusted: only files in `code` itself are read."""
+    lines = read_lines(frame.file, code)
+    if not 1 <= frame.line <= len(lines):
+        return Place()
+    text = lines[frame.line - 1].strip()
+    try:
+        tree = ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Place(text)
+    around = list(_around(tree, frame.line))
+    functions = [i for i, node in enumerate(around) if isinstance(node, _Function)]
+    inside = around[functions[-1] :] if functions else around
+    branches = [ast.unparse(node.test) for node in inside if isinstance(node, ast.If | ast.IfExp)]
+    return Place(
+        text=text,
+        branch=branches[-1] if branches else "",
+        of_rank=any(_ABOUT_RANK.search(branch) for branch in branches),
+        in_loop=any(isinstance(node, ast.For | ast.While) for node in inside),
+        early_return=_early_return(inside, frame.line),
+    )
+
+
+def read_lines(file: str, code: Path) -> list[str]:
+    """The lines of a file of the folder, or none: no links, no other folders, no more than a module's size."""
+    path = Path(file)
+    if path.parent != code or path.name in ("", ".", ".."):
+        return []
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, encoding="utf-8", errors="replace") as source:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_MODULE_BYTES:
+                return []
+            return source.read(MAX_MODULE_BYTES).splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _around(node: ast.AST, line: int) -> Iterator[ast.AST]:
+    """The nodes that the line lies in, from the outermost. The condition of an `if` is not in its branch."""
+    for child in ast.iter_child_nodes(node):
+        first, last = getattr(child, "lineno", None), getattr(child, "end_lineno", None)
+        if first is None or last is None or not first <= line <= last:
+            continue
+        if not (isinstance(child, ast.If) and line <= (child.test.end_lineno or first) and first < _body(child)):
+            yield child
+        yield from _around(child, line)
+
+
+def _body(node: ast.If) -> int:
+    return node.body[0].lineno
+
+
+def _early_return(inside: Sequence[ast.AST], line: int) -> int:
+    if not inside or not isinstance(inside[0], _Function):
+        return 0
+    found = [
+        node.lineno
+        for branch in ast.walk(inside[0])
+        if isinstance(branch, ast.If)
+        for node in ast.walk(branch)
+        if isinstance(node, ast.Return) and node.lineno < line
+    ]
+    return found[0] if len(set(found)) == 1 else 0
