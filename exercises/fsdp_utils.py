@@ -15,12 +15,14 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.fsdp.wrap import CustomPolicy
 
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 def shard_batchnorms(model: nn.Module, mesh: DeviceMesh) -> None:
     """Shard every BatchNorm by itself, in fp32 whatever comes in. Nothing to do here but to read.
 
-    Its running statistics stay in fp32: bf16 is too coarse for them, and PyTorch refuses to mix the two. So its
-    weights must stay in fp32 too.
+    Its running statistics stay in fp32: 16 bits are too coarse for them, and PyTorch refuses to mix the two. So
+    its weights must stay in fp32 too.
     """
     policy = MixedPrecisionPolicy(cast_forward_inputs=False)
     for module in model.modules():
@@ -34,11 +36,12 @@ def get_fsdp_model(model: nn.Module, device: torch.device, *, precision: str = "
     Args:
         model: has `.blocks`, the modules that are gathered one at a time when they are needed.
         device: where the model lives: this rank's GPU, or the CPU.
-        precision: "fp32", or "bf16": compute in bfloat16, but keep the parameters and sum the gradients in fp32.
+        precision: "fp32"; or "bf16" or "fp16": compute in 16 bits, but keep the parameters and sum the gradients
+            in fp32.
     """
     # TODO 4.2: move the model to its device, give every rank rank 0's weights (fully_shard does not), then
-    # shard each of model.blocks with fully_shard, and the model itself last. "bf16" is a MixedPrecisionPolicy
-    # for each of them; before the blocks, shard_batchnorms takes those layers out of it.
+    # shard each of model.blocks with fully_shard, and the model itself last. "bf16" and "fp16" are a
+    # MixedPrecisionPolicy for each of them; before the blocks, shard_batchnorms takes those layers out of it.
     raise NotImplementedError("Exercise 4.2 is not done yet: get_fsdp_model() in fsdp_utils.py")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from lab.training import options
 from lab.training.datasets import load_datasets
@@ -35,20 +35,23 @@ def wrap_model(model: nn.Module, device: torch.device, args: argparse.Namespace)
 
 def build_optimizer(model: nn.Module, args: argparse.Namespace) -> Optimizer:
     """The optimizer of the wrapped model. args.learning_rate already follows the global batch size."""
+    rate, decay = args.learning_rate, args.weight_decay
     if args.optimizer == "adam":
-        return Adam(model.parameters(), lr=args.learning_rate, weight_decay=args.weight_decay)
-    return SGD(model.parameters(), lr=args.learning_rate, momentum=args.momentum, weight_decay=args.weight_decay)
+        return Adam(model.parameters(), lr=rate, weight_decay=decay)
+    if args.optimizer == "adamw":
+        return AdamW(model.parameters(), lr=rate, weight_decay=decay)
+    return SGD(model.parameters(), lr=rate, momentum=args.momentum, weight_decay=decay)
 
 
 def run(args: argparse.Namespace) -> list[EpochRecord]:
     """Everything from the process group to the last epoch."""
     # TODO 5.1b: join the process group, and leave it at the end. In between, in this order: open the run's
     # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
-    # first process before the others; make the loaders; build the model from the same seed on every rank; wrap
-    # it; build the optimizer of the wrapped model; this_run.begin(model, optimizer, train_loader). Unless it is a
-    # dry run: train, and then, if there are test images, evaluate those for this_run.record_test(loss, accuracy).
-    # Return what train() returned.
-    # load_datasets, get_dataloaders and build_model each take more options at the end of their arguments:
+    # first process before the others; make the loaders, of args.loader_batch_size images over all ranks; build
+    # the model from the same seed on every rank; this_run.prepare_model(model); wrap it; build the optimizer of
+    # the wrapped model; this_run.begin(model, optimizer, train_loader). Unless it is a dry run: train, and then,
+    # if there are test images, evaluate those for this_run.record_test(loss, accuracy). Return what train()
+    # returned. load_datasets, get_dataloaders and build_model each take more options as their last arguments:
     # **options.input_options(args), **options.loader_options(args, device.type), **options.model_options(args).
     raise NotImplementedError("Exercise 5.1b is not done yet: run() in main.py")
 

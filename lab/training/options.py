@@ -1,6 +1,6 @@
-"""The command line of main.py: every option, what it means, and which of them work together.
+"""The command line of main.py: every option and what it means.
 
-To add an option: one `add_argument` in its group below, and a line in `resolve` if it can be meaningless.
+To add an option: one `add_argument` in its group below, and a line in resolve.py if it can be meaningless.
 """
 
 import argparse
@@ -10,20 +10,33 @@ from pathlib import Path
 
 from lab.training import model_data_options
 from lab.training.errors import UsageError
-from lab.training.model_data_options import input_options as input_options
-from lab.training.model_data_options import loader_options as loader_options
-from lab.training.model_data_options import model_options as model_options
+from lab.training.model_data_options import input_options, loader_options, model_options
+from lab.training.resolve import (
+    DEFAULT_BASE_LR,
+    DEFAULT_BUCKET_CAP_MB,
+    DEFAULT_GLOBAL_BATCH,
+    DEFAULT_MOMENTUM,
+    DEFAULT_WEIGHT_DECAY,
+    REFERENCE_BATCH,
+    resolve,
+)
+from lab.training.schedule import SCHEDULES
+
+__all__ = [
+    "REFERENCE_BATCH",
+    "as_record",
+    "build_parser",
+    "input_options",
+    "loader_options",
+    "model_options",
+    "parse",
+    "require_launcher",
+    "resolve",
+]
 
 STRATEGIES = ("none", "ddp", "fsdp", "fsdp1")
-OPTIMIZERS = ("sgd", "adam")
-PRECISIONS = ("fp32", "bf16")
-
-REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant
-DEFAULT_GLOBAL_BATCH = 256
-DEFAULT_BASE_LR = {"sgd": 0.03, "adam": 1e-3}
-
-DEFAULT_MOMENTUM = 0.9
-DEFAULT_BUCKET_CAP_MB = 25.0
+OPTIMIZERS = ("sgd", "adam", "adamw")
+PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -66,7 +79,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="main.py",
         description="Train an image classifier on one device or on many.",
-        epilog="example: torchrun --standalone --nproc-per-node 2 solutions/main.py --strategy ddp",
+        epilog="example: torchrun --standalone --nproc-per-node 2 solutions/main.py --strategy ddp. SIGTERM and "
+        "SIGUSR1 save at the end of the step and end the run with exit code 85; --resume latest goes on.",
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
@@ -90,13 +104,22 @@ def build_parser() -> argparse.ArgumentParser:
         "--global-batch-size",
         type=_positive(int),
         metavar="N",
-        help=f"images per step over all ranks (default: {DEFAULT_GLOBAL_BATCH})",
+        help="images per optimizer step: per-device batch x ranks x accumulation "
+        f"(default: {DEFAULT_GLOBAL_BATCH})",
     )
     batch.add_argument(
         "--per-device-batch-size",
         type=_positive(int),
         metavar="N",
-        help="images per step on each rank instead",
+        help="images that each rank computes at a time, instead",
+    )
+    group.add_argument(
+        "--accumulate",
+        type=_positive(int),
+        default=1,
+        metavar="N",
+        help="add up the gradients of N smaller batches before each optimizer step; no gradients are "
+        "communicated in between (fsdp still gathers its parameters)",
     )
     group.add_argument("--epochs", type=_positive(int), default=5, metavar="N", help="passes over the data")
     group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="the optimizer")
@@ -104,8 +127,27 @@ def build_parser() -> argparse.ArgumentParser:
         "--base-lr",
         type=_positive(float),
         metavar="RATE",
-        help=f"learning rate; SGD uses base * global batch / {REFERENCE_BATCH}, Adam uses it as it is "
-        f"(default: {DEFAULT_BASE_LR['sgd']} for sgd, {DEFAULT_BASE_LR['adam']} for adam)",
+        help=f"learning rate; SGD uses base * global batch / {REFERENCE_BATCH}, Adam and AdamW use it as it is "
+        f"(default: {DEFAULT_BASE_LR['sgd']} for sgd, else {DEFAULT_BASE_LR['adam']})",
+    )
+    group.add_argument(
+        "--scale-lr",
+        action="store_true",
+        help="let the rate of Adam and AdamW follow the global batch as SGD's does",
+    )
+    group.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        default="constant",
+        help="of the rate; cosine: down to zero at the end; step: a tenth of it from half of the run on, a "
+        "hundredth from three quarters on",
+    )
+    group.add_argument(
+        "--warmup-epochs",
+        type=_not_negative(float),
+        default=0.0,
+        metavar="N",
+        help="let the rate grow from near zero during this time; fractions count",
     )
     group.add_argument(
         "--momentum", type=_not_negative(float), metavar="M", help=f"SGD only (default: {DEFAULT_MOMENTUM})"
@@ -113,19 +155,61 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--weight-decay",
         type=_not_negative(float),
-        default=5e-4,
         metavar="W",
-        help="L2 penalty on the weights",
+        help="L2 penalty on the weights; AdamW decays the weights themselves "
+        f"(default: {DEFAULT_WEIGHT_DECAY['adamw']} for adamw, else {DEFAULT_WEIGHT_DECAY['sgd']})",
     )
-    group.add_argument("--seed", type=_not_negative(int), default=0, metavar="N", help="of weights and order")
+    group.add_argument(
+        "--clip-norm",
+        type=_positive(float),
+        metavar="NORM",
+        help="scale the gradients down to this norm, taken over all parameters and ranks, where theirs is larger",
+    )
+
+    group = parser.add_argument_group("randomness")
+    group.add_argument(
+        "--seed", type=_not_negative(int), default=0, metavar="N", help="of weights, order, dropout, augmentation"
+    )
+    group.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="only algorithms that give the same bits each time; slower on a GPU",
+    )
 
     group = parser.add_argument_group("precision and communication")
-    group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of forward and backward pass")
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of forward and backward pass; fp16 scales its loss (default: on a GPU bf16, or fp16 where it has no "
+        "bf16; on the CPU fp32)",
+    )
+    group.add_argument("--no-amp", action="store_true", help="no mixed precision: the same as --precision fp32")
     group.add_argument(
         "--bucket-cap-mb",
         type=_positive(float),
         metavar="MIB",
         help=f"ddp only: gradients are all-reduced in buckets of this size (default: {DEFAULT_BUCKET_CAP_MB:g})",
+    )
+
+    group = parser.add_argument_group("checkpoints")
+    group.add_argument(
+        "--resume",
+        metavar="WHICH",
+        help="go on from a checkpoint: its path; or latest or best of the run that --run-id names; or auto, "
+        "latest if there is one and a new start if not",
+    )
+    saving = group.add_mutually_exclusive_group()
+    saving.add_argument(
+        "--no-checkpoints", action="store_true", help="write none; else latest.pth and best.pth after every epoch"
+    )
+    saving.add_argument(
+        "--save-every-steps",
+        type=_positive(int),
+        metavar="N",
+        help="write latest.pth in mid-epoch too, every N steps",
+    )
+    group.add_argument(
+        "--save-frequency", type=_positive(int), metavar="N", help="also keep epoch_XXX.pth, every N epochs"
     )
 
     group = parser.add_argument_group("output")
@@ -161,63 +245,6 @@ def require_launcher(environ: Mapping[str, str] = os.environ) -> None:
             "    torchrun --standalone --nproc-per-node 2 main.py --strategy ddp\n"
             "or, on a cluster, sbatch run.sh"
         )
-
-
-def resolve(options: argparse.Namespace, world_size: int) -> tuple[argparse.Namespace, list[str]]:
-    """Fill in what depends on the number of ranks, and check that the options can work together.
-
-    Args:
-        options: what `parse` returned. It is not changed.
-        world_size: number of ranks.
-
-    Returns:
-        A copy in which global_batch_size, per_device_batch_size, base_lr, learning_rate, momentum and
-        bucket_cap_mb are set, and warnings about options that have no effect here.
-
-    Raises:
-        UsageError: the options contradict each other or the number of ranks.
-    """
-    resolved = argparse.Namespace(**vars(options))
-    warnings: list[str] = []
-
-    if options.strategy == "none" and world_size != 1:
-        raise UsageError(
-            f"--strategy none trains on one device, but there are {world_size} ranks: start one rank, or "
-            "choose --strategy ddp or fsdp"
-        )
-    warnings += model_data_options.resolve(options, resolved)
-    if options.run_id is not None and (
-        options.run_id in ("", "..") or Path(options.run_id).name != options.run_id
-    ):
-        raise UsageError(f"--run-id {options.run_id!r} must be a plain folder name without slashes")
-
-    if options.per_device_batch_size is not None:
-        resolved.global_batch_size = options.per_device_batch_size * world_size
-    elif options.global_batch_size is None:
-        resolved.global_batch_size = DEFAULT_GLOBAL_BATCH
-    if resolved.global_batch_size % world_size:
-        fitting = max(world_size, resolved.global_batch_size // world_size * world_size)
-        raise UsageError(
-            f"a global batch of {resolved.global_batch_size} images cannot be divided evenly among "
-            f"{world_size} ranks: use --global-batch-size {fitting} or --per-device-batch-size"
-        )
-    resolved.per_device_batch_size = resolved.global_batch_size // world_size
-
-    if options.base_lr is None:
-        resolved.base_lr = DEFAULT_BASE_LR[options.optimizer]
-    # Goyal et al. 2017 (arXiv:1706.02677): a batch k times as large takes a k times larger step of SGD.
-    scale = resolved.global_batch_size / REFERENCE_BATCH if options.optimizer == "sgd" else 1.0
-    resolved.learning_rate = resolved.base_lr * scale
-
-    if options.momentum is None:
-        resolved.momentum = DEFAULT_MOMENTUM
-    elif options.optimizer != "sgd":
-        warnings.append(f"--momentum has no effect with --optimizer {options.optimizer}")
-    if options.bucket_cap_mb is None:
-        resolved.bucket_cap_mb = DEFAULT_BUCKET_CAP_MB
-    elif options.strategy != "ddp":
-        warnings.append(f"--bucket-cap-mb has no effect with --strategy {options.strategy}")
-    return resolved, warnings
 
 
 def as_record(options: argparse.Namespace) -> dict[str, object]:

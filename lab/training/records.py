@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -58,38 +58,58 @@ def write_atomically(path: Path, text: str) -> None:
 class RunFolder:
     """results/<run_id>/ of a run that is going on.
 
+    Args:
+        go_on: keep the log and the rows of an earlier part of this run, until `go_on_after` says which of them.
+
     Raises:
         UsageError: the folder already holds a finished run.
         UserError: the folder cannot be made or written to.
     """
 
-    def __init__(self, output_dir: Path, run_id: str) -> None:
+    def __init__(self, output_dir: Path, run_id: str, *, go_on: bool = False) -> None:
         self.path = output_dir / run_id
         self.run_id = run_id
-        self.started = now()
+        before = self._status_on_disk()
+        self.started = before.get("started", now()) if go_on else now()
         self._rows: list[dict[str, object]] = []
-        if self._status_on_disk() == "done":
-            raise UsageError(f"{self.path} already holds a finished run: choose another --run-id, or remove it")
+        if before.get("status") == "done" and not go_on:
+            raise UsageError(
+                f"{self.path} already holds a finished run: choose another --run-id, or remove it, or add epochs "
+                "with --resume latest"
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # In a sweep, our standard output and error already end in these very files.
             log, errors = self.path / "train.log", self.path / "train.err"
             self._own_errors = not _ends_in(errors, sys.stderr, "JOB_STDERR")
-            for path in (self.path / "run.csv", self.path / "metrics.csv", *([errors] * self._own_errors)):
-                path.unlink(missing_ok=True)  # of an earlier try that did not finish
+            if self._own_errors:
+                errors.unlink(missing_ok=True)  # of an earlier try that did not finish
             self.write_status("running")
-            self._log = None if _ends_in(log, sys.stdout, "JOB_STDOUT") else log.open("w", encoding="utf-8")
+            own_log = not _ends_in(log, sys.stdout, "JOB_STDOUT")
+            self._log = log.open("a" if go_on else "w", encoding="utf-8") if own_log else None
+            self.go_on_after(None if go_on else 0)
         except OSError as error:
             raise UserError(
                 f"cannot write the run's records to {self.path} ({error.strerror}): choose another --output-dir"
             ) from error
-        _append_row(self.path / "metrics.csv", METRICS_COLUMNS, {name: name for name in METRICS_COLUMNS})
 
-    def _status_on_disk(self) -> str | None:
+    def _status_on_disk(self) -> dict[str, str]:
         try:
-            return json.loads((self.path / "status.json").read_text(encoding="utf-8"))["status"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # nothing readable there: nothing finished there
+            record = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # nothing readable there: nothing finished there
+        return record if isinstance(record, dict) else {}
+
+    def go_on_after(self, epoch: int | None) -> None:
+        """Keep the rows up to this epoch, and drop those of epochs that will be trained again; None keeps all."""
+        rows = [row for row in _read_rows(self.path / "run.csv") if _is_up_to(row, epoch)]
+        self._rows = [dict(row) for row in rows]
+        if rows:
+            self._write_rows(self._rows)
+        else:
+            (self.path / "run.csv").unlink(missing_ok=True)
+        metrics = [row for row in _read_rows(self.path / "metrics.csv") if _is_up_to(row, epoch)]
+        _write_table(self.path / "metrics.csv", METRICS_COLUMNS, metrics)
 
     def print(self, line: str) -> None:
         """One line, or several, to the terminal and to train.log."""
@@ -101,7 +121,7 @@ class RunFolder:
         write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
     def write_status(self, status: str, reason: str = "") -> None:
-        """status is running, done or failed."""
+        """status is running, done, interrupted (told to stop; it can be resumed) or failed."""
         record = {
             "status": status,
             "reason": reason,
@@ -123,6 +143,7 @@ class RunFolder:
     def close(self, status: str, reason: str, summary: Mapping[str, object], error: str = "") -> None:
         """Add run.csv's summary row and the final status; `error` is a traceback for train.err."""
         ended = {
+            **(self._rows[-1] if self._rows else {}),  # its figures, where this part of the run has none
             "run_id": self.run_id,
             "ts": now(),
             **summary,
@@ -138,12 +159,7 @@ class RunFolder:
             self._log.close()
 
     def _write_rows(self, rows: list[dict[str, object]]) -> None:
-        temporary = self.path / f".run.csv.{os.getpid()}"
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, RUN_COLUMNS, restval="")
-            writer.writeheader()
-            writer.writerows({name: _number(value) for name, value in row.items()} for row in rows)
-        temporary.replace(self.path / "run.csv")
+        _write_table(self.path / "run.csv", RUN_COLUMNS, rows)
 
 
 def _ends_in(path: Path, stream: TextIO, variable: str) -> bool:
@@ -164,6 +180,30 @@ def _ends_in(path: Path, stream: TextIO, variable: str) -> bool:
 def _number(value: object) -> object:
     """Floats with six significant digits; everything else as it is."""
     return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _is_up_to(row: Mapping[str, object], epoch: int | None) -> bool:
+    """Whether it is a row of a finished epoch, of this one or an earlier one; the summary row is none."""
+    number = str(row.get("epoch"))
+    return number.isdecimal() and (epoch is None or int(number) <= epoch)
+
+
+def _read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table; a last line that a kill has cut off is left out."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [row for row in csv.DictReader(file) if None not in row and None not in row.values()]
+    except FileNotFoundError:
+        return []
+
+
+def _write_table(path: Path, columns: tuple[str, ...], rows: Sequence[Mapping[str, object]]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows({name: _number(value) for name, value in row.items()} for row in rows)
+    temporary.replace(path)
 
 
 def _append_row(path: Path, columns: tuple[str, ...], row: Mapping[str, object]) -> None:

@@ -1,18 +1,17 @@
 """One training run: what train.py and main.py need beyond the exercises.
 
-A Run knows the device and the ranks, gives the forward pass its precision, moves and times the batches, and
-writes the records. The exercises see only its few methods, so that they stay short when runs learn more.
+A Run knows the device and the ranks, gives the forward pass its precision, moves and times the batches, steps the
+optimizer as the options ask, saves and resumes, and writes the records. The exercises see only its few methods, so
+that they stay short when runs learn more.
 """
 
 import argparse
 import contextlib
-import resource
-import socket
-import sys
+import functools
+import itertools
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -22,29 +21,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training import options
+from lab.training import announce, checkpoint, checkpoint_file, options, precision, resume, seeding
 from lab.training.augment import set_epoch
+from lab.training.epoch_record import EpochRecord, run_row
 from lab.training.errors import UserError
+from lab.training.guard import Guard
+from lab.training.meter import EpochMeter
 from lab.training.networks.checkpointing import checkpoint_activations
-from lab.training.records import RunFolder, git_commit, job_id
+from lab.training.progress import Progress
+from lab.training.records import RunFolder, git_commit
+from lab.training.saving import Saver
+from lab.training.schedule import rate_factor
+from lab.training.signals import Preempted, SignalWatch
+from lab.training.stepping import Stepper, steps_per_epoch, sync_buffers
+from lab.training.together import from_rank_0, gather_hosts
 from lab.training.unheeded import unheeded
+from lab.training.watch import Watcher, report_step
 
-GIB = 2**30
-MIB = 2**20
-
-
-@dataclass(frozen=True)
-class EpochRecord:
-    """An epoch's figures over all ranks."""
-
-    epoch: int  # counted from 1
-    train_loss: float
-    valid_loss: float
-    valid_accuracy: float  # a fraction
-    train_accuracy: float  # a fraction; measured while the weights changed
-    seconds: float  # of the training pass, on the slowest rank
-    images_per_second: float  # of the training pass, over all ranks
-    peak_memory: int  # bytes on the fullest rank: allocated on CUDA, resident on the CPU
+__all__ = ["EpochRecord", "Run"]
 
 
 class Run:
@@ -53,123 +47,151 @@ class Run:
     Args:
         args: what options.parse returned.
         device: this rank's device.
-        records: False keeps it silent and writes no files, as for a dry run.
+        records: False keeps it silent: no files, no checkpoints, no signals, no collectives of its own.
 
     Raises:
         UsageError: the options do not fit each other or the number of ranks.
+        UserError: the checkpoint to resume from is missing, damaged or of another model.
 
-    A context manager: leaving it closes the records as done, or as failed with the reason.
+    A context manager: leaving it closes the records as done, as interrupted, or as failed with the reason.
     """
 
     def __init__(self, args: argparse.Namespace, device: torch.device, *, records: bool = True) -> None:
         self.device = device
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        self.args, self._warnings = options.resolve(args, self.world_size)
-        self.hosts = _gather_hosts()
-        # Of the epoch going on, on this rank: images and right answers while training, seconds of the training
-        # pass, images while evaluating, and when the training pass ended.
-        self._images = self._correct = self._seconds = self._evaluated = self._trained_at = 0.0
-        self._correct_on_device = torch.zeros((), device=device, dtype=torch.int64)
-        self._labels: Tensor | None = None  # of the batch going on
-        self._loss: Tensor | None = None  # the last one that backward() saw
-        self._last: EpochRecord | None = None
-        self._epoch = 0
+        self.args, self._warnings = options.resolve(
+            args, self.world_size, device=device.type, default_precision=precision.default_precision(device)
+        )
+        self.hosts = gather_hosts()
+        self.watchers: list[Watcher] = []
         self._talks = records and self.rank == 0
+        self._keeps = records and not args.dry_run  # records and checkpoints, with an eye on signals and losses
         self._commit = git_commit(Path(__file__).parent) if self._talks else ""
-        self.folder: RunFolder | None = None
-        if records and not args.dry_run:
-            self.folder = self._open_folder()
+        self._progress = Progress()
+        self._meter = EpochMeter(device, micro_batches=args.accumulate)
+        self._signals = SignalWatch()
+        self._channels_last = False
+        self._stepper: Stepper | None = None  # from begin() on
+        self._guard: Guard | None = None  # likewise, where the run keeps records
+        self._last: EpochRecord | None = None
+        if args.deterministic:
+            seeding.make_deterministic()
+        seeding.seed_python_and_numpy(args.seed)
+        named = None if args.run_id is None else args.output_dir / args.run_id / checkpoint_file.FOLDER
+        self._resumed = resume.open_checkpoint(self.args, named)  # until the first batch
+        self._began_earlier = False  # whether an earlier process trained a part of the epoch going on
+        self.folder: RunFolder | None = None  # on rank 0
+        self._path = from_rank_0(self._open_folder) if self._keeps else None
 
-    def _open_folder(self) -> RunFolder | None:
-        """Rank 0 opens the folder; all ranks learn if it could not."""
-        folder: RunFolder | None = None
-        problem: list[UserError | None] = [None]
-        if self.rank == 0:
-            default = f"{time.strftime('%Y%m%d-%H%M%S')}-{self.args.strategy}-{self.args.model}-w{self.world_size}"
-            try:
-                folder = RunFolder(self.args.output_dir, self.args.run_id or default)
-            except UserError as error:
-                problem = [error]
-        dist.broadcast_object_list(problem, src=0)
-        if problem[0] is not None:
-            raise problem[0]
-        return folder
+    def _open_folder(self) -> Path | None:
+        """Open the folder on rank 0; where it is, for all ranks."""
+        default = f"{time.strftime('%Y%m%d-%H%M%S')}-{self.args.strategy}-{self.args.model}-w{self.world_size}"
+        self.folder = RunFolder(
+            self.args.output_dir, self.args.run_id or default, go_on=self.args.resume is not None
+        )
+        return self.folder.path
 
     # ---- what main.py calls
 
     def __enter__(self) -> "Run":
+        if self._keeps:
+            self._signals.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.folder is None:
-            return
-        if error is None:
-            self.folder.close("done", "", self._row(self._last))
-        else:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            details = "".join(traceback.format_exception(kind, error, trace))
-            self.folder.close("failed", reason, self._row(self._last), details)
+        self._signals.__exit__(kind, error, trace)
+        if self._stepper is not None:
+            self._stepper.release()
+        for watcher in self.watchers:
+            watcher.close()
+        if isinstance(error, Preempted):
+            self.print(error.reason)
+        if self.folder is not None:
+            row = self._row(self._last)
+            if error is None:
+                self.folder.close("done", "", row)
+            elif isinstance(error, Preempted):
+                self.folder.close("interrupted", error.reason, row)
+            else:
+                reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+                details = "".join(traceback.format_exception(kind, error, trace))
+                self.folder.close("failed", (reason.splitlines() or [""])[0], row, details)
+        if isinstance(error, Preempted):
+            dist.destroy_process_group()  # all ranks are here together, so none is left waiting
+
+    def prepare_model(self, model: nn.Module) -> nn.Module:
+        """What the options ask of a new model before it is wrapped; returns the same model."""
+        self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
+        if self._channels_last:
+            model.to(memory_format=torch.channels_last)
+        return model
 
     def begin(self, model: nn.Module, optimizer: Optimizer, train_loader: DataLoader) -> None:
-        """Report what is about to run, and start to follow the training accuracy.
+        """Take over the optimizer's stepping, go on from a checkpoint if asked to, report what is about to run.
 
         Args:
             model: wrapped, on its device.
-            optimizer: of the wrapped model.
-            train_loader: its data set and its length tell how many samples an epoch drops.
+            optimizer: of the wrapped model. From here on its zero_grad() and step() are the run's.
+            train_loader: its length and its data set tell the steps and the samples that an epoch drops.
         """
-        model.register_forward_hook(self._look_at_forward)
-        args, steps = self.args, len(train_loader)
+        args, progress = self.args, self._progress
         if args.checkpoint_activations:
             checkpoint_activations(model)
         self._warnings += unheeded(args, self.device.type, model, train_loader)
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        dropped = len(train_loader.dataset) - steps * args.global_batch_size  # type: ignore[arg-type]
+        progress.steps_per_epoch = steps_per_epoch(train_loader, args)
+        self._stepper = stepper = Stepper(
+            model,
+            optimizer,
+            rate_factor=functools.partial(
+                rate_factor,
+                schedule=args.schedule,
+                total_steps=args.epochs * progress.steps_per_epoch,
+                warmup_steps=round(args.warmup_epochs * progress.steps_per_epoch),
+            ),
+            accumulate=args.accumulate,
+            clip_norm=args.clip_norm,
+            scaler=precision.make_scaler(self.device, args.precision),
+        )
+        self._meter.follow(model)
+        seeding.seed_everything(args.seed, self.rank)
+        if self._resumed is not None:
+            resume.check_position(self._resumed, args, progress.steps_per_epoch)
+            checkpoint.restore(self._resumed.state, stepper, str(self._resumed.path))
+            self._resumed.state.clear()  # it is as large as the model
+            self._warnings += resume.differences(self._resumed, args, self.world_size)
+            progress.epochs_done, progress.step = self._resumed.epochs_done, self._resumed.step_in_epoch
+            stepper.steps = progress.total_steps
+        if self._path is not None:
+            folder = self._path / checkpoint_file.FOLDER
+            saver = Saver(folder, args, self.print, self._resumed) if args.checkpoints else None
+            self._guard = Guard(self.device, stepper, self._meter, progress, self._signals, saver)
+        self._report(model, len(train_loader.dataset))  # type: ignore[arg-type]
+        for watcher in self.watchers:
+            watcher.begin(self, model, optimizer)
+
+    def _report(self, model: nn.Module, samples: int) -> None:
+        setup = announce.Setup(
+            args=self.args,
+            device=self.device,
+            hosts=self.hosts,
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            steps_per_epoch=self._progress.steps_per_epoch,
+            dropped_samples=samples - self._progress.steps_per_epoch * self.args.global_batch_size,
+            channels_last=self._channels_last,
+        )
         if self.folder is not None:
-            self.folder.write_config(
-                {
-                    **options.as_record(args),
-                    "world_size": self.world_size,
-                    "nodes": len(set(self.hosts)),
-                    "hosts": self.hosts,
-                    "backend": dist.get_backend(),
-                    "device": self.device_name,
-                    "dropped_samples": dropped,
-                    "steps_per_epoch": steps,
-                    "parameters": parameters,
-                    "torch": torch.__version__,
-                }
-            )
+            self.folder.go_on_after(self._progress.epochs_done)
+            self.folder.write_config(announce.config(setup))
         for warning in self._warnings:
             self.print(f"warning: {warning}")
-        self.print(self._description(parameters, steps, dropped))
-        if args.dry_run:
+        self.print(announce.describe(setup))
+        if self._resumed is not None:
+            self.print(f"  resumed    from {self._resumed.path}, {self._progress.where}")
+        if self.args.dry_run:
             self.print("  dry run: everything is set up; stopping before training")
-
-    def _description(self, parameters: int, steps: int, dropped: int) -> str:
-        args, hosts = self.args, sorted(set(self.hosts))
-        rate = f"learning rate {args.learning_rate:g}"
-        if args.optimizer == "sgd":
-            rate += f" = {args.base_lr:g} x {args.global_batch_size} / {options.REFERENCE_BATCH}"
-            rate += f", momentum {args.momentum:g}"
-        return "\n".join(
-            [
-                f"{args.strategy}: {args.model} ({parameters:,} parameters) on {args.dataset}, {args.precision}",
-                f"  ranks      {self.world_size} on {len(hosts)} node{'s' * (len(hosts) > 1)} "
-                f"({', '.join(hosts)}), backend {dist.get_backend()}, device {self.device_name}",
-                f"  batch      {args.global_batch_size} in all, {args.per_device_batch_size} on each rank; "
-                f"{steps} steps an epoch, {dropped} samples dropped",
-                f"  optimizer  {args.optimizer}, {rate}, weight decay {args.weight_decay:g}",
-            ]
-        )
-
-    @property
-    def device_name(self) -> str:
-        """The card's name, or "cpu"."""
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
 
     def print(self, line: str) -> None:
         """Print on rank 0, and into train.log."""
@@ -182,50 +204,73 @@ class Run:
 
     def epochs(self) -> Iterator[int]:
         """The epochs that are still to do, counted from 1."""
-        for epoch in range(1, self.args.epochs + 1):
-            self._epoch = epoch
-            self._images = self._correct = self._seconds = self._evaluated = 0.0
-            if self.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(self.device)
+        progress = self._progress
+        if progress.epochs_done >= self.args.epochs:
+            self.print(f"nothing left to do: {progress.epochs_done} of {self.args.epochs} epochs are done")
+        for epoch in range(progress.epochs_done + 1, self.args.epochs + 1):
+            progress.epoch = epoch
+            self._meter.begin_epoch()
             yield epoch
 
     def batches(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
-        """The loader's batches on this rank's device; the time from the first to the last is measured."""
-        set_epoch(loader.dataset, self._epoch)  # for the augmentation
-        self._correct_on_device.zero_()
-        steps = len(loader)
-        start = time.perf_counter()
-        for step, (images, labels) in enumerate(loader, start=1):
-            self._labels = labels.to(self.device, non_blocking=True)
-            yield images.to(self.device, non_blocking=True), self._labels
-            self._images += len(labels)
-            if step % self.args.print_every == 0 and step < steps:
-                loss = "" if self._loss is None else f", loss {self._loss.item():.4f}"
-                rate = self._images * self.world_size / (time.perf_counter() - start)
-                self.print(
-                    f"epoch {self._epoch}/{self.args.epochs}, step {step}/{steps}{loss}, {rate:.0f} images/s"
-                )
-        self._correct, self._labels = self._correct_on_device.item(), None  # .item() waits for the device
-        self._trained_at = time.perf_counter()
-        self._seconds += self._trained_at - start
+        """The loader's batches on this rank's device; the time from the first to the last is measured.
 
-    def _look_at_forward(self, model: nn.Module, inputs: object, logits: Tensor) -> None:
-        """Forward hook: counts right answers while training, images while evaluating."""
-        if not model.training:
-            self._evaluated += len(logits)
-        elif self._labels is not None:
-            self._correct_on_device += (logits.detach().argmax(dim=1) == self._labels).sum()
+        The end of each optimizer step is where a run is saved, stopped, or found to have gone astray.
+        """
+        meter, stepper, progress, accumulate = self._meter, self._stepper, self._progress, self.args.accumulate
+        steps, done = len(loader) // accumulate, progress.step
+        micro_batches = itertools.islice(self._start(loader), (steps - done) * accumulate)
+        layout = torch.channels_last if self._channels_last else torch.preserve_format
+        meter.begin_pass()
+        for index, (images, labels) in enumerate(micro_batches, start=done * accumulate):
+            meter.labels = labels.to(self.device, non_blocking=True)
+            with stepper.micro_batch(index) if stepper is not None else contextlib.nullcontext():
+                yield images.to(self.device, non_blocking=True, memory_format=layout), meter.labels
+            meter.images += len(labels)
+            if (index + 1) % accumulate == 0:
+                self._end_step(steps)
+        if self._guard is not None:
+            self._guard.end_pass()
+        if stepper is not None:
+            sync_buffers(stepper.model)
+        meter.end_pass()
+        progress.step = 0
+
+    def _start(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+        set_epoch(loader.dataset, self._progress.epoch)  # for the augmentation
+        resumed, self._resumed = self._resumed, None
+        self._began_earlier = resumed is not None and self._progress.step > 0
+        if resumed is None:
+            self._progress.random_at_epoch_start = seeding.random_states(self.device)
+            return iter(loader)
+        if self._progress.epoch == 0:
+            raise UserError("--resume needs train() to take its epochs from run.epochs()")
+        return resume.enter_epoch(resumed, loader, self._progress, self._meter, self.device)
+
+    def _end_step(self, steps: int) -> None:
+        meter, progress = self._meter, self._progress
+        progress.step += 1
+        if self._guard is not None:
+            self._guard.end_step()
+        speed = meter.images * self.world_size / meter.seconds
+        if progress.step % self.args.print_every == 0 and progress.step < steps:
+            loss = "" if meter.loss is None else f", loss {meter.loss.item():.4f}"
+            where = f"epoch {progress.epoch}/{self.args.epochs}, step {progress.step}/{steps}"
+            self.print(f"{where}{loss}, {speed:.0f} images/s")
+        if self.watchers and self._stepper is not None:
+            report_step(self.watchers, progress, meter, self._stepper.optimizer, speed)
 
     def autocast(self) -> contextlib.AbstractContextManager:
-        """The context for a forward pass. FSDP brings its own precision; else bf16 is torch.autocast."""
-        if self.args.precision == "bf16" and not self.args.strategy.startswith("fsdp"):
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return contextlib.nullcontext()
+        """The context for a forward pass, in which layers compute in the run's precision."""
+        return precision.autocast(self.device, self.args.precision, self.args.strategy)
 
     def backward(self, loss: Tensor) -> None:
-        """loss.backward()."""
-        self._loss = loss.detach()
-        loss.backward()
+        """loss.backward(), scaled for fp16."""
+        self._meter.add_loss(loss.detach(), self._progress.step + 1)
+        if self._stepper is None:
+            loss.backward()
+        else:
+            self._stepper.backward(loss)
 
     def record(self, epoch: int, train_loss: float, valid_loss: float, valid_accuracy: float) -> EpochRecord:
         """Print and store an epoch's figures. A collective call: every rank makes it.
@@ -235,36 +280,37 @@ class Run:
             train_loss, valid_loss: means over all ranks.
             valid_accuracy: a fraction.
         """
-        evaluation = time.perf_counter() - self._trained_at
-        seconds, evaluation, memory = self._over_ranks(
-            [self._seconds, evaluation, self._peak_memory()], dist.ReduceOp.MAX
-        )
-        images, correct, evaluated = self._over_ranks(
-            [self._images, self._correct, self._evaluated], dist.ReduceOp.SUM
-        )
-        if images == 0:
+        totals = self._meter.totals()
+        if totals.images == 0:
             self.print("warning: run.batches(loader) was not used: no time, images/s and training accuracy")
-            images = correct = seconds = float("nan")
+        if self._began_earlier:  # train_one_epoch() has only seen the rest of it
+            train_loss = self._meter.mean_loss() or train_loss
+        if self._guard is not None:
+            self._guard.check_record({"training": train_loss, "validation": valid_loss})
+        images = totals.images or float("nan")
         record = EpochRecord(
             epoch=epoch,
             train_loss=train_loss,
             valid_loss=valid_loss,
             valid_accuracy=valid_accuracy,
-            train_accuracy=correct / images,
-            seconds=seconds,
-            images_per_second=images / seconds,
-            peak_memory=int(memory),
+            train_accuracy=totals.correct / images,
+            seconds=totals.seconds if totals.images else float("nan"),
+            images_per_second=images / totals.seconds if totals.images else float("nan"),
+            peak_memory=totals.peak_memory,
         )
         self._last = record
-        self.print(
-            f"[METRIC] epoch={epoch} time={seconds:.3f} train_loss={train_loss:.4f} val_loss={valid_loss:.4f} "
-            f"acc={valid_accuracy:.4f} images_per_sec={record.images_per_second:.1f} peak_mem={memory / MIB:.0f}MB"
-        )
+        self.print(record.metric_line)
         if self.folder is not None:
             self.folder.add_epoch(self._row(record))
             self.folder.add_metrics(epoch, "train", train_loss, record.train_accuracy, record.images_per_second)
-            self.folder.add_metrics(epoch, "val", valid_loss, valid_accuracy, evaluated / evaluation)
-        self._begin_evaluation()  # of the test images, after the last epoch
+            speed = totals.evaluated / totals.evaluation_seconds
+            self.folder.add_metrics(epoch, "val", valid_loss, valid_accuracy, speed)
+        self._progress.epochs_done, self._progress.step = epoch, 0
+        for watcher in self.watchers:
+            watcher.epoch(record)
+        if self._guard is not None:
+            self._guard.end_epoch(valid_accuracy, is_last=epoch >= self.args.epochs)
+        self._meter.begin_evaluation()  # of the test images, after the last epoch
         return record
 
     def record_test(self, loss: float, accuracy: float) -> None:
@@ -274,63 +320,11 @@ class Run:
             loss: the mean over all ranks.
             accuracy: a fraction.
         """
-        (seconds,) = self._over_ranks([time.perf_counter() - self._trained_at], dist.ReduceOp.MAX)
-        (images,) = self._over_ranks([self._evaluated], dist.ReduceOp.SUM)
+        totals = self._meter.totals()
         self.print(f"[METRIC] test_loss={loss:.4f} test_acc={accuracy:.4f}")
         if self.folder is not None:
-            self.folder.add_metrics(self._epoch, "test", loss, accuracy, images / seconds)
-
-    def _begin_evaluation(self) -> None:
-        self._evaluated, self._trained_at = 0.0, time.perf_counter()
-
-    def _over_ranks(self, values: list[float], operation: dist.ReduceOp.RedOpType) -> list[float]:
-        reduced = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(reduced, op=operation)
-        return reduced.tolist()
-
-    # ---- records
-
-    def _peak_memory(self) -> int:
-        """Bytes: the most that CUDA allocated this epoch, or that this process ever held on the CPU."""
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+            speed = totals.evaluated / totals.evaluation_seconds
+            self.folder.add_metrics(self._progress.epochs_done, "test", loss, accuracy, speed)
 
     def _row(self, record: EpochRecord | None) -> dict[str, object]:
-        """A row of run.csv, as far as a single run can know it."""
-        args, nodes = self.args, len(set(self.hosts))
-        row: dict[str, object] = {
-            "strategy": args.strategy,
-            "model": args.model,
-            "dataset": args.dataset,
-            "precision": args.precision,
-            "scaling": args.scaling or "",
-            "repeat": args.repeat,
-            "status": "running",
-            "jobid": job_id(),
-            "commit": self._commit,
-            "epochs": args.epochs,
-            "world_size": self.world_size,
-            "nodes": nodes,
-            "gpus_per_node": self.world_size // nodes if self.device.type == "cuda" else 0,
-            "global_batch": args.global_batch_size,
-            "per_gpu_batch": args.per_device_batch_size,
-        }
-        if record is not None:
-            row |= {
-                "epoch": record.epoch,
-                "train_top1": record.train_accuracy,
-                "val_top1": record.valid_accuracy,
-                "images_per_sec": record.images_per_second,
-                "time_epoch_s": record.seconds,
-                "mem_gb": record.peak_memory / GIB,
-            }
-        return row
-
-
-def _gather_hosts() -> list[str]:
-    """The host name of every rank, in rank order."""
-    hosts = [""] * dist.get_world_size()
-    dist.all_gather_object(hosts, socket.gethostname())
-    return hosts
+        return run_row(self.args, self.hosts, self.device.type == "cuda", self._commit, record)

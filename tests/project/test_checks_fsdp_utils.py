@@ -211,5 +211,5 @@ def test_the_lines_say_what_was_seen(tmp_path: Path):
     assert outcome.diagnosis.lines == (
         "model.blocks.1 is no unit of its own; units: the model, blocks.0.",
         "Every one of model.blocks must be a unit that is gathered just before it is needed.",
-        "fsdp_utils.py:52  fully_shard(model.blocks[0])",
+        "fsdp_utils.py:55  fully_shard(model.blocks[0])",
     )

@@ -60,6 +60,14 @@ def test_a_bad_value_is_a_usage_error_that_names_it(argv, value, capsys):
         (["--run-id", "../elsewhere"], 1, "plain folder name"),
         (["--run-id", ".."], 1, "plain folder name"),
         (["--run-id", ""], 1, "plain folder name"),
+        (["--global-batch-size", "8", "--accumulate", "3"], 2, "2 ranks x 3 accumulated batches: use .* 6"),
+        (["--epochs", "2", "--warmup-epochs", "2"], 1, "leaves nothing of --epochs 2"),
+        (["--resume", "latest"], 1, "name the run with --run-id"),
+        (["--resume", "auto"], 1, "name the run with --run-id"),
+        (["--strategy", "fsdp1", "--resume", "a.pth"], 1, "fsdp1 has no checkpoints, so no --resume"),
+        (["--strategy", "fsdp1", "--save-every-steps", "1"], 1, "so no --save-every-steps: use --strategy fsdp"),
+        (["--strategy", "fsdp1", "--save-frequency", "1"], 1, "so no --save-frequency"),
+        (["--no-checkpoints", "--save-frequency", "1"], 1, "contradict each other"),
     ],
 )
 def test_options_that_cannot_work_here_are_refused_with_the_repair(argv, world_size, part):
@@ -74,14 +82,35 @@ def test_the_global_batch_is_divided_and_the_rate_follows_it():
     assert warnings == []
 
 
+def test_accumulation_divides_the_batch_once_more():
+    args, _ = resolve("--global-batch-size", "512", "--accumulate", "4")
+    assert (args.global_batch_size, args.loader_batch_size, args.per_device_batch_size) == (512, 128, 64)
+    args, _ = resolve("--per-device-batch-size", "64", "--accumulate", "4")
+    assert (args.global_batch_size, args.loader_batch_size, args.per_device_batch_size) == (512, 128, 64)
+    assert args.learning_rate == pytest.approx(2 * args.base_lr)
+
+
 def test_the_batch_per_device_makes_the_global_batch():
     args, _ = resolve("--per-device-batch-size", "64", world_size=4)
     assert (args.global_batch_size, args.per_device_batch_size) == (256, 64)
 
 
-def test_the_rate_of_adam_does_not_follow_the_batch():
-    args, _ = resolve("--optimizer", "adam", "--base-lr", "0.002", "--global-batch-size", "1024")
-    assert args.learning_rate == 0.002
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_the_rate_of_adam_follows_the_batch_only_when_asked(optimizer):
+    argv = ["--optimizer", optimizer, "--base-lr", "0.002", "--global-batch-size", "1024"]
+    assert resolve(*argv)[0].learning_rate == 0.002
+    assert resolve(*argv, "--scale-lr")[0].learning_rate == pytest.approx(0.008)
+
+
+def test_adamw_decays_as_pytorch_does_by_default():
+    assert resolve("--optimizer", "adamw")[0].weight_decay == 0.01
+    assert resolve("--optimizer", "sgd")[0].weight_decay == 5e-4
+
+
+def test_checkpoints_are_written_unless_told_otherwise():
+    assert resolve()[0].checkpoints
+    assert not resolve("--no-checkpoints")[0].checkpoints
+    assert not resolve("--strategy", "fsdp1", "--no-checkpoints")[0].checkpoints
 
 
 @pytest.mark.parametrize(
@@ -92,6 +121,8 @@ def test_the_rate_of_adam_does_not_follow_the_batch():
         (["--prefetch", "4"], "--prefetch"),
         (["--persistent-workers"], "--persistent-workers"),
         (["--strategy", "fsdp", "--bucket-cap-mb", "50"], "--bucket-cap-mb"),
+        (["--optimizer", "sgd", "--scale-lr"], "--scale-lr"),
+        (["--strategy", "fsdp1"], "writes no checkpoints"),
     ],
 )
 def test_an_option_without_effect_is_named(argv, option):

@@ -1,0 +1,72 @@
+"""An epoch's figures, and the row of run.csv that they make. Imports no torch."""
+
+import argparse
+from dataclasses import dataclass
+
+from lab.training.records import job_id
+
+GIB = 2**30
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """An epoch's figures over all ranks."""
+
+    epoch: int  # counted from 1
+    train_loss: float
+    valid_loss: float
+    valid_accuracy: float  # a fraction
+    train_accuracy: float  # a fraction; measured while the weights changed
+    seconds: float  # of the training pass, on the slowest rank
+    images_per_second: float  # of the training pass, over all ranks
+    peak_memory: int  # bytes on the fullest rank: allocated on CUDA, resident on the CPU
+
+    @property
+    def metric_line(self) -> str:
+        """The line of the log that programs read."""
+        return (
+            f"[METRIC] epoch={self.epoch} time={self.seconds:.3f} train_loss={self.train_loss:.4f} "
+            f"val_loss={self.valid_loss:.4f} acc={self.valid_accuracy:.4f} "
+            f"images_per_sec={self.images_per_second:.1f} peak_mem={self.peak_memory / MIB:.0f}MB"
+        )
+
+
+def run_row(
+    args: argparse.Namespace, hosts: list[str], on_gpus: bool, commit: str, record: EpochRecord | None
+) -> dict[str, object]:
+    """A row of run.csv, as far as a single run can know it.
+
+    Args:
+        args: resolved.
+        hosts: of every rank.
+        record: None for a run that has finished no epoch.
+    """
+    world_size, nodes = len(hosts), len(set(hosts))
+    row: dict[str, object] = {
+        "strategy": args.strategy,
+        "model": args.model,
+        "dataset": args.dataset,
+        "precision": args.precision,
+        "scaling": args.scaling or "",
+        "repeat": args.repeat,
+        "status": "running",
+        "jobid": job_id(),
+        "commit": commit,
+        "epochs": args.epochs,
+        "world_size": world_size,
+        "nodes": nodes,
+        "gpus_per_node": world_size // nodes if on_gpus else 0,
+        "global_batch": args.global_batch_size,
+        "per_gpu_batch": args.per_device_batch_size,
+    }
+    if record is not None:
+        row |= {
+            "epoch": record.epoch,
+            "train_top1": record.train_accuracy,
+            "val_top1": record.valid_accuracy,
+            "images_per_sec": record.images_per_second,
+            "time_epoch_s": record.seconds,
+            "mem_gb": record.peak_memory / GIB,
+        }
+    return row

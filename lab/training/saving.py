@@ -1,0 +1,112 @@
+"""When a run saves, and under which names: latest.pth, best.pth, epoch_XXX.pth. Collective, like checkpoint.py."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from lab.training import checkpoint, checkpoint_file, options
+from lab.training.errors import UserError
+from lab.training.progress import Progress
+from lab.training.resume import Resumed
+from lab.training.stepping import Stepper
+
+
+class Saver:
+    """Writes a run's checkpoints.
+
+    Args:
+        folder: the run's checkpoint folder; only rank 0 writes there.
+        args: resolved.
+        say: prints a line on rank 0.
+        resumed: the checkpoint the run goes on from, the last good one until there is a newer one.
+    """
+
+    def __init__(
+        self, folder: Path, args: argparse.Namespace, say: Callable[[str], None], resumed: Resumed | None
+    ) -> None:
+        self._folder = folder
+        self._args = args
+        self._say = say
+        self._best = resumed.best_accuracy if resumed else None
+        self.last_good = f"{resumed.path} ({resumed.where})" if resumed else None
+
+    def due(self, step_in_epoch: int) -> bool:
+        """Whether --save-every-steps asks for a checkpoint after this step."""
+        every = self._args.save_every_steps
+        return every is not None and step_in_epoch % every == 0
+
+    def save(
+        self,
+        stepper: Stepper,
+        progress: Progress,
+        of_rank: dict[str, Any],
+        accuracy: float | None = None,
+    ) -> bool:
+        """Write latest.pth, and at an epoch's end best.pth and epoch_XXX.pth as they are due.
+
+        A disk that does not take it is a warning: the run goes on, and the checkpoint that was there stays.
+
+        Args:
+            stepper: has the wrapped model and its optimizer.
+            progress: how far the run is.
+            of_rank: what this rank keeps for itself.
+            accuracy: the validation accuracy of the epoch that has just ended.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            UserError: the weights are not finite numbers; nothing is written.
+        """
+        improved = accuracy is not None and (self._best is None or accuracy > self._best)
+        if improved:
+            self._best = accuracy
+        state = checkpoint.collect(stepper, of_rank)
+        where = progress.where
+        problem: list[str | None] = [None, None]  # of the weights, of the disk
+        if state:
+            state |= {
+                "format": checkpoint_file.FORMAT,
+                "config": options.as_record(self._args),
+                "epochs_done": progress.epochs_done,
+                "step_in_epoch": progress.step,
+                "steps_per_epoch": progress.steps_per_epoch,
+                "best_accuracy": self._best,
+            }
+            if checkpoint.is_finite(state["model"]):
+                names = [checkpoint_file.BEST] * improved + self._epoch_names(progress)
+                problem[1] = self._write(state, names)
+            else:
+                problem[0] = f"the weights are no longer finite numbers at {where}"
+        dist.broadcast_object_list(problem, src=0)
+        if problem[0] is not None:
+            raise UserError(f"{problem[0]}: {self.advice()}")
+        if problem[1] is not None:
+            stays = f"the last good one is {self.last_good}" if self.last_good else "there is none yet"
+            self._say(f"warning: the checkpoint of {where} could not be written ({problem[1]}); {stays}")
+            return False
+        self.last_good = f"{self._folder / checkpoint_file.LATEST} ({where})"
+        return True
+
+    def advice(self) -> str:
+        """What to do about a run that has gone astray."""
+        good = f"The last good checkpoint is {self.last_good}" if self.last_good else "There is no checkpoint yet"
+        return f"lower --base-lr, or use --warmup-epochs or --clip-norm. {good}"
+
+    def _epoch_names(self, progress: Progress) -> list[str]:
+        every = self._args.save_frequency
+        due = every is not None and progress.step == 0 and progress.epochs_done % every == 0
+        return [checkpoint_file.epoch_name(progress.epochs_done)] if due else []
+
+    def _write(self, state: dict[str, Any], other_names: list[str]) -> str | None:
+        latest = self._folder / checkpoint_file.LATEST
+        try:
+            checkpoint_file.write(state, latest)
+            for name in other_names:
+                checkpoint_file.also_as(latest, self._folder / name)
+        except OSError as error:
+            return error.strerror or str(error)
+        return None

@@ -1,0 +1,201 @@
+"""What happens between backward() and the new weights: accumulation, fp16's scaler, clipping, the rate.
+
+The training loop of train.py stays the usual one, zero_grad(), backward(), step() for each batch. A Stepper takes
+the place of the optimizer's two methods, on that one object, as PyTorch's own LR schedulers do, so that the loop
+need not change with the options.
+"""
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from lab.training.errors import UserError
+
+
+class Stepper:
+    """Makes optimizer.zero_grad() and optimizer.step() do what the options ask for.
+
+    Args:
+        model: wrapped; the optimizer's parameters are its own.
+        rate_factor: step -> what to multiply each group's rate by; steps count from 0.
+        accumulate: micro-batches to an optimizer step. Inside of such a window zero_grad() acts at its first
+            and step() at its last micro-batch only, and no gradients are communicated before the last.
+        clip_norm: the gradients' norm over all parameters and ranks is scaled down to this, if it is larger.
+        scaler: fp16's.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        rate_factor: Callable[[int], float] = lambda step: 1.0,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        self.steps = 0  # optimizer steps done
+        self.scaler = scaler
+        self.accumulate = accumulate
+        self.model = model
+        self.optimizer = optimizer
+        self._rate_factor = rate_factor
+        self._clip_norm = clip_norm
+        self._scaled = False  # whether backward() has scaled a loss since the last step
+        self._window = 1  # micro-batches in the window going on; 1 outside of micro_batch()
+        self._first = self._last = True  # whether this micro-batch begins, ends its window
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])  # the name that PyTorch's schedulers use
+        self._zero_grad, self._step = optimizer.zero_grad, optimizer.step
+        self._zero_model_grad = model.zero_grad
+        self._attach()
+
+    def _attach(self) -> None:
+        self.optimizer.zero_grad = self._zero_grad_at_first  # type: ignore[method-assign]
+        self.optimizer.step = self._step_at_last  # type: ignore[method-assign, assignment]
+        self.model.zero_grad = self._model_zero_grad_at_first  # type: ignore[method-assign]
+
+    def release(self) -> None:
+        """Give the optimizer and the model their own methods back."""
+        self.optimizer.zero_grad, self.optimizer.step = self._zero_grad, self._step  # type: ignore[method-assign]
+        self.model.zero_grad = self._zero_model_grad  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """For PyTorch's own use of the optimizer, such as setting up its state before a checkpoint is loaded."""
+        self.release()
+        try:
+            yield
+        finally:
+            self._attach()
+
+    @contextlib.contextmanager
+    def micro_batch(self, index: int) -> Iterator[None]:
+        """Around the index-th micro-batch of an epoch, from before its forward pass to after its step()."""
+        position = index % self.accumulate
+        self._window = self.accumulate
+        self._first, self._last = position == 0, position == self.accumulate - 1
+        try:
+            with contextlib.nullcontext() if self._last else no_gradient_sync(self.model):
+                yield
+        finally:
+            self._window, self._first, self._last = 1, True, True
+
+    def backward(self, loss: Tensor) -> None:
+        """loss.backward(), scaled up for fp16."""
+        if self.scaler is None:
+            loss.backward()
+        else:
+            self.scaler.scale(loss).backward()
+            self._scaled = True
+
+    def _zero_grad_at_first(self, set_to_none: bool = True) -> None:
+        if self._first:
+            self._zero_grad(set_to_none)
+
+    def _model_zero_grad_at_first(self, set_to_none: bool = True) -> None:
+        if self._first:
+            self._zero_model_grad(set_to_none)
+
+    def _step_at_last(self, closure: None = None) -> None:
+        if closure is not None:
+            raise ValueError("a run's optimizer takes no closure: call backward(), then step()")
+        if not self._last:
+            return
+        if self.scaler is not None:
+            if not self._scaled:
+                raise UserError("fp16 needs its loss scaled: call run.backward(loss) instead of loss.backward()")
+            self._scaled = False
+            self.scaler.unscale_(self.optimizer)
+        if self._window > 1:
+            # The mean over the window. The gradients, not the losses, so that a plain loss.backward() is right.
+            for gradient in self._gradients():
+                gradient.div_(self._window)
+        if self._clip_norm is not None:
+            self._clip(self._clip_norm)
+        factor = self._rate_factor(self.steps)
+        for group in self.optimizer.param_groups:
+            _set_rate(group, group["initial_lr"] * factor)
+        if self.scaler is None:
+            self._step()
+        else:
+            with self.released():  # the scaler calls optimizer.step(), unless a gradient overflowed
+                self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.steps += 1
+
+    def _gradients(self) -> list[Tensor]:
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    def _clip(self, limit: float) -> None:
+        if isinstance(self.model, FullyShardedDataParallel):
+            self.model.clip_grad_norm_(limit)
+            return
+        norm = torch.nn.utils.get_total_norm(self._gradients())
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()  # each rank has the norm of its shards: sum the squares over all ranks
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+
+def _set_rate(group: dict[str, Any], rate: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)  # a captured step reads it where it is
+    else:
+        group["lr"] = rate
+
+
+@contextlib.contextmanager
+def no_gradient_sync(model: nn.Module) -> Iterator[None]:
+    """Inside, backward() adds to this rank's own gradients and communicates none; around the forward pass too.
+
+    FSDP still gathers its parameters inside: they are sharded, and computing takes all of them.
+    """
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+    elif isinstance(model, nn.parallel.DistributedDataParallel | FullyShardedDataParallel):
+        with model.no_sync():
+            yield
+    else:
+        yield
+
+
+def sync_buffers(model: nn.Module) -> None:
+    """Rank 0's running statistics for every rank, which DDP does by itself and FSDP does not."""
+    if isinstance(model, FSDPModule | FullyShardedDataParallel) and dist.get_world_size() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+
+def steps_per_epoch(loader: DataLoader, args: argparse.Namespace) -> int:
+    """Optimizer steps in one pass over the loader; micro-batches that do not fill a last step are dropped.
+
+    Raises:
+        UserError: with accumulation, the loader does not deliver micro-batches, or too few for one step.
+    """
+    if args.accumulate > 1 and loader.batch_size != args.per_device_batch_size:
+        raise UserError(
+            f"--accumulate {args.accumulate} needs a loader of {args.per_device_batch_size} images on each rank, "
+            f"but this one has {loader.batch_size}: give args.loader_batch_size to get_dataloaders()"
+        )
+    steps = len(loader) // args.accumulate
+    if steps == 0 and args.accumulate > 1:
+        raise UserError(
+            f"an epoch has {len(loader)} micro-batches, too few for one step of --accumulate {args.accumulate}: "
+            "use a smaller --global-batch-size"
+        )
+    return steps

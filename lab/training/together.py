@@ -1,0 +1,32 @@
+"""What one rank finds out, for all of them. Every rank calls these."""
+
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from lab.training.errors import UserError
+
+T = TypeVar("T")
+
+
+def from_rank_0(find_out: Callable[[], T]) -> T:
+    """Call `find_out` on rank 0; every rank returns what it returned, or raises the UserError that it raised."""
+    answer: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            answer[0] = find_out()
+        except UserError as error:
+            answer[1] = error
+    dist.broadcast_object_list(answer, src=0)
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]
+
+
+def gather_hosts() -> list[str]:
+    """The host name of every rank, in rank order."""
+    hosts = [""] * dist.get_world_size()
+    dist.all_gather_object(hosts, socket.gethostname())
+    return hosts

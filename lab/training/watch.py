@@ -1,0 +1,61 @@
+"""The hook for everything that follows a run without changing it: TensorBoard, a progress bar, a profiler."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lab.training.epoch_record import EpochRecord
+from lab.training.meter import EpochMeter
+from lab.training.progress import Progress
+
+if TYPE_CHECKING:
+    from lab.training.run import Run
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One optimizer step that has just ended, on this rank."""
+
+    epoch: int  # counted from 1
+    step: int  # counted from 1 in the epoch
+    steps_per_epoch: int
+    total_step: int  # counted from 1 in the whole run
+    loss: Tensor | None  # of the last micro-batch, on the device: .item() waits for it
+    learning_rate: float  # of the first group of parameters
+    images_per_second: float  # over all ranks, as this rank sees it
+
+
+class Watcher:
+    """Add one with `run.watchers.append(...)` before `run.begin`. Every rank calls all of these methods."""
+
+    def begin(self, run: "Run", model: nn.Module, optimizer: Optimizer) -> None:
+        """Everything is set up; a checkpoint, if there is one, is loaded."""
+
+    def step(self, report: StepReport) -> None:
+        """An optimizer step has ended."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch has been trained, evaluated and recorded."""
+
+    def close(self) -> None:
+        """The run ends, for whatever reason."""
+
+
+def report_step(
+    watchers: Sequence[Watcher], progress: Progress, meter: EpochMeter, optimizer: Optimizer, speed: float
+) -> None:
+    """Tell all watchers of the step that has just ended."""
+    report = StepReport(
+        epoch=progress.epoch,
+        step=progress.step,
+        steps_per_epoch=progress.steps_per_epoch,
+        total_step=progress.total_steps,
+        loss=meter.loss,
+        learning_rate=float(optimizer.param_groups[0]["lr"]),
+        images_per_second=speed,
+    )
+    for watcher in watchers:
+        watcher.step(report)

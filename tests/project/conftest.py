@@ -1,0 +1,37 @@
+"""Rank groups for the tests of runs."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_run
+
+from lab.grading.ranks import PRELOAD, GroupResult, RankServer
+
+
+@pytest.fixture(scope="session")
+def rank_server() -> Iterator[RankServer]:
+    """A server whose ranks find everything that a run needs imported."""
+    with RankServer(preload=(*PRELOAD, "torch.distributed.checkpoint.state_dict", "lab.training.run")) as server:
+        yield server
+
+
+@pytest.fixture
+def tiny(rank_server: RankServer, tmp_path: Path) -> Callable[..., GroupResult]:
+    """tiny(*options, world_size=2, **inputs): one run of tiny_run.train in tmp_path/results/r."""
+
+    def run(
+        *argv: str, world_size: int = 2, observe: Any = tiny_run.train, env: Any = None, **inputs: Any
+    ) -> GroupResult:
+        folder = ("--output-dir", str(tmp_path / "results"), "--run-id", "r")
+        return rank_server.run(
+            observe,
+            world_size,
+            code=tiny_run.SOLUTIONS,
+            inputs={"argv": [*folder, *argv], **inputs},
+            env=env or {},
+            timeout=120,
+        )
+
+    return run

@@ -1,0 +1,161 @@
+"""A run that was stopped and resumed gives the same losses and weights as one that was not, to the last digit."""
+
+import csv
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+
+EPOCHS = 3
+STEPS = 4  # an epoch: 32 images in global batches of 8
+
+OPTIMIZERS = {
+    "sgd": ("--optimizer", "sgd", "--base-lr", "2"),
+    "adamw": ("--optimizer", "adamw", "--base-lr", "0.01"),
+}
+SCHEDULES = {"cosine": ("--schedule", "cosine", "--warmup-epochs", "0.5"), "step": ("--schedule", "step")}
+ACCUMULATION = {"whole": (), "accumulated": ("--accumulate", "2")}
+# Where the first part ends, and with how many loader workers.
+PLACES = {"epoch's end": ((2, STEPS), 0), "mid-epoch": ((2, 2), 2)}
+
+AXES = (("none", "ddp", "fsdp"), OPTIMIZERS, SCHEDULES, ("fp32", "bf16"), ACCUMULATION, PLACES)
+GRID = list(itertools.product(*AXES))
+
+
+def covering(grid: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """A few cases in which every two values that are together somewhere in the grid are together (greedy)."""
+    open_pairs = {pair for case in grid for pair in pairs(case)}
+    chosen = []
+    while open_pairs:
+        best = max(grid, key=lambda case: len(open_pairs & pairs(case)))
+        chosen.append(best)
+        open_pairs -= pairs(best)
+    return chosen
+
+
+def pairs(case: tuple[str, ...]) -> set[tuple[object, ...]]:
+    return set(itertools.combinations(enumerate(case), 2))
+
+
+COVERING = covering(GRID)
+
+
+def check_same_trajectory(tiny, case, tmp_path):
+    strategy, optimizer, schedule, precision, accumulation, place = case
+    (epoch, step), workers = PLACES[place]
+    world_size = 1 if strategy == "none" else 2
+    argv = (
+        *("--epochs", str(EPOCHS), "--strategy", strategy, "--precision", precision, "--print-every", "1"),
+        *(*OPTIMIZERS[optimizer], *SCHEDULES[schedule], *ACCUMULATION[accumulation]),
+        *("--output-dir", str(tmp_path / "results")),
+    )
+    whole = tiny(*argv, "--run-id", "whole", world_size=world_size, workers=workers).values[0]
+    assert whole["ended"] == "done"
+    saving = ("--save-every-steps", "1") if place == "mid-epoch" else ()
+    stop = [epoch + 1, 1] if place == "epoch's end" else [epoch, step]
+    first = tiny(*argv, *saving, world_size=world_size, workers=workers, stop=stop).values[0]
+    assert first["ended"].startswith("Stop")
+    second = tiny(*argv, *saving, "--resume", "latest", world_size=world_size, workers=workers).values[0]
+    assert second["ended"] == "done"
+    redone = 2 if place == "mid-epoch" else 3
+    assert [record[0] for record in second["records"]] == list(range(redone, EPOCHS + 1))
+    assert second["records"] == whole["records"][redone - 1 :]
+    assert all(torch.equal(tensor, second["weights"][name]) for name, tensor in whole["weights"].items())
+    check_tables(tmp_path / "results")
+
+
+def check_tables(results: Path) -> None:
+    """The two runs' tables hold the same losses and accuracies, each epoch once."""
+    for table, columns in (
+        ("metrics.csv", ("epoch", "phase", "loss", "accuracy")),
+        ("run.csv", ("epoch", "val_top1")),
+    ):
+        whole, resumed = (
+            [
+                [row[column] for column in columns]
+                for row in csv.DictReader((results / name / table).open(newline=""))
+            ]
+            for name in ("whole", "r")
+        )
+        assert resumed == whole
+
+
+@pytest.mark.parametrize("case", COVERING, ids="-".join)
+def test_a_resumed_run_takes_the_same_way(tiny, case, tmp_path):
+    check_same_trajectory(tiny, case, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in GRID if case not in COVERING], ids="-".join)
+def test_a_resumed_run_takes_the_same_way_in_the_whole_grid(tiny, case, tmp_path):
+    check_same_trajectory(tiny, case, tmp_path)
+
+
+def test_the_covering_cases_cover_every_pair_of_values():
+    assert {pair for case in COVERING for pair in pairs(case)} == {pair for case in GRID for pair in pairs(case)}
+    assert len(COVERING) <= 10
+
+
+# Details ---------------------------------------------------------------------------------------------------
+
+
+def test_the_middle_of_an_epoch_goes_on_with_another_number_of_ranks(tiny):
+    """Without noise and dropout the losses are the same but for rounding; nothing is counted twice or left out."""
+    argv = ("--strategy", "ddp", "--epochs", "2", "--save-every-steps", "1")
+    plain = {"net": {"dropout": 0.0}, "noise": 0.0, "double": True}
+    whole = tiny(*argv, "--run-id", "whole", **plain).values[0]
+    tiny(*argv, stop=[2, 3], **plain)
+    group = tiny(*argv, "--resume", "latest", world_size=4, **plain)
+    assert group.values[0]["records"][0] == pytest.approx(whole["records"][1], rel=0, abs=1e-12)
+    assert "warning: resumed on 4 ranks, before it was 2" in group.reports[0].output
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weights_in_another_memory_order_come_back_in_their_places(tiny, optimizer):
+    """channels_last, as on GPUs: what rank 0 sends must be what the others expect."""
+    argv = ("--strategy", "ddp", "--epochs", "2", *OPTIMIZERS[optimizer])
+    whole = tiny(*argv, "--run-id", "whole", channels_last=True).values[0]
+    tiny(*argv, channels_last=True, stop=[2, 1])
+    second = tiny(*argv, "--resume", "latest", channels_last=True).values[0]
+    assert second["records"] == whole["records"][1:]
+
+
+def test_a_run_that_is_done_can_be_resumed_and_lengthened(tiny, tmp_path):
+    argv = ("--strategy", "none", "--output-dir", str(tmp_path / "results"))
+    tiny(*argv, "--epochs", "2", world_size=1)
+    again = tiny(*argv, "--epochs", "2", "--resume", "auto", world_size=1)
+    assert again.values[0]["records"] == []
+    assert "nothing left to do: 2 of 2 epochs are done" in again.reports[0].output
+    summary = list(csv.DictReader((tmp_path / "results" / "r" / "run.csv").open(newline="")))[-1]
+    assert (summary["epoch"], summary["status"]) == ("summary", "done")
+    assert float(summary["val_top1"]) >= 0  # the figures of the last epoch, though this part trained none
+    longer = tiny(*argv, "--epochs", "3", "--resume", "latest", world_size=1).values[0]
+    assert [record[0] for record in longer["records"]] == [3]
+
+
+def test_going_back_to_the_best_epoch_drops_the_rows_of_later_ones(tiny, tmp_path):
+    argv = ("--strategy", "none", "--epochs", "3", "--output-dir", str(tmp_path / "results"))
+    first = tiny(*argv, "--save-frequency", "1", world_size=1).values[0]
+    folder = tmp_path / "results" / "r"
+    (folder / "checkpoints" / "epoch_001.pth").replace(folder / "checkpoints" / "best.pth")
+    second = tiny(*argv, "--resume", "best", world_size=1).values[0]
+    assert second["records"] == first["records"][1:]
+    metrics = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
+    assert [(row["epoch"], row["phase"]) for row in metrics] == [
+        (epoch, phase) for epoch in "123" for phase in ("train", "val")
+    ]
+    log = (folder / "train.log").read_text()
+    assert log.count("[METRIC] epoch=2 ") == 2  # the log keeps what happened
+    assert f"resumed    from {folder / 'checkpoints' / 'best.pth'}, the end of epoch 1" in log
+
+
+def test_auto_goes_on_after_a_start_without_a_checkpoint(tiny, tmp_path):
+    """As a job that is requeued again and again with the same command line."""
+    argv = ("--strategy", "ddp", "--epochs", "2", "--resume", "auto")
+    tiny(*argv, stop=[1, 2])  # before the first checkpoint
+    tiny(*argv, stop=[2, 2])
+    last = tiny(*argv).values[0]
+    assert [record[0] for record in last["records"]] == [2]
+    rows = list(csv.DictReader((tmp_path / "results" / "r" / "run.csv").open(newline="")))
+    assert [row["epoch"] for row in rows] == ["1", "2", "summary"]

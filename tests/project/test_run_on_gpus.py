@@ -1,0 +1,28 @@
+"""The training machinery with nccl, on one GPU and on two."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_what_holds_on_the_cpu_holds_on_gpus(gpus, root, tmp_path):
+    if torch.cuda.device_count() < gpus:
+        pytest.skip(f"needs {gpus} CUDA devices")
+    script = str(Path(__file__).with_name("gpu_run.py"))
+    argv = [*("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus)), script, str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, *argv],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    print(done.stdout)
+    assert done.stdout.count("HOLDS") == 10, done.stdout + done.stderr
