@@ -1,7 +1,7 @@
 """Section 3: every rank its own part of the data."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
@@ -50,16 +50,26 @@ class ValidationShard(Dataset):
 
 
 def get_dataloaders(
-    train_set: Dataset, valid_set: Dataset, global_batch_size: int, *, num_workers: int = 0, seed: int = 0
+    train_set: Dataset,
+    valid_set: Dataset,
+    global_batch_size: int,
+    *,
+    num_workers: int = 0,
+    seed: int = 0,
+    **loader_options: Any,
 ) -> tuple[DataLoader, DataLoader]:
     """Loaders of (images [B, 3, 32, 32], labels [B]) for this rank, B = global_batch_size / world size.
 
     Training: this rank's part, in a new order each epoch (after sampler.set_epoch), without the last partial
     batch. Validation: a ValidationShard, in order.
 
+    Args:
+        loader_options: for both DataLoaders, as they are: pin_memory and the like.
+
     Raises:
         ValueError: the global batch cannot be divided evenly, or is larger than the training set.
     """
     # TODO 3.2: check the global batch size, and give every rank its own part of the training set: use a
-    # DistributedSampler with this seed, and drop what does not fill a batch on every rank.
+    # DistributedSampler with this seed, and drop what does not fill a batch on every rank. Pass num_workers and
+    # **loader_options on to both DataLoaders.
     raise NotImplementedError("Exercise 3.2 is not done yet: get_dataloaders() in data.py")

@@ -19,7 +19,7 @@ from ddp_utils import get_ddp_model
 from distributed_utils import cleanup, setup
 from fsdp_utils import get_fsdp1_model, get_fsdp_model
 from model import build_model
-from train import train
+from train import evaluate, train
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -48,9 +48,11 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     # TODO 5.1b: join the process group, and leave it at the end. In between, in this order: open the run's
     # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
     # first process before the others; make the loaders, of args.loader_batch_size images over all ranks; build
-    # the model from the same seed on every rank and hand it to this_run.prepare_model(); wrap it; build the
-    # optimizer of the wrapped model; this_run.begin(model, optimizer, train_loader); train, unless it is a dry
-    # run, and return what train() returned.
+    # the model from the same seed on every rank; this_run.prepare_model(model); wrap it; build the optimizer of
+    # the wrapped model; this_run.begin(model, optimizer, train_loader). Unless it is a dry run: train, and then,
+    # if there are test images, evaluate those for this_run.record_test(loss, accuracy). Return what train()
+    # returned. load_datasets, get_dataloaders and build_model each take more options as their last arguments:
+    # **options.input_options(args), **options.loader_options(args, device.type), **options.model_options(args).
     raise NotImplementedError("Exercise 5.1b is not done yet: run() in main.py")
 
 

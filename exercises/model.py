@@ -1,5 +1,7 @@
 """Section 1: the network you know from a single device, ready for any batch size."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from lab.training.networks import build_network
@@ -32,8 +34,8 @@ class CNN(nn.Module):
         raise NotImplementedError("Exercise 1.1 is not done yet: CNN.forward() in model.py")
 
 
-def build_model(name: str, num_classes: int = 10) -> nn.Module:
-    """The network called `name`: your CNN, or one of the lab's own."""
+def build_model(name: str, num_classes: int = 10, **options: Any) -> nn.Module:
+    """The network called `name`: your CNN, or one of the lab's own, some of which take options."""
     if name == "cnn":
-        return CNN(num_classes)
-    return build_network(name, num_classes)
+        return CNN(num_classes, **options)
+    return build_network(name, num_classes, **options)

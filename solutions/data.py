@@ -1,7 +1,7 @@
 """Section 3: every rank its own part of the data."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
@@ -65,18 +65,28 @@ class ValidationShard(Dataset):
 
 
 def get_dataloaders(
-    train_set: Dataset, valid_set: Dataset, global_batch_size: int, *, num_workers: int = 0, seed: int = 0
+    train_set: Dataset,
+    valid_set: Dataset,
+    global_batch_size: int,
+    *,
+    num_workers: int = 0,
+    seed: int = 0,
+    **loader_options: Any,
 ) -> tuple[DataLoader, DataLoader]:
     """Loaders of (images [B, 3, 32, 32], labels [B]) for this rank, B = global_batch_size / world size.
 
     Training: this rank's part, in a new order each epoch (after sampler.set_epoch), without the last partial
     batch. Validation: a ValidationShard, in order.
 
+    Args:
+        loader_options: for both DataLoaders, as they are: pin_memory and the like.
+
     Raises:
         ValueError: the global batch cannot be divided evenly, or is larger than the training set.
     """
     # TODO 3.2: check the global batch size, and give every rank its own part of the training set: use a
-    # DistributedSampler with this seed, and drop what does not fill a batch on every rank.
+    # DistributedSampler with this seed, and drop what does not fill a batch on every rank. Pass num_workers and
+    # **loader_options on to both DataLoaders.
     ### BEGIN SOLUTION 3.2
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if global_batch_size % world_size != 0:
@@ -88,11 +98,8 @@ def get_dataloaders(
     batch_size = global_batch_size // world_size
 
     sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)
-    train_loader = DataLoader(
-        train_set, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers
-    )
-    valid_loader = DataLoader(
-        ValidationShard(valid_set, rank, world_size), batch_size=batch_size, num_workers=num_workers
-    )
+    both = {"batch_size": batch_size, "num_workers": num_workers, **loader_options}
+    train_loader = DataLoader(train_set, sampler=sampler, drop_last=True, **both)
+    valid_loader = DataLoader(ValidationShard(valid_set, rank, world_size), **both)
     return train_loader, valid_loader
     ### END SOLUTION

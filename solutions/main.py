@@ -19,7 +19,7 @@ from ddp_utils import get_ddp_model
 from distributed_utils import cleanup, setup
 from fsdp_utils import get_fsdp1_model, get_fsdp_model
 from model import build_model
-from train import train
+from train import evaluate, train
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -56,9 +56,11 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     # TODO 5.1b: join the process group, and leave it at the end. In between, in this order: open the run's
     # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
     # first process before the others; make the loaders, of args.loader_batch_size images over all ranks; build
-    # the model from the same seed on every rank and hand it to this_run.prepare_model(); wrap it; build the
-    # optimizer of the wrapped model; this_run.begin(model, optimizer, train_loader); train, unless it is a dry
-    # run, and return what train() returned.
+    # the model from the same seed on every rank; this_run.prepare_model(model); wrap it; build the optimizer of
+    # the wrapped model; this_run.begin(model, optimizer, train_loader). Unless it is a dry run: train, and then,
+    # if there are test images, evaluate those for this_run.record_test(loss, accuracy). Return what train()
+    # returned. load_datasets, get_dataloaders and build_model each take more options as their last arguments:
+    # **options.input_options(args), **options.loader_options(args, device.type), **options.model_options(args).
     ### BEGIN SOLUTION 5.1b
     device = setup()
     records = []
@@ -66,24 +68,30 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
         args = this_run.args  # now with the batch sizes and the learning rate for this many ranks
         datasets = load_once(
             lambda: load_datasets(
-                args.dataset, args.data_dir, cache_dir=args.output_dir, validation=args.validation
+                args.dataset,
+                args.data_dir,
+                cache_dir=args.output_dir,
+                validation=args.validation,
+                **options.input_options(args),
             ),
             is_first=is_first_on_filesystem(args.data_dir or args.output_dir),
         )
+        loading = {"num_workers": args.num_workers, "seed": args.seed, **options.loader_options(args, device.type)}
         train_loader, valid_loader = get_dataloaders(
-            datasets.train,
-            datasets.valid,
-            args.loader_batch_size,
-            num_workers=args.num_workers,
-            seed=args.seed,
+            datasets.train, datasets.valid, args.loader_batch_size, **loading
         )
         torch.manual_seed(args.seed)
-        model = this_run.prepare_model(build_model(args.model, len(datasets.classes)))
+        model = build_model(args.model, len(datasets.classes), **options.model_options(args))
+        model = this_run.prepare_model(model)
         model = wrap_model(model, device, args)
         optimizer = build_optimizer(model, args)
         this_run.begin(model, optimizer, train_loader)
         if not args.dry_run:
             records = train(model, optimizer, train_loader, valid_loader, this_run)
+            if datasets.test is not None:
+                _, test_loader = get_dataloaders(datasets.train, datasets.test, args.loader_batch_size, **loading)
+                test = evaluate(model, test_loader, device)
+                this_run.record_test(test.loss, test.accuracy)
     cleanup()
     return records
     ### END SOLUTION

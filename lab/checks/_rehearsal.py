@@ -183,7 +183,11 @@ class Recorder:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return recorder(original, bound.arguments)
+            arguments = dict(bound.arguments)
+            for parameter in signature.parameters.values():
+                if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                    arguments |= arguments.pop(parameter.name)  # each by the name that the caller gave it
+            return recorder(original, arguments)
 
         return recorded
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from lab.training.download import fetch_line
 from lab.training.errors import UserError
 from lab.training.image_cache import LabelledImages, note
 
@@ -83,8 +84,9 @@ def _download(data_dir: Path) -> None:
         except (OSError, http.client.HTTPException, RuntimeError) as error:
             reason = str(getattr(error, "reason", None) or error).rstrip(".")
             raise UserError(
-                f"CIFAR-10 could not be downloaded to {data_dir} ({reason}): download {CIFAR10.url} on a machine "
-                f"with internet and put it into {data_dir}, or take --dataset shapes, which needs no download."
+                f"CIFAR-10 could not be downloaded to {data_dir} ({reason}): where there is internet, as on a "
+                f"login node, type `{fetch_line('cifar10', data_dir)}`, or put {CIFAR10.url} there by hand, or "
+                "take --dataset shapes, which needs no download."
             ) from error
         _put_in_place(Path(folder), data_dir)
 

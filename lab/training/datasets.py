@@ -1,76 +1,34 @@
 """The data sets that main.py offers by name, as uint8 images in memory."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from lab.training import cifar10, shapes
+from lab.training import cifar10, mnist, shapes
 from lab.training.errors import UsageError, UserError
-from lab.training.imagefolder import load_imagefolder
+from lab.training.imagefolder import find_imagefolder, load_imagefolder
+from lab.training.images import FileDataset, ImageDataset, Images
+from lab.training.inputs import IMAGENET, pipelines, takes_imagenets_images
+from lab.training.model_data_options import DATASETS
+from lab.training.weights import fetch_weights
 
-DATASETS = ("shapes", "cifar10", "imagefolder")
 SPLIT_SEED = 0
 HELD_BACK = 0.1  # of the training images, for validation; 5,000 of CIFAR-10's 50,000
 
-
-class ImageDataset(Dataset):
-    """Images in memory. A sample is (image, label): float32 [C, H, W], normalised, and an int.
-
-    Args:
-        images: uint8 [N, C, H, W].
-        labels: int64 [N], indices into `classes`.
-        classes: the names.
-        mean, std: of each channel over the training set, where pixels run from 0 to 1.
-    """
-
-    def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        classes: tuple[str, ...],
-        mean: Sequence[float] | Tensor,
-        std: Sequence[float] | Tensor,
-    ) -> None:
-        assert (images.dtype, images.ndim) == (torch.uint8, 4), (images.dtype, images.shape)
-        assert (labels.dtype, labels.shape) == (torch.int64, images.shape[:1]), (labels.dtype, labels.shape)
-        self.images = images
-        self.labels = labels
-        self.classes = classes
-        self.mean = torch.as_tensor(mean, dtype=torch.float32)
-        self.std = torch.as_tensor(std, dtype=torch.float32)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self._normalise(self.images[index]), int(self.labels[index])
-
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, int]]:
-        """The samples of a whole batch; a DataLoader calls this where it exists, and it is much faster."""
-        chosen = torch.as_tensor(indices)
-        return list(zip(self._normalise(self.images[chosen]), self.labels[chosen].tolist(), strict=True))
-
-    def _normalise(self, images: Tensor) -> Tensor:
-        shape = (-1, 1, 1)
-        return (images.float() / 255).sub_(self.mean.view(shape)).div_(self.std.view(shape))
-
-    def subset(self, indices: Tensor) -> "ImageDataset":
-        """A copy of some of the samples, normalised in the same way."""
-        return ImageDataset(self.images[indices], self.labels[indices], self.classes, self.mean, self.std)
+Kind = TypeVar("Kind", bound=Images)
 
 
 @dataclass(frozen=True)
 class DataSets:
     """The parts of one data set. `test` is None where there is none, or where it serves as `valid`."""
 
-    train: ImageDataset
-    valid: ImageDataset
-    test: ImageDataset | None
+    train: Images
+    valid: Images
+    test: Images | None
     classes: tuple[str, ...]
 
 
@@ -81,6 +39,11 @@ def load_datasets(
     cache_dir: Path,
     validation: str = "split",
     seed_split: int = SPLIT_SEED,
+    network: str = "cnn",
+    pretrained: bool = False,
+    augment: bool = False,
+    randaugment: bool = False,
+    seed: int = 0,
 ) -> DataSets:
     """Load a data set, and download or decode it if nobody has yet.
 
@@ -94,21 +57,45 @@ def load_datasets(
         validation: "split": the data set's own validation images, or else a fixed tenth of the training images
             (so CIFAR-10 is split 45,000 / 5,000). "test": the test images.
         seed_split: chooses that part.
+        network: the one that gets the images. For vgg19 they are cropped to 224x224, and those of an image folder
+            are left on the disk in their own sizes; for the others these are cut to 32x32 and kept in memory.
+        pretrained: whether the network's weights are needed too, in data_dir.
+        augment, randaugment: change the training images at random, as --augment and --randaugment say.
+        seed: of these changes.
 
     Raises:
         UserError: the data is missing, damaged or cannot be downloaded, or has no such part.
     """
     if validation not in ("split", "test"):
         raise ValueError(f'validation is "split" or "test", not {validation!r}')
-    if name == "shapes":
-        return _load_shapes(validation)
     if name not in DATASETS:
         raise ValueError(f"no data set is called {name!r}; there are {', '.join(DATASETS)}")
+    imagenets = takes_imagenets_images(network)
+    if pretrained:
+        fetch_weights(_given(data_dir, "--pretrained"))
+    if name == "shapes":
+        datasets = _load_shapes(validation)
+    else:
+        folder = _given(data_dir, f"--dataset {name}")
+        if name == "imagefolder":
+            datasets = _load_imagefolder(folder, cache_dir, validation, seed_split, full_size=imagenets)
+        else:
+            datasets = _load_train_and_test(name, folder, validation, seed_split)
+
+    changing, still = pipelines(name, network, augment=augment, randaugment=randaugment, seed=seed)
+    normalisation = IMAGENET if imagenets else ()
+    return replace(
+        datasets,
+        train=datasets.train.through(changing, *normalisation),
+        valid=datasets.valid.through(still, *normalisation),
+        test=None if datasets.test is None else datasets.test.through(still, *normalisation),
+    )
+
+
+def _given(data_dir: Path | None, option: str) -> Path:
     if data_dir is None:
-        raise UsageError(f"--dataset {name} needs --data-dir, the folder that holds the images.")
-    if name == "cifar10":
-        return _load_cifar10(data_dir, validation, seed_split)
-    return _load_imagefolder(data_dir, cache_dir, validation, seed_split)
+        raise UsageError(f"{option} needs --data-dir, the folder that holds its files.")
+    return data_dir
 
 
 def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
@@ -124,7 +111,7 @@ def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
     return means, deviations
 
 
-def hold_back(dataset: ImageDataset, source: Path, seed: int) -> tuple[ImageDataset, ImageDataset]:
+def hold_back(dataset: Kind, source: Path, seed: int) -> tuple[Kind, Kind]:
     """Part the training images into (nine tenths, one tenth), at random but alike for the same seed.
 
     Raises UserError, naming `source`, when there are too few.
@@ -150,19 +137,28 @@ def _load_shapes(validation: str) -> DataSets:
     return DataSets(train, valid, None, shapes.CLASSES)
 
 
-def _load_cifar10(data_dir: Path, validation: str, seed: int) -> DataSets:
-    classes, splits = cifar10.load_cifar10(data_dir)
-    train, test = (ImageDataset(*splits[part], classes, cifar10.MEAN, cifar10.STD) for part in ("train", "test"))
+def _load_train_and_test(name: str, data_dir: Path, validation: str, seed: int) -> DataSets:
+    if name == "mnist":
+        classes, splits = mnist.CLASSES, mnist.load_mnist(data_dir)
+    else:
+        classes, splits = cifar10.load_cifar10(data_dir)
+    normalisation = (mnist.MEAN, mnist.STD) if name == "mnist" else (cifar10.MEAN, cifar10.STD)
+    train, test = (ImageDataset(*splits[part], classes, *normalisation) for part in ("train", "test"))
     if validation == "test":
         return DataSets(train, test, None, classes)
     rest, valid = hold_back(train, data_dir, seed)
     return DataSets(rest, valid, test, classes)
 
 
-def _load_imagefolder(data_dir: Path, cache_dir: Path, validation: str, seed: int) -> DataSets:
-    classes, splits = load_imagefolder(data_dir, cache_dir)
-    mean, std = channel_statistics(splits["train"].images)
-    parts = {split: ImageDataset(*data, classes, mean, std) for split, data in splits.items()}
+def _load_imagefolder(data_dir: Path, cache_dir: Path, validation: str, seed: int, full_size: bool) -> DataSets:
+    parts: dict[str, Images]
+    if full_size:
+        classes, files = find_imagefolder(data_dir)
+        parts = {split: FileDataset(found, classes, *IMAGENET) for split, found in files.items()}
+    else:
+        classes, splits = load_imagefolder(data_dir, cache_dir)
+        mean, std = channel_statistics(splits["train"].images)
+        parts = {split: ImageDataset(*data, classes, mean, std) for split, data in splits.items()}
     train, valid, test = parts["train"], parts.get("val"), parts.get("test")
     if validation == "test":
         valid, test = test or valid, None

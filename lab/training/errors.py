@@ -19,6 +19,12 @@ class UserError(Exception):
 
     exit_code = 1
 
+    def __init__(self, sentence: str = "") -> None:
+        if sentence.startswith("Caught "):
+            # A DataLoader raises a worker's exception again, with the worker's whole traceback for a message.
+            sentence = sentence.rpartition(f"{type(self).__name__}: ")[2].strip()
+        super().__init__(sentence)
+
 
 class UsageError(UserError):
     """Options that cannot work together or with this launch. Exit code 2, as argparse has it."""

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,24 +41,32 @@ class ImageFile:
     modified: int  # ns
 
 
-def load_imagefolder(data_dir: Path, cache_dir: Path) -> tuple[tuple[str, ...], dict[str, LabelledImages]]:
-    """Read the splits that are there, "train" and maybe "val" and "test"; return the classes and the splits.
+def find_imagefolder(data_dir: Path) -> tuple[tuple[str, ...], dict[str, list[ImageFile]]]:
+    """The classes, and the images of the splits that are there: "train" and maybe "val" and "test".
 
-    Raises UserError when the layout is wrong, the splits' classes differ or a file cannot be read or decoded.
+    Raises UserError when the layout is wrong, the splits' classes differ or a folder cannot be read.
     """
     folders = _find_splits(data_dir)
     classes = {split: _find_classes(folder) for split, folder in folders.items()}
     for split, names in classes.items():
         _check_same_classes(data_dir, classes["train"], split, names)
     files = {split: _find_images(folder, classes[split]) for split, folder in folders.items()}
+    return tuple(classes["train"]), files
 
+
+def load_imagefolder(data_dir: Path, cache_dir: Path) -> tuple[tuple[str, ...], dict[str, LabelledImages]]:
+    """Read the splits that are there, "train" and maybe "val" and "test"; return the classes and the splits.
+
+    Raises UserError when the layout is wrong, the splits' classes differ or a file cannot be read or decoded.
+    """
+    classes, files = find_imagefolder(data_dir)
     caches = [data_dir / ".decoded", cache_dir / f"decoded-{_short_digest(str(data_dir.resolve()))}"]
     splits = {}
     for split, found in files.items():
         paths = [folder / f"{split}-{SIZE}.images" for folder in caches]
-        key = _fingerprint(folders[split], classes[split], found)
+        key = _fingerprint(data_dir / split, classes, found)
         splits[split] = cached(paths, key, partial(decode, found, split))
-    return tuple(classes["train"]), splits
+    return classes, splits
 
 
 # ---- finding the images
@@ -145,7 +154,7 @@ def _list(folder: Path) -> list[os.DirEntry[str]]:
         raise UserError(f"Cannot read the folder {folder}: {error.strerror}.") from error
 
 
-def _fingerprint(folder: Path, classes: list[str], images: list[ImageFile]) -> str:
+def _fingerprint(folder: Path, classes: tuple[str, ...], images: list[ImageFile]) -> str:
     """Changes whenever a file is added, removed, renamed or written, or the decoding itself changes."""
     digest = hashlib.sha256(repr((SIZE, classes)).encode())
     for image in images:
@@ -193,17 +202,9 @@ def decode(files: list[ImageFile], split: str) -> LabelledImages:
 
 def _decode_one(path: str) -> np.ndarray:
     """uint8 [3, SIZE, SIZE]: the shorter side resized to SIZE, the middle cut out."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    try:
-        with Image.open(path) as opened:
-            image = opened.convert("RGB")
-    except PermissionError as error:
-        raise UserError(f"Cannot read the image {path}: no permission.") from error
-    except UnidentifiedImageError as error:
-        raise UserError(f"{path} is not an image: replace it or delete it.") from error
-    except (OSError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError) as error:
-        raise UserError(f"The image {path} is damaged ({error}): replace it or delete it.") from error
+    image = _open(path)
     if image.size != (SIZE, SIZE):
         # As torchvision's Resize and CenterCrop do it; Pillow's bilinear filter widens with the reduction, so it
         # does not alias.
@@ -212,6 +213,26 @@ def _decode_one(path: str) -> np.ndarray:
         left, top = round((width - SIZE) / 2), round((height - SIZE) / 2)
         image = image.crop((left, top, left + SIZE, top + SIZE))
     return np.asarray(image).transpose(2, 0, 1)
+
+
+def decode_full(path: str) -> np.ndarray:
+    """uint8 [3, H, W] of one image as large as it is. Raises UserError when it cannot be read or decoded."""
+    return np.array(_open(path)).transpose(2, 0, 1)
+
+
+def _open(path: str) -> Any:
+    """A Pillow image in RGB."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as opened:
+            return opened.convert("RGB")
+    except PermissionError as error:
+        raise UserError(f"Cannot read the image {path}: no permission.") from error
+    except UnidentifiedImageError as error:
+        raise UserError(f"{path} is not an image: replace it or delete it.") from error
+    except (OSError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError) as error:
+        raise UserError(f"The image {path} is damaged ({error}): replace it or delete it.") from error
 
 
 def _cpu_count() -> int:

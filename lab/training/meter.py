@@ -63,6 +63,10 @@ class EpochMeter:
     def begin_pass(self) -> None:
         self._started = time.perf_counter()
 
+    def begin_evaluation(self) -> None:
+        """Forget what was evaluated so far; the time of the next evaluation begins."""
+        self._evaluated, self._trained_at = 0, time.perf_counter()
+
     def end_pass(self) -> None:
         self._correct.item()  # waits for the device
         self._trained_at = time.perf_counter()

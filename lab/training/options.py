@@ -8,7 +8,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from lab.training import model_data_options
 from lab.training.errors import UsageError
+from lab.training.model_data_options import input_options, loader_options, model_options
 from lab.training.resolve import (
     DEFAULT_BASE_LR,
     DEFAULT_BUCKET_CAP_MB,
@@ -20,11 +22,19 @@ from lab.training.resolve import (
 )
 from lab.training.schedule import SCHEDULES
 
-__all__ = ["REFERENCE_BATCH", "as_record", "build_parser", "parse", "require_launcher", "resolve"]
+__all__ = [
+    "REFERENCE_BATCH",
+    "as_record",
+    "build_parser",
+    "input_options",
+    "loader_options",
+    "model_options",
+    "parse",
+    "require_launcher",
+    "resolve",
+]
 
 STRATEGIES = ("none", "ddp", "fsdp", "fsdp1")
-MODELS = ("cnn",)
-DATASETS = ("shapes", "cifar10", "imagefolder")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -83,27 +93,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="none: one device, no wrapper (only at world size 1); ddp: replicated; fsdp: sharded with "
         "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison",
     )
-    group.add_argument("--model", choices=MODELS, default="cnn", help="the network")
+    model_data_options.add_model_arguments(group, _positive(int))
 
     group = parser.add_argument_group("data")
-    group.add_argument(
-        "--dataset",
-        choices=DATASETS,
-        default="shapes",
-        help="shapes: drawn in code, no files; cifar10: downloaded once through torchvision; imagefolder: "
-        "DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it",
-    )
-    group.add_argument("--data-dir", type=Path, metavar="DIR", help="where the data set is or will be stored")
-    group.add_argument(
-        "--validation",
-        choices=("split", "test"),
-        default="split",
-        help="split: the data set's own validation images, or a fixed part of the training images where it "
-        "has none; test: the test images",
-    )
-    group.add_argument(
-        "--num-workers", type=_not_negative(int), default=0, metavar="N", help="loader processes per rank"
-    )
+    model_data_options.add_data_arguments(group, _positive(int), _not_negative(int))
 
     group = parser.add_argument_group("batch, rate and length")
     batch = group.add_mutually_exclusive_group()

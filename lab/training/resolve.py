@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from lab.training import model_data_options
 from lab.training.errors import UsageError
 
 REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant
@@ -37,7 +38,8 @@ def resolve(
     """
     resolved = argparse.Namespace(**vars(options))
     warnings: list[str] = []
-    _check_run(options, world_size, warnings)
+    _check_run(options, world_size)
+    warnings += model_data_options.resolve(options, resolved)
     _resolve_batch(options, world_size, resolved)
     _resolve_rate(options, resolved, warnings)
     _resolve_precision(options, device, default_precision, resolved)
@@ -49,16 +51,12 @@ def resolve(
     return resolved, warnings
 
 
-def _check_run(options: argparse.Namespace, world_size: int, warnings: list[str]) -> None:
+def _check_run(options: argparse.Namespace, world_size: int) -> None:
     if options.strategy == "none" and world_size != 1:
         raise UsageError(
             f"--strategy none trains on one device, but there are {world_size} ranks: start one rank, or "
             "choose --strategy ddp or fsdp"
         )
-    if options.dataset != "shapes" and options.data_dir is None:
-        raise UsageError(f"--dataset {options.dataset} needs --data-dir, the folder that holds the images")
-    if options.dataset == "shapes" and options.data_dir is not None:
-        warnings.append("--data-dir has no effect: shapes are drawn in code")
     if options.run_id is not None and (
         options.run_id in ("", "..") or Path(options.run_id).name != options.run_id
     ):

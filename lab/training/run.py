@@ -20,16 +20,19 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.training import announce, checkpoint, checkpoint_file, options, precision, resume, seeding
+from lab.training.augment import set_epoch
 from lab.training.epoch_record import EpochRecord, run_row
 from lab.training.errors import UserError
 from lab.training.guard import Guard
 from lab.training.meter import EpochMeter
+from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.progress import Progress
 from lab.training.records import RunFolder, git_commit
 from lab.training.saving import Saver
 from lab.training.signals import Preempted, SignalWatch
 from lab.training.stepping import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
 from lab.training.together import from_rank_0, gather_hosts
+from lab.training.unheeded import unheeded
 from lab.training.watch import Watcher, report_step
 
 __all__ = ["EpochRecord", "Run"]
@@ -135,6 +138,9 @@ class Run:
             train_loader: its length and its data set tell the steps and the samples that an epoch drops.
         """
         args, progress = self.args, self._progress
+        if args.checkpoint_activations:
+            checkpoint_activations(model)
+        self._warnings += unheeded(args, self.device.type, model, train_loader)
         progress.steps_per_epoch = steps_per_epoch(train_loader, args)
         self._stepper = stepper = make_stepper(model, optimizer, args, progress.steps_per_epoch, self.device)
         self._meter.follow(model)
@@ -220,6 +226,7 @@ class Run:
         progress.step = 0
 
     def _start(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+        set_epoch(loader.dataset, self._progress.epoch)  # for the augmentation
         resumed, self._resumed = self._resumed, None
         self._began_earlier = resumed is not None and self._progress.step > 0
         if resumed is None:
@@ -293,7 +300,21 @@ class Run:
             watcher.epoch(record)
         if self._guard is not None:
             self._guard.end_epoch(valid_accuracy, is_last=epoch >= self.args.epochs)
+        self._meter.begin_evaluation()  # of the test images, after the last epoch
         return record
+
+    def record_test(self, loss: float, accuracy: float) -> None:
+        """Print and store how the trained model does on the test images. A collective call.
+
+        Args:
+            loss: the mean over all ranks.
+            accuracy: a fraction.
+        """
+        totals = self._meter.totals()
+        self.print(f"[METRIC] test_loss={loss:.4f} test_acc={accuracy:.4f}")
+        if self.folder is not None:
+            speed = totals.evaluated / totals.evaluation_seconds
+            self.folder.add_metrics(self._progress.epochs_done, "test", loss, accuracy, speed)
 
     def _row(self, record: EpochRecord | None) -> dict[str, object]:
         return run_row(self.args, self.hosts, self.device.type == "cuda", self._commit, record)

@@ -225,7 +225,9 @@ def test_3_3_looks_at_what_the_loader_yields(tmp_path: Path, name: str, loader: 
 
 
 def test_larger_validation_batches_pass(tmp_path: Path):
-    code = solution("3.2").replace(SHARD + ", batch_size=batch_size", SHARD + ", batch_size=2 * batch_size")
+    loader = f"DataLoader({SHARD}, "
+    code = solution("3.2").replace(loader + "**both", loader + "2 * batch_size, num_workers=num_workers")
+    assert "2 * batch_size" in code
     assert verdict("3.3", with_answer(tmp_path, "3.2", code)) == "passed"
 
 

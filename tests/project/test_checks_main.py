@@ -222,7 +222,8 @@ def test_section_6_is_not_needed(tmp_path: Path):
 
 
 def test_the_lines_name_command_line_numbers_and_place(tmp_path: Path):
-    outcome = outcome_of("5.1", with_answer(tmp_path, "5.1b", WRONG["optimizer before wrapping"][1]))
+    code = with_answer(tmp_path, "5.1b", WRONG["optimizer before wrapping"][1])
+    outcome = outcome_of("5.1", code)
     assert isinstance(outcome, Failed)
     assert outcome.diagnosis.saw == (
         "--strategy fsdp: the optimizer holds 0 of the model's 8 parameters, and 8 that are not in the model."

@@ -86,7 +86,7 @@ def test_the_lines_say_what_was_seen_with_the_numbers(tmp_path: Path):
     assert isinstance(outcome, Failed)
     assert outcome.diagnosis.saw.startswith("a batch of ")
     assert ", 3, 32, 32], raised AssertionError; a batch of 128 goes through." in outcome.diagnosis.saw
-    assert outcome.diagnosis.look == "model.py:33  assert x.shape == (128, 3, 32, 32)"
+    assert outcome.diagnosis.look == "model.py:35  assert x.shape == (128, 3, 32, 32)"
 
 
 @pytest.mark.parametrize(

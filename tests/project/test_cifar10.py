@@ -146,7 +146,7 @@ def test_without_a_network_the_sentence_says_what_to_do(tmp_path, archive, monke
         said = download_error(tmp_path / "data")
     assert "could not be downloaded" in said
     assert "Connection refused" in said
-    assert f"download {url} on a machine with internet and put it into {tmp_path / 'data'}" in said
+    assert f"type `lab fetch cifar10 --data-dir {tmp_path / 'data'}`, or put {url} there by hand" in said
     assert "--dataset shapes" in said
     assert list((tmp_path / "data").iterdir()) == []
 

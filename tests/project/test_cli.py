@@ -61,7 +61,7 @@ def test_help_is_instant_and_loads_no_torch():
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    for command in ("check", "start", "reset", "stubs"):
+    for command in ("check", "hint", "start", "reset", "fetch", "stubs"):
         assert command in result.stdout
 
 

@@ -37,7 +37,26 @@ def test_a_bad_value_is_a_usage_error_that_names_it(argv, value, capsys):
         (["--strategy", "none"], 2, "there are 2 ranks"),
         (["--global-batch-size", "256"], 3, "use --global-batch-size 255"),
         (["--global-batch-size", "1"], 3, "use --global-batch-size 3"),
-        (["--dataset", "cifar10"], 1, "needs --data-dir"),
+        (["--dataset", "cifar10"], 1, "--dataset cifar10 needs --data-dir, the folder that holds the images"),
+        (
+            ["--model", "vgg19", "--pretrained"],
+            1,
+            "--pretrained needs --data-dir, the folder that holds the ImageNet",
+        ),
+        (["--pretrained", "--data-dir", "d"], 1, "ImageNet weights for --model vgg19 only, not for cnn"),
+        (
+            ["--width", "128", "--model", "resnet18"],
+            1,
+            "--width and --depth size the vit; --model resnet18 has one",
+        ),
+        (["--depth", "2"], 1, "--width and --depth size the vit; --model cnn has one"),
+        (
+            ["--dataset", "mnist", "--data-dir", "d"],
+            1,
+            "--model cnn takes colour images, .* add --model mnist_cnn",
+        ),
+        (["--model", "mnist_cnn"], 1, "those of shapes are in colour: add --dataset mnist"),
+        (["--randaugment", "--no-augment"], 1, "--randaugment contradicts --no-augment"),
         (["--run-id", "../elsewhere"], 1, "plain folder name"),
         (["--run-id", ".."], 1, "plain folder name"),
         (["--run-id", ""], 1, "plain folder name"),
@@ -99,6 +118,8 @@ def test_checkpoints_are_written_unless_told_otherwise():
     [
         (["--data-dir", "somewhere"], "--data-dir"),
         (["--optimizer", "adam", "--momentum", "0.5"], "--momentum"),
+        (["--prefetch", "4"], "--prefetch"),
+        (["--persistent-workers"], "--persistent-workers"),
         (["--strategy", "fsdp", "--bucket-cap-mb", "50"], "--bucket-cap-mb"),
         (["--optimizer", "sgd", "--scale-lr"], "--scale-lr"),
         (["--strategy", "fsdp1"], "writes no checkpoints"),
@@ -108,6 +129,38 @@ def test_an_option_without_effect_is_named(argv, option):
     _, warnings = resolve(*argv)
     assert len(warnings) == 1
     assert option in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("argv", "augment"),
+    [
+        ("--model resnet18 --dataset cifar10", True),
+        ("--model vit --dataset imagefolder", True),
+        ("--model resnet18 --dataset cifar10 --no-augment", False),
+        ("--model cnn --dataset cifar10", False),  # the exercises compare it with a single process
+        ("--model cnn --dataset cifar10 --augment", True),
+        ("--model cnn --dataset cifar10 --randaugment", True),
+        ("--model resnet18", False),  # shapes
+        ("--model vgg19", True),
+        ("--model mnist_cnn --dataset mnist", False),
+    ],
+)
+def test_images_from_cameras_are_augmented_unless_told_otherwise(argv, augment):
+    args, _ = resolve(*argv.split(), "--data-dir", "d")
+    assert args.augment is augment
+
+
+def test_the_options_of_a_vit_reach_the_network():
+    assert options.model_options(resolve("--model", "vit", "--width", "128")[0]) == {"width": 128, "depth": 6}
+    assert options.model_options(resolve("--model", "resnet18")[0]) == {}
+
+
+def test_loader_options_are_those_that_a_dataloader_takes_here():
+    args, _ = resolve("--num-workers", "2", "--prefetch", "3", "--persistent-workers")
+    given = {"persistent_workers": True, "prefetch_factor": 3}
+    assert options.loader_options(args, "cpu") == {"pin_memory": False, **given}
+    assert options.loader_options(args, "cuda") == {"pin_memory": True, **given}
+    assert options.loader_options(resolve("--no-pin-memory")[0], "cuda") == {"pin_memory": False}
 
 
 def test_resolving_leaves_the_given_options_alone():

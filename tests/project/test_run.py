@@ -8,10 +8,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from lab.training import options
+from lab.training.datasets import load_datasets
 from lab.training.errors import UsageError, UserError
+from lab.training.networks import build_network
 from lab.training.records import METRICS_COLUMNS, RUN_COLUMNS
 from lab.training.run import Run
 
@@ -104,6 +107,55 @@ def test_the_training_accuracy_is_that_of_the_forward_passes(tmp_path):
         for epoch in run.epochs():
             record = one_epoch(run, model, loader, epoch)
     assert record.train_accuracy == 0.5
+
+
+def test_the_test_images_have_a_line_and_a_row_of_their_own(tmp_path, capsys):
+    model, loader = nn.Linear(4, 2), make_loader()
+    with make_run(tmp_path, "--epochs", "1") as run:
+        run.begin(model, torch.optim.SGD(model.parameters()), loader)
+        for epoch in run.epochs():
+            one_epoch(run, model, loader, epoch)
+        model.eval()
+        model(torch.randn(40, 4))
+        run.record_test(0.5, 0.125)
+    assert "[METRIC] test_loss=0.5000 test_acc=0.1250" in capsys.readouterr().out
+    row = rows(tmp_path / "results" / "r" / "metrics.csv")[-1]
+    assert [row[name] for name in METRICS_COLUMNS[:4]] == ["1", "test", "0.5", "0.125"]
+    assert float(row["throughput"]) > 0
+
+
+def test_options_that_do_not_come_through_are_named(tmp_path, capsys):
+    model = nn.Linear(4, 2)
+    argv = ["--num-workers", "1", "--prefetch", "5", "--pin-memory", "--model", "vit", "--augment"]
+    with make_run(tmp_path, *argv) as run:
+        run.begin(model, torch.optim.SGD(model.parameters()), make_loader())  # knows of no workers
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert warnings == [
+        "warning: --pin-memory has no effect without a GPU",
+        "warning: --prefetch has no effect: get_dataloaders() did not pass prefetch_factor=5 on to the DataLoader",
+        "warning: --augment has no effect: load_datasets() was not given **options.input_options(args)",
+        "warning: --width and --depth have no effect: build_model() was not given **options.model_options(args)",
+    ]
+
+
+def test_options_that_come_through_are_not_named(tmp_path, capsys):
+    argv = ["--model", "vit", "--width", "64", "--depth", "1", "--augment", "--global-batch-size", "512"]
+    with make_run(tmp_path, *argv) as run:
+        model = build_network("vit", **options.model_options(run.args))
+        data = load_datasets("shapes", None, cache_dir=tmp_path, **options.input_options(run.args))
+        loader = DataLoader(Subset(data.train, range(512)), 512, **options.loader_options(run.args, "cpu"))
+        run.begin(DistributedDataParallel(model), torch.optim.SGD(model.parameters()), loader)
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_activations_are_checkpointed_when_asked_for(tmp_path):
+    model = build_network("vit", width=64, depth=1)
+    with make_run(tmp_path, "--model", "vit", "--width", "64", "--depth", "1", "--checkpoint-activations") as run:
+        run.begin(model, torch.optim.SGD(model.parameters()), make_loader())
+    calls = []
+    model.blocks[0].mlp.register_forward_pre_hook(lambda *args: calls.append(1))
+    model(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert len(calls) == 2
 
 
 def test_a_failed_run_says_why_and_keeps_its_epochs(tmp_path):

@@ -1,0 +1,56 @@
+"""Activation checkpointing by block: less memory for one more forward pass (Chen et al. 2016, arXiv:1604.06174).
+
+A checkpointed block keeps only its input. When the backward pass comes to it, the block runs forward a second
+time to have its activations back. Dropout draws the same mask again, and gradients are the same to the last bit.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+
+def checkpoint_activations(model: nn.Module) -> None:
+    """Make every block of the model checkpoint its activations, in place.
+
+    The blocks' forward() is replaced, not the blocks: parameter names stay, and so do the hooks by which DDP and
+    FSDP gather and release parameters around each block. So the model may be wrapped before or afterwards.
+    """
+    inner = model if hasattr(model, "blocks") else model.module  # DDP hides the model's own attributes
+    for block in inner.blocks:  # type: ignore[union-attr]
+        # FSDP1 has put itself in the block's place. Inside it, so that the second pass gathers nothing anew.
+        block = getattr(block, "_fsdp_wrapped_module", block)
+        block.forward = _checkpointed(block, block.forward)
+
+
+def _checkpointed(block: nn.Module, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    contexts = partial(_contexts, block)
+
+    def twice(x: Tensor) -> Tensor:
+        return checkpoint(forward, x, use_reentrant=False, context_fn=contexts)
+
+    return twice
+
+
+def _contexts(block: nn.Module) -> tuple[contextlib.AbstractContextManager, contextlib.AbstractContextManager]:
+    """Of the first and of the second forward pass."""
+    return contextlib.nullcontext(), _running_statistics_kept(block)
+
+
+@contextlib.contextmanager
+def _running_statistics_kept(block: nn.Module) -> Iterator[None]:
+    """Inside, BatchNorm normalises by the batch but does not count it: the first forward pass has done so."""
+    norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        # Zero of the new statistics goes into the old ones. They are passed on still: without them BatchNorm
+        # would save other tensors for backward than it did the first time, which checkpoint() refuses.
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:
+        for norm, (momentum, tracked) in zip(norms, before, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, tracked
