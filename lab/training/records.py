@@ -101,7 +101,10 @@ class RunFolder:
         return record if isinstance(record, dict) else {}
 
     def go_on_after(self, epoch: int | None) -> None:
-        """Keep the rows up to this epoch, and drop those of epochs that will be trained again; None keeps all."""
+        """Keep the rows up to this epoch, and drop those of epochs that will be trained again; None keeps all.
+
+        The test images are evaluated again at the end, so their row goes too.
+        """
         rows = [row for row in _read_rows(self.path / "run.csv") if _is_up_to(row, epoch)]
         self._rows = [dict(row) for row in rows]
         if rows:
@@ -109,7 +112,8 @@ class RunFolder:
         else:
             (self.path / "run.csv").unlink(missing_ok=True)
         metrics = [row for row in _read_rows(self.path / "metrics.csv") if _is_up_to(row, epoch)]
-        _write_table(self.path / "metrics.csv", METRICS_COLUMNS, metrics)
+        trained = [row for row in metrics if row["phase"] != "test"]
+        _write_table(self.path / "metrics.csv", METRICS_COLUMNS, trained)
 
     def print(self, line: str) -> None:
         """One line, or several, to the terminal and to train.log."""

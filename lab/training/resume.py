@@ -20,7 +20,7 @@ from lab.training.together import from_rank_0
 # Options that a run cannot change on its way without becoming another run, as the command line spells them.
 SHAPING = (
     *("dataset", "validation", "global_batch_size", "accumulate", "epochs", "optimizer", "base_lr", "schedule"),
-    *("warmup_epochs", "momentum", "weight_decay", "clip_norm", "seed", "precision"),
+    *("warmup_epochs", "momentum", "weight_decay", "clip_norm", "seed", "precision", "augment", "randaugment"),
 )
 
 
@@ -126,9 +126,9 @@ def enter_epoch(
     """
     rank = dist.get_rank()
     mine = resumed.ranks[rank] if len(resumed.ranks) == dist.get_world_size() else None
-    if mine is not None:
+    if mine is not None and progress.step > 0:
         seeding.restore_random_states(mine["random_at_epoch_start"], device)
-    progress.random_at_epoch_start = seeding.random_states(device)
+    progress.random_at_epoch_start = now = seeding.random_states(device)
     iterator = iter(loader)
     if progress.step > 0:
         micro_batches = progress.step * resumed.config["accumulate"]
@@ -136,6 +136,6 @@ def enter_epoch(
             next(iterator)
         counts = [one["meter"] for one in resumed.ranks]
         meter.load(mine["meter"] if mine is not None else join_states(counts, rank))
-        if mine is not None:
-            seeding.restore_random_states(mine["random"], device)
+        now = mine["random"] if mine is not None else now
+    seeding.restore_random_states(now, device)
     return iterator

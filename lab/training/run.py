@@ -195,6 +195,7 @@ class Run:
         for epoch in range(progress.epochs_done + 1, self.args.epochs + 1):
             progress.epoch = epoch
             self._meter.begin_epoch()
+            seeding.seed_everything(self.args.seed, self.rank, epoch)
             yield epoch
 
     def batches(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
@@ -230,8 +231,10 @@ class Run:
         resumed, self._resumed = self._resumed, None
         self._began_earlier = resumed is not None and self._progress.step > 0
         if resumed is None:
-            self._progress.random_at_epoch_start = seeding.random_states(self.device)
-            return iter(loader)
+            self._progress.random_at_epoch_start = before = seeding.random_states(self.device)
+            iterator = iter(loader)  # draws a seed for its processes, unless they live on from the epoch before
+            seeding.restore_random_states(before, self.device)
+            return iterator
         if self._progress.epoch == 0:
             raise UserError("--resume needs train() to take its epochs from run.epochs()")
         return resume.enter_epoch(resumed, loader, self._progress, self._meter, self.device)

@@ -13,11 +13,16 @@ import numpy
 import torch
 
 STREAM = 1_000_003  # between the seeds of two ranks; a prime, so that near seeds of two runs do not meet
+EPOCH = 15_485_863  # between those of two epochs; another
 
 
-def seed_everything(seed: int, rank: int) -> None:
-    """Seed Python, NumPy and torch (CPU and CUDA) with this rank's own seed; rank 0's is `seed` itself."""
-    own = seed + STREAM * rank
+def seed_everything(seed: int, rank: int, epoch: int = 0) -> None:
+    """Seed Python, NumPy and torch (CPU and CUDA) with this rank's own seed for an epoch, counted from 1.
+
+    Each epoch anew, so that it does not matter what was drawn before it: a run that goes on may have drawn less,
+    such as the seeds of loader processes that live on from epoch to epoch.
+    """
+    own = seed + STREAM * rank + EPOCH * epoch
     seed_python_and_numpy(own)
     torch.manual_seed(own)
 

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from test_mnist import tiny_mnist, write
 from test_networks import tiny_torchvision_vgg
+from tiny_run import Stop, StopAt
 from torch.utils.data import DataLoader
 
 from lab.grading.rank import Rank
@@ -139,6 +140,44 @@ def test_the_test_images_are_evaluated_after_the_last_epoch(tmp_path):
     epochs = [("1", "train"), ("1", "val"), ("2", "train"), ("2", "val")]
     assert metrics(tmp_path / "split") == [*epochs, ("2", "test")]
     assert metrics(tmp_path / "test") == epochs
+
+
+def run_main_until(rank: Rank) -> list[list[float]]:
+    """main.py, ended as by a crash at a given epoch and step if there is one; the records' losses."""
+    main, given = rank.student("main"), rank.receive()
+
+    class EndingRun(main.Run):
+        def begin(self, *args: object) -> None:
+            if given["stop"]:
+                self.watchers.append(StopAt(*given["stop"]))
+            super().begin(*args)
+
+    main.Run = EndingRun
+    try:
+        return [[record.train_loss, record.valid_loss] for record in main.run(main.parse_args(given["argv"]))]
+    except Stop:
+        return []
+
+
+@pytest.mark.parametrize("stop", [(2, 2), (3, 1)])
+def test_a_resumed_run_sees_the_same_augmented_images(tmp_path, stop):
+    write(tmp_path / "data", tiny_mnist())
+    argv = ["--model", "mnist_cnn", "--dataset", "mnist", "--data-dir", str(tmp_path / "data"), "--augment"]
+    argv += ["--randaugment", "--num-workers", "2", "--persistent-workers", "--epochs", "3", "--optimizer", "adam"]
+    argv += ["--global-batch-size", "12", "--save-every-steps", "1", "--output-dir", str(tmp_path)]
+
+    def losses(run_id: str, *more: str, stop: tuple[int, int] | None = None) -> list[list[float]]:
+        given = {"argv": [*argv, "--run-id", run_id, *more], "stop": stop}
+        result = server().run(run_main_until, 2, code=CODE, inputs=given, timeout=60, set_up_process_group=False)
+        return result.values[0]
+
+    whole = losses("whole")
+    assert losses("parts", stop=stop) == []
+    assert losses("parts", "--resume", "latest") == whole[1 if stop[0] == 2 else 2 :]
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    assert losses("parts-done", "--resume", str(tmp_path / "whole" / "checkpoints" / "latest.pth")) == []
+    assert losses("whole", "--resume", "latest") == []
+    assert metrics(tmp_path / "whole").count(("3", "test")) == 1
 
 
 def run_tiny_vgg(rank: Rank) -> None:
