@@ -128,6 +128,16 @@ def test_a_current_folder_that_is_gone_is_one_sentence(tmp_path: Path, monkeypat
     assert capsys.readouterr().err == "lab check: the current folder has been deleted: go to another one (cd)\n"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such a name")
+def test_a_folder_whose_name_is_no_text_is_one_sentence(tmp_path: Path, monkeypatch, capsys):
+    folder = make_package(tmp_path / os.fsdecode(b"caf\xe9"))
+    monkeypatch.chdir(folder)
+    assert main(["check", "1.1"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"lab check: the name of {tmp_path}/caf")
+    assert said.endswith("rename the folder, or try export LC_ALL=C.UTF-8\n")
+
+
 # lab check --------------------------------------------------------------------------------------------------
 
 
