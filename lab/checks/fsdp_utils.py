@@ -240,7 +240,7 @@ def judge_training(ranks: Ranks, reports: Sequence[dict[str, Any]], weights: Ten
         )
 
 
-@check("4.2", "precision='bf16' computes in bf16, and keeps in fp32 what needs it")
+@check("4.2", "precision='bf16' computes in bf16, and keeps in fp32 what needs it", after_passed=True)
 def trains_in_bf16(ranks: Ranks) -> None:
     generator = fresh_generator()
     inputs = {"weights": draw_weights(generator), "parts": parts(draw_batch(generator, 8), 2)}
