@@ -185,6 +185,7 @@ def test_ids_and_sections_show_their_details_only(lab: Path, verdicts, capsys):
     ]
     assert "  ✓ the check of 2.1\n" in out
     assert "Next:" not in out
+    assert out.endswith("\n\nStuck? lab hint 3.3\n")
     del verdicts["3.3"]
     assert main(["check", "2.1", "3"]) == 0
     assert capsys.readouterr().out.endswith(
