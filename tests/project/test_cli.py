@@ -211,7 +211,11 @@ def test_each_line_is_out_before_the_next_check_begins(lab: Path, verdicts, monk
 
 def test_ctrl_c_is_one_sentence_and_130(lab: Path, verdicts, capsys):
     verdicts["2.1"] = KeyboardInterrupt()
-    assert main(["check"]) == 130
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main(["check"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)  # main() ignores it from now on, and so would all that is started here
     captured = capsys.readouterr()
     assert "1.1" in captured.out
     assert captured.err == "\nStopped. Nothing was left running.\n"
