@@ -215,7 +215,7 @@ def test_ctrl_c_is_one_sentence_and_130(lab: Path, verdicts, capsys):
     try:
         assert main(["check"]) == 130
     finally:
-        signal.signal(signal.SIGINT, before)  # main() ignores it from now on, and so would all that is started here
+        signal.signal(signal.SIGINT, before)  # main() ignores it at its end, and so would all that is started here
     captured = capsys.readouterr()
     assert "1.1" in captured.out
     assert captured.err == "\nStopped. Nothing was left running.\n"
