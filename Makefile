@@ -2,6 +2,7 @@
 # make test       set up, lint, type-check, run the tests
 # make test-slow  the tests that take long
 # make lab        start a student's package in work/
+# make mistakes   write docs/mistakes.md from the bank of answers in tests/answers
 # make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
 #
 # On a machine where disk is short, install the CPU build of torch: make demo TORCH=cpu
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH ?=
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow lint lab services clean
+.PHONY: demo test test-slow lint lab mistakes services clean
 
 demo: $(INSTALLED)
 	$(BIN)/python run_benchmarks.py --preset demo
@@ -38,6 +39,9 @@ lint: $(INSTALLED)
 lab: $(INSTALLED)
 	@test -d work || $(BIN)/lab start work
 	@echo "Your package is in work/. Type:  source $(BIN)/activate; cd work; lab check"
+
+mistakes: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python -m answers.mistakes
 
 services:
 	apt-get update -q

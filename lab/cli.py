@@ -22,9 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _open_standard_streams()
         try:
-            return _run(argv)
+            code = _run(argv)
         finally:
             sys.stdout.flush()  # here, where what goes wrong can still be answered, and not at exit
+        if argv is None:  # the program itself: all that is left is to end the ranks' server, which takes a moment
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return code
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes a moment; a second Ctrl-C shall not break it
         _say("\nStopped. Nothing was left running.")

@@ -8,7 +8,7 @@ import torch
 from lab.checks._judge import number
 from lab.checks._look import look
 from lab.checks._means import Batch, candidates, mistake, telling
-from lab.checks._report import expect, expect_as_many
+from lab.checks._report import expect, expect_as_many, numbers
 from lab.grading.check import Diagnosis, Ranks
 
 CALL = {"samples": [int], "training": bool}
@@ -47,7 +47,7 @@ def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], sa
         if not all(call["training"] for call in epoch["calls"]):
             raise Diagnosis(
                 "not-in-training-mode",
-                saw=f"rank {rank} was left in evaluation mode before the epoch, and took its steps in it.",
+                saw=f"the model came in evaluation mode, as from evaluate(); rank {rank} took its steps in it.",
                 means="Dropout and BatchNorm behave differently there: model.train() belongs before the steps.",
                 look=where(ranks, r"\.train\(|\.eval\(", r"\bfor\b"),
             )
@@ -96,7 +96,8 @@ def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequen
         )
     raise Diagnosis(
         "set-epoch-wrong-number",
-        saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() got {told[0]} and {told[1]}.",
+        saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() got {numbers(told[0])} "
+        f"and {numbers(told[1]) or 'nothing'}.",
         means="A run that is continued at this epoch would see another order than one that was not interrupted.",
         look=place,
     )
@@ -149,6 +150,17 @@ MEANS = {
 }
 
 
+# Where such a mistake usually is; the others are where the ranks reduce.
+LINES = {
+    "averages": r"loss(?!.*(\*|train_step))|mean\s*=",
+    "world size": r"world_size",
+    "not divided": r"\breturn\b",
+    "batches": r"\breturn\b",
+    "means added": r"\+=\s*loss|append\(",
+    "last batch": r"(?<![+=])=\s*loss",
+}
+
+
 def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
     """What the ranks receive: the numbers of two epochs, and the losses that the training steps return.
 
@@ -190,5 +202,5 @@ def judge_mean(ranks: Ranks, observed: Sequence[float], epoch: int, given: dict[
         name,
         saw=f"train_one_epoch() returned: {values}. The mean over all samples is {number(known['exact'][0][0])}.",
         means=means,
-        look=where(ranks, r"reduce|gather", r"\breturn\b"),
+        look=where(ranks, LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b"),
     )

@@ -162,7 +162,7 @@ def judge_passes(ranks: Ranks, rank: int, report: dict[str, Any], wrapper: str, 
             "evaluated-in-training-mode",
             saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
             means="Dropout would still drop, and BatchNorm would learn from the validation images.",
-            look=where(ranks, r"\.eval\(|\.train\(", r"\bfor\b"),
+            look=where(ranks, r"\.eval\(|\.train\(False", r"\bfor\b"),
         )
     if any(one["gradients"] for one in passes):
         raise Diagnosis(
@@ -209,6 +209,7 @@ def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, batc
         kind, (f"wrong-{name}", "It is not the mean over all samples of all ranks, each counted once.")
     )
     pattern = {
+        "other": r"cross_entropy|nll|loss" if name == "loss" else r"==|argmax|topk",
         "filler": r"-100|IGNORED|len\(|size|shape",
         "percent": r"(?<!-)\b100\b",
         "means added": r"cross_entropy",

@@ -61,7 +61,8 @@ def verdict(observed: Sequence[Tensors], mean: Tensors, local: Sequence[Tensors]
         off = ", ".join(sorted({_in_words(row[name]) for row in table for name in left_out}))
         return Verdict(
             "some parameters",
-            f"{len(right[0])} of {len(mean)} gradients are the mean over the ranks; {names}: {off}.",
+            f"only {len(right[0])} of {len(mean)} gradients are the mean over the ranks; "
+            f"of {names} a rank has {off}.",
         )
     by_rank = [set.intersection(*row.values()) for row in table]
     if len({frozenset(kinds) for kinds in by_rank}) > 1:

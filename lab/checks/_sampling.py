@@ -166,7 +166,7 @@ def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epo
             f"{saw}rank 0 drew {len(flat[0])} samples in epoch {epoch}, more than its share of {share}, "
             f"and rank 1 drew {numbers(both, 4)} too.",
             "Every rank trains on the whole set: more ranks, but not less work for each.",
-            where(code, r"RandomSampler|SequentialSampler", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
+            where(code, r"(Random|Sequential)Sampler\(", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
         )
     judge_batches(code, asked, size, saw, drawn)
     judge_overlap(code, asked, saw, epoch, flat)

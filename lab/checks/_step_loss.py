@@ -11,8 +11,8 @@ from lab.grading.check import Diagnosis, Ranks
 LOSS = {"type": str, "tensor": bool, "graph": bool, "shape": [int], "value": (float, None)}
 
 
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "train.py", "train_step", *patterns)
+def where(ranks: Ranks, *patterns: str, last: bool = False) -> str:
+    return look(ranks.code, "train.py", "train_step", *patterns, last=last)
 
 
 def judge_loss(ranks: Ranks, losses: Sequence[dict[str, Any]], weights: Tensors, batch: Batch) -> None:

@@ -106,7 +106,7 @@ def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
             "cleared-before-step",
             saw=f"on rank {rank} optimizer.step() found no gradients, although there had been a backward pass.",
             means="zero_grad() between backward() and step() throws away what was just computed.",
-            look=where(ranks, r"zero_grad", r"grad"),
+            look=where(ranks, r"zero_grad", r"grad", last=True),
         )
 
 
@@ -119,6 +119,7 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
     if found.kind == "mean":
         return
     saw, place = found.saw, where(ranks, r"cross_entropy|loss\s*=|criterion", r"backward")
+    scaling = where(ranks, r"(loss|backward\().*(world_size|[*/]| -)", r"cross_entropy|loss\s*=", r"backward")
     size = len(own[0][1])
     factor = factor_between(observed[0], mean)
     if factor is not None and close(factor, size):
@@ -133,14 +134,14 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
             "loss-divided-by-world-size",
             saw=saw,
             means="DDP and FSDP average the gradients by themselves; the loss must not be divided once more.",
-            look=place,
+            look=scaling,
         )
     if found.kind == "sum":
         raise Diagnosis(
             "loss-times-world-size",
             saw=saw,
             means="DDP and FSDP take the mean over the ranks; nothing has to make up for it.",
-            look=place,
+            look=scaling,
         )
     if found.kind == "local":
         raise Diagnosis(
@@ -162,14 +163,14 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
             "ascent",
             saw="every gradient has the wrong sign.",
             means="The optimizer steps against the gradient of what it is given: this makes the loss grow.",
-            look=place,
+            look=scaling,
         )
     if factor is not None:
         raise Diagnosis(
             "wrong-factor",
             saw=f"every gradient is {number(factor)} times that of the mean loss of the batch.",
-            means="The optimizer's step is as many times too long.",
-            look=place,
+            means="Every step of the optimizer is scaled by it too; it belongs into the learning rate.",
+            look=scaling,
         )
     raise Diagnosis(
         "wrong-gradients",

@@ -20,6 +20,10 @@ def where(ranks: Ranks, *patterns: str) -> str:
     return look(ranks.code, "train.py", "train", *patterns)
 
 
+def times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
 def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> None:
     expect(reports, REPORT)
     kinds = [[event["what"] for event in report["events"]] for report in reports]
@@ -68,7 +72,7 @@ def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[in
         if what == "record" and len(seen) != len(epochs):
             raise Diagnosis(
                 "not-recorded-every-epoch",
-                saw=f"there were {len(epochs)} epochs, but run.record was called {len(seen)} times.",
+                saw=f"there were {len(epochs)} epochs, but run.record was called {times(len(seen))}.",
                 means="Every epoch has a line of figures of its own.",
                 look=where(ranks, r"\.record\("),
             )
@@ -101,7 +105,7 @@ def judge_order(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: int) -> 
     if evaluations != epochs:
         raise Diagnosis(
             "not-evaluated-every-epoch",
-            saw=f"in {epochs} epochs evaluate() was called {evaluations} times.",
+            saw=f"in {epochs} epochs evaluate() was called {times(evaluations)}.",
             means="Every epoch has its own validation loss and accuracy.",
             look=where(ranks, r"evaluate\("),
         )

@@ -1,6 +1,7 @@
 """Checks of the first part of section 4: gradients averaged over the ranks, by hand and by DDP."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import torch
@@ -40,7 +41,7 @@ def judge_average(ranks: Ranks, world_size: int) -> None:
         for _ in range(world_size)
     ]
     inputs = {"weights": weights, "parts": parts(batch, world_size), "moved": moved}
-    where = look(ranks.code, "ddp_utils.py", "average_gradients", r"all_reduce|reduce|gather|broadcast")
+    place = partial(look, ranks.code, "ddp_utils.py", "average_gradients")
 
     with retold(
         "NoneType",
@@ -59,7 +60,7 @@ def judge_average(ranks: Ranks, world_size: int) -> None:
     observed = [report["weights"] for report in reports]
     expect_tensors(observed, weights)
     if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
-        fail_for_weights(observed, moved, where)
+        fail_for_weights(observed, moved, place(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"))
 
     gradients = [report["gradients"] for report in reports]
     gone = [name for name in mean if any(name not in grads for grads in gradients)]
@@ -69,12 +70,20 @@ def judge_average(ranks: Ranks, world_size: int) -> None:
             saw=f"after average_gradients() there is no gradient any more for {', '.join(gone[:3])}"
             + (", ..." if len(gone) > 3 else "."),
             means="optimizer.step() leaves out parameters whose grad is None.",
-            look=where,
+            look=place(r"grad\s*=\s*None|zero_grad|\bdel\b", r"grad"),
         )
     expect_tensors(gradients, mean)
     found = verdict(gradients, mean, local)
     if found.kind != "mean":
-        fail_for_gradients(found, world_size, where)
+        pattern = {
+            "world size": rf"\b{found.number}\b",
+            "some ranks": r"get_rank\(|\brank\b|\breduce\(",
+            "some parameters": r"\breturn\b|break|\bif\b(?!.*None)",
+        }.get(
+            found.kind,
+            r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
+        )
+        fail_for_gradients(found, world_size, place(pattern, r"all_reduce|reduce|gather|broadcast"))
 
 
 def fail_for_weights(observed: Sequence[Tensors], before: Sequence[Tensors], where: str) -> NoReturn:
@@ -178,7 +187,9 @@ def judge_type(report: dict, where: str) -> None:
     if not report["ddp"]:
         raise Diagnosis(
             "not-wrapped",
-            saw=f"get_ddp_model() returned a {report['type']}, not a DistributedDataParallel.",
+            saw="get_ddp_model() returned "
+            + ("the bare model" if report["type"] == "TinyNet" else f"a {report['type']}")
+            + ", not a DistributedDataParallel.",
             means="backward() would average nothing: each rank would train a model of its own.",
             look=where,
         )
@@ -197,7 +208,9 @@ def judge_wrapper(report: dict, cap: float, where: str) -> None:
         raise Diagnosis(
             "bucket-cap-ignored" if report["bucket_cap_mb"] == 25 else "bucket-cap-wrong",
             saw=f"bucket_cap_mb={cap:g} was asked for; the buckets take {report['bucket_cap_mb']:g} MiB.",
-            means="A sweep over bucket sizes would measure the same thing every time, or the wrong one.",
+            means="A sweep over bucket sizes would measure the same thing every time."
+            if report["bucket_cap_mb"] == 25
+            else "The argument is in MiB, and so is DDP's: hand it on as it is.",
             look=where,
         )
 

@@ -95,7 +95,7 @@ def judge_shards(ranks: Ranks, report: dict[str, Any], weights: Tensors) -> None
             "sharded-a-copy",
             saw=f"the {kind} that came back is not the model that was handed in.",
             means="fully_shard changes the model in place; a copy needs the memory a second time.",
-            look=where(ranks, r"copy", r"\breturn\b"),
+            look=where(ranks, r"copy\(", r"\breturn\b"),
         )
     if "" in report["order"][:-1]:
         raise Diagnosis(
@@ -217,7 +217,7 @@ def judge_training(ranks: Ranks, reports: Sequence[dict[str, Any]], weights: Ten
             "gradients-not-reduced",
             saw="after backward() the sharded parameters have no gradients.",
             means="The optimizer would change nothing.",
-            look=sharding,
+            look=where(ranks, r"gradient_sync|no_sync", r"fully_shard\("),
         )
     mean = loss_and_gradients(weights, batches[0])[1]
     local = [loss_and_gradients(weights, own)[1] for own in parts(batches[0], world_size)]
@@ -240,7 +240,7 @@ def judge_training(ranks: Ranks, reports: Sequence[dict[str, Any]], weights: Ten
         )
 
 
-@check("4.2", "precision='bf16' computes in bf16, and keeps in fp32 what needs it")
+@check("4.2", "precision='bf16' computes in bf16, and keeps in fp32 what needs it", after_passed=True)
 def trains_in_bf16(ranks: Ranks) -> None:
     generator = fresh_generator()
     inputs = {"weights": draw_weights(generator), "parts": parts(draw_batch(generator, 8), 2)}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.grading import progress
-from lab.grading.diagnosis import LabError, Passed
+from lab.grading.diagnosis import Failed, LabError, Passed
 from lab.grading.feedback import Feedback
 from lab.grading.paths import find_code, is_labs_own, student_folder
 from lab.grading.ranks import RankServer
@@ -74,7 +74,11 @@ def _suite(code: Path, *, in_sandbox: bool) -> Iterator[Suite]:
 
 
 def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> None:
-    """After exercises that have all passed: the first one that has not, as far as we know."""
+    """After what was asked for: a hint where something is wrong, else the next exercise as far as we know."""
+    stuck = next((result for result in results if isinstance(result.outcome, Failed)), None)
+    if stuck:
+        feedback.blank()
+        feedback.say(f"Stuck? lab hint {stuck.exercise.id}")
     if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
         return
     if exercise := progress.unfinished(student_folder(code), code, syllabus()):

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from lab.grading.trace_text import can_write, trace_text
 
     traced = trace_exercise(exercise, code)
-    feedback.interrupted()
+    feedback.erase()
     feedback.say(f"{exercise.id}  {exercise.title}", bold=True)
     unicode = can_write(sys.stdout.encoding)
     sections = []

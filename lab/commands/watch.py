@@ -41,7 +41,8 @@ def _show(steps: Iterator[Exercise | ExerciseResult], watch: Watch, *, verbose: 
     """Write the results as they come, then the details of the last one and what it waits for."""
     feedback = Feedback(sys.stdout, watch.code)  # a new one each time: the window may have changed its size
     feedback.clear()
-    feedback.say(_tally(watch), bold=True)
+    if watch.current is not None or not watch.done:
+        feedback.say(_tally(watch), bold=True)
     result: ExerciseResult | None = None
     for step in steps:
         if isinstance(step, Exercise):
@@ -55,7 +56,7 @@ def _show(steps: Iterator[Exercise | ExerciseResult], watch: Watch, *, verbose: 
         feedback.blank()
         feedback.say(f"{_tally(watch)}.")
     elif result is None:
-        feedback.interrupted()
+        feedback.erase()
     else:
         feedback.details(result, verbose=verbose)
         feedback.blank()
@@ -65,4 +66,6 @@ def _show(steps: Iterator[Exercise | ExerciseResult], watch: Watch, *, verbose: 
 
 def _tally(watch: Watch) -> str:
     done, number = len(watch.done), len(watch.exercises)
-    return f"All {number} exercises passed" if done == number else f"{done} of {number} passed"
+    if done < number:
+        return f"{done} of {number} passed"
+    return f"All {number} exercises passed" if number > 1 else f"{watch.exercises[0].id} passed"

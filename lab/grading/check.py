@@ -54,11 +54,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Check:
-    """One check of one exercise; the title says what a right answer does."""
+    """One check of one exercise; the title says what a right answer does.
+
+    after_passed: it tells nothing where an earlier check of the exercise has failed, and is left out then.
+    """
 
     exercise: str
     title: str
     function: Callable[["Ranks"], None]
+    after_passed: bool = False
 
     @property
     def name(self) -> str:
@@ -69,7 +73,9 @@ class Check:
 CHECKS: dict[str, list[Check]] = {}
 
 
-def check(exercise: str, title: str) -> Callable[[Callable[["Ranks"], None]], Callable[["Ranks"], None]]:
+def check(
+    exercise: str, title: str, *, after_passed: bool = False
+) -> Callable[[Callable[["Ranks"], None]], Callable[["Ranks"], None]]:
     """Register a function as a check of `exercise`, e.g. "3.2". An exercise may have several."""
 
     def register(function: Callable[["Ranks"], None]) -> Callable[["Ranks"], None]:
@@ -78,7 +84,7 @@ def check(exercise: str, title: str) -> Callable[[Callable[["Ranks"], None]], Ca
         known[:] = [
             c for c in known if (c.function.__module__, c.name) != (function.__module__, function.__name__)
         ]
-        known.append(Check(exercise, title, function))
+        known.append(Check(exercise, title, function, after_passed))
         return function
 
     return register

@@ -1,17 +1,15 @@
 """What a student reads in the terminal: the ladder, the three lines of a diagnosis, what to do next."""
 
 import os
-import shutil
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.page import Page, printable
 from lab.grading.suite import CheckResult, ExerciseResult
 from lab.grading.syllabus import Exercise, Syllabus
 
-MIN_WIDTH, MAX_WIDTH = 40, 100
 OUTPUT_LINES, OUTPUT_CHARACTERS = 20, 2000
 
 # The state of a finding of `lab doctor` -> the outcome that looks alike.
@@ -32,7 +30,7 @@ SIGNS: Mapping[type, tuple[str, str, str]] = {
 }
 
 
-class Feedback:
+class Feedback(Page):
     """Writes results to one stream, each line at once.
 
     Args:
@@ -52,44 +50,22 @@ class Feedback:
         colour: bool | None = None,
         cwd: Path | None = None,
     ) -> None:
-        self.stream = stream
+        super().__init__(stream, width=width, colour=colour)
         self.code = code
         self.cwd = (cwd or Path.cwd()).resolve()
-        self.live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self.colour = self.live and not os.environ.get("NO_COLOR") if colour is None else colour
-        self.width = max(MIN_WIDTH, min(MAX_WIDTH, width or shutil.get_terminal_size().columns))
-        self.unicode = _can_write(stream, "✓✗·○…")
-
-    def clear(self) -> None:
-        """An empty screen, on a terminal; elsewhere an empty line."""
-        self.stream.write("\x1b[2J\x1b[H" if self.live else "\n")
-
-    def say(self, text: str, *, bold: bool = False) -> None:
-        """A sentence of the lab's own, wrapped."""
-        self._text("", text, bold=bold)
 
     # One exercise -----------------------------------------------------------------------------------------
 
     def running(self, exercise: Exercise) -> None:
         """Say what is being checked, on a terminal; result() writes over it."""
-        if self.live:
-            self.stream.write(self._row(exercise, "running" + ("…" if self.unicode else "...")))
-            self.stream.flush()
+        self.show(self._row(exercise, "running" + ("…" if self.unicode else "...")))
 
     def result(self, result: ExerciseResult) -> None:
         """One line: id, title, outcome, seconds."""
-        self.interrupted()
+        self.erase()
         outcome = result.outcome
         word = f"blocked: {outcome.by}" if isinstance(outcome, Blocked) else outcome.word
-        self._line(
-            self._row(result.exercise, f"{self._sign(outcome)} {word}", f"{result.seconds:5.1f} s", outcome)
-        )
-
-    def interrupted(self) -> None:
-        """Take back what running() said."""
-        if self.live:
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
+        self.line(self._row(result.exercise, f"{self._sign(outcome)} {word}", f"{result.seconds:5.1f} s", outcome))
 
     def details(self, result: ExerciseResult, *, verbose: bool = False, every_check: bool = True) -> None:
         """What each check of an exercise found.
@@ -119,8 +95,8 @@ class Feedback:
         for result in results:
             if not isinstance(result.outcome, Failed | LabError):
                 continue
-            self._line()
-            self._line(self._bold(f"{result.exercise.id}  {result.exercise.title}"))
+            self.line()
+            self.line(self.bold(f"{result.exercise.id}  {result.exercise.title}"))
             # A file that cannot be read, or a lab that is broken, fails several exercises in one way.
             if same := [exercise.id for outcome, exercise in said if outcome == result.outcome]:
                 lead, word = f"  {self._sign(result.outcome)} ", result.outcome.word
@@ -135,12 +111,12 @@ class Feedback:
         """How many passed, and what to do next."""
         passed = [result for result in results if isinstance(result.outcome, Passed)]
         points = sum(result.points for result in results)
-        self._line()
+        self.line()
         if len(passed) == len(of.exercises):
-            self._line(f"All {len(passed)} exercises passed: {points} of {of.points} points.")
+            self.line(f"All {len(passed)} exercises passed: {points} of {of.points} points.")
             self._text("Next: ", "train with it: ./run.sh --strategy ddp --epochs 3")
             return
-        self._line(f"{len(passed)} of {len(results)} passed, {points} of {of.points} points.")
+        self.line(f"{len(passed)} of {len(results)} passed, {points} of {of.points} points.")
         self.next_step(results)
 
     def next_step(self, results: Sequence[ExerciseResult]) -> None:
@@ -183,7 +159,7 @@ class Feedback:
             again: the hint had been shown before.
         """
         left = len(exercise.hints) - number
-        self._line()
+        self.line()
         if left and remembered:
             self._text("", f"{left} more: lab hint {exercise.id}")
             return
@@ -235,9 +211,10 @@ class Feedback:
         else:
             self._text(lead, "lab error: the lab's fault, not yours; it costs you no points", outcome)
             self._text("    ", outcome.text)
+            self._text("    ", "lab doctor looks whether it is this machine")
             if verbose:
                 for line in outcome.details.splitlines():
-                    self._line("    " + printable(line))
+                    self.line("    " + printable(line))
 
     def _outputs(self, check: CheckResult) -> None:
         for rank, text in check.outputs:
@@ -253,7 +230,7 @@ class Feedback:
         title = exercise.title
         if len(title) > room:
             title = title[: room - 1].rstrip() + ("…" if self.unicode else ".")
-        row = f" {exercise.id:4} {title:{min(room, 31)}}  {self._paint(f'{word:14}', outcome)}{seconds}"
+        row = f" {exercise.id:4} {title:{min(room, 31)}}  {self.paint(f'{word:14}', _colour(outcome))}{seconds}"
         return row.rstrip()
 
     def path(self, exercise: Exercise) -> str:
@@ -265,35 +242,10 @@ class Feedback:
         sign, ascii_sign, _ = SIGNS[type(outcome)]
         return sign if self.unicode else ascii_sign
 
-    def _paint(self, text: str, outcome: Outcome | None) -> str:
-        return f"\x1b[{SIGNS[type(outcome)][2]}m{text}\x1b[0m" if self.colour and outcome else text
-
-    def _bold(self, text: str) -> str:
-        return f"\x1b[1m{text}\x1b[0m" if self.colour else text
-
     def _text(self, lead: str, text: str, outcome: Outcome | None = None, *, bold: bool = False) -> None:
-        """Wrapped text, the further lines indented to where the first one's text begins."""
-        lines = textwrap.wrap(printable(text), self.width - len(lead), break_on_hyphens=False)
-        for number, line in enumerate(lines):
-            start = self._paint(lead, outcome) if number == 0 else " " * len(lead)
-            self._line(start + (self._bold(line) if bold else line))
-
-    def blank(self) -> None:
-        self._line()
-
-    def _line(self, text: str = "") -> None:
-        self.stream.write(text + "\n")
-        self.stream.flush()
+        """Wrapped text after a lead in the outcome's colour."""
+        self.say(text, lead=lead, code=_colour(outcome), bold=bold)
 
 
-def printable(text: str) -> str:
-    """Text a student's code has made, harmless for a terminal: no escape sequences, no control characters."""
-    return "".join(c if c.isprintable() else "�" if c not in "\t\n\r" else " " for c in text)
-
-
-def _can_write(stream: TextIO, text: str) -> bool:
-    try:
-        text.encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+def _colour(outcome: Outcome | None) -> str:
+    return SIGNS[type(outcome)][2] if outcome else ""

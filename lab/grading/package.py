@@ -166,10 +166,14 @@ def _write(file: Path, text: str) -> Path | None:
             backup = _new_backup(student_folder(file.parent)) / file.name
             shutil.copy2(file, backup)
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with open(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        shutil.copymode(backup or student_sources() / "exercises" / file.name, name)
-        os.replace(name, file)
+        try:
+            with open(descriptor, "w", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+            shutil.copymode(backup or student_sources() / "exercises" / file.name, name)
+            os.replace(name, file)
+        except BaseException:
+            os.unlink(name)
+            raise
     except OSError as error:
         raise UserError(f"cannot write {error.filename or file}: {error.strerror}") from error
     return backup

@@ -36,8 +36,20 @@ def find_code(name: str | None, cwd: Path | None = None) -> Path:
             "solutions" or "exercises" for the lab's own. None: look in the current folder and above.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or its name is no text.
     """
+    folder = _find_code(name, cwd)
+    try:
+        str(folder).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the name of {folder} has characters that this terminal's language setting does not know: "
+            "rename the folder, or try export LC_ALL=C.UTF-8"
+        ) from None
+    return folder
+
+
+def _find_code(name: str | None, cwd: Path | None) -> Path:
     try:
         cwd = (cwd or Path.cwd()).resolve()
     except FileNotFoundError:

@@ -128,8 +128,8 @@ def _send(pid: int, number: int) -> None:
 
 
 def kill_stopped(started: Iterable[int]) -> None:
-    """Kill those of these children that somebody has stopped (SIGSTOP): they would never end."""
-    for pid in started:
+    """Kill those of these children that somebody has stopped (SIGSTOP): they would never end (Linux)."""
+    for pid in started if LINUX else ():
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
             if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
                 os.kill(pid, signal.SIGKILL)

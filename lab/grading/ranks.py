@@ -13,10 +13,8 @@ import atexit
 import contextlib
 import itertools
 import os
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -24,13 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from lab.grading import nursery, platform, wire
+from lab.grading import nursery, wire
 from lab.grading.confine import CODE
-from lab.grading.environment import ROOT, clean_environment, harness_path, importable_name
+from lab.grading.environment import harness_path, importable_name
 from lab.grading.leader import BROKEN, REPORT, REQUEST, STARTED
+from lab.grading.nursery_process import NurseryProcess
 from lab.grading.rank import INPUTS, Rank
 from lab.grading.reports import Frame, GroupResult, RankError, RankFailure, RankReport, lost, read_report
-from lab.grading.sandbox import Sandbox, environment, moved, pack
+from lab.grading.sandbox import Sandbox, moved, pack
 
 __all__ = [
     "Frame",
@@ -159,40 +158,11 @@ class RankServer:
                 return
             self._closed = True
             self.end_groups()
-            self._control.close()
-            if not self._served:
-                self._kill_nursery()  # it still imports, and has no children
-            try:
-                self._nursery.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                self._kill_nursery()
-                self._nursery.wait()
-            self._errors.close()
+            self._nursery.end(at_once=not self._served)  # if so it still imports, and has no children
 
     def _start(self) -> None:
-        self._control, theirs = socket.socketpair()
-        self._errors = platform.anonymous_file()
+        self._nursery = NurseryProcess(self._preload, self._sandbox)
         self._served = False
-        env, limits = clean_environment(), self._sandbox.limits.to_text() if self._sandbox else ""
-        with theirs:
-            command = [sys.executable, "-m", "lab.grading.nursery", str(theirs.fileno()), limits, *self._preload]
-            options: dict[str, Any] = {
-                "cwd": ROOT,
-                "env": environment(env) if self._sandbox else env,
-                "stdin": subprocess.DEVNULL,
-                "stdout": self._errors,
-                "stderr": self._errors,
-                "pass_fds": [theirs.fileno()],
-                "start_new_session": True,  # so that Ctrl-C in a terminal is ours to handle
-            }
-            start = self._sandbox.popen if self._sandbox else subprocess.Popen
-            self._nursery: subprocess.Popen[bytes] = start(command, **options)
-
-    def _kill_nursery(self) -> None:
-        for pid in platform.children(self._nursery.pid) if self._sandbox else ():  # bubblewrap's child
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        self._nursery.kill()
 
     def _exchange(self, request: bytes, inputs: bytes, world_size: int, timeout: float) -> list[Any]:
         """Return one decoded report per rank, or nothing when the leader of the group was lost."""
@@ -237,12 +207,11 @@ class RankServer:
                 ours.close()
                 raise RankServerError("this rank server has been closed")
             if self._nursery.poll() is not None:
-                self._control.close()
-                self._errors.close()
+                self._nursery.end(at_once=False)
                 self._start()
             number = next(self._numbers)
             with contextlib.suppress(OSError):  # the nursery has just died: the other end of `ours` will tell
-                socket.send_fds(self._control, [nursery.ORDER.pack(nursery.START, number)], [theirs.fileno()])
+                self._nursery.order(nursery.START, number, theirs)
             self._sockets.add(ours)
         return number, ours
 
@@ -250,7 +219,7 @@ class RankServer:
         with self._lock:
             if not self._closed:
                 try:
-                    self._control.sendall(nursery.ORDER.pack(nursery.KILL, number))
+                    self._nursery.order(nursery.KILL, number)
                 except OSError:
                     return  # no nursery, no group
 
@@ -274,7 +243,7 @@ class RankServer:
     def _explain(self, error: Exception) -> RankServerError:
         """Return the error for a group that has not started; a _NurseryLost where another try makes sense."""
         if isinstance(error, TimeoutError):
-            self._kill_nursery()
+            self._nursery.kill()
         try:
             code = self._nursery.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -283,20 +252,19 @@ class RankServer:
             return _NurseryLost(f"the process that starts the ranks has ended with code {code}")
         if isinstance(error, TimeoutError):
             return RankServerError(f"no rank has started within {_START_LIMIT:g} s")
-        self._errors.seek(0)
-        said = self._errors.read()[-4000:].decode("utf-8", "replace").strip()
+        said = self._nursery.said()
         return RankServerError(f"the process that starts the ranks has ended with code {code}: {said}")
 
     def _forget_after_fork(self) -> None:
         """In a forked child of the grader: let go of the sockets, so that they close when the grader dies."""
         self._lock = threading.RLock()  # another thread may have held it
         self._closed = True
-        for sock in (self._control, *self._sockets):
+        for sock in (self._nursery.control, *self._sockets):
             sock.close()
 
 
 class _NurseryLost(RankServerError):
-    """The nursery had served before and is gone: somebody killed it."""
+    """The nursery had served before and is gone."""
 
 
 def _broken(kind: bytes, payload: bytes) -> RankServerError:

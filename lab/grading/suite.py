@@ -110,6 +110,8 @@ def run_exercise(
         return ended(LabError(f"lab/checks/{exercise.file} has no check for {exercise.id}"))
     results: list[CheckResult] = []
     for check in checks:
+        if check.after_passed and any(isinstance(result.outcome, Failed) for result in results):
+            continue
         result = run_check(check, code, server=server)
         results.append(result)
         if _ends_the_exercise(result.outcome):

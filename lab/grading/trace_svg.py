@@ -11,7 +11,7 @@ from lab.grading.trace import Mark, Picture, Row
 from lab.grading.trace_text import LEGEND
 
 WIDTH = 720
-LANE, LEFT, TOP = 44, 78, 30  # pixels: between lanes, to the first one, above a section's first row
+LANE, LEFT, TOP = 44, 100, 30  # pixels: between lanes, to the first one, above a section's first row
 LINE, SMALL = 17, 15  # pixels: of a row's text, of the text below it
 CHARACTER = 6.7  # pixels: of the small text
 

@@ -15,3 +15,8 @@ def changed(template: str, **lines: str) -> str:
     if lines:
         raise ValueError(f"the template has no lines {', '.join(lines)}")
     return "\n".join(result)
+
+
+def labels(template: str) -> list[str]:
+    """The names of a template's lines."""
+    return [name for _, _, name in (line.partition("  # ") for line in template.splitlines()) if name]

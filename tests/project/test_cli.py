@@ -128,6 +128,16 @@ def test_a_current_folder_that_is_gone_is_one_sentence(tmp_path: Path, monkeypat
     assert capsys.readouterr().err == "lab check: the current folder has been deleted: go to another one (cd)\n"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such a name")
+def test_a_folder_whose_name_is_no_text_is_one_sentence(tmp_path: Path, monkeypatch, capsys):
+    folder = make_package(tmp_path / os.fsdecode(b"caf\xe9"))
+    monkeypatch.chdir(folder)
+    assert main(["check", "1.1"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"lab check: the name of {tmp_path}/caf")
+    assert said.endswith("rename the folder, or try export LC_ALL=C.UTF-8\n")
+
+
 # lab check --------------------------------------------------------------------------------------------------
 
 
@@ -175,6 +185,7 @@ def test_ids_and_sections_show_their_details_only(lab: Path, verdicts, capsys):
     ]
     assert "  ✓ the check of 2.1\n" in out
     assert "Next:" not in out
+    assert out.endswith("\n\nStuck? lab hint 3.3\n")
     del verdicts["3.3"]
     assert main(["check", "2.1", "3"]) == 0
     assert capsys.readouterr().out.endswith(
@@ -200,7 +211,11 @@ def test_each_line_is_out_before_the_next_check_begins(lab: Path, verdicts, monk
 
 def test_ctrl_c_is_one_sentence_and_130(lab: Path, verdicts, capsys):
     verdicts["2.1"] = KeyboardInterrupt()
-    assert main(["check"]) == 130
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main(["check"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)  # main() ignores it at its end, and so would all that is started here
     captured = capsys.readouterr()
     assert "1.1" in captured.out
     assert captured.err == "\nStopped. Nothing was left running.\n"

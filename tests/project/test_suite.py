@@ -1,6 +1,7 @@
 """From what a student's code does in the ranks to the outcome of an exercise."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -297,6 +298,12 @@ def test_the_first_check_that_does_not_pass_is_the_headline(
     result = run(tmp_path, "", *map(ends_with, outcomes))
     assert result.outcome == headline
     assert len(result.checks) == run_checks
+
+
+def test_a_check_that_builds_on_an_earlier_one_is_left_out_after_its_failure(tmp_path: Path):
+    later = replace(ends_with(WRONG_TOO), after_passed=True)
+    assert [one.outcome for one in run(tmp_path, "", ends_with(WRONG), later).checks] == [WRONG]
+    assert [one.outcome for one in run(tmp_path, "", ends_with(Passed()), later).checks] == [Passed(), WRONG_TOO]
 
 
 def ladder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: dict[str, Outcome]) -> dict[str, Outcome]:

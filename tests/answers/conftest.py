@@ -1,0 +1,10 @@
+"""Options: to accept new words (read the diff before it is committed), and to look for flaky answers."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fresh-draws", action="store_true", help="other numbers in every run; words are not compared"
+    )
+    parser.addoption("--update-golden", action="store_true", help="write the wording of all diagnoses anew")

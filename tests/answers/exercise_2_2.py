@@ -1,0 +1,78 @@
+"""Answers to 2.2: the device and the process group."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "2.2",
+    {
+        "2.2": """
+launch = read_launch_environment(os.environ)  # launch
+if torch.cuda.is_available():  # if_cuda
+    index = launch.local_rank if torch.cuda.device_count() > 1 else 0  # index
+    device = torch.device("cuda", index)  # cuda
+    torch.cuda.set_device(device)  # set_device
+    backend = "nccl"  # nccl
+else:
+    device = torch.device("cpu")  # cpu
+    backend = "gloo"  # gloo
+dist.init_process_group(backend, rank=launch.rank, world_size=launch.world_size, timeout=timeout)  # join
+return device  # result
+"""
+    },
+)
+
+JOIN = "dist.init_process_group(backend, rank=launch.rank, world_size=launch.world_size, timeout=timeout)"
+
+# ---- right
+
+bank.right(
+    "the local rank modulo the number of GPUs", index="index = launch.local_rank % torch.cuda.device_count()"
+)
+bank.right(
+    "device_id with CUDA",
+    join=JOIN[:-1] + ", device_id=device if device.type == 'cuda' else None)",
+)
+bank.right(
+    "env://, after srun's numbers have been put into the environment",
+    join="os.environ.update(RANK=str(launch.rank), WORLD_SIZE=str(launch.world_size))\n"
+    "dist.init_process_group(backend, init_method='env://', timeout=timeout)",
+)
+bank.right("a backend for each kind of device", nccl='backend = "cpu:gloo,cuda:nccl"')
+bank.right("the backend is left to PyTorch", join=JOIN.replace("backend, ", ""))
+bank.right(
+    "torch.accelerator",
+    if_cuda="if torch.accelerator.is_available():",
+    set_device="torch.accelerator.set_device_index(index)",
+)
+
+# ---- wrong
+
+bank.wrong("nccl-hard-coded", "nccl without a GPU", gloo='backend = "nccl"')
+bank.wrong("gloo-hard-coded", "gloo on GPUs", nccl='backend = "gloo"')
+# github.com/meta-llama/llama-cookbook/issues/90, github.com/LMCache/LMCache/issues/814
+bank.wrong("rank-as-device-index", "the rank as device index", index="index = launch.rank")
+# github.com/pytorch/ignite/issues/3259, github.com/ACEsuit/mace/issues/435
+bank.wrong("wrong-device-index", "the local rank where only one GPU is visible", index="index = launch.local_rank")
+bank.wrong("wrong-device-index", "GPU 0 for everybody", index="index = 0")
+bank.wrong("no-set-device", "no set_device", set_device="")
+bank.wrong(
+    "set-device-after-group",
+    "set_device after init_process_group",
+    set_device="",
+    result="if device.type == 'cuda':\n    torch.cuda.set_device(device)\nreturn device",
+)
+bank.wrong("world-size-hard-coded", "a fixed world size", join=JOIN.replace("launch.world_size", "4"))
+bank.wrong("wrong-rank", "the local rank as rank", join=JOIN.replace("rank=launch.rank", "rank=launch.local_rank"))
+bank.wrong(
+    "srun-not-served",
+    "env:// alone, which knows torchrun only",
+    join="dist.init_process_group(backend, timeout=timeout)",
+)
+bank.wrong("no-process-group", "no init_process_group", join="")
+bank.wrong("timeout-ignored", "the timeout is not handed on", join=JOIN.replace(", timeout=timeout", ""))
+bank.wrong("device-id-on-cpu", "device_id on the CPU too", join=JOIN[:-1] + ", device_id=device)")
+bank.wrong("no-device", "no device is returned", result="")
+bank.wrong("no-device", "the device's index is returned", result="return device.index")
+bank.wrong("gpu-not-used", "the CPU is returned in any case", result="return torch.device('cpu')")
+bank.wrong("no-gpu-there", "a GPU is returned in any case", result="return torch.device('cuda')")
+bank.wrong("raised", "an attribute that is not there", join=JOIN.replace("launch.rank,", "launch.ranks,"))

@@ -1,0 +1,168 @@
+"""Answers to 3.2: every rank its own samples."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "3.2",
+    {
+        "3.2": """
+rank, world_size = dist.get_rank(), dist.get_world_size()  # world
+if global_batch_size % world_size != 0:  # if_uneven
+    raise ValueError(f"{global_batch_size} does not divide by {world_size}")  # uneven
+if global_batch_size > len(train_set):  # if_large
+    raise ValueError(f"{global_batch_size} is more than {len(train_set)}")  # large
+batch_size = global_batch_size // world_size  # divide
+sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)  # sampler
+workers = {"num_workers": num_workers}  # workers
+train_loader = DataLoader(train_set, batch_size=batch_size, sampler=sampler, drop_last=True, **workers)  # train
+shard = ValidationShard(valid_set, rank, world_size)
+valid_loader = DataLoader(shard, batch_size=batch_size, **workers)  # valid
+return train_loader, valid_loader  # result
+"""
+    },
+)
+
+SAMPLER = "sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)"
+TRAIN = "train_loader = DataLoader(train_set, batch_size=batch_size, sampler=sampler, drop_last=True, **workers)"
+VALID = "valid_loader = DataLoader(shard, batch_size=batch_size, **workers)"
+
+OWN_SAMPLER = """
+import torch
+class Sampler:
+    def __init__(self):
+        self.epoch = 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __len__(self):
+        return len(train_set) // world_size
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(seed * 1000 + self.epoch)
+        order = torch.randperm(len(train_set), generator=generator).tolist()
+        return iter(order[rank * len(self):(rank + 1) * len(self)])
+sampler = Sampler()
+"""
+
+# ---- right
+
+bank.right(
+    "every argument given",
+    sampler="sampler = DistributedSampler(train_set, world_size, rank, True, seed, True)",
+    result="return [train_loader, valid_loader]",
+)
+bank.right("a sampler of its own, with ranks in one piece each", sampler=OWN_SAMPLER)
+bank.right(
+    "a batch sampler",
+    sampler="""
+import torch
+class Batches:
+    epoch = 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __len__(self):
+        return len(train_set) // global_batch_size
+    def __iter__(self):
+        order = torch.randperm(len(train_set), generator=torch.Generator().manual_seed(seed + 7919 * self.epoch))
+        for step in range(len(self)):
+            yield order[step * global_batch_size:(step + 1) * global_batch_size][rank::world_size].tolist()
+""",
+    train="train_loader = DataLoader(train_set, batch_sampler=Batches(), num_workers=num_workers)",
+)
+bank.right(
+    "PyTorch's BatchSampler around the distributed one",
+    train="from torch.utils.data import BatchSampler\n"
+    "train_loader = DataLoader(train_set, batch_sampler=BatchSampler(sampler, batch_size, drop_last=True), "
+    "num_workers=num_workers)",
+)
+bank.right(
+    "a helper function for both loaders",
+    train="""
+def loader(dataset, **arguments):
+    keep = num_workers > 0
+    return DataLoader(dataset, batch_size, num_workers=num_workers, persistent_workers=keep, **arguments)
+train_loader = loader(train_set, sampler=sampler, drop_last=True)
+""",
+    valid="valid_loader = loader(shard, shuffle=False)",
+)
+bank.right(
+    "divmod in place of % and //",
+    if_uneven="batch_size, rest = divmod(global_batch_size, world_size)\nif rest:",
+    divide="",
+)
+
+# ---- wrong
+
+# github.com/openvla/openvla/issues/125
+bank.wrong(
+    "no-distributed-sampler",
+    "no DistributedSampler",
+    train=TRAIN.replace("sampler=sampler", "shuffle=True"),
+)
+bank.wrong(
+    "no-distributed-sampler",
+    "RandomSampler",
+    sampler="from torch.utils.data import RandomSampler\nsampler = RandomSampler(train_set)",
+)
+bank.wrong(
+    "sampler-and-shuffle",
+    "a sampler, and shuffle besides",
+    train=TRAIN.replace("drop_last", "shuffle=True, drop_last"),
+)
+# github.com/Lightning-AI/pytorch-lightning/issues/9784
+bank.wrong(
+    "global-batch-as-local", "the global batch used as the local one", divide="batch_size = global_batch_size"
+)
+bank.wrong(
+    "world-size-hard-coded", "the batch is divided by a fixed 2", divide="batch_size = global_batch_size // 2"
+)
+bank.wrong("wrong-batch-size", "one sample too many", divide="batch_size = global_batch_size // world_size + 1")
+bank.wrong("not-shuffled", "not shuffled", sampler=SAMPLER.replace("shuffle=True", "shuffle=False"))
+bank.wrong("partial-batch", "the loader keeps the last partial batch", train=TRAIN.replace("drop_last=True, ", ""))
+# github.com/pytorch/pytorch/issues/22584
+bank.wrong("padding-drawn-twice", "the sampler pads", sampler=SAMPLER.replace(", drop_last=True", ""))
+bank.wrong("seed-ignored", "the seed is not handed on", sampler=SAMPLER.replace("seed=seed, ", ""))
+bank.wrong(
+    "ranks-shuffle-differently",
+    "another seed on every rank",
+    sampler=SAMPLER.replace("seed=seed", "seed=seed + rank"),
+)
+bank.wrong(
+    "same-part-on-every-rank",
+    "rank 0's part for everybody",
+    sampler=SAMPLER.replace("shuffle", "num_replicas=world_size, rank=0, shuffle"),
+)
+bank.wrong(
+    "same-order-every-epoch",
+    "set_epoch has no effect",
+    train="sampler.set_epoch = lambda epoch: None\n" + TRAIN,
+)
+# github.com/Lightning-AI/pytorch-lightning/issues/13316
+bank.wrong("no-set-epoch", "a sampler without set_epoch", sampler=OWN_SAMPLER.replace("set_epoch", "start"))
+bank.wrong(
+    "order-not-reproducible",
+    "every pass goes on drawing where the last one stopped",
+    sampler=OWN_SAMPLER.replace("self.epoch = 0", "self.epoch, self.passes = 0, 0")
+    .replace("generator =", "self.passes += 1\n        generator =")
+    .replace("+ self.epoch)", "+ self.epoch + 100 * self.passes)"),
+)
+bank.wrong("indivisible-batch-accepted", "a batch that does not divide is rounded", uneven="pass")
+bank.wrong("oversized-batch-accepted", "a batch larger than the data set is accepted", large="pass")
+bank.wrong(
+    "valid-batch-refused",
+    "a batch as large as the data set is refused",
+    if_large="if global_batch_size >= len(train_set):",
+)
+bank.wrong(
+    "not-a-value-error",
+    "an assertion in place of the ValueError",
+    if_uneven="assert global_batch_size % world_size == 0",
+    uneven="",
+)
+bank.wrong("num-workers-ignored", "no workers", train=TRAIN.replace(", **workers", ""))
+bank.wrong("num-workers-ignored", "no workers for validation", valid=VALID.replace(", **workers", ""))
+bank.wrong("loaders-swapped", "validation first", result="return valid_loader, train_loader")
+bank.wrong("not-two-loaders", "the training loader only", result="return train_loader")
+bank.wrong(
+    "unusable-batch",
+    "batches of images without labels",
+    train=TRAIN.replace("drop_last", "collate_fn=lambda batch: batch[0][0], drop_last"),
+)

@@ -1,0 +1,121 @@
+"""Answers to 4.0: gradients averaged by hand."""
+
+from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank
+
+bank = Bank(
+    "4.0",
+    {
+        "4.0": """
+world_size = dist.get_world_size()  # world
+for p in model.parameters():  # loop
+    if p.grad is not None:  # if_gradient
+        dist.all_reduce(p.grad)  # reduce
+        p.grad /= world_size  # divide
+"""
+    },
+)
+
+# ---- right
+
+bank.right("ReduceOp.AVG", reduce="dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)", divide="")
+bank.right("divided before the sum", reduce="p.grad.div_(world_size)", divide="dist.all_reduce(p.grad)")
+bank.right(
+    "a new tensor in place of the old gradient",
+    reduce="total = p.grad.clone()\ndist.all_reduce(total)",
+    divide="p.grad = total / world_size",
+)
+bank.right(
+    "all_gather, then the mean",
+    reduce="everybody = [torch.empty_like(p.grad) for _ in range(world_size)]\ndist.all_gather(everybody, p.grad)",
+    divide="p.grad.copy_(torch.stack(everybody).mean(dim=0))",
+)
+bank.right(
+    "one flat tensor for all gradients",
+    whole={
+        "4.0": """
+grads = [p.grad for p in model.parameters() if p.grad is not None]
+flat = torch.cat([g.flatten() for g in grads])
+dist.all_reduce(flat)
+flat /= dist.get_world_size()
+for g, piece in zip(grads, flat.split([g.numel() for g in grads])):
+    g.copy_(piece.view_as(g))
+"""
+    },
+)
+bank.right(
+    "asynchronous, all waited for",
+    whole={
+        "4.0": """
+grads = [p.grad for p in model.parameters() if p.grad is not None]
+handles = [dist.all_reduce(g, async_op=True) for g in grads]
+for handle, g in zip(handles, grads):
+    handle.wait()
+    g /= dist.get_world_size()
+"""
+    },
+)
+bank.right(
+    "functional collectives",
+    reduce="from torch.distributed._functional_collectives import all_reduce\n"
+    "p.grad = all_reduce(p.grad, 'sum', dist.group.WORLD)",
+)
+bank.right(
+    "torch.distributed.nn",
+    reduce="import torch.distributed.nn.functional as collectives\np.grad = collectives.all_reduce(p.grad)",
+)
+bank.right(
+    "reduced to rank 0 and broadcast",
+    reduce="dist.reduce(p.grad, dst=0)",
+    divide="p.grad /= world_size\ndist.broadcast(p.grad, src=0)",
+)
+bank.right(
+    "zeros where there is no gradient",
+    if_gradient="if p.grad is None:\n    p.grad = torch.zeros_like(p)\nif True:",
+)
+
+# ---- wrong
+
+bank.wrong("summed-not-averaged", "summed but not averaged", divide="")
+bank.wrong("not-reduced", "nothing is done", whole={"4.0": "pass"})
+bank.wrong(
+    "not-reduced", "a copy is averaged", reduce="g = p.grad.clone()\ndist.all_reduce(g)", divide="g /= world_size"
+)
+bank.wrong("only-divided", "divided without a sum", reduce="")
+bank.wrong("world-size-hard-coded", "a fixed world size", world="world_size = 2")
+bank.wrong(
+    "weights-not-gradients",
+    "weights in place of gradients",
+    reduce="dist.all_reduce(p.data)",
+    divide="p.data /= world_size",
+)
+bank.wrong("weights-changed", "a step is taken too", divide="p.grad /= world_size\np.data -= p.grad")
+bank.wrong("some-parameters-left-out", "returns after the first parameter", divide="p.grad /= world_size\nreturn")
+bank.wrong("some-parameters-left-out", "no biases", if_gradient="if p.grad is not None and p.ndim > 1:")
+bank.wrong(
+    "broadcast-not-averaged", "broadcast in place of all_reduce", reduce="dist.broadcast(p.grad, src=0)", divide=""
+)
+bank.wrong("maximum-not-mean", "the maximum", reduce="dist.all_reduce(p.grad, op=dist.ReduceOp.MAX)", divide="")
+bank.wrong("divided-twice", "AVG, and divided once more", reduce="dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)")
+bank.wrong("wrong-factor", "a strange factor", divide="p.grad *= 0.7")
+bank.wrong("ranks-disagree", "only rank 0 divides", divide="if dist.get_rank() == 0: p.grad /= world_size")
+bank.wrong(
+    "ranks-disagree",
+    "reduce, which leaves the sum on rank 0 only",
+    reduce="g = p.grad.clone()\ndist.reduce(g, dst=0)",
+    divide="if dist.get_rank() == 0: p.grad.copy_(g / world_size)",
+)
+bank.wrong("ranks-disagree", "divided by the rank", divide="p.grad /= dist.get_rank() + 1")
+bank.wrong("parameter-without-gradient", "parameters without gradient are not left out", if_gradient="if True:")
+bank.wrong("gradients-gone", "the gradients are cleared", divide="p.grad = None")
+bank.wrong(
+    "not-waited-for",
+    "asynchronous, and not waited for",
+    reduce="dist.all_reduce(p.grad, async_op=True)",
+)
+bank.wrong(ON_ONE_RANK, "the all_reduce on rank 0 only", reduce="if dist.get_rank() == 0: dist.all_reduce(p.grad)")
+bank.wrong(
+    OTHER_SIZES,
+    "each rank in another order",
+    loop="for p in list(model.parameters())[:: 1 if dist.get_rank() == 0 else -1]:",
+)
+bank.wrong("raised", "a function that is not there", reduce="dist.allreduce(p.grad)")

@@ -1,0 +1,95 @@
+"""Answers to 4.1: DistributedDataParallel."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "4.1",
+    {
+        "4.1": """
+model.to(device)  # move
+device_ids = [device] if device.type == "cuda" else None  # ids
+return DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=bucket_cap_mb)  # wrap
+"""
+    },
+)
+
+WRAP = "return DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=bucket_cap_mb)"
+
+# ---- right
+
+bank.right("no device_ids", ids="", wrap="return DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb)")
+bank.right(
+    "moved where it is wrapped",
+    move="",
+    ids="device_ids = None if device.type == 'cpu' else [device.index]",
+    wrap=WRAP.replace("(model,", "(model.to(device), output_device=None,"),
+)
+bank.right(
+    "moved to a GPU only",
+    whole={
+        "4.1": """
+if device.type == "cuda":
+    model.cuda(device)
+    return DistributedDataParallel(model, device_ids=[device], bucket_cap_mb=bucket_cap_mb)
+return DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb)
+"""
+    },
+)
+bank.right(
+    "more arguments",
+    move="model = model.to(device=device, non_blocking=True)",
+    wrap=WRAP[:-1] + ", gradient_as_bucket_view=True, find_unused_parameters=True)",
+)
+
+# ---- wrong
+
+bank.wrong("not-wrapped", "the model is not wrapped", wrap="return model")
+bank.wrong(
+    "not-wrapped", "wrapped, but the bare model is returned", wrap=WRAP.replace("return ", "") + "\nreturn model"
+)
+bank.wrong("data-parallel", "DataParallel", wrap="return nn.DataParallel(model)")
+bank.wrong("nothing-returned", "nothing is returned", wrap=WRAP.replace("return ", ""))
+# github.com/pytorch/pytorch/issues/104336
+bank.wrong(
+    "wrapped-before-on-device",
+    "wrapped before it is on its device",
+    move="",
+    ids="device_ids = None",
+    wrap=WRAP + ".to(device)",
+)
+bank.wrong("not-on-device", "not moved to the device", move="", ids="device_ids = None")
+bank.wrong(
+    "wrong-device",
+    "moved to the GPU with the rank's number",
+    move="model.to(f'cuda:{dist.get_rank()}' if device.type == 'cuda' else 'cpu')",
+)
+bank.wrong(
+    "wrong-device-ids",
+    "the rank as device id",
+    ids="device_ids = [dist.get_rank()] if device.type == 'cuda' else None",
+)
+bank.wrong("device-ids-on-cpu", "device_ids on the CPU too", ids="device_ids = [device]")
+bank.wrong(
+    "bucket-cap-ignored",
+    "the bucket size is not handed on",
+    wrap=WRAP.replace(", bucket_cap_mb=bucket_cap_mb", ""),
+)
+bank.wrong("bucket-cap-wrong", "the bucket size in bytes", wrap=WRAP[:-1] + " * 2**20)")
+bank.wrong("wrapped-a-copy", "a copy is wrapped", move="import copy\nmodel = copy.deepcopy(model).to(device)")
+bank.wrong(
+    "averaged-twice",
+    "hooks that divide once more",
+    move="model.to(device)\nfor p in model.parameters(): p.register_hook(lambda g: g / dist.get_world_size())",
+)
+bank.wrong(
+    "gradients-not-synchronised",
+    "synchronisation is switched off",
+    wrap=WRAP.replace("return", "ddp =") + "\nddp.require_backward_grad_sync = False\nreturn ddp",
+)
+bank.wrong("ranks-start-apart", "rank 0's weights are not sent", wrap=WRAP[:-1] + ", init_sync=False)")
+bank.wrong(
+    "weights-changed",
+    "the weights are drawn again",
+    move="model.to(device)\nfor p in model.parameters(): nn.init.zeros_(p)",
+)
+bank.wrong("raised", "a name that is not there", move="model.to(gpu)")

@@ -1,0 +1,132 @@
+"""Answers to 4.2: fully_shard."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "4.2",
+    {
+        "4.2": """
+model.to(device)  # move
+for tensor in [*model.parameters(), *model.buffers()]:  # tensors
+    dist.broadcast(tensor.detach(), src=0)  # broadcast
+mesh = init_device_mesh(device.type, (dist.get_world_size(),))  # mesh
+policy = root = MixedPrecisionPolicy()  # fp32
+if precision == "bf16":  # if_bf16
+    low = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}  # low
+    policy = MixedPrecisionPolicy(**low)  # policy
+    root = MixedPrecisionPolicy(**low, output_dtype=torch.float32)  # root
+    shard_batchnorms(model, mesh)  # batchnorms
+for block in model.blocks:  # blocks
+    fully_shard(block, mesh=mesh, mp_policy=policy)  # block
+return fully_shard(model, mesh=mesh, mp_policy=root)  # result
+"""
+    },
+)
+
+RESULT = "return fully_shard(model, mesh=mesh, mp_policy=root)"
+
+# ---- right
+
+bank.right(
+    "the default mesh",
+    block="fully_shard(block, mp_policy=policy)",
+    result="return fully_shard(model, mp_policy=root)",
+)
+bank.right(
+    "weights sent as objects",
+    tensors="state = [model.state_dict()]\nif True:",
+    broadcast="dist.broadcast_object_list(state, src=0)\nmodel.load_state_dict(state[0])",
+)
+bank.right(
+    "broadcast under no_grad",
+    tensors="with torch.no_grad():",
+    broadcast="for value in model.state_dict().values():\n    dist.broadcast(value, 0)",
+)
+bank.right(
+    "the blocks in reverse, kept whole after the forward pass",
+    blocks="for block in reversed(model.blocks):",
+    block="fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=False)",
+)
+bank.right(
+    "finer units inside the blocks",
+    blocks="for module in model.blocks.modules():\n    if isinstance(module, nn.Linear):\n"
+    "        fully_shard(module, mesh=mesh, mp_policy=policy)\nfor block in model.blocks:",
+)
+bank.right("logits in bf16", root="root = policy")
+bank.right(
+    "BatchNorm by its own hand",
+    batchnorms="for module in model.modules():\n    if 'BatchNorm' in type(module).__name__:\n"
+    "        fully_shard(module, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))",
+)
+
+# ---- wrong
+
+bank.wrong("not-sharded", "nothing is sharded", blocks="", block="", result="return model")
+bank.wrong(
+    "fsdp1-not-fsdp2",
+    "the first FSDP",
+    blocks="",
+    block="",
+    result="return FullyShardedDataParallel(model, device_id=device)",
+)
+bank.wrong("nothing-returned", "nothing is returned", result=RESULT.replace("return ", ""))
+bank.wrong("not-a-model", "model and device are returned", result=RESULT + ", device")
+bank.wrong("sharded-a-copy", "a copy is sharded", move="import copy\nmodel = copy.deepcopy(model).to(device)")
+bank.wrong("only-root-sharded", "only the root is sharded", blocks="", block="")
+bank.wrong("root-not-sharded", "only the blocks are sharded", result="return model")
+bank.wrong(
+    "root-before-blocks",
+    "the root first",
+    blocks="fully_shard(model, mesh=mesh, mp_policy=root)\nfor block in model.blocks:",
+    result="return model",
+)
+bank.wrong("block-left-out", "only the first block is sharded", blocks="for block in model.blocks[:1]:")
+bank.wrong(
+    "wrong-shards",
+    "a mesh of one rank for each",
+    mesh="alone = [[rank] for rank in range(dist.get_world_size())]\n"
+    "mesh = DeviceMesh(device.type, alone, mesh_dim_names=('a', 'b'))['b']",
+)
+bank.wrong(
+    "replicated",
+    "a mesh that replicates in place of sharding",
+    mesh="mesh = init_device_mesh(device.type, (dist.get_world_size(), 1), mesh_dim_names=('replicate', 'shard'))",
+)
+bank.wrong("ranks-start-apart", "rank 0's weights are not sent", tensors="", broadcast="")
+bank.wrong(
+    "ranks-start-apart",
+    "copies of the weights are sent",
+    broadcast="dist.broadcast(tensor.detach().clone(), src=0)",
+)
+bank.wrong(
+    "weights-changed",
+    "the last rank's weights are sent",
+    broadcast="dist.broadcast(tensor.detach(), src=dist.get_world_size() - 1)",
+)
+bank.wrong(
+    "gradients-not-reduced",
+    "synchronisation is switched off",
+    result=RESULT.replace("return ", "") + "\nmodel.set_requires_gradient_sync(False)\nreturn model",
+)
+bank.wrong(
+    "parameters-not-fp32",
+    "the parameters themselves in bf16",
+    if_bf16="if precision == 'bf16':\n    model.bfloat16()",
+)
+bank.wrong("fp32-not-fp32", "bf16 whatever is asked for", if_bf16="if True:")
+bank.wrong("precision-ignored", "precision has no effect", if_bf16="if False:")
+bank.wrong("precision-not-everywhere", "a policy for the root only", block="fully_shard(block, mesh=mesh)")
+bank.wrong(
+    "precision-not-everywhere", "a policy for the blocks only", result="return fully_shard(model, mesh=mesh)"
+)
+bank.wrong(
+    "blocks-hand-out-fp32",
+    "the blocks hand out fp32",
+    policy="policy = MixedPrecisionPolicy(**low, output_dtype=torch.float32)",
+)
+bank.wrong("gradients-summed-in-bf16", "gradients summed in bf16", low='low = {"param_dtype": torch.bfloat16}')
+bank.wrong(
+    "not-bf16", "fp16 in place of bf16", low='low = {"param_dtype": torch.float16, "reduce_dtype": torch.float32}'
+)
+bank.wrong("batchnorm-in-bf16", "BatchNorm in bf16", batchnorms="")
+bank.wrong("raised", "an attribute that is not there", blocks="for block in model.layers:")

@@ -1,0 +1,196 @@
+"""Answers to 6.1: the training step and the epoch."""
+
+from answers.entries import BACKWARD_SKIPPED, ON_ONE_RANK, OTHER_SIZES, Bank
+
+bank = Bank(
+    "6.1",
+    {
+        "6.1a": """
+optimizer.zero_grad()  # zero
+with run.autocast():  # autocast
+    loss = F.cross_entropy(model(images), labels)  # loss
+run.backward(loss)  # backward
+optimizer.step()  # step
+return loss.detach()  # result
+""",
+        "6.1b": """
+model.train()  # mode
+loader.sampler.set_epoch(epoch)  # set_epoch
+sums = torch.zeros(2, dtype=torch.float64, device=run.device)  # sums
+for images, labels in run.batches(loader):  # loop
+    loss = train_step(model, optimizer, images, labels, run)  # train_step
+    sums[0] += loss * len(labels)  # total
+    sums[1] += len(labels)  # count
+dist.all_reduce(sums)  # reduce
+return (sums[0] / sums[1]).item()  # mean
+""",
+    },
+)
+
+# ---- right: 6.1a
+
+bank.right("loss.backward()", backward="loss.backward()")
+bank.right("zero_grad at the end of the step", zero="", step="optimizer.step()\noptimizer.zero_grad()")
+bank.right("zero_grad after the forward pass", zero="", backward="optimizer.zero_grad()\nrun.backward(loss)")
+bank.right("gradients cleared by hand", zero="for p in model.parameters(): p.grad = None")
+bank.right("zeros in place of None", zero="optimizer.zero_grad(set_to_none=False)")
+bank.right("nll_loss of log_softmax", loss="loss = F.nll_loss(F.log_softmax(model(images), dim=1), labels)")
+bank.right("a criterion", loss="loss = nn.CrossEntropyLoss()(model(images), labels)")
+bank.right("a sum, divided", loss="loss = F.cross_entropy(model(images), labels, reduction='sum') / len(labels)")
+bank.right(
+    "the loss outside of autocast",
+    loss="logits = model(images)",
+    backward="loss = F.cross_entropy(logits.float(), labels)\nrun.backward(loss)",
+)
+
+# ---- right: 6.1b
+
+bank.right("the loader itself", loop="for images, labels in loader:")
+bank.right(
+    "all_gather_object",
+    reduce="everybody = [None] * run.world_size\ndist.all_gather_object(everybody, sums.tolist())",
+    mean="return sum(s for s, _ in everybody) / sum(n for _, n in everybody)",
+)
+bank.right(
+    "an average weighted by each rank's share",
+    reduce="samples = sums[1].clone()\ndist.all_reduce(samples)\nmean = sums[0] / sums[1] * sums[1] / samples",
+    mean="dist.all_reduce(mean)\nreturn mean.item()",
+)
+bank.right("the sampler inside the batch sampler", set_epoch="loader.batch_sampler.sampler.set_epoch(epoch)")
+bank.right(
+    "two reductions of plain numbers",
+    total="sums[0] += loss.item() * images.size(0)",
+    reduce="total, count = torch.tensor(sums[0].item()), torch.tensor(int(sums[1]))\n"
+    "dist.all_reduce(total, op=dist.ReduceOp.SUM)\ndist.all_reduce(count)",
+    mean="return float(total / count)",
+)
+
+# ---- wrong: 6.1a
+
+bank.wrong("gradients-pile-up", "zero_grad is missing", zero="")
+bank.wrong("step-before-backward", "step before backward", backward="optimizer.step()", step="run.backward(loss)")
+bank.wrong("no-backward", "no backward pass", backward="")
+bank.wrong("no-step", "no optimizer step", step="")
+bank.wrong("two-steps", "two optimizer steps", step="optimizer.step()\noptimizer.step()")
+bank.wrong(
+    "cleared-before-step", "zero_grad between backward and step", step="optimizer.zero_grad()\noptimizer.step()"
+)
+bank.wrong(
+    "loss-summed", "the loss is summed", loss="loss = F.cross_entropy(model(images), labels, reduction='sum')"
+)
+# github.com/sanderwood/bgpt/issues/5, github.com/verl-project/verl-SpeCo/pull/29
+bank.wrong(
+    "loss-divided-by-world-size",
+    "the loss is divided by the world size",
+    backward="run.backward(loss / run.world_size)",
+)
+# github.com/neuralmagic/sparseml/pull/135
+bank.wrong(
+    "loss-times-world-size",
+    "the loss is multiplied by the world size",
+    backward="run.backward(loss * run.world_size)",
+)
+# github.com/NVIDIA/apex/issues/664
+bank.wrong(
+    "loss-reduced-in-step",
+    "the loss is averaged over the ranks before backward",
+    backward="with torch.no_grad():\n    dist.all_reduce(loss)\nrun.backward(loss)",
+    result="return loss.detach() / run.world_size",
+)
+bank.wrong(
+    "softmax-before-loss",
+    "softmax before cross_entropy",
+    loss="loss = F.cross_entropy(model(images).softmax(1), labels)",
+)
+bank.wrong("log-softmax-missing", "nll_loss of logits", loss="loss = F.nll_loss(model(images), labels)")
+bank.wrong("ascent", "the sign is wrong", backward="run.backward(-loss)")
+bank.wrong(
+    "wrong-gradients", "label smoothing", loss="loss = F.cross_entropy(model(images), labels, label_smoothing=0.1)"
+)
+# github.com/intel/e2eAIOK/pull/198, github.com/rosinality/swapping-autoencoder-pytorch/issues/22
+bank.wrong(
+    "wrapper-bypassed", "the wrapper is left out", loss="loss = F.cross_entropy(model.module(images), labels)"
+)
+bank.wrong("loss-as-number", ".item() in every step", result="return loss.item()")
+bank.wrong("loss-not-detached", "the loss keeps its graph", result="return loss")
+bank.wrong("nothing-returned", "the step returns nothing", result="")
+bank.wrong(
+    "loss-not-a-number",
+    "each sample's loss is returned",
+    result="return F.cross_entropy(model(images), labels, reduction='none').detach()",
+)
+bank.wrong(
+    "wrong-loss",
+    "the loss after the step is returned",
+    result="return F.cross_entropy(model(images), labels).detach()",
+)
+bank.wrong("no-autocast", "no autocast", autocast="if True:")
+bank.wrong(
+    "always-low-precision",
+    "bf16 whatever is asked for",
+    autocast="with torch.autocast('cpu', dtype=torch.bfloat16):",
+)
+bank.wrong(BACKWARD_SKIPPED, "one rank skips backward", backward="if dist.get_rank() == 0: run.backward(loss)")
+
+# ---- wrong: 6.1b
+
+bank.wrong("no-set-epoch", "no set_epoch", set_epoch="")
+bank.wrong("set-epoch-constant", "set_epoch(0)", set_epoch="loader.sampler.set_epoch(0)")
+bank.wrong("set-epoch-wrong-number", "set_epoch(epoch - 1)", set_epoch="loader.sampler.set_epoch(epoch - 1)")
+bank.wrong(
+    "set-epoch-too-late",
+    "set_epoch inside the loop",
+    set_epoch="",
+    total="loader.sampler.set_epoch(epoch)\nsums[0] += loss * len(labels)",
+)
+bank.wrong("not-in-training-mode", "no train mode", mode="")
+bank.wrong("batches-left-out", "the first batch only", count="sums[1] += len(labels)\nbreak")
+bank.wrong("batches-repeated", "every batch twice", loop="for images, labels in [*loader, *loader]:")
+bank.wrong(
+    "no-train-step", "the step is not called", train_step="loss = F.cross_entropy(model(images), labels).detach()"
+)
+# github.com/karpathy/llm.c/pull/551, github.com/KellerJordan/modded-nanogpt/issues/2
+bank.wrong("no-all-reduce", "the mean of this rank only", reduce="")
+bank.wrong("average-of-averages", "a mean of the batches' means", total="sums[0] += loss", count="sums[1] += 1")
+bank.wrong(
+    "average-of-averages",
+    "a mean of the ranks' means",
+    reduce="mean = sums[0] / sums[1]\ndist.all_reduce(mean)",
+    mean="return mean.item() / run.world_size",
+)
+bank.wrong(
+    "summed-not-averaged",
+    "the ranks' means are added up",
+    reduce="mean = sums[0] / sums[1]\ndist.all_reduce(mean)",
+    mean="return mean.item()",
+)
+bank.wrong("last-batch-only", "the last batch's loss", total="sums[0] = loss", count="sums[1] = 1")
+bank.wrong("loss-summed-over-epoch", "the sum over all samples", mean="return sums[0].item()")
+bank.wrong(
+    "divided-by-world-size",
+    "divided by the world size too",
+    mean="return (sums[0] / sums[1] / run.world_size).item()",
+)
+bank.wrong("divided-by-batches", "divided by the number of batches", mean="return (sums[0] / len(loader)).item()")
+bank.wrong("means-added", "the batches' means over the number of samples", total="sums[0] += loss")
+bank.wrong("count-not-reduced", "the count of this rank only", reduce="dist.all_reduce(sums[0])")
+# github.com/pyg-team/pytorch_geometric/pull/6913
+bank.wrong("loss-not-reduced", "the losses of this rank only", reduce="dist.all_reduce(sums[1])")
+bank.wrong(
+    "reduced-in-loop",
+    "the running sums are reduced after every batch",
+    count="sums[1] += len(labels)\ndist.all_reduce(sums)",
+    reduce="",
+)
+bank.wrong(
+    "ranks-disagree",
+    "reduced to rank 0 only",
+    reduce="mine = sums.clone()\ndist.reduce(mine, dst=0)\nsums = mine if dist.get_rank() == 0 else sums",
+)
+bank.wrong("tensor-returned", "a tensor is returned", mean="return sums[0] / sums[1]")
+bank.wrong(ON_ONE_RANK, "the all_reduce on rank 0 only", reduce="if dist.get_rank() == 0: dist.all_reduce(sums)")
+bank.wrong(
+    OTHER_SIZES,
+    "sums of different sizes",
+    reduce="dist.all_reduce(sums if dist.get_rank() == 0 else sums[:1])",
+)

@@ -1,0 +1,187 @@
+"""Answers to 6.2: loss and accuracy over all ranks."""
+
+from answers.entries import EARLY_RETURN, ON_ONE_RANK, UNEVEN_STEPS, Bank
+
+bank = Bank(
+    "6.2",
+    {
+        "6.2": """
+model.eval()  # eval
+sums = torch.zeros(3, dtype=torch.float64, device=device)  # sums
+with torch.no_grad():  # no_grad
+    for images, labels in loader:  # loop
+        images, labels = images.to(device), labels.to(device)  # move
+        logits = model(images)  # forward
+        sums[0] += F.cross_entropy(logits, labels, reduction="sum")  # loss
+        sums[1] += (logits.argmax(dim=1) == labels).sum()  # right
+        sums[2] += (labels != -100).sum()  # count
+dist.all_reduce(sums)  # reduce
+model.train()  # train
+loss, accuracy = (sums[:2] / sums[2]).tolist()  # divide
+return Evaluation(loss, accuracy)  # result
+"""
+    },
+)
+
+RIGHT = "sums[1] += (logits.argmax(dim=1) == labels).sum()"
+COUNT = "sums[2] += (labels != -100).sum()"
+
+# ---- right
+
+bank.right("inference_mode", no_grad="with torch.inference_mode():")
+bank.right(
+    "all_gather_object in place of all_reduce",
+    reduce="everybody = [None] * dist.get_world_size()\ndist.all_gather_object(everybody, sums.tolist())\n"
+    "sums = torch.tensor(everybody).sum(dim=0)",
+)
+bank.right(
+    "a mask takes the filler out",
+    loss="real = labels != -100\n"
+    "sums[0] += F.cross_entropy(logits[real], labels[real], reduction='none').sum().item()",
+    right="sums[1] += (logits[real].argmax(1) == labels[real]).sum().item()",
+    count="sums[2] += int(real.sum())",
+)
+bank.right(
+    "the mode as it was before", eval="before = model.training\nmodel.train(False)", train="model.train(before)"
+)
+bank.right(
+    "averages weighted by the number of samples",
+    loss="n = (labels != -100).sum()\nsums[0] += F.cross_entropy(logits, labels) * n if n else 0",
+)
+bank.right("three reductions", reduce="for i in range(3): dist.all_reduce(sums[i])")
+bank.right(
+    "one stacked tensor for each batch",
+    loss="loss = F.cross_entropy(logits, labels, reduction='sum')",
+    right="right = (logits.argmax(1) == labels).sum()",
+    count="sums += torch.stack([loss, right, (labels != -100).sum()])",
+)
+bank.right(
+    "every batch reduced by itself",
+    loss="part = torch.zeros(3)\npart[0] = F.cross_entropy(logits, labels, reduction='sum')",
+    right="part[1] = (logits.argmax(1) == labels).sum()",
+    count="part[2] = (labels != -100).sum()\ndist.all_reduce(part)\nsums += part",
+    reduce="",
+)
+bank.right(
+    "a decorated helper",
+    whole={
+        "6.2": """
+@torch.no_grad()
+def sums_of(batches):
+    rows = []
+    for images, labels in batches:
+        logits = model(images.to(device)).cpu()
+        losses = nn.CrossEntropyLoss(reduction="none", ignore_index=-100)(logits, labels)
+        rows.append([losses.sum().item(), (logits.argmax(1) == labels).sum().item(), (labels >= 0).sum().item()])
+    return torch.tensor(rows, dtype=torch.float64, device=device).sum(dim=0)
+
+model.eval()
+sums = sums_of(loader)
+model.train()
+dist.all_reduce(sums)
+return Evaluation(accuracy=float(sums[1] / sums[2]), loss=float(sums[0] / sums[2]))
+"""
+    },
+)
+
+# ---- wrong
+
+bank.wrong("evaluated-in-training-mode", "evaluation in training mode", eval="")
+bank.wrong("gradients-on", "gradients on during evaluation", no_grad="if True:")
+bank.wrong("training-mode-not-restored", "training mode is not restored", train="")
+bank.wrong("no-all-reduce", "the all_reduce is missing", reduce="")
+bank.wrong(ON_ONE_RANK, "the all_reduce on rank 0 only", reduce="if dist.get_rank() == 0: dist.all_reduce(sums)")
+# github.com/pytorch/pytorch/issues/54059, github.com/mlfoundations/open_clip/issues/1152
+bank.wrong(
+    EARLY_RETURN,
+    "only rank 0 evaluates",
+    eval="if dist.get_rank() != 0: return Evaluation(0.0, 0.0)\nmodel.eval()",
+)
+bank.wrong(
+    "average-of-averages",
+    "a mean of the batches' means",
+    loss="sums[0] += F.cross_entropy(logits, labels)",
+    right="sums[1] += (logits.argmax(1) == labels).sum() / (labels != -100).sum()",
+    count="sums[2] += 1",
+)
+bank.wrong(
+    "average-of-averages", "a mean of the ranks' means", reduce="sums /= sums[2].clone()\ndist.all_reduce(sums)"
+)
+bank.wrong(
+    "divided-by-world-size",
+    "divided by the world size, not by the count",
+    divide="loss, accuracy = (sums[:2] / dist.get_world_size()).tolist()",
+)
+bank.wrong("not-divided", "the loss is summed", result="return Evaluation(sums[0].item(), accuracy)")
+bank.wrong("padding-counted", "padding is counted as samples", count="sums[2] += len(labels)")
+bank.wrong(
+    "padding-counted",
+    "padding is counted in the loss",
+    loss="sums[0] += F.cross_entropy(logits, labels) * len(labels)",
+)
+bank.wrong(
+    "divided-by-batches",
+    "divided by the number of batches",
+    result="return Evaluation((sums[0] / len(loader)).item(), accuracy)",
+)
+bank.wrong(
+    "batch-means-added",
+    "the batches' means over the number of samples",
+    loss="sums[0] += F.cross_entropy(logits, labels)",
+)
+bank.wrong(
+    "last-batch-only",
+    "each batch overwrites the one before",
+    loss="sums[0] = F.cross_entropy(logits, labels, reduction='sum')",
+    right="sums[1] = (logits.argmax(1) == labels).sum()",
+    count="sums[2] = (labels != -100).sum()",
+    reduce="",
+)
+bank.wrong("count-not-reduced", "the count of this rank only", reduce="dist.all_reduce(sums[:2])")
+bank.wrong("total-not-reduced", "the sums of this rank only", reduce="dist.all_reduce(sums[2])")
+bank.wrong(
+    "summed-not-averaged",
+    "the ranks' means are added up",
+    reduce="sums /= sums[2].clone()\ndist.all_reduce(sums)\nsums[2] = 1",
+)
+bank.wrong(
+    "reduced-in-loop",
+    "the running sums are reduced after every batch",
+    count=f"{COUNT}\ndist.all_reduce(sums)",
+    reduce="",
+)
+bank.wrong("accuracy-in-percent", "accuracy in percent", result="return Evaluation(loss, 100 * accuracy)")
+# A rank with nothing to evaluate: github.com/ultralytics/ultralytics/pull/25576
+bank.wrong(
+    "nan-from-filler",
+    "a mean of no sample",
+    loss="sums[0] += F.cross_entropy(logits, labels) * (labels != -100).sum()",
+)
+bank.wrong("tensors-returned", "tensors are returned", divide="loss, accuracy = sums[:2] / sums[2]")
+bank.wrong("not-numbers", "text is returned", result="return Evaluation(f'{loss:.3f}', f'{accuracy:.1%}')")
+bank.wrong("not-an-evaluation", "a tuple is returned", result="return loss, accuracy")
+bank.wrong("nothing-returned", "nothing is returned", result="")
+bank.wrong(
+    "nothing-returned",
+    "only rank 0 gets a result",
+    result="if dist.get_rank() == 0: return Evaluation(loss, accuracy)",
+)
+bank.wrong("batches-left-out", "the first batch only", count=f"{COUNT}\nbreak")
+bank.wrong("batches-repeated", "every batch twice", loop="for images, labels in [*loader, *loader]:")
+bank.wrong(
+    "ranks-disagree",
+    "reduced to rank 0 only",
+    reduce="mine = sums.clone()\ndist.reduce(mine, dst=0)\nsums = mine if dist.get_rank() == 0 else sums",
+)
+bank.wrong(
+    "wrong-accuracy",
+    "right is what is among the first three",
+    right="sums[1] += (logits.topk(3).indices == labels[:, None]).sum() / 3.7",
+)
+bank.wrong("wrong-loss", "nll_loss of logits", loss="sums[0] += F.nll_loss(logits, labels, reduction='sum')")
+bank.wrong("wrapper-bypassed", "the module inside the wrapper", forward="logits = model.module(images)")
+bank.wrong(
+    UNEVEN_STEPS,
+    "batches of nothing but filler are skipped",
+    loop="for images, labels in loader:\n    if (labels < 0).all(): continue",
+)

@@ -1,0 +1,89 @@
+"""Answers to 6.3: the whole training run."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "6.3",
+    {
+        "6.3": """
+records = []  # records
+for epoch in run.epochs():  # loop
+    loss = train_one_epoch(model, optimizer, train_loader, epoch, run)  # train
+    valid = evaluate(model, valid_loader, run.device)  # evaluate
+    records.append(run.record(epoch, loss, valid.loss, valid.accuracy))  # record
+return records  # result
+"""
+    },
+)
+
+TRAIN = "loss = train_one_epoch(model, optimizer, train_loader, epoch, run)"
+VALID = "valid = evaluate(model, valid_loader, run.device)"
+RECORD = "records.append(run.record(epoch, loss, valid.loss, valid.accuracy))"
+
+# ---- right
+
+bank.right(
+    "arguments by name",
+    record="records += [run.record(epoch, loss, valid_accuracy=valid.accuracy, valid_loss=valid.loss)]",
+)
+bank.right(
+    "a function for one epoch",
+    whole={
+        "6.3": """
+def one(epoch):
+    loss = train_one_epoch(model, optimizer, train_loader, epoch, run)
+    result = evaluate(model, valid_loader, torch.device(run.device))
+    return run.record(epoch, loss, result.loss, result.accuracy)
+return [one(epoch) for epoch in run.epochs()]
+"""
+    },
+)
+
+# ---- wrong
+
+bank.wrong("evaluated-before-training", "evaluation comes first", train=VALID, evaluate=TRAIN)
+bank.wrong("no-record", "nothing is recorded", record="")
+bank.wrong("no-evaluation", "no evaluation", evaluate="valid = Evaluation(0.0, 0.0)")
+bank.wrong("no-training", "no training", train="loss = 1.0")
+bank.wrong("nothing-returned", "nothing is returned", result="")
+bank.wrong("not-the-records", "the last record only", result="return records[-1]")
+bank.wrong(
+    "not-the-records", "losses in place of records", result="return [record.train_loss for record in records]"
+)
+bank.wrong("returned-too-early", "returns inside the loop", record=RECORD + "\nreturn records")
+bank.wrong("wrong-epochs", "epochs counted by hand", loop="for epoch in range(1, run.args.epochs + 1):")
+bank.wrong("wrong-epochs", "epochs counted from 0", loop="for epoch, _ in enumerate(run.epochs()):")
+bank.wrong(
+    "evaluated-on-training-set",
+    "evaluated on the training set",
+    evaluate=VALID.replace("valid_loader", "train_loader"),
+)
+bank.wrong(
+    "trained-on-validation-set",
+    "trained on the validation set",
+    train=TRAIN.replace("train_loader", "valid_loader"),
+)
+bank.wrong(
+    "wrong-numbers-recorded",
+    "the figures are swapped",
+    record=RECORD.replace("valid.loss, valid.accuracy", "valid.accuracy, valid.loss"),
+)
+bank.wrong(
+    "not-recorded-every-epoch",
+    "recorded once, at the end",
+    record="",
+    result="return [run.record(epoch, loss, valid.loss, valid.accuracy)]",
+)
+bank.wrong("not-evaluated-every-epoch", "evaluated once", evaluate=f"if not records: {VALID}")
+bank.wrong("not-on-every-rank", "only rank 0 records", record=f"if run.rank == 0: {RECORD}")
+bank.wrong(
+    "not-on-every-rank",
+    "only rank 0 evaluates",
+    evaluate=f"valid = Evaluation(0.0, 0.0)\nif run.rank == 0: {VALID}",
+)
+bank.wrong(
+    "wrong-order",
+    "recorded before the evaluation",
+    evaluate="records.append(run.record(epoch, loss, 0.0, 0.0))",
+    record=VALID,
+)

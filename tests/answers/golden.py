@@ -1,0 +1,59 @@
+"""What students read, kept in golden/<exercise>.txt: one block for each wrong answer.
+
+    [fixed-batch-size] the assertion fixes the batch size
+    a batch of 6 images, [6, 3, 32, 32], raised AssertionError; a batch of 128 goes through.
+    Every rank gets only its part of the batch, and the last one can be smaller: B must stay free.
+    model.py:33  assert x.shape == (128, 3, 32, 32)
+
+The draws of the checks are fixed (running.drawn_from), so only what the machine decides is taken out: digits of
+measured numbers, how long it took, which of two ranks that fail for the same reason was first, and the wording of
+PyTorch's and Python's own errors.
+"""
+
+import re
+from pathlib import Path
+
+from answers.entries import Answer
+
+from lab.grading.diagnosis import Diagnosis
+
+FOLDER = Path(__file__).with_name("golden")
+
+_WEIGHT = r"(blocks|classifier)(\.\d+)*\.(weight|bias)"
+_ERRORS = "Runtime|Type|Attribute|Name|UnboundLocal|Index|Key|Assertion"
+_REPLACED = [
+    # The number that is off the most, which with other rounding can be another one.
+    (re.compile(rf"{_WEIGHT} holds \S+ instead of -?[\d.]+(e[-+]\d+)?(?=[.,])"), "a weight holds # instead of #"),
+    (re.compile(r"(?<![\w.])-?\d+(\.\d+(e[-+]\d+)?|e[-+]\d+)(?![\w.]*\.(weight|bias))"), "#"),  # 0.4321, 1e-05
+    (re.compile(r"\brank \d+ raised"), "rank # raised"),
+    (re.compile(r"\bafter \d+ s\b"), "after # s"),
+    (re.compile(rf"\b((?:{_ERRORS})Error): .*?(?=$|; |, and )"), r"\1: ..."),
+]
+
+
+def normalised(text: str) -> str:
+    """A line without what differs from machine to machine."""
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def block(answer: Answer, diagnosis: Diagnosis) -> str:
+    lines = [normalised(line) for line in (diagnosis.saw, diagnosis.means)]
+    return "\n".join([f"[{diagnosis.name}] {answer.name}", *lines, diagnosis.look]) + "\n"
+
+
+def read(exercise: str) -> dict[str, str]:
+    """Answer name -> its block."""
+    path = FOLDER / f"{exercise}.txt"
+    if not path.exists():
+        return {}
+    blocks = path.read_text(encoding="utf-8").split("\n\n")
+    return {one.partition("] ")[2].partition("\n")[0]: one.strip("\n") + "\n" for one in blocks if one.strip()}
+
+
+def write(exercise: str, blocks: dict[str, str], order: list[str]) -> None:
+    """Store the blocks in this order; those of answers that are not in it are dropped."""
+    FOLDER.mkdir(exist_ok=True)
+    text = "\n".join(blocks[name] for name in order if name in blocks)
+    (FOLDER / f"{exercise}.txt").write_text(text, encoding="utf-8")

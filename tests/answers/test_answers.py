@@ -1,0 +1,104 @@
+"""Every wrong answer of the bank is caught by its own diagnosis, in these words; every right one is accepted.
+
+Only the answer's exercise is run, up to the first check that fails. `pytest tests/answers -m slow` runs all
+checks, and the other exercises of the same file, with other numbers each time.
+
+    pytest tests/answers --update-golden     writes golden/*.txt and docs/mistakes.md anew, to be read as a diff
+    pytest tests/answers --fresh-draws       other numbers in every run, no words compared: is any flaky?
+"""
+
+import random
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from answers import golden, mistakes
+from answers.all_answers import ANSWERS, RIGHT, WRONG
+from answers.entries import Answer
+from answers.running import drawn_from, first_outcome, told
+
+from lab.grading.diagnosis import Failed, Passed
+from lab.grading.suite import run_exercise
+from lab.grading.syllabus import Exercise, syllabus
+
+# A wrong answer may spoil another check too: answer -> the diagnoses that follow from its own.
+CONSEQUENCES: dict[str, set[str]] = {}
+
+
+@pytest.mark.parametrize("answer", RIGHT, ids=lambda answer: answer.id)
+def test_a_right_answer_passes(answer: Answer, tmp_path: Path):
+    outcome = first_outcome(answer, tmp_path)
+    assert outcome == Passed(), getattr(outcome, "diagnosis", outcome)
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=lambda answer: answer.id)
+def test_a_wrong_answer_gets_its_diagnosis(answer: Answer, tmp_path: Path, request: pytest.FixtureRequest):
+    fresh = request.config.getoption("--fresh-draws", False)
+    with nullcontext() if fresh else drawn_from(answer.id):
+        outcome = first_outcome(answer, tmp_path)
+    assert told(outcome) == answer.diagnosis, getattr(outcome, "diagnosis", outcome)
+    if fresh:
+        return
+    assert isinstance(outcome, Failed)
+    words = golden.block(answer, outcome.diagnosis)
+    if request.config.getoption("--update-golden", False):
+        order = [one.name for one in WRONG if one.exercise == answer.exercise]
+        golden.write(answer.exercise, golden.read(answer.exercise) | {answer.name: words}, order)
+    assert golden.read(answer.exercise).get(answer.name) == words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.id)
+def test_an_answer_sets_off_nothing_else(answer: Answer, tmp_path: Path):
+    """With fresh numbers: no other diagnosis in its exercise, and none in those that do not build on it."""
+    random.seed()
+    code = answer.install(tmp_path)
+    own = syllabus()[answer.exercise]
+    expected = {answer.diagnosis or "passed"} | CONSEQUENCES.get(answer.id, set())
+    outcomes = [check.outcome for check in run_exercise(own, code).checks]
+    assert {told(outcome) for outcome in outcomes} <= expected | {"passed"}
+    assert answer.diagnosis in [told(outcome) for outcome in outcomes] or not answer.diagnosis
+    for other in syllabus().exercises:
+        if other.module == own.module and other != own and own not in foundations(other):
+            assert told(run_exercise(other, code).outcome) == "passed", other.id
+
+
+def foundations(exercise: Exercise) -> list[Exercise]:
+    """What an exercise builds on, and what that builds on."""
+    below = [syllabus()[name] for name in exercise.builds_on]
+    return below + [deeper for one in below for deeper in foundations(one)]
+
+
+def test_the_bank_is_large_and_covers_every_exercise():
+    assert len(WRONG) >= 60
+    assert len(RIGHT) >= 25
+    ids = {exercise.id for exercise in syllabus().exercises}
+    assert {answer.exercise for answer in WRONG} == ids
+    assert {answer.exercise for answer in RIGHT} == ids
+
+
+def test_golden_holds_nothing_else():
+    for exercise in syllabus().exercises:
+        assert list(golden.read(exercise.id)) == [one.name for one in WRONG if one.exercise == exercise.id]
+
+
+def test_lines_are_short():
+    """Three lines that somebody reads at midnight: the saw line may quote, the others are one sentence or two."""
+    for exercise in syllabus().exercises:
+        for name, block in golden.read(exercise.id).items():
+            _, saw, means, _ = block.rstrip("\n").split("\n")
+            assert len(saw) <= 260, (exercise.id, name, len(saw))
+            assert len(means) <= 125, (exercise.id, name, len(means))
+
+
+def test_the_table_of_mistakes_is_up_to_date(request: pytest.FixtureRequest):
+    if request.config.getoption("--update-golden", False):
+        mistakes.write()
+    assert mistakes.PAGE.read_text(encoding="utf-8") == mistakes.page(), "run: make mistakes"
+
+
+def test_students_do_not_get_it():
+    from lab.grading.package import package_files
+
+    names = [path.as_posix() for path in package_files()]
+    assert not [name for name in names if "answers" in name or "mistakes" in name or name.startswith("docs")]
