@@ -79,6 +79,7 @@ class RankServer:
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._ended: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # those of groups ended by end_groups()
         self._closed = False
         self._start()
         _servers.add(self)
@@ -148,6 +149,7 @@ class RankServer:
         """End every group that runs now, from any thread: its ranks are then reported as killed."""
         with self._lock:
             for group in list(self._sockets):
+                self._ended.add(group)
                 with contextlib.suppress(OSError):
                     group.shutdown(socket.SHUT_RDWR)
 
@@ -184,7 +186,7 @@ class RankServer:
             group.sendall(wire.frame(REQUEST, request))
             kind, payload = wire.receive(group)
         except (EOFError, OSError) as error:
-            raise self._explain(error) from error
+            raise (EOFError() if group in self._ended else self._explain(error)) from error
         if kind != STARTED:
             raise _broken(kind, payload)
         self._served = True

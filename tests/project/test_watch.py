@@ -18,10 +18,21 @@ from lab.cli import main
 from lab.grading import progress, saves, suite
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError, NotStarted
+from lab.grading.rank import Rank
+from lab.grading.ranks import RankServer
 from lab.grading.saves import Saves
 from lab.grading.suite import ExerciseResult
 from lab.grading.syllabus import MODULES, Exercise, syllabus
 from lab.grading.watching import Watch
+
+
+def sleep(rank: Rank) -> None:
+    time.sleep(600)
+
+
+def awake(rank: Rank) -> int:
+    return rank.rank
+
 
 # Saves ------------------------------------------------------------------------------------------------------
 
@@ -241,6 +252,28 @@ def test_when_all_have_passed_it_ends_with_0(student: Student, monkeypatch, caps
     assert "\x1b" not in out
     assert main(["watch", "3"]) == 0
     assert "All 3 exercises passed" in capsys.readouterr().out
+
+
+def test_groups_that_are_ended_from_another_thread_end_at_once():
+    """Whatever they are doing, starting too; the server goes on."""
+    with RankServer() as server:
+        assert server.run("time:sleep", 1, code=None, set_up_process_group=False).reports[0].status == "raised"
+        over = threading.Event()
+
+        def end() -> None:
+            while not over.wait(0.001):
+                server.end_groups()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        begin = time.monotonic()
+        results = [server.run(sleep, 2, code=None, set_up_process_group=False) for _ in range(8)]
+        took = time.monotonic() - begin
+        over.set()
+        thread.join()
+        assert all(report.status == "killed" for result in results for report in result.reports)
+        assert took < 30, "each has waited for the process that starts the ranks to end"
+        assert server.run(awake, 2, code=None, set_up_process_group=False).values == [0, 1]
 
 
 # A session --------------------------------------------------------------------------------------------------
