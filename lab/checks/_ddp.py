@@ -1,11 +1,14 @@
 """What ranks observe of average_gradients and of DDP."""
 
 import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -25,9 +28,47 @@ def average(rank: Rank) -> dict[str, Any]:
         for name, parameter in model.named_parameters():
             parameter.copy_(given["moved"][rank.rank][name])
     model.unused = nn.Parameter(torch.zeros(3))  # as in a layer that only some architectures use: no gradient
-    ddp_utils.average_gradients(model)
+    pending: list[Handle] = []
+    with handles_noted(pending):
+        ddp_utils.average_gradients(model)
     del model.unused
-    return {"weights": weights_of(model), "gradients": gradients_of(model)}
+    return {
+        "weights": weights_of(model),
+        "gradients": gradients_of(model),
+        "pending": sum(not handle.used for handle in pending),
+    }
+
+
+class Handle:
+    """Stands for the handle of a collective with async_op=True; notes whether anybody asks it for anything."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+        self.used = False
+
+    def __getattr__(self, name: str) -> Any:
+        self.used = True
+        return getattr(self._work, name)
+
+
+@contextmanager
+def handles_noted(pending: list[Handle]) -> Iterator[None]:
+    """Put the handles of asynchronous collectives into `pending`."""
+
+    def noting(collective: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            work = collective(*args, **kwargs)
+            if not kwargs.get("async_op"):
+                return work
+            pending.append(Handle(work))
+            return pending[-1]
+
+        return call
+
+    with ExitStack() as stack:
+        for name in ("all_reduce", "reduce", "broadcast", "all_gather"):
+            stack.enter_context(mock.patch.object(dist, name, noting(getattr(dist, name))))
+        yield
 
 
 def train_with_ddp(rank: Rank) -> dict[str, Any]:

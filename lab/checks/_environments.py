@@ -1,6 +1,7 @@
 """Launch environments, good and broken, drawn anew for every run, and what may come of them."""
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,14 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
         )
     if answer["error"]:
         if case.kind == "srun":
+            other = sorted(set(re.findall(r"SLURM_\w+", answer["error"]["message"])) - set(SRUN))
+            if other:
+                raise Diagnosis(
+                    "other-slurm-variables",
+                    f"{case}: raised {error_text(answer['error'])}",
+                    f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
+                    where(code, "|".join(other), r"SRUN|SLURM"),
+                )
             raise Diagnosis(
                 "srun-not-read",
                 f"{case}: raised {error_text(answer['error'])}",
@@ -158,7 +167,7 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             "rank-as-local-rank",
             saw,
             "The local rank counts the processes of one node. With the rank instead, node 2 looks for GPU 5 of 4.",
-            where(code, r"local_rank|LOCAL"),
+            where(code, r"\blocal_rank\s*=", r"\breturn\b"),
         )
     if got[2] != expected[2] and constant:
         raise Diagnosis(
@@ -172,7 +181,7 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
         "wrong-numbers",
         saw,
         f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
-        where(code, wrong, r"\breturn\b"),
+        where(code, rf"\b{wrong}\s*=", r"\breturn\b"),
     )
 
 

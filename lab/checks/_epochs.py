@@ -133,7 +133,7 @@ MEANS = {
         "divided-by-world-size",
         "The sums are divided by the number of samples, by nothing else.",
     ),
-    "not divided": ("loss-summed", "A mean is the sum divided by the number of samples."),
+    "not divided": ("loss-summed-over-epoch", "A mean is the sum divided by the number of samples."),
     "batches": ("divided-by-batches", "The sum over samples belongs over the number of samples."),
     "means added": ("means-added", "Each step's loss is a mean: multiply it by its number of samples first."),
     "last batch": ("last-batch-only", "One batch says little about the epoch: all steps count."),

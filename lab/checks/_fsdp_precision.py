@@ -1,15 +1,21 @@
 """Judges what precision="bf16" has made of a sharded model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lab.checks._report import one_line
 from lab.grading.check import Diagnosis
 
+# The place in get_fsdp_model where the first of some patterns is found.
+Place = Callable[..., str]
 
-def judge_parameters(report: dict[str, Any], policy: str) -> None:
+POLICY = r"mp_policy|MixedPrecisionPolicy\("
+
+
+def judge_parameters(report: dict[str, Any], place: Place) -> None:
     """Kept in fp32."""
     low = [name for name, kind in report["parameters"].items() if kind != "float32"]
     if low:
@@ -17,19 +23,19 @@ def judge_parameters(report: dict[str, Any], policy: str) -> None:
             "parameters-not-fp32",
             saw=f"with precision='bf16' the parameter {low[0]} is {report['parameters'][low[0]]} itself.",
             means="In bf16 small updates are rounded away. The policy casts for computing; the parameters stay.",
-            look=policy,
+            look=place(r"\.bfloat16\(|\.to\(.*bfloat16|\.half\(", r"bfloat16", POLICY),
         )
 
 
-def judge_computing(report: dict[str, Any], policy: str) -> None:
+def judge_computing(report: dict[str, Any], place: Place) -> None:
     """Forward and backward pass in bf16, in every layer."""
-    error, computed = report["error"], report["computed"]
+    error, computed = one_line(report["error"], 160), report["computed"]
     if "got Float and BFloat16" in error:
         raise Diagnosis(
             "blocks-hand-out-fp32",
             saw=f"a forward pass in bf16 raised {error}",
             means="A block gave fp32 to a layer with bf16 weights: output_dtype is for the root alone.",
-            look=policy,
+            look=place(r"output_dtype", POLICY),
         )
     others = sorted(set(computed.values()) - {"bfloat16"})
     if not others and not error:
@@ -42,31 +48,31 @@ def judge_computing(report: dict[str, Any], policy: str) -> None:
             if error
             else f"{plain} computed in fp32, others in bf16.",
             means="Blocks and root each need the policy: every fully_shard call takes its own mp_policy.",
-            look=policy,
+            look=place(r"fully_shard\((?!.*mp_policy)", POLICY),
         )
     if error:
         raise Diagnosis(
             "bf16-failed",
             saw=f"a training step with precision='bf16' raised {error}",
             means="The model cannot be trained like this.",
-            look=policy,
+            look=place(POLICY, r"fully_shard\("),
         )
     if others == ["float32"]:
         raise Diagnosis(
             "precision-ignored",
             saw="with precision='bf16' every layer still computed in fp32.",
             means="Nothing is faster or smaller: without a MixedPrecisionPolicy, fully_shard keeps fp32.",
-            look=policy,
+            look=place(POLICY, r"fully_shard\("),
         )
     raise Diagnosis(
         "not-bf16",
         saw=f"with precision='bf16' the layers computed in {', '.join(others)}.",
         means="bf16 has the range of fp32; other types need their gradients scaled.",
-        look=policy,
+        look=place(r"param_dtype", POLICY),
     )
 
 
-def judge_gradients(reports: Sequence[dict[str, Any]], policy: str) -> None:
+def judge_gradients(reports: Sequence[dict[str, Any]], place: Place) -> None:
     """Summed in fp32."""
     gradients = [value for report in reports for value in report["gradients"].values()]
     usable = gradients and all(isinstance(value, Tensor) and value.is_floating_point() for value in gradients)
@@ -75,7 +81,7 @@ def judge_gradients(reports: Sequence[dict[str, Any]], policy: str) -> None:
             "gradients-not-reduced",
             saw="with precision='bf16' the sharded parameters have no gradients after backward().",
             means="The optimizer would change nothing.",
-            look=policy,
+            look=place(r"gradient_sync", r"fully_shard\("),
         )
     # A sum of bf16 numbers in fp32 has digits that bf16 lacks; one that was computed in bf16 has none.
     if all(torch.equal(value.to(torch.bfloat16).to(value.dtype), value) for value in gradients):
@@ -83,19 +89,19 @@ def judge_gradients(reports: Sequence[dict[str, Any]], policy: str) -> None:
             "gradients-summed-in-bf16",
             saw="with precision='bf16' every gradient has only the 8 bits of a bf16 number.",
             means="Summed in bf16 over many ranks, small gradients vanish: reduce_dtype must be fp32.",
-            look=policy,
+            look=place(r"reduce_dtype", r"param_dtype", POLICY),
         )
 
 
-def judge_batchnorm(report: dict[str, Any], place: str) -> None:
+def judge_batchnorm(report: dict[str, Any], place: Place) -> None:
     statistics = set(report["statistics"].values())
     if not report["error"] and statistics <= {"float32"}:
         return
     raise Diagnosis(
         "batchnorm-in-bf16",
-        saw=f"with a BatchNorm in a block, a step in bf16 raised {report['error']}"
+        saw=f"with a BatchNorm in a block, a step in bf16 raised {one_line(report['error'], 160)}"
         if report["error"]
         else f"the running statistics of a BatchNorm are {', '.join(map(str, statistics))}.",
         means="BatchNorm's statistics stay in fp32, so it cannot have bf16 weights. shard_batchnorms sees to it.",
-        look=place,
+        look=place(r"batchnorm", r"mp_policy|fully_shard\("),
     )

@@ -14,6 +14,7 @@ WORDS = {
     "local": "its own gradient",
     "rank 0": "rank 0's gradient",
     "divided twice": "the mean divided once more",
+    "only divided": "its own gradient, divided",
     "maximum": "the maximum",
 }
 
@@ -77,6 +78,7 @@ def _candidates(name: str, mean: Tensors, local: Sequence[Tensors], rank: int) -
         "local": local[rank][name],
         "rank 0": local[0][name],
         "divided twice": mean[name] / world_size,
+        "only divided": local[rank][name] / world_size,
         "maximum": torch.stack([grads[name] for grads in local]).amax(dim=0),
     }
 
@@ -93,6 +95,7 @@ def _describe(kind: str, world_size: int, observed: Sequence[Tensors], mean: Ten
         "local": f"every rank still has the gradient of its own samples alone: {shown}.",
         "rank 0": f"all ranks have rank 0's gradient: {shown}.",
         "divided twice": f"every gradient is 1/{world_size} of the mean over the {world_size} ranks: {shown}.",
+        "only divided": f"every rank has 1/{world_size} of its own gradient: {shown}.",
         "maximum": f"every number is the largest of the {world_size} ranks', not their mean: {shown}.",
     }[kind]
 

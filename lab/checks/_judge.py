@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from lab.checks._report import expect
+from lab.checks._report import expect, one_line
 from lab.grading.check import Diagnosis
 
 TOLERANCE = 1e-4  # of the largest value: well above fp32 rounding, well below any mistake
@@ -46,7 +46,7 @@ def retold(pattern: str, name: str, means: str) -> Iterator[None]:
         yield
     except Diagnosis as diagnosis:
         if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, diagnosis.saw):
-            raise Diagnosis(name, diagnosis.saw, means, diagnosis.look) from None
+            raise Diagnosis(name, one_line(diagnosis.saw, 200), means, diagnosis.look) from None
         raise
 
 

@@ -8,8 +8,10 @@ from lab.grading.source import MAX_MODULE_BYTES
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
+RETURN = r"\breturn\b"
 
-def look(code: Path, file: str, function: str, *patterns: str) -> str:
+
+def look(code: Path, file: str, function: str, *patterns: str, last: bool = False) -> str:
     """A place such as "data.py:90  sampler = DistributedSampler(...)".
 
     Args:
@@ -18,6 +20,8 @@ def look(code: Path, file: str, function: str, *patterns: str) -> str:
         function: "get_dataloaders" or "CNN.forward".
         patterns: regular expressions. The first line of code of the function that one of them matches is
             shown, an earlier pattern before a later one; without a match, the function's first line.
+            `return` is looked for outside of functions within the function.
+        last: show the last line that matches instead.
     """
     lines = _read(code / file)
     node = _find(lines, function)
@@ -26,9 +30,17 @@ def look(code: Path, file: str, function: str, *patterns: str) -> str:
     has_docstring = ast.get_docstring(node, clean=False) is not None
     first = node.body[min(has_docstring, len(node.body) - 1)].lineno
     body = range(first, (node.end_lineno or node.lineno) + 1)
+    inner = {
+        number
+        for part in ast.walk(node)
+        if isinstance(part, _Function) and part is not node
+        for number in range(part.lineno, (part.end_lineno or part.lineno) + 1)
+    }
     for pattern in patterns:
-        for number in body:
+        for number in reversed(body) if last else body:
             text = lines[number - 1].split("#")[0].strip()
+            if pattern == RETURN and number in inner:
+                continue
             if re.search(pattern, text):
                 return at(file, number, text)
     return f"{file}:{node.lineno}  def {node.name}(...)"
@@ -39,7 +51,7 @@ def at(file: str, number: int, text: str = "") -> str:
     if number < 1:
         return file
     text = " ".join(text.split())
-    return f"{file}:{number}" + (f"  {text[:80]}" if text else "")
+    return f"{file}:{number}" + (f"  {text if len(text) <= 80 else text[:77] + '...'}" if text else "")
 
 
 def mentions(code: Path, file: str, function: str, name: str) -> bool:

@@ -13,6 +13,8 @@ from lab.checks._look import look
 from lab.checks._report import error_place, error_text, numbers
 from lab.grading.check import Diagnosis
 
+TRAIN_LOADER = r"DataLoader\(\s*train_set"
+
 Epoch = list[list[int]]  # one rank's batches of sample numbers
 
 
@@ -103,11 +105,13 @@ def judge_drawing(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str,
     judge_seeds(code, asked, results)
     for rank, result in enumerate(results["workers"]):
         if result["num_workers"] != [2, 2]:
+            train, valid = (*result["num_workers"], 0, 0)[:2]
             raise Diagnosis(
                 "num-workers-ignored",
-                f"with num_workers=2 the loaders on rank {rank} have {numbers(result['num_workers'])}.",
+                f"num_workers=2 was asked for; on rank {rank} the training loader has {train}, "
+                f"the validation loader {valid}.",
                 "--num-workers would change nothing, and decoding images would hold up the GPU.",
-                where(code, r"num_workers", r"DataLoader\("),
+                where(code, r"DataLoader\((?!.*num_workers).*\)", r"DataLoader\("),
             )
 
 
@@ -119,6 +123,13 @@ def judge_error(code: Path, asked: Drawn, size: int, rank: int, error: dict[str,
             "sampler-and-shuffle",
             saw + error_text(error),
             "The sampler makes the order, so the loader must not shuffle; DistributedSampler does it itself.",
+            place,
+        )
+    if "ValueError" in error["bases"] and error["text"].startswith("raise"):
+        raise Diagnosis(
+            "valid-batch-refused",
+            saw + error_text(error),
+            "These numbers fit: refuse only what does not divide, or is larger than the training set.",
             place,
         )
     raise Diagnosis(
@@ -155,7 +166,7 @@ def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epo
             f"{saw}rank 0 drew {len(flat[0])} samples in epoch {epoch}, more than its share of {share}, "
             f"and rank 1 drew {numbers(both, 4)} too.",
             "Every rank trains on the whole set: more ranks, but not less work for each.",
-            where(code, r"sampler", r"DataLoader\("),
+            where(code, r"RandomSampler|SequentialSampler", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
         )
     judge_batches(code, asked, size, saw, drawn)
     judge_overlap(code, asked, saw, epoch, flat)
@@ -186,14 +197,15 @@ def judge_batches(code: Path, asked: Drawn, size: int, saw: str, drawn: list[Epo
             raise Diagnosis(
                 "partial-batch",
                 f"{saw}the last of {len(sizes)} batches on rank {rank} has {sizes[-1]} instead of {asked.batch}.",
-                "Its mean weighs a few samples as much as a whole batch elsewhere, and steps get uneven.",
-                where(code, r"DataLoader\(\s*train_set", r"train_loader\s*=", r"DataLoader\("),
+                "Its few samples would weigh as much as a whole batch: drop what does not fill one on every rank.",
+                where(code, TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
             )
         if sizes[0] == asked.global_batch:
             raise Diagnosis(
                 "global-batch-as-local",
                 f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
-                f"Together the ranks take {asked.world_size * sizes[0]} samples a step, so the rate does not fit.",
+                f"Together the ranks would take {asked.world_size * sizes[0]} samples a step, and not the "
+                f"{asked.global_batch} that were asked for.",
                 where(code, r"batch_size\s*=\s*global_batch_size", r"batch_size"),
             )
         constant = asked.world_size != 2 and sizes[0] == asked.global_batch // 2
@@ -233,13 +245,13 @@ def judge_overlap(code: Path, asked: Drawn, saw: str, epoch: int, flat: list[lis
     if sum(map(len, shared.values())) < asked.world_size:
         raise Diagnosis(
             "padding-drawn-twice",
-            f"{both_drew}.",
+            both_drew + "." * (not both_drew.endswith("...")),
             "Where the samples do not divide, DistributedSampler repeats some, unless it drops the last ones.",
             where(code, r"DistributedSampler\(", r"sampler"),
         )
     raise Diagnosis(
         "ranks-shuffle-differently",
-        f"{both_drew}.",
+        both_drew + "." * (not both_drew.endswith("...")),
         "Every rank deals from its own order. With one seed for all, their parts are disjoint.",
         where(code, r"seed", r"sampler"),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -16,11 +17,13 @@ from lab.checks._judge import (
     factor_between,
     number,
 )
-from lab.checks._look import look
 from lab.checks._report import expect, expect_as_many
+from lab.checks._step_loss import LOSS, judge_loss, where
 from lab.checks._tiny import (
     Batch,
     TinyNet,
+    draw_batch,
+    draw_weights,
     gradients_of,
     loss_and_gradients,
     one_thread,
@@ -29,8 +32,17 @@ from lab.checks._tiny import (
 )
 from lab.grading.check import Diagnosis, Ranks
 
-LOSS = {"type": str, "tensor": bool, "graph": bool, "shape": [int], "value": (float, None)}
 STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS}
+
+
+def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
+    """Weights and two batches of five images a rank. The ranks' first losses are clearly different."""
+    weights = draw_weights(generator)
+    while True:
+        batches = [draw_batch(generator, 5 * world_size) for _ in range(2)]
+        losses = [loss_and_gradients(weights, own)[0] for own in parts(batches[0], world_size)]
+        if max(losses) - min(losses) > 0.01:
+            return weights, batches
 
 
 def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
@@ -55,10 +67,6 @@ def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches:
                 means="A step on several ranks must be the step of a single process on the whole batch.",
                 look=where(ranks, r"step\("),
             )
-
-
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "train.py", "train_step", *patterns)
 
 
 def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
@@ -98,7 +106,7 @@ def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
             "cleared-before-step",
             saw=f"on rank {rank} optimizer.step() found no gradients, although there had been a backward pass.",
             means="zero_grad() between backward() and step() throws away what was just computed.",
-            look=where(ranks, r"zero_grad|grad"),
+            look=where(ranks, r"zero_grad", r"grad"),
         )
 
 
@@ -127,6 +135,13 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
             means="DDP and FSDP average the gradients by themselves; the loss must not be divided once more.",
             look=place,
         )
+    if found.kind == "sum":
+        raise Diagnosis(
+            "loss-times-world-size",
+            saw=saw,
+            means="DDP and FSDP take the mean over the ranks; nothing has to make up for it.",
+            look=place,
+        )
     if found.kind == "local":
         raise Diagnosis(
             "wrapper-bypassed",
@@ -142,6 +157,13 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
                 means="cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself.",
                 look=where(ranks, r"softmax|nll", r"cross_entropy|loss"),
             )
+    if factor is not None and close(factor, -1):
+        raise Diagnosis(
+            "ascent",
+            saw="every gradient has the wrong sign.",
+            means="The optimizer steps against the gradient of what it is given: this makes the loss grow.",
+            look=place,
+        )
     if factor is not None:
         raise Diagnosis(
             "wrong-factor",
@@ -168,68 +190,6 @@ def gradients_with(weights: Tensors, batch: Batch, loss: Any) -> Tensors:
         model = TinyNet(weights)
         loss(model(batch[0]), batch[1]).backward()
         return gradients_of(model)
-
-
-def judge_loss(ranks: Ranks, losses: Sequence[dict[str, Any]], weights: Tensors, batch: Batch) -> None:
-    """This rank's mean loss, as a tensor without a graph."""
-    place = where(ranks, r"\breturn\b", r"loss\s*=")
-    for loss in losses:
-        if loss["type"] == "NoneType":
-            raise Diagnosis(
-                "nothing-returned",
-                saw="train_step() returned None.",
-                means="The epoch needs the loss of each step for its mean.",
-                look=place,
-            )
-        if not loss["tensor"]:
-            raise Diagnosis(
-                "loss-as-number",
-                saw=f"train_step() returned a {loss['type']}, not a tensor.",
-                means=".item() in every step makes the CPU wait until the GPU has finished that step.",
-                look=where(ranks, r"\.item\(|float\(|tolist", r"\breturn\b"),
-            )
-        if loss["graph"]:
-            raise Diagnosis(
-                "loss-not-detached",
-                saw="the loss that train_step() returned still carries its graph (requires_grad is True).",
-                means="Whoever adds up such losses keeps the activations of every step in memory.",
-                look=place,
-            )
-        if loss["shape"]:
-            raise Diagnosis(
-                "loss-not-a-number",
-                saw=f"train_step() returned a tensor of shape {loss['shape']}, not a single number.",
-                means="It must be the mean loss of this rank's samples.",
-                look=place,
-            )
-    own = [loss_and_gradients(weights, part)[0] for part in parts(batch, len(losses))]
-    everywhere = sum(own) / len(own)
-    observed = [float("nan") if loss["value"] is None else loss["value"] for loss in losses]
-    if all(map(close, observed, own)):
-        return
-    size = len(batch[1]) // len(losses)
-    values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
-    right = ", ".join(map(number, own))
-    if all(close(value, everywhere) for value in observed):
-        raise Diagnosis(
-            "loss-reduced-in-step",
-            saw=f"train_step() returned {number(everywhere)} on every rank: the mean of {right}.",
-            means="An all-reduce in every step only to print a number: the epoch does it once, at its end.",
-            look=where(ranks, r"reduce|gather", r"\breturn\b"),
-        )
-    if all(map(close, observed, [size * value for value in own])):
-        raise Diagnosis(
-            "loss-summed",
-            saw=f"train_step() returned {values}; the means over {size} samples are {right}.",
-            means="A sum over the samples depends on the batch size; a mean can be compared.",
-            look=place,
-        )
-    raise Diagnosis(
-        "wrong-loss",
-        saw=f"train_step() returned {values}; the mean losses before the step are {right}.",
-        means="It must be the loss that the backward pass started from.",
-        look=place,
-    )
 
 
 def judge_second_gradients(

@@ -49,7 +49,7 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
                 look(code, "data.py", "get_dataloaders", r"\breturn\b"),
             )
     counted = [count_samples(code, case, labels, rank, report) for rank, report in enumerate(reports)]
-    judge_counts(code, case, counted, size)
+    judge_counts(code, case, counted, size, held=sum(len(report["labels"]) for report in reports))
 
     batches = [len(report["sizes"]) for report in reports]
     if len(set(batches)) > 1:
@@ -58,7 +58,7 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
             "unequal-validation-batches",
             f"{case}, batches of {batch}: the number of batches is {each}.",
             "Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
-            where(code, "__len__"),
+            where(code, "__len__", r"\breturn\b"),
         )
     share, held = -(-size // world_size), max(len(report["labels"]) for report in reports)
     if held > share + batch:
@@ -66,7 +66,7 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
             "too-much-filler",
             f"{case}: a rank reads {held} samples and filler; {share} are enough.",
             "Validation takes as long as on a single rank.",
-            where(code, "__len__"),
+            where(code, "__len__", r"\breturn\b"),
         )
 
 
@@ -92,12 +92,13 @@ def count_samples(code: Path, case: str, labels: list[int], rank: int, report: d
             + (f"sample {number} with the label {label}; its own is {labels[number]}." if is_sample else "")
             + ("" if is_sample else f"an image that is no sample, with the label {label}."),
             f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
-            where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"\breturn\b"),
+            where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
         )
     return counted
 
 
-def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: int) -> None:
+def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: int, *, held: int) -> None:
+    """Every sample once. `held`: how many samples and fillers all ranks have together."""
     total = sum(counted, Counter())
     twice = sorted(number for number, count in total.items() if count > 1)
     if len(twice) == size and size > 1:
@@ -114,12 +115,20 @@ def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: i
             f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
             f"(on ranks {' and '.join(holders)}).",
             "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100.",
-            where(code, "__getitem__", r"\breturn\b"),
+            where(code, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
         )
     if missing := [number for number in range(size) if not total[number]]:
         raise Diagnosis(
             "samples-dropped",
             f"{case}: sample {numbers(missing)} is on no rank.",
             "The accuracy would be of another validation set for every number of ranks.",
-            where(code, "__len__", r"//"),
+            dropping_place(code) or where(code, "__len__", r"//", r"\breturn\b")
+            if held < size
+            else where(code, "__getitem__", r"index|\bif\b", r"\breturn\b"),
         )
+
+
+def dropping_place(code: Path) -> str:
+    """The line where the validation loader is told to drop its last batch; "" if there is none."""
+    place = look(code, "data.py", "get_dataloaders", r"([Ss]hard|valid).*drop_last\s*=\s*True")
+    return place if "drop_last" in place else ""

@@ -58,12 +58,19 @@ def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[in
         seen = [event["epoch"] for event in events if event["what"] == what]
         if seen == epochs:
             continue
+        if what == "train" and len(seen) < len(epochs) and seen == epochs[: len(seen)]:
+            raise Diagnosis(
+                "returned-too-early",
+                saw=f"run.epochs() yields {len(epochs)} epochs; train() ended after {len(seen)}.",
+                means="A return or break inside the loop ends it in its first round.",
+                look=where(ranks, r"break|\breturn\b"),
+            )
         if what == "record" and len(seen) != len(epochs):
             raise Diagnosis(
                 "not-recorded-every-epoch",
                 saw=f"there were {len(epochs)} epochs, but run.record was called {len(seen)} times.",
                 means="Every epoch has a line of figures of its own.",
-                look=where(ranks, r"record"),
+                look=where(ranks, r"\.record\("),
             )
         raise Diagnosis(
             "wrong-epochs",
@@ -76,13 +83,13 @@ def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[in
 def judge_order(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: int) -> None:
     """Train, evaluate, record; each on its own loader."""
     kinds = [event["what"] for event in events]
-    for what, right in (("train", "train"), ("evaluate", "valid")):
+    for what, call, right in (("train", "train_one_epoch", "train"), ("evaluate", "evaluate", "valid")):
         for event in events:
             if event["what"] == what and event["on"] != right:
                 other = {"train": "the training loader", "valid": "the validation loader"}
                 raise Diagnosis(
                     "evaluated-on-training-set" if what == "evaluate" else "trained-on-validation-set",
-                    saw=f"{what}() was given {other.get(event['on'], 'something that is no loader')}.",
+                    saw=f"{call}() was given {other.get(event['on'], 'something that is no loader')}.",
                     means="Images a model has trained on say nothing about new ones."
                     if what == "evaluate"
                     else "What is trained on can no longer tell how good the model is.",
@@ -134,7 +141,9 @@ def judge_result(ranks: Ranks, report: dict[str, Any], epochs: int) -> None:
             look=place,
         )
     if report["returned"] != list(range(epochs)):
-        what = f"a {report['type']} of {len(report['returned'])} items"
+        what = f"a value of type {report['type']}"
+        if report["returned"]:
+            what = f"a {report['type']} of {len(report['returned'])} items"
         if report["item"] not in ("", "EpochRecord"):
             what += f", the first a {report['item']}"
         raise Diagnosis(

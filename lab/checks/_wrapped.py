@@ -51,7 +51,7 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             "Nothing averages the gradients: each rank would train a model of its own."
             if bare
             else f"Expected: {WRAPPERS[rehearsal.strategy]}. The figures would be of another strategy.",
-            where(code, r"wrap_model|build_model")
+            thrown_away(code, rehearsal.strategy) or where(code, r"wrap_model", r"build_model")
             if bare and (calls(events, "wrap") or not mentions(code, "main.py", "run", "wrap_model"))
             else where(code, rf"[\"']{rehearsal.strategy}[\"']", r"strategy", function="wrap_model"),
         )
@@ -78,6 +78,12 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             where(code, r"return model", r"\.to\(", function="wrap_model"),
         )
     judge_optimizer(code, rehearsal, used)
+
+
+def thrown_away(code: Path, strategy: str) -> str:
+    """The line of wrap_model that wraps the model without keeping it; "" if there is none."""
+    place = where(code, rf"^get_{strategy}_model\(", function="wrap_model")
+    return place if f"  get_{strategy}_model(" in place else ""
 
 
 def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> None:
@@ -121,8 +127,8 @@ def judge_training(code: Path, rehearsal: Rehearsal, events: Events) -> None:
     if len(trained) != 1:
         raise Diagnosis(
             "train-not-called" if not trained else "train-twice",
-            f"{rehearsal}: train() was called {len(trained)} times.",
-            "train() goes through all the epochs by itself: once is right.",
+            f"{rehearsal}: train() was " + (f"called {len(trained)} times." if trained else "not called."),
+            "train() goes through all the epochs by itself, so it is called once.",
             line,
         )
     if trained[0]["loaders"] != ["train", "valid"] or not trained[0]["run"]:
@@ -156,7 +162,7 @@ def judge_end(code: Path, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
             "cleanup-missing",
             f"{rehearsal}: the process group is still there when run() has ended.",
             "NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
-            where(code, r"cleanup", r"return"),
+            where(code, r"cleanup", r"\breturn\b"),
         )
     if not rehearsal.dry_run and report["returned"] != "records":
         raise Diagnosis(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lab.checks._judge import retold
 from lab.checks._loading import draw_epochs, draw_validation, fail_to_load, watch_loading
 from lab.checks._look import look, mentions
 from lab.checks._report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
@@ -102,9 +103,11 @@ def judge_loading(ranks: Ranks, layout: list[int], reports: list[dict[str, Any]]
                 where(ranks, r"load\(\)", r"broadcast|gather|scatter"),
             )
         if not reports[rank]["own_result"]:
+            kind = reports[rank]["type"]
             raise Diagnosis(
-                "result-not-returned",
-                f"{firsts}: rank {rank} called load(), but load_once() returned a {reports[rank]['type']}.",
+                "nothing-returned" if kind == "NoneType" else "result-not-returned",
+                f"{firsts}: rank {rank} called load(), but load_once() returned "
+                + ("None." if kind == "NoneType" else f"a {kind}."),
                 "The caller needs what load() gave.",
                 where(ranks, r"\breturn\b", r"load\(\)"),
             )
@@ -201,23 +204,25 @@ def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str
         return look(code, "data.py", "get_dataloaders", *patterns)
 
     for rank, (indivisible, oversized) in enumerate(reports):
-        for result, name, what, means in (
+        for result, name, what, means, patterns in (
             (
                 indivisible,
                 "indivisible-batch-accepted",
                 f"a global batch of {asked.global_batch + 1} on {asked.world_size} ranks",
                 "Rounding it silently trains with another batch size than the one that was asked for.",
+                (r"%|divmod", r"//", r"raise"),
             ),
             (
                 oversized,
                 "oversized-batch-accepted",
                 f"a global batch of {asked.global_batch} from {asked.global_batch - 1} samples",
                 "The loader has no batch at all: training would end at once, without having learnt anything.",
+                (r"len\(train_set\)", r"raise"),
             ),
         ):
             error = result["error"]
             if error is None:
-                raise Diagnosis(name, f"{what} was accepted on rank {rank}.", means, line(r"raise", r"//"))
+                raise Diagnosis(name, f"{what} was accepted on rank {rank}.", means, line(*patterns))
             if "ValueError" not in error["bases"]:
                 raise Diagnosis(
                     "not-a-value-error",
@@ -245,7 +250,12 @@ def validates_every_sample_once(ranks: Ranks) -> None:
             }
             for size in sizes
         ]
-        reports = ranks.observe(draw_validation, world_size, {"configs": configs}, timeout=LIMIT)
+        with retold(
+            "IndexError",
+            "past-the-end",
+            "Where this rank's samples run out, __getitem__ must give filler: the other ranks have one more.",
+        ):
+            reports = ranks.observe(draw_validation, world_size, {"configs": configs}, timeout=LIMIT)
         expect(reports, [{"returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int]}])
         expect_as_many(reports, len(configs))
         for number, config in enumerate(configs):

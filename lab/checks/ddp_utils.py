@@ -48,7 +48,14 @@ def judge_average(ranks: Ranks, world_size: int) -> None:
         "A parameter that took no part in the forward pass has grad None: leave it out.",
     ):
         reports = ranks.observe(average, world_size, inputs, timeout=LIMIT)
-    expect(reports, {"weights": dict, "gradients": dict})
+    expect(reports, {"weights": dict, "gradients": dict, "pending": int})
+    if pending := max(report["pending"] for report in reports):
+        raise Diagnosis(
+            "not-waited-for",
+            saw=f"{pending} collectives were started with async_op=True, and nobody waited for them.",
+            means="What is in the gradients then depends on which comes first: the sum, or the line that uses it.",
+            look=look(ranks.code, "ddp_utils.py", "average_gradients", r"async_op", r"reduce"),
+        )
     observed = [report["weights"] for report in reports]
     expect_tensors(observed, weights)
     if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
@@ -97,6 +104,7 @@ def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
         "local": ("not-reduced", "Each rank trains alone; from the first step on their weights differ."),
         "rank 0": ("broadcast-not-averaged", "The other ranks' samples are computed and thrown away."),
         "divided twice": ("divided-twice", "ReduceOp.AVG has divided already, or the division is there twice."),
+        "only divided": ("only-divided", "Divided, but never added up: each rank still trains alone."),
         "maximum": ("maximum-not-mean", "ReduceOp.MAX takes the largest number; a mean is SUM divided by W."),
         "world size": (
             "world-size-hard-coded",
@@ -158,6 +166,13 @@ def judge_type(report: dict, where: str) -> None:
             "nothing-returned",
             saw="get_ddp_model() returned None.",
             means="The training loop needs the wrapped model.",
+            look=where,
+        )
+    if report["type"] == "DataParallel":
+        raise Diagnosis(
+            "data-parallel",
+            saw="get_ddp_model() returned a DataParallel, not a DistributedDataParallel.",
+            means="DataParallel spreads a batch over the GPUs of one process; the ranks stay on their own.",
             look=where,
         )
     if not report["ddp"]:

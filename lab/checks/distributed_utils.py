@@ -159,7 +159,7 @@ def judge_on_cpu(ranks: Ranks, call: dict[str, Any], rank: int) -> None:
             "no-gpu-there",
             f"rank {rank}, without a GPU: setup() returned {call['device']}.",
             "Moving the model there fails.",
-            where(ranks, "setup", r"cuda"),
+            where(ranks, "setup", r"\breturn\b.*cuda", r"cuda"),
         )
 
 
@@ -191,7 +191,7 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
                 "rank-as-device-index",
                 f"{place}: the device was cuda:{number}.",
                 "The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
-                where(ranks, "setup", r"device\(|set_device"),
+                where(ranks, "setup", r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
             )
         raise Diagnosis(
             "wrong-device-index",
@@ -199,7 +199,7 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
             "A process that is shown one GPU finds it at index 0."
             if machine["gpus"] == 1
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            where(ranks, "setup", r"device\(|set_device"),
+            where(ranks, "setup", r"index\s*=", r"device\(|set_device"),
         )
     if not chosen:
         raise Diagnosis(
@@ -283,7 +283,7 @@ def judge_main_process(ranks: Ranks, launcher: str, answers: list[dict[str, Any]
         raise Diagnosis(
             "not-a-bool",
             f"is_main_process() returned {said}.",
-            "It is a question, so the answer is True or False; every other number counts as yes.",
+            "The answer must be True or False. In an `if`, 0 and None count as no, every other number as yes.",
             line,
         )
     if values == [True, False, False]:

@@ -1,6 +1,7 @@
 """Checks of the second part of section 4: parameters sharded over the ranks with fully_shard."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -11,7 +12,7 @@ from lab.checks._fsdp_precision import judge_batchnorm, judge_computing, judge_g
 from lab.checks._gradients import verdict
 from lab.checks._judge import Tensors, all_close, close, example, expect_texts
 from lab.checks._look import look
-from lab.checks._report import expect
+from lab.checks._report import expect, one_line
 from lab.checks._tiny import (
     LIMIT,
     draw_batch,
@@ -132,7 +133,7 @@ def judge_shards(ranks: Ranks, report: dict[str, Any], weights: Tensors) -> None
             "replicated" if placements.get(odd[0]) != WHOLE else "not-sharded",
             saw=f"{odd[0]} is placed as {placements.get(odd[0])}, not as Shard(0).",
             means="Every rank must keep only its rows of each parameter; nothing else saves memory.",
-            look=where(ranks, r"mesh|placement|ignored", r"fully_shard\("),
+            look=where(ranks, r"mesh\s*=|placement|ignored", r"fully_shard\("),
         )
 
 
@@ -192,7 +193,7 @@ def judge_error(ranks: Ranks, reports: Sequence[dict[str, Any]]) -> None:
         if report["error"]:
             raise Diagnosis(
                 "training-failed",
-                saw=f"a training step with the sharded model raised on rank {rank}: {report['error']}",
+                saw=f"on rank {rank} a step with the sharded model raised {one_line(report['error'], 160)}",
                 means="The model is sharded, but cannot be trained like this.",
                 look=where(ranks, r"fully_shard\("),
             )
@@ -256,9 +257,9 @@ def trains_in_bf16(ranks: Ranks) -> None:
     for net in ("plain", "batchnorm"):
         for key in ("computed", "parameters", "statistics"):
             expect_texts([report[net][key] for report in reports])
-    policy = where(ranks, r"mp_policy|MixedPrecisionPolicy\(", r"bf16|bfloat16", r"fully_shard\(")
+    place = partial(where, ranks)
     plain = [report["plain"] for report in reports]
-    judge_parameters(plain[0], policy)
-    judge_computing(plain[0], policy)
-    judge_gradients(plain, policy)
-    judge_batchnorm(reports[0]["batchnorm"], where(ranks, r"batchnorm", r"mp_policy|fully_shard\("))
+    judge_parameters(plain[0], place)
+    judge_computing(plain[0], place)
+    judge_gradients(plain, place)
+    judge_batchnorm(reports[0]["batchnorm"], place)

@@ -6,7 +6,7 @@ from typing import Any
 from lab.checks._command_lines import Rehearsal, draw_rehearsals
 from lab.checks._look import at
 from lab.checks._rehearsal import rehearse
-from lab.checks._report import end, expect
+from lab.checks._report import end, expect, one_line
 from lab.checks._tiny import LIMIT
 from lab.checks._wrapped import calls, judge_end, judge_model, judge_training, where
 from lab.grading.check import Diagnosis, Ranks, check
@@ -71,7 +71,7 @@ def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
         if "process group has not been initialized" in message:
             raise Diagnosis(
                 "no-process-group",
-                f"{rehearsal}: rank {report.rank} raised {kind}: {message[:80]}",
+                f"{rehearsal}: rank {report.rank} raised {kind}: {one_line(message, 80)}",
                 "Something needed the other ranks before setup() had joined the group, or after cleanup().",
                 place,
             )
@@ -96,7 +96,12 @@ def judge_data(ranks: Ranks, rehearsal: Rehearsal, rank: int, events: list[dict[
         ("begin", "no-begin", "this_run.begin() was not called", "The run would not report or count anything."),
     ):
         if name not in names:
-            raise Diagnosis(diagnosis, f"{rehearsal}: {what} on rank {rank}.", means, where(ranks.code))
+            raise Diagnosis(
+                diagnosis,
+                f"{rehearsal}: {what} on rank {rank}.",
+                means,
+                where(ranks.code, *([r"\bRun\("] if name == "enter" else [])),
+            )
     load = calls(events, "load_datasets")[0]
     if not load["inside"]:
         raise Diagnosis(
@@ -128,7 +133,7 @@ def judge_data(ranks: Ranks, rehearsal: Rehearsal, rank: int, events: list[dict[
             "data-sets-swapped",
             f"{rehearsal}: get_dataloaders() got the sets {' and '.join(made['sets'])}; expected train and valid.",
             "The model must not train on the images it is measured with.",
-            where(ranks.code, r"\.valid", r"get_dataloaders"),
+            where(ranks.code, r"\.valid\b", r"get_dataloaders"),
         )
     for name, value in (
         ("global_batch_size", rehearsal.global_batch),

@@ -104,7 +104,7 @@ def judge_errors(ranks: Ranks, sizes: list[int], report: dict[str, Any]) -> None
 def judge_logits(ranks: Ranks, size: int, value: object) -> None:
     if not isinstance(value, Tensor):
         raise Diagnosis(
-            "no-logits",
+            "nothing-returned" if value == "NoneType" else "no-logits",
             f"forward() returned {'None' if value == 'NoneType' else f'a {value}'}, not a tensor.",
             "The loss needs the logits: one row an image, one number a class.",
             where(ranks, r"\breturn\b"),
@@ -143,11 +143,11 @@ def judge_values(ranks: Ranks, logits: Tensor) -> None:
         raise Diagnosis(
             "softmax-before-loss",
             "every row of the result is positive and adds up to 1: these are probabilities, not logits.",
-            "cross_entropy applies the softmax itself. After two of them training is slow and stops early.",
+            "cross_entropy applies softmax itself. Applied twice, the gradients shrink and training crawls.",
             where(ranks, r"softmax", r"\breturn\b"),
         )
     raise Diagnosis(
-        "no-logits",
+        "no-negative-logits",
         f"none of the {logits.numel()} numbers in the results is negative.",
         "A ReLU or a sigmoid at the end keeps the loss from telling the classes apart.",
         where(ranks, r"relu|sigmoid|abs", r"\breturn\b"),

@@ -4,8 +4,8 @@ import torch
 
 from lab.checks._epochs import draw_epochs, judge_epochs
 from lab.checks._evaluations import draw_validation, judge_evaluation
-from lab.checks._steps import judge_steps
-from lab.checks._tiny import LIMIT, draw_batch, draw_weights, fresh_generator, parts
+from lab.checks._steps import draw_steps, judge_steps
+from lab.checks._tiny import LIMIT, fresh_generator, parts
 from lab.checks._training import evaluate_models, run_epochs, run_training, take_steps
 from lab.checks._whole_run import judge_run
 from lab.grading.check import Ranks, check
@@ -17,9 +17,7 @@ def draw_numbers(generator: torch.Generator, count: int, low: float, high: float
 
 @check("6.1", "a step computes what one process would on the whole batch")
 def takes_the_right_step(ranks: Ranks) -> None:
-    generator = fresh_generator()
-    weights = draw_weights(generator)
-    batches = [draw_batch(generator, 10) for _ in range(2)]
+    weights, batches = draw_steps(fresh_generator(), world_size=2)
     given = {"weights": weights, "batches": [parts(batch, 2) for batch in batches]}
     judge_steps(ranks, ranks.observe(take_steps, 2, given, timeout=LIMIT), weights, batches)
 

@@ -23,6 +23,8 @@ from pathlib import Path
 NOBODY = 65534
 CODE = "/submission/exercises"  # where a student's code is inside
 FOLDERS = ("/tmp", "/dev/shm", "/submission")  # in memory, and cleared after each group
+Packed = dict[str, bytes | int | None]  # a submission, as sandbox.pack() makes it
+
 PERIOD = 0.05  # seconds between two looks at the memory of a group
 
 _DESCRIPTORS = 1024  # of each process
@@ -59,12 +61,12 @@ class Limits:
     """What one group may use.
 
     - `memory`: bytes of all its processes together, over what they share with the nursery, and of each by itself.
-    - `processes`: processes and threads.
+    - `processes`: more than so many end the group; the kernel refuses four times as many, threads included.
     - `folder`: bytes in each of the folders it can write to: its code, /tmp and /dev/shm.
     """
 
     memory: int = 4 << 30
-    processes: int = 512
+    processes: int = 64
     folder: int = 64 << 20
 
     def to_text(self) -> str:
@@ -90,7 +92,7 @@ class Confinement:
         data = 1024 * _status(1)["VmData"] + limits.memory
         for kind, value in (
             (resource.RLIMIT_DATA, data),
-            (resource.RLIMIT_NPROC, limits.processes),
+            (resource.RLIMIT_NPROC, 4 * limits.processes),
             (resource.RLIMIT_FSIZE, limits.folder),
             (resource.RLIMIT_NOFILE, _DESCRIPTORS),
             (resource.RLIMIT_MSGQUEUE, 0),
@@ -100,8 +102,11 @@ class Confinement:
         _filter_system_calls()
 
     def exceeded(self) -> bool:
-        """Whether all other processes together have too much memory, or a folder holds too many files."""
-        used = sum(max(0, _kilobytes(pid) - self._own) for pid in _others())
+        """Whether there are too many other processes, with too much memory together, or too many files."""
+        others = _others()
+        if len(others) > self._limits.processes:
+            return True
+        used = sum(max(0, _kilobytes(pid) - self._own) for pid in others)
         return 1024 * used > self._limits.memory or any(_inodes(folder) > _INODES for folder in FOLDERS)
 
     def kill_all_but(self, keep: Collection[int]) -> None:
@@ -128,13 +133,13 @@ class Confinement:
                     os.unlink(entry.path)
 
 
-def unpack(folder: Path, files: Mapping[str, bytes | None]) -> None:
-    """Write what sandbox.pack() has found into a new folder."""
+def unpack(folder: Path, files: Mapping[str, bytes | int | None]) -> None:
+    """Write what sandbox.pack() has found into a new folder, without the large files."""
     folder.mkdir()
     for name, content in files.items():
         if content is None:
             (folder / name).mkdir()
-        else:
+        elif isinstance(content, bytes):
             (folder / name).write_bytes(content)
 
 

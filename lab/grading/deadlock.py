@@ -68,7 +68,7 @@ def _in_group(group: str, issued: Mapping[int, Sequence[Collective]], ended: Col
         waiting = {rank: numbers[number] for rank, numbers in by_number.items() if number in numbers}
         # A rank that is further on has issued something here that the recorder does not note.
         absent = [rank for rank in by_number if rank not in waiting and last[rank] < number]
-        kind: Kind | None = _disagreement(list(waiting.values()))
+        kind: Kind | None = disagreement(list(waiting.values()))
         if kind is None and any(rank in ended for rank in absent):
             kind = "missing"
         if kind is not None and not all(one.done for one in waiting.values()):
@@ -78,7 +78,7 @@ def _in_group(group: str, issued: Mapping[int, Sequence[Collective]], ended: Col
     return None
 
 
-def _disagreement(collectives: Sequence[Collective]) -> Kind | None:
+def disagreement(collectives: Sequence[Collective]) -> Kind | None:
     if len({collective.name for collective in collectives}) > 1:
         return "order"
     uneven = collectives[0].name.lstrip("_").startswith(_UNEVEN)

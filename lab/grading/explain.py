@@ -112,7 +112,8 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
     if kind in ("ModuleNotFoundError", "ImportError"):
         return _import_error(rank, said)
     innermost = error.frames[-1] if error.frames else None
-    if innermost is None or not _outside_harness(innermost.file):
+    too_odd = kind == "WireError"  # what the student's function gave back is too large or too deep to be sent
+    if not too_odd and (innermost is None or not _outside_harness(innermost.file)):
         return LabError(f"rank {rank}: {said}", _frames(error))
     gone = re.search(r"module '(\w+)' has no attribute '(\w+)'", error.message)
     if gone and gone[1] in MODULES:
@@ -124,7 +125,7 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
                 look=f"whether {gone[2]} was renamed or deleted; lab reset {exercise} brings it back",
             )
         )
-    if kind in LABS_OWN_FAULT and Path(innermost.file).is_relative_to(LAB):
+    if innermost is not None and kind in LABS_OWN_FAULT and Path(innermost.file).is_relative_to(LAB):
         return LabError(f"rank {rank}: {said}", _frames(error))
     # The check was using what the student's function gave back (often None: a missing return).
     return Failed(

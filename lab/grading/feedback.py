@@ -7,12 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from lab.grading.diagnosis import Blocked, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.suite import CheckResult, ExerciseResult
 from lab.grading.syllabus import Exercise, Syllabus
 
 MIN_WIDTH, MAX_WIDTH = 40, 100
 OUTPUT_LINES, OUTPUT_CHARACTERS = 20, 2000
+
+# The state of a finding of `lab doctor` -> the outcome that looks alike.
+STATES: Mapping[str, Outcome] = {
+    "good": Passed(),
+    "absent": NotStarted(),
+    "note": Blocked(""),
+    "bad": Failed(Diagnosis("", "", "", "")),
+}
 
 # Outcome -> sign, sign for terminals that know ASCII only, ANSI colour. The word always stands beside them.
 SIGNS: Mapping[type, tuple[str, str, str]] = {
@@ -184,6 +192,19 @@ class Feedback:
         else:
             self._text("", "That was the last hint" + (" again." if again else "."))
         self._text("", f"All of them: lab hint {exercise.id} --all")
+
+    # The machine ------------------------------------------------------------------------------------------
+
+    def finding(self, name: str, state: str, what: str, do: str) -> None:
+        """One line of `lab doctor`, and below it what to do.
+
+        Args:
+            state: a key of STATES.
+        """
+        outcome = STATES[state]
+        self._text(f"{self._sign(outcome)} {name:10}  ", what, outcome)
+        if do:
+            self._text(" " * 14 + "do: ", do)
 
     # Pieces -----------------------------------------------------------------------------------------------
 

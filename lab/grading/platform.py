@@ -26,6 +26,7 @@ LINUX = sys.platform == "linux"
 # A process that has loaded torch is forked before it has any thread, which is what Apple's check is about.
 FORK_ENVIRONMENT = {} if LINUX else {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 LOOPBACK_INTERFACE = "lo" if LINUX else "lo0"
+SHARED_MEMORY = Path("/dev/shm") if LINUX else None  # the folder, where shared memory has one
 # Asks a rank for its Python stack. On Linux a real-time signal, which student code hardly ever uses.
 STACK_SIGNAL: int = signal.SIGRTMIN + 13 if LINUX else signal.SIGUSR2  # type: ignore[attr-defined,unused-ignore]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from lab.grading.source import MAX_MODULE_BYTES
 from lab.grading.state import read_state, write_state
 from lab.grading.suite import ExerciseResult
 from lab.grading.syllabus import Exercise, Syllabus
@@ -18,8 +19,10 @@ FILE = "progress.json"
 
 
 def module_hash(file: Path) -> str:
-    """sha256 of a module; "" when it cannot be read."""
+    """sha256 of a module; "" when it cannot be read, or is no ordinary file."""
     try:
+        if not file.is_file() or file.stat().st_size > MAX_MODULE_BYTES:  # reading a pipe would wait for ever
+            return ""
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
         return ""

@@ -29,12 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from lab.grading import confine, platform
-from lab.grading.confine import FOLDERS, Limits
+from lab.grading.confine import FOLDERS, Limits, Packed
 from lab.grading.records import Frame
+from lab.grading.source import MAX_MODULE_BYTES
 from lab.training.errors import UserError
 
 MAX_FILES = 500  # files and folders of a submission
-MAX_BYTES = 16 << 20  # of all of them
+MAX_BYTES = 16 << 20  # of all of them, but for those so large (MAX_MODULE_BYTES) that they are left out
 MAX_DEPTH = 10
 
 LAB = Path(__file__).resolve().parents[1]
@@ -103,12 +104,12 @@ class Sandbox:
                 options += ["--symlink", os.readlink(folder), folder]
             elif os.path.isdir(folder):
                 options += ["--ro-bind", folder, folder]
-        for name in _SETTINGS:
-            options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         shown = [*_python(), *(Path(path).resolve() for path in self.readable), LAB]
         shown += [path for path in (Path("/sys/devices/system/cpu"),) if path.is_dir()]
-        for parent in sorted({parent for path in shown for parent in path.parents if parent != Path("/")}):
+        for parent in sorted({Path("/etc"), *(parent for path in shown for parent in path.parents)} - {Path("/")}):
             options += ["--perms", "0755", "--dir", str(parent)]
+        for name in _SETTINGS:
+            options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for path in shown:
             options += ["--ro-bind", str(path), str(path)]
         for name, fd in etc.items():
@@ -146,18 +147,18 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     return {**own, **threads, "CUDA_VISIBLE_DEVICES": "", "HOME": "/tmp", "USER": "nobody", "TMPDIR": "/tmp"}
 
 
-def pack(folder: Path) -> dict[str, bytes | None]:
-    """Return what is in a submission: relative path -> content, or None for a folder.
+def pack(folder: Path) -> Packed:
+    """Return what is in a submission: relative path -> content, None for a folder, the size of a large file.
 
     Only regular files and real folders count. Links, whether or not they lead out of it, pipes, devices and what
-    cannot be read are left out, as are files of bytecode. Raises SandboxError where it is too large.
+    cannot be read are left out, as are files of bytecode. Raises SandboxError where it is too much.
     """
-    found: dict[str, bytes | None] = {}
+    found: Packed = {}
     _pack(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), "", found)
     return found
 
 
-def _pack(directory: int, prefix: str, found: dict[str, bytes | None]) -> None:
+def _pack(directory: int, prefix: str, found: Packed) -> None:
     try:
         for name in sorted(os.listdir(directory)):
             if name == "__pycache__" or not _utf8(name):
@@ -175,9 +176,10 @@ def _pack(directory: int, prefix: str, found: dict[str, bytes | None]) -> None:
                 continue
             with open(fd, "rb") as file:
                 if stat.S_ISREG(mode):
-                    room = MAX_BYTES - sum(len(content) for content in found.values() if content is not None)
-                    found[prefix + name] = content = file.read(room + 1)
-                    if len(content) > room:
+                    content = file.read(MAX_MODULE_BYTES + 1)
+                    large = len(content) > MAX_MODULE_BYTES
+                    found[prefix + name] = os.fstat(fd).st_size if large else content
+                    if sum(len(one) for one in found.values() if isinstance(one, bytes)) > MAX_BYTES:
                         raise SandboxError(f"the submission has more than {MAX_BYTES >> 20} MB")
     finally:
         os.close(directory)
@@ -200,7 +202,12 @@ def copied(folder: Path) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="lab-submission-") as place:
         copy = Path(place) / folder.name
-        confine.unpack(copy, pack(folder))
+        packed = pack(folder)
+        confine.unpack(copy, packed)
+        for name, content in packed.items():
+            if isinstance(content, int):  # the checks say that it is too large, and how large
+                with open(copy / name, "wb") as stand_in:
+                    stand_in.truncate(content)
         yield copy
 
 

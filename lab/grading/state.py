@@ -15,8 +15,9 @@ def state_file(folder: Path, name: str) -> Path:
 
 def read_state(folder: Path, name: str) -> Any:
     """What the file holds; None when it is not there, cannot be read or holds garbage."""
+    file = state_file(folder, name)
     try:
-        return json.loads(state_file(folder, name).read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None  # a pipe would never end
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -18,6 +18,7 @@ from typing import Any
 
 MAX_JSON = 8 << 20  # bytes; parsed JSON takes some twenty times as much memory as its text
 MAX_PAYLOAD = 64 << 20  # bytes of one message from a rank
+MAX_INTEGER = 1 << 1000  # larger ones cannot even become floats: a judge would stumble over them
 
 _TAG = "$"  # a JSON object with this key stands for something that JSON lacks
 _JSON_LENGTH = struct.Struct(">I")
@@ -126,6 +127,8 @@ def _unpack(node: Any, blobs: _Blobs) -> Any:
         return node if node.isascii() else node.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     if isinstance(node, list):
         return [_unpack(item, blobs) for item in node]
+    if isinstance(node, int) and abs(node) > MAX_INTEGER:
+        raise WireError("message holds an integer of more than 1000 bits")
     if not isinstance(node, dict):
         return node
     tag = node.get(_TAG)

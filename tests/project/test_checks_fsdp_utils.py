@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from answers.bank import SOLUTIONS, outcome_of, verdict, with_answer
 
-from lab.checks import fsdp_utils as checks
 from lab.grading.diagnosis import Failed
 
 BROADCAST = """
@@ -199,10 +198,9 @@ def test_the_solution_passes():
     assert verdict("4.2", SOLUTIONS) == "passed"
 
 
-def test_a_broadcast_on_rank_0_only_is_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(checks, "LIMIT", 4.0)
+def test_a_broadcast_on_one_rank_only_is_a_deadlock(tmp_path: Path):
     code = "if dist.get_rank() == 1: dist.broadcast(next(model.parameters()).detach(), src=0)\n" + POLICY + SHARD
-    assert verdict("4.2", with_answer(tmp_path, "4.2", code)) == "hang"
+    assert verdict("4.2", with_answer(tmp_path, "4.2", code)) == "collective-on-one-rank"
 
 
 def test_the_lines_say_what_was_seen(tmp_path: Path):

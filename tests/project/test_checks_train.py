@@ -6,7 +6,6 @@ import pytest
 from answers.bank import SOLUTIONS, verdict, with_answer
 from answers.templates import changed
 
-from lab.checks import train as checks
 from lab.grading.suite import run_exercise
 from lab.grading.syllabus import syllabus
 
@@ -54,7 +53,9 @@ WRONG_STEPS = {
     "over the ranks": ("loss-divided-by-world-size", step(backward="run.backward(loss / run.world_size)")),
     "softmax": ("softmax-before-loss", step(loss="loss = F.cross_entropy(model(images).softmax(1), labels)")),
     "nll": ("log-softmax-missing", step(loss="loss = F.nll_loss(model(images), labels)")),
-    "negated": ("wrong-factor", step(backward="run.backward(-loss)")),
+    "negated": ("ascent", step(backward="run.backward(-loss)")),
+    "doubled": ("loss-times-world-size", step(backward="run.backward(loss * run.world_size)")),
+    "tripled": ("wrong-factor", step(backward="run.backward(3 * loss)")),
     "smoothed": (
         "wrong-gradients",
         step(loss="loss = F.cross_entropy(model(images), labels, label_smoothing=0.1)"),
@@ -161,7 +162,7 @@ WRONG_EPOCHS = {
     ),
     "last batch": ("last-batch-only", epoch(total="sums[0] = loss", count="sums[1] = 1", reduce="pass")),
     "last batch of all": ("last-batch-only", epoch(total="sums[0] = loss", count="sums[1] = 1")),
-    "not divided": ("loss-summed", epoch(result="return sums[0].item()")),
+    "not divided": ("loss-summed-over-epoch", epoch(result="return sums[0].item()")),
     "by the world size too": ("divided-by-world-size", epoch(reduce="dist.all_reduce(sums)\nsums[0] /= 2")),
     "by the batches": ("divided-by-batches", epoch(result="return (sums[0] / len(loader)).item()")),
     "means over samples": ("means-added", epoch(total="sums[0] += loss")),
@@ -216,7 +217,7 @@ WRONG_RUNS = {
     "returns nothing": ("nothing-returned", run(result="pass")),
     "returns the last": ("not-the-records", run(result="return records[-1]")),
     "returns too early": (
-        "wrong-epochs",
+        "returned-too-early",
         run(record="records.append(run.record(epoch, loss, valid.loss, valid.accuracy))\nreturn records"),
     ),
     "returns losses": ("not-the-records", run(result="return [record.train_loss for record in records]")),
@@ -269,10 +270,9 @@ def test_right_answers_pass_and_wrong_ones_get_their_diagnoses(
     assert verdict(exercise, with_answer(tmp_path, region, code)) == name
 
 
-def test_an_all_reduce_on_rank_0_only_is_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(checks, "LIMIT", 4.0)
+def test_an_all_reduce_on_rank_0_only_is_a_deadlock(tmp_path: Path):
     code = epoch(reduce="if dist.get_rank() == 0: dist.all_reduce(sums)")
-    assert verdict("6.1", with_answer(tmp_path, "6.1b", code)) == "hang"
+    assert verdict("6.1", with_answer(tmp_path, "6.1b", code)) == "collective-on-one-rank"
 
 
 @pytest.mark.parametrize("exercise", ["6.1", "6.3"])

@@ -1,0 +1,32 @@
+"""lab doctor: is all there that the lab needs, and what to do where it is not."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lab.grading.doctor import examine
+from lab.grading.feedback import Feedback
+
+HELP = "look whether this machine has what the lab needs, and say what to do"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: all that is needed is there; 1: something is not."""
+    from lab.grading import doctor_machine, doctor_tools
+
+    feedback = Feedback(sys.stdout, Path.cwd())
+    to_repair = []
+    for probe, finding in examine([*doctor_machine.PROBES, *doctor_tools.PROBES]):
+        feedback.finding(probe.name, finding.state, finding.what, finding.do)
+        if finding.needs_repair:
+            to_repair.append(probe.name)
+    feedback.blank()
+    if to_repair:
+        feedback.say(f"To repair: {', '.join(to_repair)}.")
+        return 1
+    feedback.say("All that the lab needs is there.")
+    return 0

@@ -1,0 +1,70 @@
+"""lab trace: draw the collectives of an exercise's checks, rank beside rank."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lab.grading.diagnosis import LabError, Passed
+from lab.grading.feedback import Feedback
+from lab.grading.paths import find_code
+from lab.grading.syllabus import Exercise, syllabus
+from lab.training.errors import UsageError, UserError
+
+HELP = "draw which collectives the ranks called in an exercise's checks, and where one did not come"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="the exercise, such as 6.2")
+    parser.add_argument("--code", metavar="DIR", help="the folder of your exercises (default: found from here)")
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="also write the picture to FILE, as SVG")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: the exercise passed; 1: it did not; 3: the lab itself failed."""
+    exercise = _exercise(args.id)
+    code = find_code(args.code)
+    feedback = Feedback(sys.stdout, code)
+    feedback.running(exercise)
+    from lab.grading.trace import picture, trace_exercise  # these load what checks need
+    from lab.grading.trace_svg import trace_svg
+    from lab.grading.trace_text import can_write, trace_text
+
+    traced = trace_exercise(exercise, code)
+    feedback.interrupted()
+    feedback.say(f"{exercise.id}  {exercise.title}", bold=True)
+    unicode = can_write(sys.stdout.encoding)
+    sections = []
+    for check in traced:
+        feedback.details(check.result)
+        for group in check.groups:
+            drawn = picture(group, code)
+            number = len(group.reports)
+            heading = f"{number} rank{'s' * (number != 1)}"
+            feedback.blank()
+            feedback.say(f"{heading}: {drawn.summary}")
+            if drawn.rows:
+                print(trace_text(drawn, width=feedback.width, unicode=unicode, colour=feedback.colour))
+            sections.append((f"{heading}, {check.title}", drawn))
+        feedback.blank()
+    if args.svg:
+        _write(args.svg, trace_svg(sections, f"Collectives in exercise {exercise.id}, {exercise.title}"))
+        feedback.say(f"The picture is in {args.svg}.")
+    outcomes = [check.result.outcome for check in traced]
+    if any(isinstance(outcome, LabError) for outcome in outcomes):
+        return 3
+    return 0 if all(isinstance(outcome, Passed) for outcome in outcomes) else 1
+
+
+def _exercise(name: str) -> Exercise:
+    exercises = syllabus().select([name])
+    if len(exercises) != 1:
+        ids = ", ".join(exercise.id for exercise in exercises)
+        raise UsageError(f"{name} is a section; trace one of its exercises: {ids}")
+    return exercises[0]
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None
