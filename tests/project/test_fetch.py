@@ -6,8 +6,10 @@ import io
 import pytest
 import torch
 from file_server import FileServer
+from image_helpers import make_cifar10_archive
 from test_mnist import checksums, tiny_mnist, zipped
 from torch import nn
+from torchvision.datasets import CIFAR10
 from torchvision.models import VGG19_Weights
 
 from lab.cli import main
@@ -85,6 +87,18 @@ def test_mnist_is_fetched(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert f"mnist is in {tmp_path}: 40 training and 10 test images" in said
     assert f"--dataset mnist --data-dir {tmp_path} --model mnist_cnn" in said
+
+
+def test_cifar10_is_fetched(tmp_path, monkeypatch, capsys):
+    content, attributes = make_cifar10_archive()
+    with FileServer({CIFAR10.filename: content}) as mirror:
+        for name, value in {**attributes, "url": mirror.url + CIFAR10.filename}.items():
+            monkeypatch.setattr(CIFAR10, name, value)
+        for _ in range(2):
+            assert main(["fetch", "cifar10", "--data-dir", str(tmp_path)]) == 0
+    assert f"cifar10 is in {tmp_path}: 100 training and 20 test images" in capsys.readouterr().out
+    # torchvision asks twice for a file: first it looks where a redirect leads.
+    assert mirror.requests[CIFAR10.filename] <= 2
 
 
 def test_a_failed_fetch_is_one_sentence_and_exit_code_1(tmp_path, monkeypatch, capsys):
