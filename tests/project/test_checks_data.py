@@ -104,11 +104,13 @@ ONCE_WRONG = {
 }
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", ONCE_RIGHT.values(), ids=ONCE_RIGHT)
 def test_right_answers_to_3_1_pass(tmp_path: Path, code: str):
     assert verdict("3.1", with_answer(tmp_path, "3.1", code)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), ONCE_WRONG.values(), ids=ONCE_WRONG)
 def test_wrong_answers_to_3_1(tmp_path: Path, name: str, code: str):
     assert verdict("3.1", with_answer(tmp_path, "3.1", code)) == name
@@ -179,7 +181,7 @@ SHARD_WRONG = {
         "return self.dataset[i]",
     ),
     "mostly filler": ("too-much-filler", "return len(self.dataset)", ITEM),
-    "past the end": ("raised", LENGTH, "return self.dataset[i * self.world_size + self.rank]"),
+    "past the end": ("past-the-end", LENGTH, "return self.dataset[i * self.world_size + self.rank]"),
     "off by one": ("samples-dropped", LENGTH, ITEM.replace("self.rank", "self.rank + 1")),
     "one sample fewer": (
         "samples-dropped",
@@ -189,12 +191,14 @@ SHARD_WRONG = {
 }
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("length", "item"), SHARD_RIGHT.values(), ids=SHARD_RIGHT)
 def test_right_answers_to_3_3_pass(tmp_path: Path, length: str, item: str):
     with_answer(tmp_path, "3.3a", length)
     assert verdict("3.3", with_answer(tmp_path, "3.3b", item)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "length", "item"), SHARD_WRONG.values(), ids=SHARD_WRONG)
 def test_wrong_answers_to_3_3(tmp_path: Path, name: str, length: str, item: str):
     with_answer(tmp_path, "3.3a", length)
@@ -217,6 +221,7 @@ OTHER_LOADERS = {
 }
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "loader"), OTHER_LOADERS.values(), ids=OTHER_LOADERS)
 def test_3_3_looks_at_what_the_loader_yields(tmp_path: Path, name: str, loader: str):
     code = solution("3.2")

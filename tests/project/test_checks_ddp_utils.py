@@ -200,11 +200,13 @@ NOT_WRAPPED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", AVERAGED.values(), ids=AVERAGED)
 def test_gradients_can_be_averaged_in_many_ways(tmp_path: Path, code: str):
     assert verdict("4.0", with_answer(tmp_path, "4.0", code)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), NOT_AVERAGED.values(), ids=NOT_AVERAGED)
 def test_wrong_averages_get_their_diagnoses(tmp_path: Path, name: str, code: str):
     assert verdict("4.0", with_answer(tmp_path, "4.0", code)) == name
@@ -215,11 +217,13 @@ def test_a_collective_on_rank_0_only_is_a_deadlock(tmp_path: Path):
     assert verdict("4.0", with_answer(tmp_path, "4.0", code)) == "collective-on-one-rank"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", WRAPPED.values(), ids=WRAPPED)
 def test_a_model_can_be_wrapped_in_many_ways(tmp_path: Path, code: str):
     assert verdict("4.1", with_answer(tmp_path, "4.1", code)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), NOT_WRAPPED.values(), ids=NOT_WRAPPED)
 def test_wrong_wrappers_get_their_diagnoses(tmp_path: Path, name: str, code: str):
     assert verdict("4.1", with_answer(tmp_path, "4.1", code)) == name

@@ -101,11 +101,13 @@ SETUP_WRONG = {
 }
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", SETUP_RIGHT.values(), ids=SETUP_RIGHT)
 def test_right_answers_to_2_2_pass(tmp_path: Path, code: str):
     assert verdict("2.2", with_answer(tmp_path, "2.2", code)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), SETUP_WRONG.values(), ids=SETUP_WRONG)
 def test_wrong_answers_to_2_2(tmp_path: Path, name: str, code: str):
     assert verdict("2.2", with_answer(tmp_path, "2.2", code)) == name
@@ -141,12 +143,14 @@ LEAVE_WRONG = {
 }
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("leave", "main"), LEAVE_RIGHT.values(), ids=LEAVE_RIGHT)
 def test_right_answers_to_2_3_pass(tmp_path: Path, leave: str, main: str):
     with_answer(tmp_path, "2.3a", leave)
     assert verdict("2.3", with_answer(tmp_path, "2.3b", main)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "leave", "main"), LEAVE_WRONG.values(), ids=LEAVE_WRONG)
 def test_wrong_answers_to_2_3(tmp_path: Path, name: str, leave: str, main: str):
     with_answer(tmp_path, "2.3a", leave)

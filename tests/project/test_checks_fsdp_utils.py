@@ -179,11 +179,13 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", RIGHT.values(), ids=RIGHT)
 def test_a_right_answer_passes(tmp_path: Path, code: str):
     assert verdict("4.2", with_answer(tmp_path, "4.2", dedented(code))) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), WRONG.values(), ids=WRONG)
 def test_a_wrong_answer_gets_its_diagnosis(tmp_path: Path, name: str, code: str):
     assert verdict("4.2", with_answer(tmp_path, "4.2", dedented(code))) == name

@@ -147,11 +147,13 @@ WRONG = {
 }
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", [REFERENCE, *RIGHT.values()], ids=["reference", *RIGHT])
 def test_a_right_answer_passes(tmp_path: Path, code: str):
     assert verdict("2.1", with_answer(tmp_path, "2.1", code)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), WRONG.values(), ids=WRONG)
 def test_a_wrong_answer_gets_its_diagnosis(tmp_path: Path, name: str, code: str):
     assert verdict("2.1", with_answer(tmp_path, "2.1", code)) == name

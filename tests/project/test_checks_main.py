@@ -188,16 +188,19 @@ WRONG_WRAP = {
 }
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", RIGHT.values(), ids=RIGHT)
 def test_a_right_answer_passes(tmp_path: Path, code: str):
     assert verdict("5.1", with_answer(tmp_path, "5.1b", code)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), WRONG.values(), ids=WRONG)
 def test_a_wrong_answer_gets_its_diagnosis(tmp_path: Path, name: str, code: str):
     assert verdict("5.1", with_answer(tmp_path, "5.1b", code)) == name
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), WRONG_WRAP.values(), ids=WRONG_WRAP)
 def test_a_wrong_wrap_model_gets_its_diagnosis(tmp_path: Path, name: str, code: str):
     assert verdict("5.1", with_answer(tmp_path, "5.1a", code)) == name

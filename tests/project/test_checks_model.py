@@ -39,9 +39,9 @@ WRONG = {
         "if x.shape[1:] != (3, 32, 32):\n    raise ValueError('images')\n" + BLOCKS + END,
     ),
     "softmax": ("softmax-before-loss", ASSERT + BLOCKS + "return self.classifier(x.flatten(1)).softmax(dim=1)"),
-    "relu": ("no-logits", ASSERT + BLOCKS + "return self.classifier(x.flatten(1)).relu()"),
-    "sigmoid": ("no-logits", ASSERT + BLOCKS + "return self.classifier(x.flatten(1)).sigmoid()"),
-    "no return": ("no-logits", ASSERT + BLOCKS + "self.classifier(x.flatten(1))"),
+    "relu": ("no-negative-logits", ASSERT + BLOCKS + "return self.classifier(x.flatten(1)).relu()"),
+    "sigmoid": ("no-negative-logits", ASSERT + BLOCKS + "return self.classifier(x.flatten(1)).sigmoid()"),
+    "no return": ("nothing-returned", ASSERT + BLOCKS + "self.classifier(x.flatten(1))"),
     "a tuple": ("no-logits", ASSERT + BLOCKS + "return self.classifier(x.flatten(1)), x"),
     "argmax": ("wrong-shape", ASSERT + BLOCKS + "return self.classifier(x.flatten(1)).argmax(dim=1)"),
     "features": ("wrong-shape", ASSERT + BLOCKS + "return x.flatten(1)"),
@@ -67,11 +67,13 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize("code", RIGHT.values(), ids=RIGHT)
 def test_a_right_answer_passes(tmp_path: Path, code: str):
     assert verdict("1.1", with_answer(tmp_path, "1.1", code)) == "passed"
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(("name", "code"), WRONG.values(), ids=WRONG)
 def test_a_wrong_answer_gets_its_diagnosis(tmp_path: Path, name: str, code: str):
     assert verdict("1.1", with_answer(tmp_path, "1.1", code)) == name

@@ -256,6 +256,7 @@ def cases(exercise: str, region: str, right: dict[str, str], wrong: dict[str, tu
     return [pytest.param(exercise, region, *answer, id=f"{region}-{name}") for name, answer in answers.items()]
 
 
+@pytest.mark.slow  # variants: tests/answers has one of each kind
 @pytest.mark.parametrize(
     ("exercise", "region", "name", "code"),
     [
