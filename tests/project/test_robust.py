@@ -225,6 +225,7 @@ def test_a_reader_that_wants_one_line_only(lab: Path, mark: dict[str, str]):
 
 
 @needs_proc
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("number", [5, pytest.param(20, marks=pytest.mark.slow)])
 def test_many_checks_at_once(lab: Path, tmp_path: Path, mark: dict[str, str], number: int):
     """Of one student's folder, which they also share to remember their progress."""
@@ -241,9 +242,14 @@ def test_many_checks_at_once(lab: Path, tmp_path: Path, mark: dict[str, str], nu
         )
         for _ in range(number)
     ]
-    for process in processes:
-        out, err = process.communicate(timeout=LIMIT)
-        is_the_usual_answer(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=1000)
+            is_the_usual_answer(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
     assert not list((tmp_path / "tmp").iterdir())
     assert [path.name for path in (lab / ".lab").iterdir()] == ["progress.json"]
 
