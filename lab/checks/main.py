@@ -68,6 +68,13 @@ def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
                 "A run on one device, without a wrapper, is the baseline that all others are compared with.",
                 place,
             )
+        if "prefetch_factor option could only" in message:
+            raise Diagnosis(
+                "loader-option-ignored",
+                f"{rehearsal}: the loaders have no workers; the command line says {rehearsal.num_workers}.",
+                "An option that does nothing makes two runs look alike that should differ.",
+                where(ranks.code, r"num_workers|loading\s*=", r"get_dataloaders"),
+            )
         if "process group has not been initialized" in message:
             raise Diagnosis(
                 "no-process-group",

@@ -13,7 +13,7 @@ if global_batch_size > len(train_set):  # if_large
     raise ValueError(f"{global_batch_size} is more than {len(train_set)}")  # large
 batch_size = global_batch_size // world_size  # divide
 sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)  # sampler
-workers = {"num_workers": num_workers}  # workers
+workers = {"num_workers": num_workers, **loader_options}  # workers
 train_loader = DataLoader(train_set, batch_size=batch_size, sampler=sampler, drop_last=True, **workers)  # train
 shard = ValidationShard(valid_set, rank, world_size)
 valid_loader = DataLoader(shard, batch_size=batch_size, **workers)  # valid
@@ -65,7 +65,7 @@ class Batches:
         for step in range(len(self)):
             yield order[step * global_batch_size:(step + 1) * global_batch_size][rank::world_size].tolist()
 """,
-    train="train_loader = DataLoader(train_set, batch_sampler=Batches(), num_workers=num_workers)",
+    train="train_loader = DataLoader(train_set, batch_sampler=Batches(), **workers)",
 )
 bank.right(
     "PyTorch's BatchSampler around the distributed one",
@@ -77,8 +77,7 @@ bank.right(
     "a helper function for both loaders",
     train="""
 def loader(dataset, **arguments):
-    keep = num_workers > 0
-    return DataLoader(dataset, batch_size, num_workers=num_workers, persistent_workers=keep, **arguments)
+    return DataLoader(dataset, batch_size, num_workers=num_workers, **loader_options, **arguments)
 train_loader = loader(train_set, sampler=sampler, drop_last=True)
 """,
     valid="valid_loader = loader(shard, shuffle=False)",

@@ -21,25 +21,31 @@ with Run(args, device) as this_run:  # run
     args = this_run.args  # args
     first = is_first_on_filesystem(args.data_dir or args.output_dir)  # first
     def load():  # def_load
-        cache = args.output_dir
-        return load_datasets(args.dataset, args.data_dir, cache_dir=cache, validation=args.validation)  # load
+        more = {"cache_dir": args.output_dir, **options.input_options(args)}
+        return load_datasets(args.dataset, args.data_dir, validation=args.validation, **more)  # load
     datasets = load_once(load, is_first=first)  # datasets
-    workers, size = args.num_workers, args.global_batch_size  # numbers
-    loaders = get_dataloaders(datasets.train, datasets.valid, size, num_workers=workers, seed=args.seed)  # loaders
+    workers, size = args.num_workers, args.loader_batch_size  # numbers
+    loading = {"num_workers": workers, "seed": args.seed, **options.loader_options(args, device.type)}  # loading
+    loaders = get_dataloaders(datasets.train, datasets.valid, size, **loading)  # loaders
     torch.manual_seed(args.seed)  # seed
-    model = build_model(args.model, len(datasets.classes))  # model
+    model = build_model(args.model, len(datasets.classes), **options.model_options(args))  # model
+    model = this_run.prepare_model(model)  # prepare
     model = wrap_model(model, device, args)  # wrap
     optimizer = build_optimizer(model, args)  # optimizer
     this_run.begin(model, optimizer, loaders[0])  # begin
     if not args.dry_run:  # if_dry
         records = train(model, optimizer, *loaders, this_run)  # train
+        if datasets.test is not None:  # if_test
+            tests = get_dataloaders(datasets.train, datasets.test, size, **loading)[1]
+            test = evaluate(model, tests, device)
+            this_run.record_test(test.loss, test.accuracy)
 cleanup()  # cleanup
 return records  # result
 """,
     },
 )
 
-LOADERS = "loaders = get_dataloaders(datasets.train, datasets.valid, size, num_workers=workers, seed=args.seed)"
+LOADERS = "loaders = get_dataloaders(datasets.train, datasets.valid, size, **loading)"
 WRAP = "model = wrap_model(model, device, args)"
 OPTIMIZER = "optimizer = build_optimizer(model, args)"
 
@@ -115,7 +121,7 @@ bank.wrong("is-first-guessed", "rank 0 downloads for all nodes", first="first = 
 bank.wrong(
     "dataset-option-ignored",
     "--validation has no effect",
-    load="return load_datasets(args.dataset, args.data_dir, cache_dir=cache)",
+    load="return load_datasets(args.dataset, args.data_dir, **more)",
 )
 bank.wrong("options-not-resolved", "the options of the command line, not those of the run", args="")
 bank.wrong(
@@ -131,7 +137,7 @@ bank.wrong(
 bank.wrong(
     "loader-option-ignored",
     "--num-workers has no effect",
-    loaders=LOADERS.replace("num_workers=workers, ", ""),
+    loading="loading = {'seed': args.seed, **options.loader_options(args, device.type)}",
 )
 bank.wrong(
     "num-classes-hard-coded", "ten classes whatever the data set has", model="model = build_model(args.model)"

@@ -3,11 +3,11 @@
     [fixed-batch-size] the assertion fixes the batch size
     a batch of 6 images, [6, 3, 32, 32], raised AssertionError; a batch of 128 goes through.
     Every rank gets only its part of the batch, and the last one can be smaller: B must stay free.
-    model.py:33  assert x.shape == (128, 3, 32, 32)
+    model.py:#  assert x.shape == (128, 3, 32, 32)
 
 The draws of the checks are fixed (running.drawn_from), so only what the machine decides is taken out: digits of
-measured numbers, how long it took, which of two ranks that fail for the same reason was first, and the wording of
-PyTorch's and Python's own errors.
+measured numbers, what a rank drew without a seed, line numbers (any change above moves them), how long it took,
+which of two ranks that fail for the same reason was first, and the wording of PyTorch's and Python's own errors.
 """
 
 import re
@@ -26,6 +26,8 @@ _REPLACED = [
     (re.compile(rf"{_WEIGHT} holds \S+ instead of -?[\d.]+(e[-+]\d+)?(?=[.,])"), "a weight holds # instead of #"),
     (re.compile(r"(?<![\w.])-?\d+(\.\d+(e[-+]\d+)?|e[-+]\d+)(?![\w.]*\.(weight|bias))"), "#"),  # 0.4321, 1e-05
     (re.compile(r"\brank \d+ raised"), "rank # raised"),
+    (re.compile(r"\b(\w+\.py):\d+"), r"\1:#"),  # the line's text tells which one it is
+    (re.compile(r"\brank 1 drew [\d, ]+\.\.\. too"), "rank 1 drew #, ... too"),
     (re.compile(r"\bafter \d+ s\b"), "after # s"),
     (re.compile(rf"\b((?:{_ERRORS})Error): .*?(?=$|; |, and )"), r"\1: ..."),
 ]
@@ -40,7 +42,8 @@ def normalised(text: str) -> str:
 
 def block(answer: Answer, diagnosis: Diagnosis) -> str:
     lines = [normalised(line) for line in (diagnosis.saw, diagnosis.means)]
-    return "\n".join([f"[{diagnosis.name}] {answer.name}", *lines, diagnosis.look]) + "\n"
+    look = normalised(diagnosis.look)
+    return "\n".join([f"[{diagnosis.name}] {answer.name}", *lines, look]) + "\n"
 
 
 def read(exercise: str) -> dict[str, str]:
