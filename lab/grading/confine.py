@@ -16,7 +16,7 @@ import resource
 import shutil
 import signal
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -89,6 +89,7 @@ class Confinement:
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
         self._own = _kilobytes(1)
+        self._standing = {path for folder in FOLDERS for path in _paths_below(folder)}
         data = 1024 * _status(1)["VmData"] + limits.memory
         for kind, value in (
             (resource.RLIMIT_DATA, data),
@@ -126,11 +127,27 @@ class Confinement:
         for folder in FOLDERS:
             if _inodes(folder) > _INODES:
                 raise OSError(f"too many files in {folder}")
-            for entry in os.scandir(folder):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    os.unlink(entry.path)
+            _empty(folder, self._standing)
+
+
+def _paths_below(folder: str) -> Iterator[str]:
+    """What the sandbox itself has put into a folder in memory: the way to files that are shown read-only there."""
+    for entry in os.scandir(folder):
+        yield entry.path
+        if entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
+            yield from _paths_below(entry.path)
+
+
+def _empty(folder: str, standing: Collection[str]) -> None:
+    """Remove everything from a folder but `standing`."""
+    for entry in os.scandir(folder):
+        if entry.path in standing:
+            if entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
+                _empty(entry.path, standing)
+        elif entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
 
 
 def unpack(folder: Path, files: Mapping[str, bytes | int | None]) -> None:

@@ -106,7 +106,12 @@ class Sandbox:
                 options += ["--ro-bind", folder, folder]
         shown = [*_python(), *(Path(path).resolve() for path in self.readable), LAB]
         shown += [path for path in (Path("/sys/devices/system/cpu"),) if path.is_dir()]
-        for parent in sorted({Path("/etc"), *(parent for path in shown for parent in path.parents)} - {Path("/")}):
+        # The folders in memory come first: what is shown may lie below one of them, as a clone in /tmp does.
+        options += ["--proc", "/proc", "--dev", "/dev"]
+        for folder in FOLDERS:
+            options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
+        there = {Path("/"), Path("/dev"), *map(Path, FOLDERS)}
+        for parent in sorted({Path("/etc"), *(parent for path in shown for parent in path.parents)} - there):
             options += ["--perms", "0755", "--dir", str(parent)]
         for name in _SETTINGS:
             options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
@@ -114,9 +119,6 @@ class Sandbox:
             options += ["--ro-bind", str(path), str(path)]
         for name, fd in etc.items():
             options += ["--perms", "0444", "--ro-bind-data", str(fd), f"/etc/{name}"]
-        options += ["--proc", "/proc", "--dev", "/dev"]
-        for folder in FOLDERS:
-            options += ["--perms", "1777", "--size", size, "--tmpfs", folder]
         return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(LAB.parent)]
 
 
