@@ -204,3 +204,26 @@ def test_what_code_prints_does_nothing_in_html() -> None:
     shown = as_html(evil)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\n" in shown
     assert not set("<>'\"\x1b\x07\u202e") & set(shown)
+
+
+@needs_sandbox
+def test_files_below_tmp_are_shown_and_only_what_a_group_leaves_there_is_removed(tmp_path: Path) -> None:
+    """A clone, and its virtual environment, may be in /tmp, where the sandbox has a folder of its own."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "below_tmp.py").write_text(
+            "import os\n"
+            "def look(rank):\n"
+            "    found = sorted(os.listdir('/tmp'))\n"
+            "    open('/tmp/left', 'w').close()\n"
+            "    return found, __file__\n"
+        )
+        box = sandbox.Sandbox(sandbox.Limits(), readable=[Path(folder)])
+        with pytest.MonkeyPatch.context() as patch, RankServer(sandbox=box, preload=["json"]) as server:
+            patch.syspath_prepend(folder)
+            for _ in range(2):
+                result = server.run("below_tmp:look", 1, code=None, set_up_process_group=False)
+                found, file = result.values[0]
+                assert file == str(Path(folder).resolve() / "below_tmp.py")
+                assert Path(folder).resolve().relative_to("/tmp").parts[0] in found
+                assert "left" not in found
