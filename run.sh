@@ -40,7 +40,7 @@ if [[ ! -f $HERE/run.sh && -n ${SLURM_SUBMIT_DIR:-} ]]; then
     HERE=$SLURM_SUBMIT_DIR
 fi
 cd "$HERE"
-[[ -f $CODE/main.py ]] || fail "no $CODE/main.py in $HERE: submit from the folder that holds run.sh, or set CODE"
+[[ -f $CODE/main.py ]] || fail "no $CODE/main.py in $HERE: submit from the folder that holds run.sh; CODE=solutions works in the repository only"
 
 # The Python to use: the active one if it has torch, else the one in .venv beside this script. In a container
 # (EDF=edf.toml) the image brings its own.

@@ -64,7 +64,7 @@ def time_per_epoch(rows: Sequence[Row], setting: str) -> Figure:
         axes.plot(counts, [one / n for n in counts], ":", color=IDEAL, label="ideal: T(1) / devices", zorder=1)
         _label_speed_up(axes, rows, one)
     _draw(axes, rows, "time_epoch_s")
-    axes.set_ylabel("time per epoch (seconds)")
+    axes.set_ylabel("time per epoch (seconds, log scale)")
     _readable_log_ticks(axes)
     _mark_failed(axes, rows)
     _legend(figure, axes)
@@ -92,7 +92,7 @@ def validation(rows: Sequence[Row], setting: str) -> Figure:
 
 def memory(rows: Sequence[Row], setting: str) -> Figure:
     """Peak memory of the fullest device, from zero, so that the heights can be compared."""
-    what = "resident in a rank's process" if _on_cpu(rows) else "allocated on a GPU"
+    what = "resident in a rank's process, most of it PyTorch itself" if _on_cpu(rows) else "allocated on a GPU"
     figure, (axes,) = _new_figure(
         1, "Peak memory per device", f"{setting}\nthe most that was ever {what}" + _about_bars(rows)
     )

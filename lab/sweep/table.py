@@ -8,6 +8,9 @@ from lab.sweep.collect import SETTING, Row, baseline_times, grouped, number
 HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
 
 
+SUSPICIOUS = 1.1  # an efficiency that only a disturbed baseline explains
+
+
 def summary(rows: Sequence[Row]) -> str:
     """One block for each setting, one line a run; runs without figures show their status and reason."""
     baseline = baseline_times(rows)
@@ -25,6 +28,10 @@ def summary(rows: Sequence[Row]) -> str:
             lines.append("  " + "  ".join(shown).rstrip())
         if baseline.get(key) is None and any(row["status"] == "done" for row in members):
             lines.append("  no speed-up: there is no finished run of --strategy none on 1 device to compare with")
+        if any(number(row, "eff_strong") > SUSPICIOUS for row in members):
+            lines.append(
+                "  faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine"
+            )
         blocks.append("\n".join(lines))
     counts = {
         name: sum(row["status"] == name for row in rows) for name in ("done", "failed", "running", "pending")

@@ -5,6 +5,7 @@ To add an option: one `add_argument` in its group below, and a line in resolve.p
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -242,7 +243,7 @@ def require_launcher(environ: Mapping[str, str] = os.environ) -> None:
     if "RANK" not in environ and "SLURM_PROCID" not in environ:
         raise UsageError(
             "this process was not started by a launcher, so it has no rank. Type\n"
-            "    torchrun --standalone --nproc-per-node 2 main.py --strategy ddp\n"
+            f"    torchrun --standalone --nproc-per-node 2 {sys.argv[0]} --strategy ddp\n"
             "or, on a cluster, sbatch run.sh"
         )
 

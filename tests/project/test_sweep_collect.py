@@ -110,6 +110,15 @@ def test_a_failed_baseline_gives_no_efficiency(results):
     assert "there is no finished run of --strategy none on 1 device" in summary(collect(results).rows)
 
 
+def test_a_speed_up_that_only_a_disturbed_baseline_explains_is_doubted(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_run(results, "none", 1, seconds=(4.0, 4.0))
+    write_run(results, "ddp", 2, seconds=(2.0, 1.9))
+    assert "faster than ideal" not in summary(collect(results).rows)
+    write_run(results, "fsdp", 2, seconds=(2.0, 1.0))
+    assert "faster than ideal" in summary(collect(results).rows)
+
+
 def test_nan_stays_visible(results):
     write_run(results, "ddp", 2, loss=math.nan, seconds=(3.0, math.nan, 3.0))
     row = row_of(results, "ddp-2")

@@ -79,7 +79,7 @@ def test_time_is_logarithmic_with_the_ideal_line_and_whole_ticks(rows):
     assert list(ideal.get_ydata()) == [8.0, 4.0, 2.0]
     assert list(line(axes, "ddp").get_ydata()) == pytest.approx([8.4, 4.2, 2.1])
     assert "3.8x" in {text.get_text() for text in axes.texts}  # ddp on 4: 8.0 / 2.1
-    assert axes.get_ylabel() == "time per epoch (seconds)"
+    assert axes.get_ylabel() == "time per epoch (seconds, log scale)"
     assert axes.get_xlabel() == "number of devices (CPU ranks)"
 
 
