@@ -12,7 +12,7 @@ from lab.checks._report import expect, expect_as_many, numbers
 from lab.grading.check import Diagnosis, Ranks
 
 CALL = {"samples": [int], "training": bool}
-EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [(int, None)], "calls": [CALL]}
+EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL]}
 
 
 def where(ranks: Ranks, *patterns: str) -> str:

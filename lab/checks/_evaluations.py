@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lab.checks._judge import Tensors, number
+from lab.checks._judge import Tensors, close, number
 from lab.checks._look import look
 from lab.checks._means import Batch, candidates, mistake, telling
 from lab.checks._report import expect
@@ -26,6 +26,7 @@ REPORT = {
     "values": dict,
     "passes": [{"images": int, "training": bool, "gradients": bool}],
     "restored": bool,
+    "gradients": bool,
 }
 
 MISTAKES = {
@@ -121,7 +122,32 @@ def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, batches
                 means="The next epoch would train without dropout and with BatchNorm's old statistics.",
                 look=where(ranks, r"\.train\(|\.eval\("),
             )
+        if not report["gradients"]:
+            raise Diagnosis(
+                "gradients-left-off",
+                saw=f"after evaluate() gradients are still switched off on rank {rank}.",
+                means="The next epoch's backward() fails. `with torch.no_grad():` ends by itself.",
+                look=where(ranks, r"set_grad_enabled|grad|inference", r"\.eval\("),
+            )
     judge_values(ranks, own, wrapper, batches)
+
+
+def judge_repetition(ranks: Ranks, reports: Sequence[Any], batches: Drawn) -> None:
+    """An evaluation of the first batches, after others that were right."""
+    expect(reports, {"again": {"values": dict}})
+    values = [report["again"]["values"] for report in reports]
+    expect(values, {"loss": float, "accuracy": float})
+    first = [batch[0] for own in batches for batch in own[:1]]
+    right = sum(loss.total for loss in first) / sum(loss.samples for loss in first)
+    for rank, value in enumerate(values):
+        if not close(value["loss"], right):
+            raise Diagnosis(
+                "remembers-evaluations",
+                saw=f"a second evaluate(), on other images, gave the loss {number(value['loss'])} on rank {rank}; "
+                f"their mean is {number(right)}.",
+                means="Something is left from the evaluation before: each one has to start from zero.",
+                look=where(ranks, r"zeros|sum|total|loss\s*=", r"\breturn\b"),
+            )
 
 
 def judge_type(ranks: Ranks, rank: int, report: dict[str, Any]) -> None:

@@ -53,13 +53,17 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
 
 
 def train_in_bf16(rank: Rank) -> dict[str, Any]:
-    """A training step in bf16, of the tiny network and then with a BatchNorm in it."""
+    """A training step in bf16, of the tiny network and then with a BatchNorm in it; and one in fp16."""
     fsdp_utils = rank.student("fsdp_utils")
     given = rank.receive()
     images, labels = given["parts"][rank.rank]
     reports = {}
-    for name, net in (("plain", TinyNet(given["weights"])), ("batchnorm", TinyNet(batchnorm=True))):
-        model = fsdp_utils.get_fsdp_model(net, CPU, precision="bf16")
+    for name, net, precision in (
+        ("plain", TinyNet(given["weights"]), "bf16"),
+        ("batchnorm", TinyNet(batchnorm=True), "bf16"),
+        ("fp16", TinyNet(batchnorm=True), "fp16"),
+    ):
+        model = fsdp_utils.get_fsdp_model(net, CPU, precision=precision)
         layers = computing_noted(model)
         report: dict[str, Any] = {"error": "", "gradients": {}, "loss": 0.0}
         report["parameters"] = {name: dtype(value) for name, value in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""Judges what precision="bf16" has made of a sharded model."""
+"""Judges what precision="bf16" and "fp16" have made of a sharded model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -104,4 +104,24 @@ def judge_batchnorm(report: dict[str, Any], place: Place) -> None:
         else f"the running statistics of a BatchNorm are {', '.join(map(str, statistics))}.",
         means="BatchNorm's statistics stay in fp32, so it cannot have bf16 weights. shard_batchnorms sees to it.",
         look=place(r"batchnorm", r"mp_policy|fully_shard\("),
+    )
+
+
+def judge_fp16(report: dict[str, Any], place: Place) -> None:
+    """The same for fp16, where bf16 is right already."""
+    computed = sorted(set(report["computed"].values()))
+    if not report["error"] and computed == ["float16"]:
+        return
+    if report["error"]:
+        raise Diagnosis(
+            "fp16-failed",
+            saw=f"bf16 is right, but with precision='fp16' a step raised {one_line(report['error'], 160)}",
+            means="Both are 16 bits: whatever is done for bf16, BatchNorm's exception too, is for fp16 as well.",
+            look=place(r"precision\s*(==|in\b)", POLICY),
+        )
+    raise Diagnosis(
+        "fp16-ignored",
+        saw=f"bf16 is right, but with precision='fp16' layers computed in {' and '.join(computed)}.",
+        means="--precision fp16 would be another run than it says: HALF has the type for each of the two.",
+        look=place(r"precision\s*(==|in\b)", r"param_dtype", POLICY),
     )

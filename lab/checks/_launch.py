@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -105,6 +106,7 @@ class Recorder:
             "world_size": self._number(given.get("world_size", -1), "WORLD_SIZE"),
             "timeout": timeout.total_seconds() if isinstance(timeout, timedelta) else None,
             "device_id": None if device_id is None else str(device_id),
+            "master": self._master(given),
         }
         self.events.append(event)
         if self.gpus:
@@ -119,6 +121,14 @@ class Recorder:
         if device_id is not None:
             del given["device_id"]
         self._init(**given)
+
+    @staticmethod
+    def _master(given: Mapping[str, Any]) -> str:
+        """The host where the ranks are to meet; "" where that cannot be told."""
+        method = str(given.get("init_method") or "env://")
+        if given.get("store") is not None or not method.startswith(("env://", "tcp://")):
+            return ""
+        return os.environ.get("MASTER_ADDR", "") if method.startswith("env") else urlsplit(method).hostname or ""
 
     @staticmethod
     def _number(value: Any, variable: str) -> int:
@@ -159,6 +169,7 @@ def join_group(rank: Rank) -> dict[str, Any]:
     if rank.rank == 0 and not report["real"]["error"]:
         for machine in given["machines"]:
             set_launcher(machine["environ"])
+            os.environ["MASTER_ADDR"] = given["master"]
             recorder.simulate(machine["gpus"])
             report["simulated"].append(call_setup(rank, utils, recorder, timeout))
             if dist.is_initialized():

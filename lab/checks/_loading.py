@@ -25,7 +25,7 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
     reports = []
     for layout in rank.receive()["layouts"]:
         board.turn_over()
-        token = object()
+        token = Loaded()
 
         def load(is_first: bool = rank.rank in layout, token: object = token) -> object:
             board.note("load")
@@ -40,6 +40,13 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
         if not board.meet():
             break  # others hang in there; the judge sees them
     return reports
+
+
+class Loaded:
+    """What load() gives: a data set of no samples, so one that an `if` takes for False."""
+
+    def __len__(self) -> int:
+        return 0
 
 
 class LeftBehindError(Exception):
@@ -138,11 +145,11 @@ def fail_to_load(rank: Rank) -> dict[str, Any]:
 # 3.2 and 3.3 ------------------------------------------------------------------------------------------------
 
 
-def make_loaders(data: Any, config: dict[str, Any]) -> Any:
+def make_loaders(data: Any, config: dict[str, Any], valid: NumberedImages | None = None) -> Any:
     """What get_dataloaders returns for the judge's data sets, numbered from `first` and from 1000."""
     return data.get_dataloaders(
         NumberedImages(config["train"], first=config.get("first", 0)),
-        NumberedImages(config["valid"], first=1000),
+        valid or NumberedImages(config["valid"], first=1000),
         config["global_batch_size"],
         num_workers=config["num_workers"],
         seed=config["seed"],
@@ -215,9 +222,11 @@ def draw_validation(rank: Rank) -> list[dict[str, Any]]:
         raise not_started
     reports: list[dict[str, Any]] = []
     for config in given["configs"]:
-        loaders = make_loaders(data, config)
+        valid = NumberedImages(config["valid"], first=1000, in_memory=True)
+        loaders = make_loaders(data, config, valid)
         if not isinstance(loaders, tuple | list) or len(loaders) != 2:
-            reports.append({"returned": describe_type(loaders), "sizes": [], "images": None, "labels": []})
+            nothing: dict[str, Any] = {"sizes": [], "images": None, "labels": [], "shapes": [], "overwritten": []}
+            reports.append({"returned": describe_type(loaders), **nothing})
             continue
         batches = list(loaders[1])
         usable = all(number_images(batch) != [-1] for batch in batches)
@@ -225,8 +234,12 @@ def draw_validation(rank: Rank) -> list[dict[str, Any]]:
             {
                 "returned": "two" if usable else "a loader whose batches are not (images, labels)",
                 "sizes": [len(batch[1]) for batch in batches] if usable else [],
-                "images": torch.cat([batch[0] for batch in batches]) if usable and batches else None,
-                "labels": [int(label) for batch in batches for label in batch[1]] if usable else [],
+                "images": torch.cat([batch[0] for batch in batches])
+                if usable and len({batch[0].shape[1:] for batch in batches}) == 1
+                else None,
+                "labels": [int(label) for batch in batches for label in batch[1].flatten()] if usable else [],
+                "shapes": [[list(part.shape[1:]) for part in batch] for batch in batches] if usable else [],
+                "overwritten": valid.overwritten(),
             }
         )
     return reports

@@ -48,12 +48,21 @@ class NumberedImages(Dataset):
         labels: [N].
         first: the number of the first sample.
         shape: of one image.
+        in_memory: hand out the same tensors each time, as a data set that is kept in memory does.
     """
 
-    def __init__(self, labels: torch.Tensor, *, first: int = 0, shape: tuple[int, ...] = (3, 8, 8)) -> None:
+    def __init__(
+        self,
+        labels: torch.Tensor,
+        *,
+        first: int = 0,
+        shape: tuple[int, ...] = (3, 8, 8),
+        in_memory: bool = False,
+    ) -> None:
         self.labels = labels
         self.first = first
         self.shape = shape
+        self.images = [self.draw(index) for index in range(len(labels))] if in_memory else None
         self.classes = [f"class {number}" for number in range(10)]
 
     def __len__(self) -> int:
@@ -62,4 +71,12 @@ class NumberedImages(Dataset):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         if not 0 <= index < len(self.labels):  # no counting from the end: it would hide a wrong index
             raise IndexError(f"there is no sample {index} among {len(self.labels)}")
-        return torch.full(self.shape, float(self.first + index)), int(self.labels[index])
+        image = self.draw(index) if self.images is None else self.images[index]
+        return image, int(self.labels[index])
+
+    def draw(self, index: int) -> torch.Tensor:
+        return torch.full(self.shape, float(self.first + index))
+
+    def overwritten(self) -> list[int]:
+        """The indices of the samples in memory that are no longer what they were."""
+        return [index for index, image in enumerate(self.images or []) if not image.equal(self.draw(index))]

@@ -160,11 +160,14 @@ def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epo
     saw = f"{size} samples, global batch {asked.global_batch}, {asked.world_size} ranks: "
     share = -(-size // asked.world_size)
     if all(len(samples) > share for samples in flat) and asked.world_size * share < sum(map(len, flat)):
-        both = sorted(set(flat[0]) & set(flat[1]))
+        a, b = next(
+            (pair for pair in combinations(range(len(flat)), 2) if set(flat[pair[0]]) & set(flat[pair[1]])), (0, 1)
+        )
+        both = sorted(set(flat[a]) & set(flat[b]))
         raise Diagnosis(
             "no-distributed-sampler",
-            f"{saw}rank 0 drew {len(flat[0])} samples in epoch {epoch}, more than its share of {share}, "
-            f"and rank 1 drew {numbers(both, 4)} too.",
+            f"{saw}rank {a} drew {len(flat[a])} samples in epoch {epoch}, more than its share of {share}, "
+            f"and rank {b} drew {numbers(both, 4)} too.",
             "Every rank trains on the whole set: more ranks, but not less work for each.",
             where(code, r"(Random|Sequential)Sampler\(", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
         )

@@ -91,9 +91,9 @@ class NotedSampler(Sampler):
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.epoch: int | None = None
+        self.epoch = 0  # as DistributedSampler begins
         self.told: list[int] = []
-        self.used: list[int | None] = []
+        self.used: list[int] = []
 
     def set_epoch(self, epoch: Any) -> None:
         self.epoch = epoch if isinstance(epoch, int) else -1
@@ -104,7 +104,7 @@ class NotedSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         self.used.append(self.epoch)
-        generator = torch.Generator().manual_seed(100 + (self.epoch or 0))
+        generator = torch.Generator().manual_seed(100 + self.epoch)
         return iter(torch.randperm(self.length, generator=generator).tolist())
 
 
@@ -165,7 +165,13 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
             **describe_evaluation(result),
             "passes": list(passes),
             "restored": all(module.training for module in model.modules()),
+            "gradients": torch.is_grad_enabled(),
         }
+        torch.set_grad_enabled(True)
+    # Once more, as after the next epoch, with other figures: those of the first batch alone.
+    size = given["batch_size"]
+    loader = DataLoader(TensorDataset(images[:size], labels[:size]), batch_size=size)
+    report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
     return report
 
 

@@ -12,6 +12,7 @@ from lab.checks._report import numbers, unusable
 from lab.grading.check import Diagnosis
 
 IGNORED = -100
+FILLER_SHAPE = "Not every data set has images of that size: make filler from one of its own, with a plain number."
 FIRST = 1000  # the number of the first sample of the validation set
 
 
@@ -48,6 +49,8 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
                 "evaluate() compares them one by one.",
                 look(code, "data.py", "get_dataloaders", r"\breturn\b"),
             )
+    for rank, report in enumerate(reports):
+        judge_shapes(code, case, rank, report)
     counted = [count_samples(code, case, labels, rank, report) for rank, report in enumerate(reports)]
     judge_counts(code, case, counted, size, held=sum(len(report["labels"]) for report in reports))
 
@@ -97,6 +100,27 @@ def count_samples(code: Path, case: str, labels: list[int], rank: int, report: d
     return counted
 
 
+def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> None:
+    """Filler is like the samples, and apart from them: they must not be changed to make it."""
+    for image, label in report["shapes"]:
+        if image != report["shapes"][0][0] or label:
+            got = f"labels of shape {['B', *label]}" if label else f"images {image}"
+            right = "[B]" if label else f"{report['shapes'][0][0]}, as the samples are"
+            raise Diagnosis(
+                "filler-of-another-shape",
+                f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
+                FILLER_SHAPE,
+                where(code, "__getitem__", r"IGNORED|-\s*100|zeros|ones|empty|rand", r"\breturn\b"),
+            )
+    if report["overwritten"]:
+        raise Diagnosis(
+            "data-set-overwritten",
+            f"{case}: on rank {rank} sample {numbers(report['overwritten'])} is another image afterwards.",
+            "Filler was made in place, in a real image: the next epoch is measured without it.",
+            where(code, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
+        )
+
+
 def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: int, *, held: int) -> None:
     """Every sample once. `held`: how many samples and fillers all ranks have together."""
     total = sum(counted, Counter())
@@ -131,4 +155,4 @@ def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: i
 def dropping_place(code: Path) -> str:
     """The line where the validation loader is told to drop its last batch; "" if there is none."""
     place = look(code, "data.py", "get_dataloaders", r"([Ss]hard|valid).*drop_last\s*=\s*True")
-    return place if "drop_last" in place else ""
+    return place if "drop_last" in place or place.endswith("...") else ""  # a long line is cut off

@@ -15,7 +15,7 @@ from lab.checks._look import look, mentions
 from lab.checks._report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
 from lab.checks._sampling import Drawn, judge_drawing
 from lab.checks._tiny import LIMIT
-from lab.checks._validation import judge_validation
+from lab.checks._validation import FILLER_SHAPE, judge_validation
 from lab.grading.check import Diagnosis, Ranks, check
 
 # 3.1 --------------------------------------------------------------------------------------------------------
@@ -250,13 +250,17 @@ def validates_every_sample_once(ranks: Ranks) -> None:
             }
             for size in sizes
         ]
-        with retold(
-            "IndexError",
-            "past-the-end",
-            "Where this rank's samples run out, __getitem__ must give filler: the other ranks have one more.",
+        with (
+            retold(
+                "IndexError",
+                "past-the-end",
+                "Where this rank's samples run out, __getitem__ must give filler: the other ranks have one more.",
+            ),
+            retold("stack expects each tensor to be equal size", "filler-of-another-shape", FILLER_SHAPE),
         ):
             reports = ranks.observe(draw_validation, world_size, {"configs": configs}, timeout=LIMIT)
-        expect(reports, [{"returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int]}])
+        form = {"returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int], "overwritten": [int]}
+        expect(reports, [form | {"shapes": [[[int]]]}])
         expect_as_many(reports, len(configs))
         for number, config in enumerate(configs):
             judge_validation(ranks.code, config, [report[number] for report in reports])

@@ -36,13 +36,17 @@ EVENT = {"call": str}
 CALL = {"error": (None, ERROR), "type": str, "device": str, "events": [EVENT], "rank": int, "world_size": int}
 INIT = {
     "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
+    "master": str,
 }  # fmt: skip
 
 
 @check("2.2", "joins the process group with the backend and device of the machine")
 def joins_the_process_group(ranks: Ranks) -> None:
-    local, node, timeout = random.randrange(1, 4), random.randrange(1, 4), random.randrange(40, 400)
-    rank, world_size = 4 * node + local, 16
+    # More than a day, so that a part of it (timeout.seconds) is not the whole. Nodes with four GPUs and three
+    # processes, so that the rank gives the GPU of none; nor is it GPU 0 that the rank would give.
+    timeout = 86_400 + random.randrange(40, 400)
+    node, local = random.choice([(1, 2), (2, 1), (3, 1), (3, 2)])
+    rank, world_size, master = 3 * node + local, 12, f"node{random.randrange(10, 99)}"
     torchrun = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(world_size)}
     srun = {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local), "SLURM_NTASKS": str(world_size)}
     machines = [
@@ -51,7 +55,11 @@ def joins_the_process_group(ranks: Ranks) -> None:
         {"name": "srun --gpus-per-task=1", "environ": srun, "gpus": 1, "index": 0},
     ]
     reports = ranks.observe(
-        join_group, 2, {"timeout": timeout, "machines": machines}, set_up_process_group=False, timeout=20
+        join_group,
+        2,
+        {"timeout": timeout, "machines": machines, "master": master},
+        set_up_process_group=False,
+        timeout=20,
     )
     expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
     for number, report in enumerate(reports):
@@ -71,6 +79,7 @@ def joins_the_process_group(ranks: Ranks) -> None:
         )
         judge_joined(ranks, call, rank, world_size, place.replace(" 1 GPUs", " 1 GPU"), timeout)
         judge_on_gpus(ranks, call, machine, place.replace(" 1 GPUs", " 1 GPU"), rank)
+        judge_master(ranks, call, master, place.replace(" 1 GPUs", " 1 GPU"))
 
 
 def init_of(call: dict[str, Any]) -> dict[str, Any] | None:
@@ -186,7 +195,7 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
     for number in [returned, *chosen]:
         if number == index or (not chosen and number == -1):
             continue
-        if number == rank:
+        if number in (rank, rank % machine["gpus"]):
             raise Diagnosis(
                 "rank-as-device-index",
                 f"{place}: the device was cuda:{number}.",
@@ -214,6 +223,19 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
             f"{place}: init_process_group came first, then set_device.",
             "NCCL takes the GPU that is current when the group comes up: that was GPU 0 on every process.",
             where(ranks, "setup", r"set_device"),
+        )
+
+
+def judge_master(ranks: Ranks, call: dict[str, Any], master: str, place: str) -> None:
+    """Rank 0 is where the launcher says, on whatever node."""
+    init = init_of(call)
+    assert init is not None
+    if init["master"] not in ("", master):
+        raise Diagnosis(
+            "master-hard-coded",
+            f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
+            "On every other node they would look for rank 0 on their own machine, and wait for ever.",
+            where(ranks, "setup", r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
         )
 
 

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from lab.checks._fsdp import WHOLE, train_in_bf16, train_sharded
-from lab.checks._fsdp_precision import judge_batchnorm, judge_computing, judge_gradients, judge_parameters
+from lab.checks._fsdp_precision import (
+    judge_batchnorm,
+    judge_computing,
+    judge_fp16,
+    judge_gradients,
+    judge_parameters,
+)
 from lab.checks._gradients import verdict
 from lab.checks._judge import Tensors, all_close, close, example, expect_texts
 from lab.checks._look import look
@@ -253,8 +259,8 @@ def trains_in_bf16(ranks: Ranks) -> None:
         "parameters": dict,
         "statistics": dict,
     }
-    expect(reports, {"plain": form, "batchnorm": form})
-    for net in ("plain", "batchnorm"):
+    expect(reports, {"plain": form, "batchnorm": form, "fp16": form})
+    for net in ("plain", "batchnorm", "fp16"):
         for key in ("computed", "parameters", "statistics"):
             expect_texts([report[net][key] for report in reports])
     place = partial(where, ranks)
@@ -263,3 +269,4 @@ def trains_in_bf16(ranks: Ranks) -> None:
     judge_computing(plain[0], place)
     judge_gradients(plain, place)
     judge_batchnorm(reports[0]["batchnorm"], place)
+    judge_fp16(reports[0]["fp16"], place)

@@ -3,7 +3,7 @@
 import torch
 
 from lab.checks._epochs import draw_epochs, judge_epochs
-from lab.checks._evaluations import draw_validation, judge_evaluation
+from lab.checks._evaluations import draw_validation, judge_evaluation, judge_repetition
 from lab.checks._judge import retold
 from lab.checks._steps import draw_steps, judge_steps
 from lab.checks._tiny import LIMIT, fresh_generator, parts
@@ -44,6 +44,7 @@ def evaluates_every_sample_once(ranks: Ranks) -> None:
             reports = ranks.observe(evaluate_models, world_size, given, timeout=LIMIT)
         for wrapper in ("DDP", "FSDP"):
             judge_evaluation(ranks, reports, wrapper, batches)
+        judge_repetition(ranks, reports, batches)
 
 
 @check("6.3", "every epoch is trained, evaluated and recorded, in this order")

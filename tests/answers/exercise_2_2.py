@@ -51,6 +51,11 @@ bank.wrong("nccl-hard-coded", "nccl without a GPU", gloo='backend = "nccl"')
 bank.wrong("gloo-hard-coded", "gloo on GPUs", nccl='backend = "gloo"')
 # github.com/meta-llama/llama-cookbook/issues/90, github.com/LMCache/LMCache/issues/814
 bank.wrong("rank-as-device-index", "the rank as device index", index="index = launch.rank")
+bank.wrong(
+    "rank-as-device-index",
+    "the rank modulo the number of GPUs",
+    index="index = launch.rank % torch.cuda.device_count()",
+)
 # github.com/pytorch/ignite/issues/3259, github.com/ACEsuit/mace/issues/435
 bank.wrong("wrong-device-index", "the local rank where only one GPU is visible", index="index = launch.local_rank")
 bank.wrong("wrong-device-index", "GPU 0 for everybody", index="index = 0")
@@ -70,6 +75,21 @@ bank.wrong(
 )
 bank.wrong("no-process-group", "no init_process_group", join="")
 bank.wrong("timeout-ignored", "the timeout is not handed on", join=JOIN.replace(", timeout=timeout", ""))
+bank.wrong(
+    "timeout-ignored",
+    "the seconds of a timeout without its days",
+    join=JOIN.replace("timeout=timeout", "timeout=timedelta(seconds=timeout.seconds)"),
+)
+bank.wrong(
+    "master-hard-coded",
+    "localhost as the master",
+    launch='os.environ["MASTER_ADDR"] = "localhost"\nlaunch = read_launch_environment(os.environ)',
+)
+bank.wrong(
+    "master-hard-coded",
+    "an address of this machine to meet at",
+    join=JOIN.replace("backend, ", "backend, init_method='tcp://127.0.0.1:' + os.environ['MASTER_PORT'], "),
+)
 bank.wrong("device-id-on-cpu", "device_id on the CPU too", join=JOIN[:-1] + ", device_id=device)")
 bank.wrong("no-device", "no device is returned", result="")
 bank.wrong("no-device", "the device's index is returned", result="return device.index")

@@ -140,3 +140,9 @@ bank.wrong(
     first="try:\n    dataset = load()\nexcept OSError:\n    dataset = None",
 )
 bank.wrong("raised", "only the first one has the variable", if_other="if False:")
+bank.wrong(
+    "loads-twice",
+    "a data set that is asked whether it is true",
+    if_first="dataset = None\nif is_first:",
+    if_other="if not dataset:",
+)

@@ -80,3 +80,12 @@ bank.wrong(
 # github.com/pytorch/examples/issues/1063
 bank.wrong("samples-dropped", "a validation loader with drop_last", whole=loader(f"{SHARD}, drop_last=True"))
 bank.wrong("every-rank-validates-everything", "every rank validates everything", whole=loader("valid_set"))
+bank.wrong("data-set-overwritten", "a real image turned black in place", filler="return image.zero_(), IGNORED")
+bank.wrong(
+    "filler-of-another-shape",
+    "filler of a fixed size",
+    filler="import torch\nreturn torch.zeros(3, 32, 32), IGNORED",
+)
+bank.wrong(
+    "filler-of-another-shape", "a label in a list", filler="import torch\nreturn image, torch.tensor([IGNORED])"
+)

@@ -11,8 +11,8 @@ for tensor in [*model.parameters(), *model.buffers()]:  # tensors
     dist.broadcast(tensor.detach(), src=0)  # broadcast
 mesh = init_device_mesh(device.type, (dist.get_world_size(),))  # mesh
 policy = root = MixedPrecisionPolicy()  # fp32
-if precision == "bf16":  # if_bf16
-    low = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}  # low
+if precision in HALF:  # if_bf16
+    low = {"param_dtype": HALF[precision], "reduce_dtype": torch.float32}  # low
     policy = MixedPrecisionPolicy(**low)  # policy
     root = MixedPrecisionPolicy(**low, output_dtype=torch.float32)  # root
     shard_batchnorms(model, mesh)  # batchnorms
@@ -111,9 +111,9 @@ bank.wrong(
 bank.wrong(
     "parameters-not-fp32",
     "the parameters themselves in bf16",
-    if_bf16="if precision == 'bf16':\n    model.bfloat16()",
+    if_bf16="if precision in HALF:\n    model.bfloat16()",
 )
-bank.wrong("fp32-not-fp32", "bf16 whatever is asked for", if_bf16="if True:")
+bank.wrong("fp32-not-fp32", "bf16 whatever is asked for", if_bf16="precision = 'bf16'\nif True:")
 bank.wrong("precision-ignored", "precision has no effect", if_bf16="if False:")
 bank.wrong("precision-not-everywhere", "a policy for the root only", block="fully_shard(block, mesh=mesh)")
 bank.wrong(
@@ -129,4 +129,15 @@ bank.wrong(
     "not-bf16", "fp16 in place of bf16", low='low = {"param_dtype": torch.float16, "reduce_dtype": torch.float32}'
 )
 bank.wrong("batchnorm-in-bf16", "BatchNorm in bf16", batchnorms="")
+bank.wrong("fp16-ignored", "fp16 is left out", if_bf16="if precision == 'bf16':")
+bank.wrong(
+    "fp16-ignored",
+    "bf16 in place of fp16",
+    low='low = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}',
+)
+bank.wrong(
+    "fp16-failed",
+    "BatchNorm in fp16",
+    batchnorms="if precision == 'bf16':\n    shard_batchnorms(model, mesh)",
+)
 bank.wrong("raised", "an attribute that is not there", blocks="for block in model.layers:")

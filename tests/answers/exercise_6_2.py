@@ -185,3 +185,14 @@ bank.wrong(
     "batches of nothing but filler are skipped",
     loop="for images, labels in loader:\n    if (labels < 0).all(): continue",
 )
+bank.wrong(
+    "gradients-left-off",
+    "gradients are switched off for good",
+    no_grad="torch.set_grad_enabled(False)\nif True:",
+)
+bank.wrong(
+    "remembers-evaluations",
+    "sums that are kept from one evaluation to the next",
+    sums="sums = evaluate.sums = getattr(evaluate, 'sums', torch.zeros(3, dtype=torch.float64, device=device))",
+    reduce="sums = sums.clone()\ndist.all_reduce(sums)",
+)
