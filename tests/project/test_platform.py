@@ -23,7 +23,7 @@ ALLOWED = {
     "grading/confine.py": "runs inside bubblewrap only; hide_memory() does nothing where there is no prctl",
     "grading/sandbox.py": "starts bubblewrap; refuses with a sentence elsewhere",
     "sweep/processes.py": "asks ps where there is no /proc",
-    "training/run.py": "ru_maxrss counts bytes on macOS and KiB elsewhere",
+    "training/meter.py": "ru_maxrss counts bytes on macOS and KiB elsewhere",
 }
 
 
