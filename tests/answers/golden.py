@@ -21,12 +21,13 @@ FOLDER = Path(__file__).with_name("golden")
 
 _WEIGHT = r"(blocks|classifier)(\.\d+)*\.(weight|bias)"
 _ERRORS = "Runtime|Type|Attribute|Name|UnboundLocal|Index|Key|Assertion"
+_LINE = re.compile(r"\b(\w+\.py):\d+")
 _REPLACED = [
     # The number that is off the most, which with other rounding can be another one.
     (re.compile(rf"{_WEIGHT} holds \S+ instead of -?[\d.]+(e[-+]\d+)?(?=[.,])"), "a weight holds # instead of #"),
     (re.compile(r"(?<![\w.])-?\d+(\.\d+(e[-+]\d+)?|e[-+]\d+)(?![\w.]*\.(weight|bias))"), "#"),  # 0.4321, 1e-05
     (re.compile(r"\brank \d+ raised"), "rank # raised"),
-    (re.compile(r"\b(\w+\.py):\d+"), r"\1:#"),  # the line's text tells which one it is
+    (_LINE, r"\1:#"),
     (re.compile(r"\brank 1 drew [\d, ]+\.\.\. too"), "rank 1 drew #, ... too"),
     (re.compile(r"\bafter \d+ s\b"), "after # s"),
     (re.compile(rf"\b((?:{_ERRORS})Error): .*?(?=$|; |, and )"), r"\1: ..."),
@@ -42,7 +43,7 @@ def normalised(text: str) -> str:
 
 def block(answer: Answer, diagnosis: Diagnosis) -> str:
     lines = [normalised(line) for line in (diagnosis.saw, diagnosis.means)]
-    look = normalised(diagnosis.look)
+    look = _LINE.sub(r"\1:#", diagnosis.look)  # its text tells which line it is
     return "\n".join([f"[{diagnosis.name}] {answer.name}", *lines, look]) + "\n"
 
 
