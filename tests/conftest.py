@@ -1,11 +1,15 @@
 """Shared by all tests: what lies beside the project, and a run in which no test may be skipped."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and so the programs that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

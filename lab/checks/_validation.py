@@ -102,6 +102,9 @@ def count_samples(code: Path, case: str, labels: list[int], rank: int, report: d
 
 def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> None:
     """Filler is like the samples, and apart from them: they must not be changed to make it."""
+    for parts in report["shapes"]:
+        if len(parts) != 2:
+            unusable(f"rank {rank}", report["shapes"])
     for image, label in report["shapes"]:
         if image != report["shapes"][0][0] or label:
             got = f"labels of shape {['B', *label]}" if label else f"images {image}"
