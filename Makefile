@@ -35,6 +35,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lab stubs --check
+	$(BIN)/lab notebooks --check
 
 lab: $(INSTALLED)
 	@test -d work || $(BIN)/lab start work

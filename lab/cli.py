@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-COMMANDS = ("check", "watch", "hint", "start", "reset", "fetch", "doctor", "trace", "stubs")
+COMMANDS = ("check", "watch", "hint", "start", "reset", "fetch", "doctor", "trace", "stubs", "notebooks")
 
 INTERRUPTED = 130  # as a shell has it for a program ended by Ctrl-C
 

@@ -186,8 +186,10 @@ def test_reset_leaves_the_labs_own_solutions_alone(root: Path, capsys):
 def test_the_wheel_is_told_to_carry_the_same_files(root: Path):
     config = tomllib.loads((root / "pyproject.toml").read_text())
     included = config["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    expected = {name: f"lab/student_package/{name}" for name in package.CONTENTS if (root / name).exists()}
-    assert included == expected
+    names = [name for name in package.CONTENTS if name != "notebooks" and (root / name).exists()]
+    # The notebooks one by one: the folder also holds their sources and the marking guide.
+    names += [f"notebooks/{path.name}" for path in (root / "notebooks").glob("*.ipynb")]
+    assert included == {name: f"lab/student_package/{name}" for name in names}
 
 
 @pytest.mark.slow
@@ -199,7 +201,7 @@ def test_a_wheel_carries_the_package_but_no_solution_and_starts_a_lab(root: Path
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
     assert {f"lab/student_package/exercises/{name}" for name in STUBS} <= set(names)
-    assert [name for name in names if "solutions" in name or "__pycache__" in name] == []
+    assert [name for name in names if any(word in name for word in ("solutions", "__pycache__", "source/"))] == []
     program = "import sys; from lab.cli import main; sys.exit(main(['start', 'my-lab']))"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, env=env, check=True, timeout=60)
