@@ -3,13 +3,14 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from lab.training import options
-from lab.training.datasets import load_datasets
+from lab.training.datasets import DataSets, load_datasets
 from lab.training.errors import one_sentence_errors
 from lab.training.filesystem import is_first_on_filesystem
 from lab.training.run import EpochRecord, Run
@@ -43,16 +44,38 @@ def build_optimizer(model: nn.Module, args: argparse.Namespace) -> Optimizer:
     return SGD(model.parameters(), lr=rate, momentum=args.momentum, weight_decay=decay)
 
 
+def read_datasets(args: argparse.Namespace) -> DataSets:
+    """The data set of the command line: .train, .valid, .test (None where there is none) and .classes."""
+    return load_datasets(
+        args.dataset,
+        args.data_dir,
+        cache_dir=args.output_dir,
+        validation=args.validation,
+        **options.input_options(args),
+    )
+
+
+def loading_options(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """What get_dataloaders() is to be told besides the data sets and the batch size."""
+    return {"num_workers": args.num_workers, "seed": args.seed, **options.loader_options(args, device.type)}
+
+
 def run(args: argparse.Namespace) -> list[EpochRecord]:
     """Everything from the process group to the last epoch."""
-    # TODO 5.1b: join the process group, and leave it at the end. In between, in this order: open the run's
-    # records with `with Run(args, device) as this_run:` and from then on use this_run.args; load the data, the
-    # first process before the others; make the loaders, of args.loader_batch_size images over all ranks; build
-    # the model from the same seed on every rank; this_run.prepare_model(model); wrap it; build the optimizer of
-    # the wrapped model; this_run.begin(model, optimizer, train_loader). Unless it is a dry run: train, and then,
-    # if there are test images, evaluate those for this_run.record_test(loss, accuracy). Return what train()
-    # returned. load_datasets, get_dataloaders and build_model each take more options as their last arguments:
-    # **options.input_options(args), **options.loader_options(args, device.type), **options.model_options(args).
+    # TODO 5.1b: the whole run, from what the other modules have. Each step needs the one before it.
+    #  1. setup() joins the process group and returns the device.
+    #  2. Steps 3 to 8 go inside `with Run(args, device) as this_run:`. From here on take args = this_run.args:
+    #     it knows the batch sizes and the learning rate for this many ranks.
+    #  3. load_once() the data sets. read_datasets(args) loads them;
+    #     is_first_on_filesystem(args.data_dir or args.output_dir) says whether this process goes first.
+    #  4. get_dataloaders() of args.loader_batch_size images over all ranks, with **loading_options(args, device).
+    #  5. Seed torch with args.seed, so that every rank starts from the same weights; then build_model(), for as
+    #     many classes as the data has, with **options.model_options(args).
+    #  6. model = this_run.prepare_model(model); wrap_model(); build_optimizer() of the wrapped model.
+    #  7. this_run.begin(model, optimizer, train_loader). A dry run skips step 8.
+    #  8. train(). Then, if datasets.test is not None, evaluate() the test images, in a loader that
+    #     get_dataloaders() makes of them as it made valid_loader; this_run.record_test(loss, accuracy) of that.
+    #  9. After the `with`: cleanup(), and return what train() returned; [] after a dry run.
     raise NotImplementedError("Exercise 5.1b is not done yet: run() in main.py")
 
 
