@@ -14,9 +14,9 @@ from pathlib import Path
 
 from lab.sweep import reasons
 from lab.sweep.job_folder import JOB_FILE, LARGEST, read_json
-from lab.training.records import RUN_COLUMNS, SUMMARY
+from lab.training.records import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
 
-RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss", "device")
+RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss")
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)
 
 # Column of results.csv -> name in config.json. Where run.csv has the column too, the two must agree.
@@ -110,7 +110,7 @@ def _figures(folder: Path) -> dict[str, str]:
     Time and images/s are the median over the epochs after the first, which pays for starting up; accuracy and
     losses are those of the last epoch; memory is the largest of any epoch.
     """
-    rows = _csv_rows(folder / "run.csv", RUN_COLUMNS)
+    rows = _csv_rows(folder / "run.csv", CORE_COLUMNS)
     if not rows or rows[-1]["epoch"] != SUMMARY:
         raise NotUsable("run.csv has no summary row: it was cut off")
     *epochs, summary = rows

@@ -58,6 +58,13 @@ def describe(setup: Setup) -> list[str]:
         f"  precision  {precision.describe(setup.device, args.precision, setup.channels_last)}",
         f"  seed       {args.seed}{', deterministic algorithms' * args.deterministic}",
     ]
+    if args.measure_steps:
+        lines.append(
+            f"  measures   {args.measure_steps} steps, after {args.measure_warmup} that are discarded; from them "
+            "follow time and images/s"
+        )
+    if args.input == "device":
+        lines.append("  input      all training images are on the device already")
     if setup.resumed:
         lines.append(f"  resumed    from {setup.resumed}")
     if args.dry_run:

@@ -1,6 +1,8 @@
 """An epoch's figures, and the row of run.csv that they make. Imports no torch."""
 
 import argparse
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.training.records import job_id
@@ -21,6 +23,9 @@ class EpochRecord:
     seconds: float  # of the training pass, on the slowest rank
     images_per_second: float  # of the training pass, over all ranks
     peak_memory: int  # bytes on the fullest rank: allocated on CUDA, resident on the CPU
+    step_seconds: float = math.nan  # of an optimizer step, on the slowest rank
+    measured_steps: int = 0  # that this is the mean of
+    steps_per_epoch: int = 0  # in one pass over the data set
 
     @property
     def metric_line(self) -> str:
@@ -33,13 +38,18 @@ class EpochRecord:
 
 
 def run_row(
-    args: argparse.Namespace, hosts: list[str], on_gpus: bool, commit: str, record: EpochRecord | None
+    args: argparse.Namespace,
+    hosts: list[str],
+    on_gpus: bool,
+    provenance: Mapping[str, str],
+    record: EpochRecord | None,
 ) -> dict[str, object]:
     """A row of run.csv, as far as a single run can know it.
 
     Args:
         args: resolved.
         hosts: of every rank.
+        provenance: the columns that say on what it runs, the commit among them.
         record: None for a run that has finished no epoch.
     """
     world_size, nodes = len(hosts), len(set(hosts))
@@ -52,13 +62,15 @@ def run_row(
         "repeat": args.repeat,
         "status": "running",
         "jobid": job_id(),
-        "commit": commit,
         "epochs": args.epochs,
         "world_size": world_size,
         "nodes": nodes,
         "gpus_per_node": world_size // nodes if on_gpus else 0,
         "global_batch": args.global_batch_size,
         "per_gpu_batch": args.per_device_batch_size,
+        "input": args.input,
+        "bucket_cap_mb": f"{args.bucket_cap_mb:g}" if args.strategy == "ddp" else "",
+        **provenance,
     }
     if record is not None:
         row |= {
@@ -68,5 +80,8 @@ def run_row(
             "images_per_sec": record.images_per_second,
             "time_epoch_s": record.seconds,
             "mem_gb": record.peak_memory / GIB,
+            "step_time_s": record.step_seconds,
+            "measured_steps": record.measured_steps,
+            "steps_per_epoch": record.steps_per_epoch,
         }
     return row

@@ -71,6 +71,13 @@ def add_data_arguments(group: argparse._ArgumentGroup, positive: Number, not_neg
         "--randaugment", action="store_true", help="two more random changes of shape or colour; implies --augment"
     )
     group.add_argument(
+        "--input",
+        choices=("loader", "device"),
+        default="loader",
+        help="device: put all training images on the device before the first step, ready for the network, so that "
+        "loading takes no part in what is measured; the training is the same",
+    )
+    group.add_argument(
         "--num-workers", type=not_negative, default=0, metavar="N", help="loader processes per rank"
     )
     group.add_argument(
@@ -117,6 +124,11 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     if options.augment is None:
         natural = options.dataset in ("cifar10", "imagefolder") or options.model == "vgg19"
         resolved.augment = options.randaugment or (natural and options.model != "cnn")
+    if options.input == "device":
+        if resolved.augment:
+            raise UsageError("--input device keeps the images as they are: add --no-augment")
+        if options.num_workers:
+            warnings.append("--num-workers serves the validation images only: --input device loads no others")
 
     if options.num_workers == 0:
         for option, given in (

@@ -16,6 +16,7 @@ from lab.training.resolve import (
     DEFAULT_BASE_LR,
     DEFAULT_BUCKET_CAP_MB,
     DEFAULT_GLOBAL_BATCH,
+    DEFAULT_MEASURE_WARMUP,
     DEFAULT_MOMENTUM,
     DEFAULT_WEIGHT_DECAY,
     REFERENCE_BATCH,
@@ -122,7 +123,21 @@ def build_parser() -> argparse.ArgumentParser:
         help="add up the gradients of N smaller batches before each optimizer step; no gradients are "
         "communicated in between (fsdp still gathers its parameters)",
     )
-    group.add_argument("--epochs", type=_positive(int), default=5, metavar="N", help="passes over the data")
+    length = group.add_mutually_exclusive_group()
+    length.add_argument("--epochs", type=_positive(int), default=5, metavar="N", help="passes over the data")
+    length.add_argument(
+        "--measure-steps",
+        type=_positive(int),
+        metavar="N",
+        help="instead of epochs, train for N timed optimizer steps after --measure-warmup others, going through "
+        "the data as often as that takes; the records have the mean time of a step",
+    )
+    group.add_argument(
+        "--measure-warmup",
+        type=_positive(int),
+        metavar="N",
+        help=f"steps before the timed ones (default: {DEFAULT_MEASURE_WARMUP})",
+    )
     group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="the optimizer")
     group.add_argument(
         "--base-lr",

@@ -16,11 +16,17 @@ from typing import TextIO
 
 from lab.training.errors import UsageError, UserError
 
-RUN_COLUMNS = (
+CORE_COLUMNS = (  # in every run.csv
     *("run_id", "strategy", "model", "dataset", "precision", "scaling", "repeat", "status", "reason"),
     *("jobid", "commit", "ts", "epochs", "epoch", "world_size", "nodes", "gpus_per_node"),
     *("global_batch", "per_gpu_batch", "train_top1", "val_top1", "images_per_sec", "time_epoch_s"),
     *("dl_time_s", "fw_time_s", "bw_time_s", "comm_time_s", "mem_gb", "util_gpu", "eff_strong", "eff_weak"),
+)
+RUN_COLUMNS = (
+    *CORE_COLUMNS,
+    # How it was measured and on what; absent in the records of earlier versions.
+    *("step_time_s", "measured_steps", "steps_per_epoch", "input", "bucket_cap_mb", "variant", "config_hash"),
+    *("device", "driver", "versions"),
 )
 METRICS_COLUMNS = ("epoch", "phase", "loss", "accuracy", "throughput")
 SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row

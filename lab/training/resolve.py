@@ -12,6 +12,7 @@ DEFAULT_BASE_LR = {"sgd": 0.03, "adam": 1e-3, "adamw": 1e-3}
 DEFAULT_WEIGHT_DECAY = {"sgd": 5e-4, "adam": 5e-4, "adamw": 1e-2}
 DEFAULT_MOMENTUM = 0.9
 DEFAULT_BUCKET_CAP_MB = 25.0
+DEFAULT_MEASURE_WARMUP = 20  # enough for caches, clocks and DDP's second bucket layout
 
 RUN_CHECKPOINTS = ("latest", "best", "auto")  # what --resume takes besides a path
 
@@ -31,7 +32,8 @@ def resolve(
         A copy, and warnings about options that have no effect here. In the copy are set: global_batch_size,
         loader_batch_size (images over all ranks that a loader delivers at a time: the global batch, or one of its
         parts with accumulation), per_device_batch_size (one rank's share of that), precision, base_lr,
-        learning_rate, momentum, weight_decay, bucket_cap_mb and checkpoints (whether any are written).
+        learning_rate, momentum, weight_decay, bucket_cap_mb, measure_warmup (0 for a run in epochs), epochs (1 for
+        a measurement), and checkpoints (whether any are written).
 
     Raises:
         UsageError: the options contradict each other, the number of ranks or the device.
@@ -41,6 +43,7 @@ def resolve(
     _check_run(options, world_size)
     warnings += model_data_options.resolve(options, resolved)
     _resolve_batch(options, world_size, resolved)
+    _resolve_measurement(options, resolved, warnings)
     _resolve_rate(options, resolved, warnings)
     _resolve_precision(options, device, default_precision, resolved)
     _resolve_checkpoints(options, resolved, warnings)
@@ -80,6 +83,25 @@ def _resolve_batch(options: argparse.Namespace, world_size: int, resolved: argpa
     resolved.loader_batch_size = resolved.global_batch_size // options.accumulate
 
 
+def _resolve_measurement(options: argparse.Namespace, resolved: argparse.Namespace, warnings: list[str]) -> None:
+    """--measure-steps makes one long epoch of the run, which is not saved."""
+    if options.measure_steps is None:
+        resolved.measure_warmup = 0
+        if options.measure_warmup is not None:
+            warnings.append("--measure-warmup has no effect without --measure-steps")
+        return
+    resolved.epochs = 1
+    resolved.measure_warmup = options.measure_warmup or DEFAULT_MEASURE_WARMUP
+    saving = {
+        "--resume": options.resume is not None,
+        "--save-every-steps": options.save_every_steps is not None,
+        "--save-frequency": options.save_frequency is not None,
+    }
+    for option, given in saving.items():
+        if given:
+            raise UsageError(f"--measure-steps measures a new run without checkpoints: leave out {option}")
+
+
 def _resolve_rate(options: argparse.Namespace, resolved: argparse.Namespace, warnings: list[str]) -> None:
     if options.base_lr is None:
         resolved.base_lr = DEFAULT_BASE_LR[options.optimizer]
@@ -94,9 +116,9 @@ def _resolve_rate(options: argparse.Namespace, resolved: argparse.Namespace, war
         resolved.momentum = DEFAULT_MOMENTUM
     elif options.optimizer != "sgd":
         warnings.append(f"--momentum has no effect with --optimizer {options.optimizer}")
-    if options.warmup_epochs and options.warmup_epochs >= options.epochs:
+    if options.warmup_epochs and options.warmup_epochs >= resolved.epochs:
         raise UsageError(
-            f"--warmup-epochs {options.warmup_epochs:g} leaves nothing of --epochs {options.epochs}: warm up less"
+            f"--warmup-epochs {options.warmup_epochs:g} leaves nothing of --epochs {resolved.epochs}: warm up less"
         )
 
 
@@ -115,7 +137,8 @@ def _resolve_precision(
 
 
 def _resolve_checkpoints(options: argparse.Namespace, resolved: argparse.Namespace, warnings: list[str]) -> None:
-    resolved.checkpoints = not options.no_checkpoints and options.strategy != "fsdp1"
+    measures = options.measure_steps is not None
+    resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy == "fsdp1")
     asked = {
         "--resume": options.resume is not None,
         "--save-every-steps": options.save_every_steps is not None,
@@ -125,7 +148,7 @@ def _resolve_checkpoints(options: argparse.Namespace, resolved: argparse.Namespa
         for option, given in asked.items():
             if given:
                 raise UsageError(f"--strategy fsdp1 has no checkpoints, so no {option}: use --strategy fsdp")
-        if not options.no_checkpoints:
+        if not (options.no_checkpoints or measures):
             warnings.append("--strategy fsdp1 writes no checkpoints")
     if options.no_checkpoints and options.save_frequency is not None:
         raise UsageError("--no-checkpoints and --save-frequency contradict each other: leave one of them out")

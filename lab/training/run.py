@@ -19,15 +19,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training import announce, checkpoint, checkpoint_file, options, precision, resume, seeding
+from lab.training import announce, checkpoint, checkpoint_file, options, precision, provenance, resume, seeding
 from lab.training.augment import set_epoch
 from lab.training.epoch_record import EpochRecord, run_row
 from lab.training.errors import UserError
 from lab.training.guard import Guard
+from lab.training.measuring import DeviceInputs, StepWindow, batch_source
 from lab.training.meter import EpochMeter
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.progress import Progress
-from lab.training.records import RunFolder, git_commit
+from lab.training.records import RunFolder
 from lab.training.saving import Saver
 from lab.training.signals import Preempted, SignalWatch
 from lab.training.stepping import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
@@ -64,10 +65,14 @@ class Run:
         self.watchers: list[Watcher] = []
         self._talks = records and self.rank == 0
         self._keeps = records and not args.dry_run  # records and checkpoints, with an eye on signals and losses
-        self._commit = git_commit(Path(__file__).parent) if self._talks else ""
+        self._provenance = provenance.columns(args, self.args, self.world_size, device) if self._talks else {}
         self._progress = Progress()
         self._meter = EpochMeter(device, micro_batches=args.accumulate)
         self._signals = SignalWatch()
+        steps, warmup = self.args.measure_steps, self.args.measure_warmup
+        self._window = StepWindow(device, warmup, steps) if steps else None  # in the place of epochs
+        self._inputs: DeviceInputs | None = None  # from begin() on, with --input device
+        self._pass_steps = 0  # optimizer steps in one pass over the data; from begin() on
         self._channels_last = False
         self._stepper: Stepper | None = None  # from begin() on
         self._guard: Guard | None = None  # likewise, where the run keeps records
@@ -141,7 +146,10 @@ class Run:
         if args.checkpoint_activations:
             checkpoint_activations(model)
         self._warnings += unheeded(args, self.device.type, model, train_loader)
-        progress.steps_per_epoch = steps_per_epoch(train_loader, args)
+        self._pass_steps = steps_per_epoch(train_loader, args)
+        progress.steps_per_epoch = self._window.total if self._window else self._pass_steps
+        if args.input == "device":
+            self._inputs = DeviceInputs(train_loader.dataset, self.device)
         self._stepper = stepper = make_stepper(model, optimizer, args, progress.steps_per_epoch, self.device)
         self._meter.follow(model)
         seeding.seed_everything(args.seed, self.rank)
@@ -161,7 +169,7 @@ class Run:
             watcher.begin(self, model, optimizer)
 
     def _report(self, model: nn.Module, samples: int) -> None:
-        steps = self._progress.steps_per_epoch
+        steps = self._pass_steps
         setup = announce.Setup(
             args=self.args,
             device=self.device,
@@ -174,7 +182,7 @@ class Run:
         )
         if self.folder is not None:
             self.folder.go_on_after(self._progress.epochs_done)
-            self.folder.write_config(announce.config(setup))
+            self.folder.write_config({**announce.config(setup), **self._provenance})
         for line in [*(f"warning: {warning}" for warning in self._warnings), *announce.describe(setup)]:
             self.print(line)
 
@@ -204,7 +212,7 @@ class Run:
         The end of each optimizer step is where a run is saved, stopped, or found to have gone astray.
         """
         meter, stepper, progress, accumulate = self._meter, self._stepper, self._progress, self.args.accumulate
-        steps, done = len(loader) // accumulate, progress.step
+        steps, done = self._window.total if self._window else len(loader) // accumulate, progress.step
         micro_batches = itertools.islice(self._start(loader), (steps - done) * accumulate)
         layout = torch.channels_last if self._channels_last else torch.preserve_format
         meter.begin_pass()
@@ -232,7 +240,10 @@ class Run:
         self._began_earlier = resumed is not None and self._progress.step > 0
         if resumed is None:
             self._progress.random_at_epoch_start = before = seeding.random_states(self.device)
-            iterator = iter(loader)  # draws a seed for its processes, unless they live on from the epoch before
+            needed = self._window.total * self.args.accumulate if self._window else len(loader)
+            iterator = batch_source(
+                loader, self._inputs, needed, self._progress.epoch
+            )  # draws a seed for its processes, unless they live on from the epoch before
             seeding.restore_random_states(before, self.device)
             return iterator
         if self._progress.epoch == 0:
@@ -244,8 +255,11 @@ class Run:
         progress.step += 1
         if self._guard is not None:
             self._guard.end_step()
+        if self._window is not None:
+            self._window.end_step()
+        quiet = self._window is not None and self._window.is_open  # to print a loss is to wait for it
         speed = meter.images * self.world_size / meter.seconds
-        if progress.step % self.args.print_every == 0 and progress.step < steps:
+        if progress.step % self.args.print_every == 0 and progress.step < steps and not quiet:
             loss = "" if meter.loss is None else f", loss {meter.loss.item():.4f}"
             where = f"epoch {progress.epoch}/{self.args.epochs}, step {progress.step}/{steps}"
             self.print(f"{where}{loss}, {speed:.0f} images/s")
@@ -280,16 +294,24 @@ class Run:
             train_loss = train_loss if whole is None else whole
         if self._guard is not None:
             self._guard.check_record({"training": train_loss, "validation": valid_loss})
-        images = totals.images or float("nan")
+        images, seconds = totals.images or float("nan"), totals.seconds if totals.images else float("nan")
+        speed, steps = images / seconds, self._pass_steps
+        step_seconds = seconds / steps if steps else float("nan")
+        if self._window is not None:  # what a pass over the data takes at the speed of the window
+            step_seconds, steps = self._window.step_seconds(), self._window.steps
+            seconds, speed = step_seconds * self._pass_steps, self.args.global_batch_size / step_seconds
         record = EpochRecord(
             epoch=epoch,
             train_loss=train_loss,
             valid_loss=valid_loss,
             valid_accuracy=valid_accuracy,
             train_accuracy=totals.correct / images,
-            seconds=totals.seconds if totals.images else float("nan"),
-            images_per_second=images / totals.seconds if totals.images else float("nan"),
+            seconds=seconds,
+            images_per_second=speed,
             peak_memory=totals.peak_memory,
+            step_seconds=step_seconds,
+            measured_steps=steps,
+            steps_per_epoch=self._pass_steps,
         )
         self._last = record
         self.print(record.metric_line)
@@ -320,4 +342,4 @@ class Run:
             self.folder.add_metrics(self._progress.epochs_done, "test", loss, accuracy, speed)
 
     def _row(self, record: EpochRecord | None) -> dict[str, object]:
-        return run_row(self.args, self.hosts, self.device.type == "cuda", self._commit, record)
+        return run_row(self.args, self.hosts, self.device.type == "cuda", self._provenance, record)
