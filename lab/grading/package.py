@@ -118,7 +118,7 @@ def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[st
     wanted = {
         name: (begin, end)
         for name, (begin, end) in _definitions(stub).items()
-        if any(_is_todo(line, exercise.id) for line in pristine[begin:end])
+        if any(is_todo(line, exercise.id) for line in pristine[begin:end])
     }
     for name in sorted(wanted.keys() & mine.keys(), key=mine.__getitem__, reverse=True):
         lines[slice(*mine[name])] = pristine[
@@ -129,7 +129,8 @@ def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[st
     return _write(file, "".join(lines)), list(wanted)
 
 
-def _is_todo(line: str, exercise_id: str) -> bool:
+def is_todo(line: str, exercise_id: str) -> bool:
+    """Whether a line is the stub's NotImplementedError of one of the exercise's regions."""
     _, found, after = line.partition(f"Exercise {exercise_id}")
     return bool(found) and not after[:1].isdigit() and "is not done yet" in after
 

@@ -1,19 +1,88 @@
 # %% [markdown]
-# # Section 3: the data
+# # 3 · The data
 #
-# **You will** download once, give every rank its own samples, validate each just once. · **Before:** [2](2_distributed_setup.ipynb) · **Time:** 55 minutes
+# | minutes | before this | you write |
+# |---|---|---|
+# | 55 | [2 Ranks and devices](2_distributed_setup.ipynb) | exercises 3.1, 3.2, 3.3 in [exercises/data.py](../exercises/data.py) |
+#
+# **Afterwards you can** download a data set once for many ranks, give every rank its own part of it in each epoch, and validate over
+# all ranks without counting a sample twice.
 
 # %%
-from lab.notebook import check, hint, progress
+from lab.notebook import check, figures, hint, progress, trace
 
 # %% [markdown]
-# Open [exercises/data.py](../exercises/data.py).
+# ## Exercise 3.1: download once
+#
+# Four ranks that download to the same folder at once overwrite each other's files. So one goes first, and the others wait for it at
+# a **barrier**, which nobody passes before all have come. `TODO 3.1` in [exercises/data.py](../exercises/data.py).
+
+# %% check="3.1"
+check("3.1")
+
+# %% [markdown]
+# **Question.** Why must the ranks synchronise after the download? Describe what goes wrong without it, and what goes wrong if only the
+# downloading rank calls the barrier.
+
+# %% [markdown] answer="sync-after-download" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Which rank draws which sample
+#
+# A **DistributedSampler** shuffles all indices in the same way on every rank, and then each rank takes every W-th of them. The figure
+# asks PyTorch's own sampler.
+
+# %%
+figures.who_draws_what(samples=12, ranks=3, epochs=2)
+
+# %% [markdown]
+# Now without it: every rank has a shuffling loader of its own, as on one device. Count how often sample 0 is drawn in an epoch.
+
+# %%
+figures.who_draws_what(samples=12, ranks=3, epochs=1, sampler=False)
+
+# %% [markdown]
+# The sampler shuffles by its seed and the number of the epoch, which it must be told: `sampler.set_epoch(epoch)`. Here somebody
+# forgot. You will call it in section 6.
+
+# %%
+figures.who_draws_what(samples=12, ranks=3, epochs=2, set_epoch=False)
+
+# %% [markdown]
+# Try `samples=13`. What becomes of the thirteenth?
+#
+# ## Exercise 3.2: every rank its own samples
+#
+# `TODO 3.2` in `get_dataloaders`. The **global batch** is what all ranks draw together for one step: each rank loads its share of it.
 
 # %% check="3.2"
 check("3.2")
 
 # %% [markdown]
-# **Question.** What happens without a DistributedSampler?
+# **Question.** What happens to the training without a DistributedSampler, on W ranks? Think of the time for an epoch, of what the ranks
+# learn from, and of the effective data set.
 
 # %% [markdown] answer="no-sampler" points=2
 # *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 3.3: validate every sample just once
+#
+# In training a few dropped samples do no harm. In validation they change the result, and so do samples that are counted
+# twice. Yet every rank needs the same number of batches, or one waits for ever for a collective that the other does not
+# call. So the last places are **filler**, with the label -100, which PyTorch's losses ignore.
+
+# %%
+figures.validation_parts(samples=7, ranks=2)
+
+# %% [markdown]
+# Try `ranks=4`, then `samples=8`. How much filler can there be at most?
+#
+# `TODO 3.3a` and `TODO 3.3b` in `ValidationShard`.
+
+# %% check="3.3"
+check("3.3")
+
+# %% [markdown]
+# Next: [4 Wrapping the model](4_wrapping.ipynb).

@@ -1,0 +1,118 @@
+"""check, hint, trace and progress, as a notebook's cells call them."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.grading import hints as had_hints
+from lab.grading import progress as found
+from lab.grading.diagnosis import LabError, Passed
+from lab.grading.paths import is_labs_own, student_folder
+from lab.grading.suite import ExerciseResult, Suite
+from lab.grading.syllabus import Exercise, syllabus
+from lab.notebook import session
+from lab.notebook.card import hint_card, note_card, result_card
+from lab.notebook.show import Said, Shown, one_sentence
+from lab.notebook.strip import strip_card
+
+STOPPED = "Stopped. Nothing was left running."
+
+
+class CheckFailed(Said):
+    """Tells nbgrader, which knows a failed cell by its error, that an exercise has not passed."""
+
+
+@one_sentence
+def check(*names: str) -> None:
+    """Check exercises ("3.2"), sections ("3") or all of them, on fresh ranks: what is saved is what is checked.
+
+    Shows a card for each: what is right, what is wrong, what that means and where to look.
+    """
+    exercises = _select(names)
+    if session.graded_elsewhere():
+        print(
+            f"{', '.join(exercise.id for exercise in exercises)}: checked by the grader, outside of this notebook."
+        )
+        return
+    code = session.code()
+    suite = Suite(code)
+    results = [_check(exercise, suite) for exercise in exercises]
+    not_passed = [result for result in results if not isinstance(result.outcome, Passed)]
+    if not_passed and session.judged_by_nbgrader():
+        raise CheckFailed("; ".join(f"{result.exercise.id} {result.outcome.word}" for result in not_passed))
+
+
+@one_sentence
+def hint(name: str | None = None, *, all: bool = False) -> None:
+    """The next hint for an exercise, by default for the first that has not passed; or all of its hints."""
+    code = session.code()
+    if name is not None:
+        chosen = _select([name])
+        if len(chosen) > 1:
+            raise Said(f"one exercise at a time: {', '.join(exercise.id for exercise in chosen)}")
+        exercise: Exercise | None = chosen[0]
+    else:
+        exercise = _next(code)
+    if exercise is None:
+        raise Said('say for which exercise, for example hint("3.2")')
+    number = min(had_hints.had(student_folder(code), exercise) + 1, len(exercise.hints))
+    if not all and not is_labs_own(code):
+        had_hints.store(student_folder(code), exercise, number)
+    Shown(hint_card(exercise, range(1, len(exercise.hints) + 1) if all else [number]))
+
+
+@one_sentence
+def trace(name: str) -> None:
+    """Draw the collectives that the ranks call in an exercise's checks, rank beside rank."""
+    chosen = _select([name])
+    if len(chosen) > 1:
+        raise Said(f"{name} is a section; trace one of its exercises: {', '.join(e.id for e in chosen)}")
+    if session.graded_elsewhere():
+        print(f"{name}: not traced while it is graded.")
+        return
+    code = session.code()
+    shown = Shown(note_card(f"{name}  {chosen[0].title}: running its checks, every collective recorded …"))
+    try:
+        session.warm()
+        from lab.notebook.traced import trace_card  # these load what checks need
+
+        shown.replace(trace_card(chosen[0], code))
+    except KeyboardInterrupt:
+        shown.replace(note_card(STOPPED))
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong in here is never the student's fault
+        result = ExerciseResult(chosen[0], LabError(f"no trace: {error}", traceback.format_exc()), (), 0.0)
+        shown.replace(result_card(result, code, None))
+
+
+@one_sentence
+def progress() -> None:
+    """All exercises at a glance, as far as they were checked. Runs nothing."""
+    Shown(strip_card(session.code()))
+
+
+def _check(exercise: Exercise, suite: Suite) -> ExerciseResult:
+    """Check one exercise, show its card and remember how it ended."""
+    code = suite.code
+    shown = Shown(note_card(f"{exercise.id}  {exercise.title}: running …"))
+    try:
+        session.warm()
+        result = suite.run(exercise)
+    except KeyboardInterrupt:
+        shown.replace(note_card(STOPPED))
+        raise
+    if not is_labs_own(code):
+        found.store(student_folder(code), code, [result])
+    shown.replace(result_card(result, code, _next(code)))
+    return result
+
+
+def _select(names: Sequence[str]) -> list[Exercise]:
+    return syllabus().select([str(name) for name in names]) if names else list(syllabus().exercises)
+
+
+def _next(code: Path) -> Exercise | None:
+    """The first exercise that has not passed, if that is known: nothing is remembered of the lab's own modules."""
+    return None if is_labs_own(code) else found.unfinished(student_folder(code), code, syllabus())

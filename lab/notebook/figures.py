@@ -1,0 +1,22 @@
+"""All figures of the notebooks, in one place to import from. Change an argument and run the cell again."""
+
+from lab.notebook.figures_ranks import batch_parts, rank_map, validation_parts, who_draws_what
+from lab.notebook.figures_training import gradients_kept, one_step, run_in_order, scaling, sums_or_means
+from lab.notebook.figures_wrapping import averaging, memory, ring_all_reduce
+from lab.notebook.results import show_results
+
+__all__ = [
+    "averaging",
+    "batch_parts",
+    "gradients_kept",
+    "memory",
+    "one_step",
+    "rank_map",
+    "ring_all_reduce",
+    "run_in_order",
+    "scaling",
+    "show_results",
+    "sums_or_means",
+    "validation_parts",
+    "who_draws_what",
+]

@@ -1,0 +1,222 @@
+"""Figures of sections 0, 5, 6 and 7: one step on several ranks, a run from end to end, sums and means, scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.notebook.drawing import ALERT, FILLS, QUIET, Drawing, figure, whole_number
+from lab.notebook.show import Card, Said
+
+STRONG, WEAK, IDEAL = "#3b8fd6", "#d9730d", "#8a9099"  # readable on white and on JupyterLab's dark grey
+DEVICES = (1, 2, 4, 8, 16)
+
+
+def one_step(ranks: int = 3, samples: int = 4) -> Card:
+    """One step of data-parallel training."""
+    whole_number("ranks", ranks, 1, 6)
+    whole_number("samples", samples, 1, 64)
+    alt = (
+        f"{ranks} ranks, each with {samples} samples of its own and the same weights. Each computes its own "
+        "gradient; the gradients are averaged between the ranks; then every rank makes the same step and has the "
+        "same weights."
+    )
+    drawing = Drawing(720, 34 + ranks * 46, alt)
+    columns = (
+        ("weights", 80),
+        ("own samples", 196),
+        ("own gradient", 330),
+        ("mean gradient", 480),
+        ("new weights", 610),
+    )
+    for name, x in columns:
+        drawing.text(x + 50, 18, name, size=12, anchor="middle", bold=True)
+    for rank in range(ranks):
+        y, fill = 30 + rank * 46, FILLS[rank % len(FILLS)]
+        drawing.text(0, y + 20, f"rank {rank}")
+        drawing.box(80, y, 100, 30, QUIET, "w")
+        drawing.box(
+            196, y, 100, 30, fill, f"{rank * samples} … {(rank + 1) * samples - 1}" if samples > 1 else str(rank)
+        )
+        drawing.line(300, y + 15, 326, y + 15, arrow=True)
+        drawing.box(330, y, 100, 30, fill, f"g{rank}")
+        drawing.line(434, y + 15, 462, y + 15, arrow=True)
+        drawing.box(484, y, 92, 30, FILLS[4], "mean of all g", size=11)
+        drawing.line(580, y + 15, 606, y + 15, arrow=True)
+        drawing.box(610, y, 100, 30, QUIET, "w'")
+    drawing.line(466, 28, 466, 24 + ranks * 46, width=3)
+    drawing.line(473, 28, 473, 24 + ranks * 46, width=3)
+    return figure(
+        drawing,
+        "The double bar, an all-reduce, is the only place where the ranks talk. All must come to it.",
+    )
+
+
+def run_in_order() -> Card:
+    """The steps of main.py, and at which of them the ranks communicate."""
+    steps = (
+        ("setup", "2", "join the group", True),
+        ("load_once", "3", "a barrier", True),
+        ("get_dataloaders", "3", "own samples", False),
+        ("build_model", "1", "same seed", False),
+        ("wrap_model", "4", "rank 0's weights", True),
+        ("build_optimizer", "5", "wrapped parameters", False),
+        ("train", "6", "every step", True),
+        ("cleanup", "2", "leave together", True),
+    )
+    alt = "In order: " + "; ".join(
+        f"{name} (section {section}): {what}{', all ranks must come' if meets else ''}"
+        for name, section, what, meets in steps
+    )
+    drawing = Drawing(720, 196, alt + ".")
+    for number, (name, section, what, meets) in enumerate(steps):
+        x, y = 6 + (number % 4) * 180, 6 + (number // 4) * 98
+        drawing.box(x, y, 150, 34, FILLS[1] if meets else QUIET, name, bold=True)
+        drawing.text(x + 75, y + 52, what, size=12, anchor="middle")
+        drawing.text(
+            x + 75, y + 69, f"section {section}" + (" · all ranks meet" if meets else ""), size=11, anchor="middle"
+        )
+        if number % 4 < 3:
+            drawing.line(x + 153, y + 17, x + 177, y + 17, arrow=True)
+    drawing.line(621, 82, 621, 90)
+    drawing.line(621, 90, 81, 90)
+    drawing.line(81, 90, 81, 102, arrow=True)
+    return figure(
+        drawing,
+        "In the orange steps all ranks meet. A rank that leaves one out lets the others wait.",
+    )
+
+
+def sums_or_means(right: Sequence[int] = (9, 1), samples: Sequence[int] = (10, 4)) -> Card:
+    """Accuracy over ranks with unequal numbers of samples: from sums, and from the mean of the ranks' means."""
+    if len(right) != len(samples) or not 1 <= len(samples) <= 6:
+        raise Said("right and samples: one number for each of 1 to 6 ranks, such as right=(9, 1), samples=(10, 4)")
+    for correct, count in zip(right, samples, strict=True):
+        whole_number("samples", count, 1, 1_000_000)
+        whole_number("right", correct, 0, count)
+    exact = sum(right) / sum(samples)
+    means = [correct / count for correct, count in zip(right, samples, strict=True)]
+    wrong = sum(means) / len(means)
+    parts = [
+        f"rank {rank}: {right[rank]} of {samples[rank]} right, {100 * mean:.1f}%"
+        for rank, mean in enumerate(means)
+    ]
+    drawing = Drawing(
+        720,
+        20 + 34 * (len(means) + 1),
+        f"{'; '.join(parts)}. From the sums {100 * exact:.1f}%; mean of the means {100 * wrong:.1f}%.",
+    )
+    for rank, mean in enumerate(means):
+        y = 6 + rank * 34
+        drawing.text(0, y + 18, f"rank {rank}")
+        width = 380 * samples[rank] / max(samples)
+        drawing.box(60, y, width, 26, QUIET)
+        drawing.box(60, y, width * mean, 26, FILLS[2])
+        drawing.text(452, y + 18, f"{right[rank]} of {samples[rank]} right: {100 * mean:.1f}%")
+    y = 6 + len(means) * 34
+    drawing.text(60, y + 22, f"sums: {sum(right)} / {sum(samples)} = {100 * exact:.1f}%", bold=True)
+    drawing.text(300, y + 22, f"mean of the means: {100 * wrong:.1f}%")
+    return figure(
+        drawing,
+        "Green: right. Add up first, divide last." if exact != wrong else "Green: right. Here both are the same.",
+    )
+
+
+def gradients_kept(steps: int = 5) -> Card:
+    """What .grad holds after each backward pass, with zero_grad and without it."""
+    whole_number("steps", steps, 1, 8)
+    alt = (
+        f"After step {steps} .grad holds that step's gradient with zero_grad; without it, the sum of all {steps}."
+    )
+    drawing = Drawing(720, 108, alt)
+    width = 84.0
+    for row, (name, forgotten) in enumerate((("zero_grad() each step", False), ("zero_grad() forgotten", True))):
+        y = 8 + row * 50
+        drawing.text(0, y + 20, name, size=12)
+        for step in range(1, steps + 1):
+            label = (
+                f"g1+ … +g{step}"
+                if forgotten and step > 2
+                else f"g1+g{step}"
+                if forgotten and step == 2
+                else f"g{step}"
+            )
+            fill = ALERT if forgotten and step > 1 else FILLS[2]
+            drawing.box(150 + (step - 1) * (width - 6), y, width - 12, 32, fill, label, size=11)
+    return figure(
+        drawing, "What .grad holds when optimizer.step() is called, step after step: backward() adds to it."
+    )
+
+
+def scaling(compute_ms: float = 100, communication_ms: float = 20, hidden: float = 0.0) -> Card:
+    """Speed-up and efficiency by a simple model, for strong and for weak scaling.
+
+    Args:
+        compute_ms: one step's computation on one device.
+        communication_ms: one all-reduce between very many devices; N devices take (N - 1) / N of it.
+        hidden: the part of the communication, 0 to 1, that overlaps with the backward pass.
+    """
+    if not 0 < compute_ms <= 1e5 or not 0 <= communication_ms <= 1e5 or not 0 <= hidden <= 1:
+        raise Said("compute_ms must be above 0, communication_ms at least 0, hidden from 0 to 1")
+    exposed = [communication_ms * (n - 1) / n * (1 - hidden) for n in DEVICES]
+    strong = [compute_ms / (compute_ms / n + wait) for n, wait in zip(DEVICES, exposed, strict=True)]
+    weak = [n * compute_ms / (compute_ms + wait) for n, wait in zip(DEVICES, exposed, strict=True)]
+    most = DEVICES[-1]
+    alt = (
+        f"On {most} devices strong scaling is {strong[-1]:.1f} times as fast as one "
+        f"({100 * strong[-1] / most:.0f}% efficiency), weak scaling {weak[-1]:.1f} times "
+        f"({100 * weak[-1] / most:.0f}%)."
+    )
+    drawing = Drawing(720, 270, alt)
+    _panel(
+        drawing,
+        44,
+        "speed-up (log scale)",
+        [("ideal", list(DEVICES), IDEAL), ("weak", weak, WEAK), ("strong", strong, STRONG)],
+    )
+    efficiency = [("ideal", [100.0] * 5, IDEAL)] + [
+        (name, [100 * value / n for value, n in zip(series, DEVICES, strict=True)], colour)
+        for name, series, colour in (("weak", weak, WEAK), ("strong", strong, STRONG))
+    ]
+    _panel(drawing, 404, "efficiency (%)", efficiency, percent=True)
+    return figure(
+        drawing,
+        f"{alt} Strong: the same global batch, cut into smaller parts. Weak: the same batch on every device, so "
+        "that the global batch grows. A model with three numbers, not a measurement.",
+    )
+
+
+def _panel(
+    drawing: Drawing,
+    left: float,
+    title: str,
+    series: Sequence[tuple[str, Sequence[float], str]],
+    *,
+    percent: bool = False,
+) -> None:
+    """One chart over DEVICES: in per cent from 0, or on a logarithmic scale from 1."""
+    import math
+
+    top, height, width = 34.0, 190.0, 240.0
+    drawing.text(left, 18, title, bold=True)
+
+    def place(number: int, value: float) -> tuple[float, float]:
+        x = left + width * number / (len(DEVICES) - 1)
+        share = value / 100 if percent else math.log2(max(value, 0.5)) / math.log2(DEVICES[-1])
+        return x, top + height * (1 - max(0.0, share))
+
+    for tick in (0, 25, 50, 75, 100) if percent else DEVICES:
+        _, y = place(0, tick)
+        drawing.line(left - 4, y, left + width, y, width=0.3)
+        drawing.text(left - 8, y + 4, str(tick), size=11, anchor="end")
+    for number, devices in enumerate(DEVICES):
+        drawing.text(place(number, 1)[0], top + height + 18, str(devices), size=11, anchor="middle")
+    drawing.text(left + width / 2, top + height + 38, "devices", size=12, anchor="middle")
+    ends: list[float] = []
+    for name, values, colour in series:
+        points = [place(number, value) for number, value in enumerate(values)]
+        drawing.curve(points, colour, dashed=name == "ideal")
+        y = points[-1][1] + 4
+        while any(abs(y - other) < 14 for other in ends):
+            y += 2
+        ends.append(y)
+        drawing.text(points[-1][0] + 8, y, name, size=12)

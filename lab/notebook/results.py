@@ -1,0 +1,38 @@
+"""The student's own measurements in the notebook: the table and the figures that the sweep's scripts have made."""
+
+from __future__ import annotations
+
+import base64
+
+from lab.grading.markup import as_html
+from lab.grading.paths import student_folder
+from lab.notebook import session
+from lab.notebook.card import framed, note_card
+from lab.notebook.show import Card, one_sentence
+
+NONE_YET = (
+    "No results yet. Make them in a terminal: python run_benchmarks.py --devices 1 2 --epochs 3, "
+    "then ./plot_results.sh"
+)
+
+
+@one_sentence
+def show_results(folder: str = "results") -> Card:
+    """The table and the figures of results.csv in a folder of runs, as they were written last. Runs nothing."""
+    from lab.sweep.collect import FIGURES_FOLDER
+    from lab.sweep.plot import read_results
+    from lab.sweep.table import summary
+
+    results = student_folder(session.code()) / folder
+    if not (results / "results.csv").is_file():
+        return note_card(NONE_YET if folder == "results" else f"{folder}/ has no results.csv yet. {NONE_YET}")
+    table = summary(read_results(results / "results.csv"))
+    parts = [f"<pre>{as_html(table)}</pre>"]
+    for file in sorted((results / FIGURES_FOLDER).glob("*.png")):
+        name = file.stem.replace("_", " ")
+        alt = f"{name[0].upper()}{name[1:]} over the number of devices; the numbers are in the table above."
+        data = base64.b64encode(file.read_bytes()).decode("ascii")
+        parts.append(
+            f'<p><img alt="{as_html(alt)}" src="data:image/png;base64,{data}" style="max-width:100%"></p>'
+        )
+    return framed("results", parts, table)

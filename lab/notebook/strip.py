@@ -1,0 +1,77 @@
+"""The progress strip: all exercises in a row, from the cache of what was found last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.grading import progress
+from lab.grading.diagnosis import Blocked, Failed, NotStarted, Passed
+from lab.grading.feedback import SIGNS
+from lab.grading.markup import as_html
+from lab.grading.package import is_todo
+from lab.grading.paths import student_folder
+from lab.grading.source import MAX_MODULE_BYTES
+from lab.grading.syllabus import Exercise, Syllabus, syllabus
+from lab.notebook.card import COLOURS, file_link, framed
+from lab.notebook.show import Card
+
+CHANGED = "to check"  # written or changed since it was checked last
+SHOWN = {outcome.word: (SIGNS[outcome][0], COLOURS[outcome]) for outcome in (Passed, Failed, NotStarted, Blocked)}
+SHOWN[CHANGED] = ("?", "#2563a8")
+
+STYLE = """<style>
+.lab-strip{display:flex;flex-wrap:wrap;gap:6px;padding:0;margin:8px 0 0;list-style:none}
+.lab-strip li{min-width:5.2em;border:1px solid var(--jp-border-color1,#bbb);border-top:5px solid var(--lab-mark);
+border-radius:4px;padding:2px 8px;text-align:center}
+.lab-strip b{display:block}
+</style>"""
+
+
+def states(code: Path, of: Syllabus) -> dict[str, str]:
+    """Exercise id -> passed, failed, blocked, not started, to check."""
+    entries = progress.read(student_folder(code))
+    return {exercise.id: _state(exercise, code, entries.get(exercise.id, {})) for exercise in of.exercises}
+
+
+def strip_card(code: Path, of: Syllabus | None = None) -> Card:
+    of = of or syllabus()
+    state = states(code, of)
+    passed = [exercise for exercise in of.exercises if state[exercise.id] == Passed.word]
+    points = sum(exercise.points for exercise in passed)
+    summary = f"{len(passed)} of {len(of.exercises)} exercises passed, {points} of {of.points} points"
+    items, lines = [], []
+    for exercise in of.exercises:
+        word = state[exercise.id]
+        sign, colour = SHOWN[word]
+        items.append(
+            f'<li style="--lab-mark:{colour}" title="{as_html(exercise.title)}">'
+            f"<b>{exercise.id}</b>{sign} {word}</li>"
+        )
+        lines.append(f"{exercise.id:4} {exercise.title:33} {sign} {word}")
+    parts = [STYLE, f"<div><strong>{summary}</strong></div>", f'<ol class="lab-strip">{"".join(items)}</ol>']
+    following = next((exercise for exercise in of.exercises if state[exercise.id] != Passed.word), None)
+    if following:
+        where = f"Next: {following.id} {following.title}"
+        parts.append(f"<p>{as_html(where)}, in {file_link(following, code)}.</p>")
+        lines.append(f"{where}, in {code.name}/{following.file}")
+    return framed("progress", parts, "\n".join([summary, *lines]))
+
+
+def _state(exercise: Exercise, code: Path, entry: dict[str, str]) -> str:
+    if _is_stub(exercise, code):
+        return NotStarted.word
+    if entry.get("module") == progress.module_hash(code / exercise.file) != "" and entry.get("outcome") in SHOWN:
+        return entry["outcome"]
+    return CHANGED
+
+
+def _is_stub(exercise: Exercise, code: Path) -> bool:
+    """Whether a TODO of the exercise still raises."""
+    file = code / exercise.file
+    try:
+        if not file.is_file() or file.stat().st_size > MAX_MODULE_BYTES:
+            return False
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(is_todo(line, exercise.id) and not line.lstrip().startswith("#") for line in text.splitlines())

@@ -1,0 +1,37 @@
+"""The trace of an exercise as a card: the ranks' collectives side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.grading.diagnosis import Passed
+from lab.grading.syllabus import Exercise
+from lab.grading.trace import picture, trace_exercise
+from lab.grading.trace_svg import trace_svg
+from lab.grading.trace_text import trace_text
+from lab.notebook.card import TEXT_WIDTH, framed, result_card
+from lab.notebook.show import Card
+
+
+def trace_card(exercise: Exercise, code: Path) -> Card:
+    """Run the exercise's checks, up to the first that does not pass, and draw their collectives."""
+    traced = trace_exercise(exercise, code)
+    sections, lines = [], []
+    for check in traced:
+        for group in check.groups:
+            drawn = picture(group, code)
+            number = len(group.reports)
+            heading = f"{number} rank{'s' * (number != 1)}, {check.title}"
+            sections.append((heading, drawn))
+            lines += [f"{heading}: {drawn.summary}"]
+            if drawn.rows:
+                lines.append(trace_text(drawn, width=TEXT_WIDTH, unicode=True, colour=False))
+    if not any(drawn.rows for _, drawn in sections):
+        return result_card(traced[-1].result, code, None)
+    title = f"Collectives in exercise {exercise.id}, {exercise.title}"
+    parts = [trace_svg(sections, title)]
+    last = traced[-1].result
+    if not isinstance(last.outcome, Passed):
+        card = result_card(last, code, None)
+        return Card(f"{framed(title, parts, '').html}\n{card.html}", "\n".join([*lines, card.text]))
+    return framed(title, parts, "\n".join(lines), last.outcome)

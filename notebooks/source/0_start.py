@@ -1,0 +1,65 @@
+# %% [markdown]
+# # 0 · Start here
+#
+# | minutes | before this | you need |
+# |---|---|---|
+# | 15 | you have trained a network on one device with PyTorch | this notebook, and a terminal now and then |
+#
+# **Afterwards you can** say what changes when the same training runs on several devices at once, and you know how to work with
+# this lab.
+#
+# A **rank** is a process that takes part in the training, usually one for each GPU. The **world size** is the number of
+# ranks. Here the ranks run on your CPU: what you learn holds for a hundred GPUs.
+
+# %%
+from lab.notebook import check, figures, hint, progress, trace
+
+# %% [markdown]
+# ## The idea of the whole lab
+#
+# Every rank has the same weights and its own samples. Each computes a gradient of its own. The ranks average these, make the
+# same step, and so have the same weights again. Together they have done the work of one large batch, in the time of a
+# small one and a little more. The rest of the lab is about that little more, and about everything that can go wrong.
+
+# %%
+figures.one_step(ranks=3, samples=4)
+
+# %% [markdown]
+# You can change the arguments of every figure and run its cell again. What if there is only one rank?
+#
+# **Predict.** How many times as fast are 4 devices as 1? Write your guess on paper, with a reason. Section 7 measures it.
+
+# %% [markdown]
+# ## How to work
+#
+# 1. **Edit** the seven Python files in `exercises/`, beside this notebook, for example [exercises/model.py](../exercises/model.py).
+#    Look for a `TODO` and replace the line `raise NotImplementedError(...)` below it.
+# 2. **Save** the file. Only what is saved is checked.
+# 3. **Check**: run the section's check cell, such as `check("1.1")`. It starts fresh processes each time, so you never need to
+#    restart this kernel or import anything again.
+# 4. **Read** the card: what the check *saw*, what that *means*, where to *look*. "Not started" means that the `raise` is still
+#    there; "blocked" that an earlier exercise comes first; a "lab error" is our fault.
+# 5. **Stuck?** `hint("1.1")` shows one hint at a time. `trace("6.2")` draws what the ranks have said to each other.
+# 6. **Answer** the questions in the cells below them: two or three sentences are enough. Your instructor reads them.
+#
+# The same in a terminal (*File, New, Terminal*): `lab check 1.1`, `lab hint 1.1`, `lab watch`. If something looks wrong with the
+# machine: `lab doctor`.
+
+# %% [markdown]
+# ## Where you are
+
+# %%
+progress()
+
+# %% [markdown]
+# | section | you write | minutes |
+# |---|---|---|
+# | [1 The model](1_model.ipynb) | a network that does not care how large its batch is | 15 |
+# | [2 Ranks and devices](2_distributed_setup.ipynb) | who am I, which GPU is mine, how do we find each other | 35 |
+# | [3 The data](3_data.ipynb) | every rank its own samples, each counted once | 55 |
+# | [4 Wrapping the model](4_wrapping.ipynb) | averaging gradients: by hand, with DDP, with FSDP | 50 |
+# | [5 Putting it together](5_putting_it_together.ipynb) | a program that starts, trains and ends | 30 |
+# | [6 The training loop](6_training_loop.ipynb) | steps, epochs, validation over all ranks | 55 |
+# | [7 Benchmarks](7_benchmarks.ipynb) | a sweep that you can defend | 60 |
+#
+# Go on with [section 1](1_model.ipynb).

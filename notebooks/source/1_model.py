@@ -1,0 +1,43 @@
+# %% [markdown]
+# # 1 · The model
+#
+# | minutes | before this | you write |
+# |---|---|---|
+# | 15 | [0 Start here](0_start.ipynb) | exercise 1.1 in [exercises/model.py](../exercises/model.py) |
+#
+# **Afterwards you can** write a `forward` that works for any batch size, and say which parts of a shape belong to one image.
+
+# %%
+from lab.notebook import check, figures, hint, progress, trace
+
+# %% [markdown]
+# ## The idea
+#
+# On one device the batch size is a number that you chose. On W ranks each forward pass sees 1/W of the batch, and the last batch
+# of the validation set may be smaller still. The images themselves do not change: three channels, 32 by 32 pixels.
+
+# %%
+figures.batch_parts(samples=10, global_batch=8, ranks=4)
+
+# %% [markdown]
+# Try `ranks=2`, then `samples=16`. When does the second row vanish?
+
+# %% [markdown]
+# ## Exercise 1.1: a network for any batch size
+#
+# Open [exercises/model.py](../exercises/model.py), find `TODO 1.1` in `CNN.forward`, and save what you write. The layers are there
+# already. They have no BatchNorm and no dropout, so that many ranks compute exactly what one device would; you will see in
+# section 4 what that is good for.
+
+# %% check="1.1"
+check("1.1")
+
+# %% [markdown]
+# **Question.** Why is the assertion about `x.shape[1:]` and not about `x.shape`? Name two situations in which the first entry is not
+# what a program on one device would expect.
+
+# %% [markdown] answer="why-shape" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# Next: [2 Ranks and devices](2_distributed_setup.ipynb).

@@ -1,0 +1,108 @@
+# %% [markdown]
+# # 4 · Wrapping the model
+#
+# | minutes | before this | you write |
+# |---|---|---|
+# | 50 | [3 The data](3_data.ipynb) | 4.0, 4.1 in [exercises/ddp_utils.py](../exercises/ddp_utils.py), 4.2 in [exercises/fsdp_utils.py](../exercises/fsdp_utils.py) |
+#
+# **Afterwards you can** average gradients by hand, with DDP and with FSDP, and say for each what is replicated, what is sharded, and
+# when the ranks communicate.
+
+# %%
+from lab.notebook import check, figures, hint, progress, trace
+
+# %% [markdown]
+# ## How ranks add up
+#
+# An **all-reduce** replaces a tensor on every rank by the sum over all ranks. Going around a ring, no rank becomes a bottleneck. Step
+# through it.
+
+# %%
+figures.ring_all_reduce(ranks=4)
+
+# %% [markdown]
+# Before you try `ranks=6`: how many steps will it take, and how much will each rank send in all?
+#
+# ## Exercise 4.0: average gradients by hand
+#
+# Every rank has the gradient of its own samples. The mean of these is the gradient of the whole batch, since every rank has equally
+# many. `TODO 4.0` in [exercises/ddp_utils.py](../exercises/ddp_utils.py).
+
+# %% check="4.0"
+check("4.0")
+
+# %% [markdown]
+# ## By hand, or in DDP's buckets
+#
+# By hand the communication begins when the backward pass is over. **DistributedDataParallel** (DDP) collects gradients in
+# **buckets**, and all-reduces each as soon as it is full, while the backward pass goes on with the earlier layers.
+
+# %%
+figures.averaging(bucket_cap_mb=25)
+
+# %% [markdown]
+# Predict, then try: `bucket_cap_mb=1`, `bucket_cap_mb=100`. Then make starting a collective expensive: `bucket_cap_mb=1, latency_ms=6`.
+# Why is neither the smallest nor the largest bucket the best?
+#
+# ## Exercise 4.1: let DDP do it
+#
+# `TODO 4.1`, in the same file.
+
+# %% check="4.1"
+check("4.1")
+
+# %% [markdown]
+# ## Replicated or sharded
+#
+# DDP keeps a whole copy of everything on every rank. **Fully sharded data parallel** (FSDP) keeps only a shard of the parameters, the
+# gradients and the optimizer state on each. Before a block computes, its parameters are gathered from all ranks
+# (**all-gather**); afterwards they are dropped again. Gradients are summed and handed out in shards (**reduce-scatter**).
+
+# %%
+figures.memory(million_parameters=100, ranks=4, optimizer="adam", blocks=12)
+
+# %% [markdown]
+# Try `ranks=16`, then `blocks=1`, then this lab's CNN: `million_parameters=0.11, ranks=2, optimizer="momentum", blocks=3`.
+
+# %% [markdown]
+# **Question.** For DDP and for FSDP: which of parameters, gradients and optimizer state are replicated, and which are sharded? What of
+# the activations?
+
+# %% [markdown] answer="replicated-or-sharded" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 4.2: shard the model with FSDP
+#
+# `TODO 4.2` in [exercises/fsdp_utils.py](../exercises/fsdp_utils.py). Below it stands `get_fsdp1_model`, complete: the same with PyTorch's
+# first FSDP. Read it; the next questions are about it.
+
+# %% check="4.2"
+check("4.2")
+
+# %% [markdown]
+# **Question.** What does `auto_wrap_policy` do in `get_fsdp1_model`, and what takes its place with `fully_shard`?
+
+# %% [markdown] answer="auto-wrap-policy" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** What does `MixedPrecision` do there, with its `param_dtype` and `reduce_dtype`, and what takes its place with `fully_shard`?
+
+# %% [markdown] answer="mixed-precision-policy" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** What does `ShardingStrategy.FULL_SHARD` choose, and what takes its place with `fully_shard`?
+
+# %% [markdown] answer="full-shard" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** When would you choose FSDP rather than DDP, and what does it cost?
+
+# %% [markdown] answer="when-fsdp" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# Next: [5 Putting it together](5_putting_it_together.ipynb).

@@ -1,0 +1,49 @@
+# %% [markdown]
+# # 5 · Putting it together
+#
+# | minutes | before this | you write |
+# |---|---|---|
+# | 30 | sections [1](1_model.ipynb) to [4](4_wrapping.ipynb), all of their exercises | exercise 5.1 in [exercises/main.py](../exercises/main.py) |
+#
+# **Afterwards you can** put a distributed program in order from the process group to the last epoch, and start it.
+
+# %%
+from lab.notebook import check, figures, hint, progress, trace
+
+# %% [markdown]
+# ## The idea
+#
+# You have all the parts. What is left is their order, and it matters: some steps need what an earlier one made, and at some of
+# them all ranks meet.
+
+# %%
+figures.run_in_order()
+
+# %% [markdown]
+# ## Exercise 5.1: put it all together
+#
+# `TODO 5.1a` and `TODO 5.1b` in [exercises/main.py](../exercises/main.py). This exercise builds on the ones before: if one of them
+# has not passed, the card says "blocked" and names it.
+
+# %% check="5.1"
+check("5.1")
+
+# %% [markdown]
+# Now start your program, in a terminal. A dry run does everything but the training, which is section 6:
+#
+# ```
+# torchrun --standalone --nproc-per-node 2 exercises/main.py --strategy ddp --dry-run
+# ```
+#
+# On a cluster with Slurm: `sbatch run.sh --strategy ddp --dry-run`. `python exercises/main.py --help` lists everything that you can
+# choose.
+
+# %% [markdown]
+# **Question.** Why is the optimizer built from the wrapped model, after the wrapping? What would an optimizer that was built before hold
+# when the model is sharded with FSDP?
+
+# %% [markdown] answer="optimizer-after-wrapping" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# Next: [6 The training loop](6_training_loop.ipynb).

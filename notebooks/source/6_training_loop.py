@@ -1,0 +1,112 @@
+# %% [markdown]
+# # 6 · The training loop
+#
+# | minutes | before this | you write |
+# |---|---|---|
+# | 55 | [5 Putting it together](5_putting_it_together.ipynb), to run the program | exercises 6.1, 6.2, 6.3 in [exercises/train.py](../exercises/train.py) |
+#
+# **Afterwards you can** write a training loop that is the same for one device, DDP and FSDP, and validate over all ranks exactly.
+
+# %%
+from lab.notebook import check, figures, hint, progress, trace
+
+# %% [markdown]
+# ## Exercise 6.1: the training step and the epoch
+#
+# The step is the one you know: the wrapper communicates inside of the backward pass. `TODO 6.1a` and `TODO 6.1b` in
+# [exercises/train.py](../exercises/train.py).
+
+# %% check="6.1"
+check("6.1")
+
+# %% [markdown]
+# `backward()` adds to what is in `.grad` already.
+
+# %%
+figures.gradients_kept(steps=5)
+
+# %% [markdown]
+# **Question.** What happens to the training if `zero_grad` is forgotten?
+
+# %% [markdown] answer="zero-grad-forgotten" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 6.2: evaluate over all ranks
+#
+# Every rank sees only its part of the validation set, and the parts differ by the filler.
+
+# %%
+figures.sums_or_means(right=(9, 1), samples=(10, 4))
+
+# %% [markdown]
+# For which numbers are the two the same? `TODO 6.2` in [exercises/train.py](../exercises/train.py).
+
+# %% check="6.2"
+check("6.2")
+
+# %% [markdown]
+# When the check has passed, look at what your ranks have said to each other. `trace` records every collective, yours and those of
+# DDP and FSDP.
+
+# %%
+trace("6.2")
+
+# %% [markdown]
+# **Question.** Why is the evaluation under `no_grad`? What would be different without it, in memory and in time?
+
+# %% [markdown] answer="why-no-grad" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** Why is there an all-reduce after the validation? What would rank 0 print without it?
+
+# %% [markdown] answer="why-all-reduce" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** Why does `evaluate` put the model into training mode again? Which layers would notice if it did not?
+
+# %% [markdown] answer="why-train-again" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 6.3: the whole training run
+#
+# `TODO 6.3`: three calls for each epoch.
+
+# %% check="6.3"
+check("6.3")
+
+# %% [markdown]
+# ## Train
+#
+# Section 5 done? Then train with both wrappers, in a terminal. This takes a minute or two on a laptop:
+#
+# ```
+# torchrun --standalone --nproc-per-node 2 exercises/main.py --strategy ddp --epochs 5
+# torchrun --standalone --nproc-per-node 2 exercises/main.py --strategy fsdp --epochs 5
+# ```
+#
+# Each run leaves a folder in `results/`; the lines that begin with `[METRIC]` are its figures, epoch by epoch.
+
+# %% [markdown]
+# **Question.** Does the loss fall on both? Copy the first and the last `[METRIC]` line of each run.
+
+# %% [markdown] answer="loss-falls" points=1
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** What differs between the run with DDP and the one with FSDP, and what does not: loss, accuracy, time, memory? Explain each
+# in a sentence.
+
+# %% [markdown] answer="ddp-against-fsdp" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# ## On your own
+#
+# Break `evaluate` on purpose: let only rank 0 call the all-reduce. Save, and run `check("6.2")` and `trace("6.2")`. Which line
+# waits for whom? Then take it back.
+#
+# Next: [7 Benchmarks](7_benchmarks.ipynb).

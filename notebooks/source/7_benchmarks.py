@@ -1,0 +1,135 @@
+# %% [markdown]
+# # 7 · Benchmarks
+#
+# | minutes | before this | you need |
+# |---|---|---|
+# | 60 | all exercises passed | a terminal; a machine with several GPUs if you have one, else two CPU cores |
+#
+# **Afterwards you can** measure how training scales, read the plots, and say what a result does and does not show.
+
+# %%
+from lab.notebook import check, figures, hint, progress, trace
+
+# %% [markdown]
+# ## The idea
+#
+# **Strong scaling** keeps the global batch and cuts it into smaller parts: how much sooner is the same work done? **Weak scaling** keeps
+# the batch on every device: how much more work is done in the same time? **Speed-up** is the time on one device divided by
+# the time on N; **efficiency** is the speed-up divided by N.
+
+# %%
+figures.scaling(compute_ms=100, communication_ms=20, hidden=0.0)
+
+# %% [markdown]
+# Try `hidden=0.8`: most of the communication overlaps with the backward pass. Then `compute_ms=10`: a small network. Which of the
+# three numbers would you change by buying a faster GPU, which by buying a faster network?
+
+# %% [markdown]
+# ## Measure
+#
+# In a terminal: one device without a wrapper as the baseline, then DDP and FSDP on more. `--dry-run` shows the commands first.
+#
+# ```
+# python run_benchmarks.py --devices 1 2 --epochs 3
+# ./plot_results.sh
+# ```
+#
+# With GPUs take `--devices 1 2 4`, and a data set that fills them: `-- --dataset cifar10 --data-dir data --model resnet18`.
+# **Before you run it**, write down what you expect for two devices: the speed-up, the accuracy, the memory. Then:
+
+# %%
+figures.show_results("results")
+
+# %% [markdown]
+# **Question.** Read the three plots (time per epoch, validation, memory): one sentence on each, with numbers. Was your prediction right?
+
+# %% [markdown] answer="three-plots" points=3
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** Is the scaling ideal? What is the efficiency, and where has the rest of the time gone?
+
+# %% [markdown] answer="scaling-ideal" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** Does the accuracy suffer with more devices? Which other change that came with the devices could be the cause if it did?
+
+# %% [markdown] answer="accuracy-suffers" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Question.** Who needs less memory, DDP or FSDP, and is the difference what section 4 made you expect? If not, why?
+
+# %% [markdown] answer="less-memory" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Explore
+#
+# Three experiments. For each: write your **prediction** into the answer cell first, then run it, then write what came out. A wrong
+# prediction that you can explain earns full marks.
+#
+# ### Another global batch
+#
+# ```
+# python run_benchmarks.py --devices 1 2 --epochs 3 --global-batch-size 128 --output-dir results-batch-128
+# ./plot_results.sh results-batch-128
+# ```
+#
+# and the same with 2048. Predict: what do they do to the time per epoch, to the speed-up, to the accuracy?
+
+# %%
+figures.show_results("results-batch-128")
+
+# %% [markdown] answer="explore-batch" points=3
+# *Prediction:*
+#
+# *What came out, and why:*
+
+# %% [markdown]
+# ### More epochs
+#
+# ```
+# python run_benchmarks.py --devices 1 2 --epochs 10 --output-dir results-epochs-10
+# ./plot_results.sh results-epochs-10
+# ```
+#
+# Predict: do the losses of one and of two devices move closer together, or apart? Does the speed-up change?
+
+# %%
+figures.show_results("results-epochs-10")
+
+# %% [markdown] answer="explore-epochs" points=3
+# *Prediction:*
+#
+# *What came out, and why:*
+
+# %% [markdown]
+# ### Mixed precision off
+#
+# On GPUs the forward and backward pass run in 16 bits unless you say otherwise. On CPUs it is the other way round: compare with
+# `-- --precision bf16` there.
+#
+# ```
+# python run_benchmarks.py --devices 1 2 --epochs 3 --output-dir results-fp32 -- --no-amp
+# ./plot_results.sh results-fp32
+# ```
+#
+# Predict: time, memory, accuracy. Why compare strategies only at equal precision?
+
+# %%
+figures.show_results("results-fp32")
+
+# %% [markdown] answer="explore-precision" points=3
+# *Prediction:*
+#
+# *What came out, and why:*
+
+# %% [markdown]
+# ## Look back
+#
+# In section 0 you guessed how many times as fast 4 devices are as 1. What would you say today, and what would you ask first?
+
+# %%
+progress()
