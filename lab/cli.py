@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-COMMANDS = ("check", "watch", "hint", "start", "reset", "fetch", "doctor", "trace", "stubs", "notebooks")
+COMMANDS = (
+    *("check", "watch", "hint", "trace", "start", "reset", "fetch"),
+    *("doctor", "diagnose", "tensorboard"),
+    *("stubs", "notebooks"),
+)
 
 INTERRUPTED = 130  # as a shell has it for a program ended by Ctrl-C
 

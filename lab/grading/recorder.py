@@ -50,6 +50,10 @@ class Recorder:
             last = number == len(parts)
             yield self._message(part, done if last else [], final=final and last)
 
+    def messages(self, entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The same for what a rank that is gone has left behind: the entries of its dump."""
+        yield self._message(entries, [], final=True)
+
     def _message(self, entries: Sequence[Mapping[str, Any]], done: list[int], *, final: bool) -> dict[str, Any]:
         files: dict[str, int] = {}
         # Point-to-point messages are left out: they need no partner in the order of collectives.

@@ -66,7 +66,9 @@ def one_sentence_errors(code: Path) -> Iterator[None]:
     """End the process with one sentence on stderr for errors a user can repair; let the others through."""
     try:
         yield
-    except (UserError, NotImplementedError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        if not isinstance(error, UserError):
+            _dump_flight_recorder()
         explained = explain(error, code)
         if explained is None:
             raise
@@ -79,6 +81,13 @@ def one_sentence_errors(code: Path) -> Iterator[None]:
         _tell_torchrun(sentence)
         # Not sys.exit: the other ranks may be waiting in a collective that this one will never join.
         os._exit(exit_code)
+
+
+def _dump_flight_recorder() -> None:
+    if "torch.distributed" in sys.modules:  # this module itself imports no torch
+        from lab.training.flight_recorder import dump
+
+        dump()
 
 
 def _tell_torchrun(sentence: str) -> None:

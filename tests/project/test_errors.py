@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
-from lab.training.errors import UsageError, UserError, explain
+from lab.training.errors import UsageError, UserError, explain, one_sentence_errors
 
 HERE = Path(__file__).parent
 
@@ -46,3 +47,11 @@ def test_a_rank_that_is_left_alone_points_to_the_one_that_ended():
     gone = RuntimeError("[pair.cc:561] Connection closed by peer [127.0.0.1]:31445")
     assert "another rank has ended" in explain(gone, HERE)[0]
     assert explain(RuntimeError("shape mismatch"), HERE) is None
+
+
+def test_a_rank_that_fails_leaves_its_collectives_behind(monkeypatch):
+    asked = []
+    monkeypatch.setattr("lab.training.flight_recorder.dump", lambda: asked.append(True))
+    with pytest.raises(ZeroDivisionError), one_sentence_errors(HERE):
+        raise ZeroDivisionError
+    assert asked

@@ -1,0 +1,63 @@
+"""lab tensorboard: watch runs while they train, from a laptop too."""
+
+import argparse
+import getpass
+import importlib.util
+import os
+import socket
+import sys
+from pathlib import Path
+
+from lab.training.errors import UserError
+
+HELP = "watch runs in TensorBoard; on a cluster's login node, through a tunnel from your own machine"
+RELOAD = 1  # seconds: a run flushes its scalars every few seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path("results"), help="of the runs (default: results)"
+    )
+    parser.add_argument("--port", type=int, help="on this machine (default: a free one)")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.folder.is_dir():
+        raise UserError(f"{args.folder} is not there: name the folder that holds the runs, mostly results/")
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UserError("TensorBoard is not installed for this Python: pip install tensorboard")
+    port = _port(args.port)
+    print(
+        instructions(port, getpass.getuser(), socket.getfqdn(), remote="SSH_CONNECTION" in os.environ), flush=True
+    )
+    # It takes this process's place: Ctrl-C ends it, and nothing is left.
+    os.execv(
+        sys.executable,
+        [
+            *(sys.executable, "-m", "tensorboard.main", "--logdir", str(args.folder)),
+            *("--host", "127.0.0.1", "--port", str(port), "--reload_interval", str(RELOAD)),
+        ],
+    )
+
+
+def instructions(port: int, user: str, host: str, *, remote: bool) -> str:
+    """What to type where. Only this machine can reach the page: others go through the tunnel."""
+    page = f"http://127.0.0.1:{port}"
+    if not remote:
+        return f"Open {page} (Ctrl-C ends it)."
+    tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {user}@{host}"
+    return (
+        f"This machine is reached through ssh. On your own one type\n\n    {tunnel}\n\n"
+        f"and open {page} there (Ctrl-C ends it)."
+    )
+
+
+def _port(wanted: int | None) -> int:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", wanted or 0))
+        except (OSError, OverflowError):
+            raise UserError(
+                f"port {wanted} cannot be used here: leave --port out, and a free one is taken"
+            ) from None
+        return int(probe.getsockname()[1])

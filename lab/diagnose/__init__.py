@@ -1,0 +1,1 @@
+"""What happened to a job, from what it left behind: logs, records, flight recorder dumps. Imports no torch."""

@@ -1,0 +1,123 @@
+"""What a log says: the symptoms in it, the exception of the rank that failed first, and how processes ended."""
+
+import re
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.diagnose.finding import Finding
+from lab.diagnose.symptoms import SYMPTOMS
+from lab.grading.words import one_line
+
+# "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
+_RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_EXCEPTION = re.compile(r"^(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<text>.*))?$")
+# Not where anything began: torchrun's own report, and ranks that have lost the one that failed.
+_CONSEQUENCE = re.compile(
+    r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by peer|Broken pipe"
+    r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught"
+)
+_NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/lab/training/")
+_ENDED = (  # torchrun's and srun's words for how a process ended
+    re.compile(r"rank\s*:\s*(?P<rank>\d+) .*\n.*exitcode\s*:\s*(?P<code>-?\d+)"),
+    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)"),
+    re.compile(
+        r"srun: error: (?P<node>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
+    ),
+)
+_KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
+_NEEDS_MEMORY = (
+    "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
+    "dmesg | grep -i oom     # on that node, if you may: was it the kernel?",
+    "{rerun} --num-workers 2 --per-device-batch-size {half} --accumulate 2   # needs less memory",
+)
+_MEANS: dict[int, str] = {
+    signal.SIGTERM: "Somebody or something told the job to stop: scancel, a time limit, Ctrl-C.",
+    signal.SIGSEGV: "Compiled code touched memory that is not its own: a broken installation, or mixed versions.",
+    signal.SIGABRT: "Compiled code gave up: the lines above its end say why.",
+    signal.SIGBUS: "Shared memory, or a file on disk, ran out underneath the process.",
+}
+_SIGNALS = {"Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7}
+
+
+def symptoms(log: str) -> Iterator[Finding]:
+    """A finding for every symptom that the log shows, told from its first place in the log."""
+    for symptom in SYMPTOMS:
+        found = symptom.pattern.search(log)
+        if found is None:
+            continue
+        begin, end = log.rfind("\n", 0, found.start()) + 1, log.find("\n", found.start())
+        line = log[begin : end if end >= 0 else None]
+        rank = _RANK.match(line)
+        said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
+        if "ms" in said:
+            said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
+        said["line"] = one_line(_RANK.sub("", line).removeprefix("main.py: "), 200)
+        said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
+        saw = symptom.saw.format_map(defaultdict(str, said))
+        yield Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, symptom.order)
+
+
+def exception(log: str) -> Finding | None:
+    """The first exception that is no consequence of another rank's, with the line of the user's own code."""
+    blocks: dict[str, list[re.Match[str]]] = {}  # rank -> the frames of the traceback that is being read
+    for line in log.splitlines():
+        who = _RANK.match(line)
+        rank = (who[1] or who[2]) if who else ""
+        rest = line[who.end() :] if who else line
+        if rest.startswith("Traceback (most recent call last)"):
+            blocks[rank] = []
+        elif frame := _FRAME.match(rest):
+            blocks.setdefault(rank, []).append(frame)
+        elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
+            frames = blocks.pop(rank)
+            if not _CONSEQUENCE.search(rest):
+                return _raised(rank, said, frames)
+    return None
+
+
+def _raised(rank: str, said: re.Match[str], frames: list[re.Match[str]]) -> Finding:
+    own = [frame for frame in frames if not any(part in frame["file"] for part in _NOT_OURS)]
+    at = own[-1] if own else frames[-1]
+    where = f"{Path(at['file']).name}, line {at['line']}, in {at['function']}"
+    text = one_line(f"{said['type']}: {said['text']}" if said["text"] else said["type"], 300)
+    who = f"Rank {rank}" if rank else "A rank"
+    return Finding(
+        "raised",
+        f"{who} raised {text}, at {where}.",
+        "One rank's error ends the job; what the others say of lost connections follows from it.",
+        (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
+        order=3,
+    )
+
+
+def ended(log: str) -> Finding | None:
+    """How the process that ended first was ended, when it could not say so itself."""
+    found = [(match.start(), match) for pattern in _ENDED for match in pattern.finditer(log)]
+    ends = [(_code(match), match["rank"]) for _, match in sorted(found, key=lambda pair: pair[0])]
+    # A rank that is sent SIGTERM is ended because of another one.
+    ends = [(code, rank) for code, rank in ends if code not in (None, 0, 15)] or ends
+    if not ends:
+        return None
+    code, rank = ends[0]
+    if code is None or not 0 < code < 65:
+        return None
+    name = signal.Signals(code).name if code in signal.Signals.__members__.values() else f"signal {code}"
+    saw = f"Rank {rank} was ended by {name}."
+    if code == signal.SIGKILL:
+        return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
+    return Finding("ended-by-signal", saw, _MEANS.get(code, "It did not end by itself."), ("{rerun}",), order=4)
+
+
+def _code(match: re.Match[str]) -> int | None:
+    """The number of the signal that ended the process; None for a plain exit code."""
+    code = match.groupdict().get("code")
+    if code is None:
+        how = match["how"]
+        return next((number for word, number in _SIGNALS.items() if how.startswith(word)), None)
+    value = int(code)
+    if value < 0:
+        return -value
+    return value - 128 if value > 128 else None

@@ -1,0 +1,140 @@
+"""From the evidence to what is said: the cause first, then what else was seen."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lab.diagnose import hang, logs
+from lab.diagnose.evidence import Evidence
+from lab.diagnose.finding import Finding
+from lab.grading.words import one_line
+
+_GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
+GOES_ON = "{rerun} --run-id {run_id} --resume auto"
+
+# What Slurm itself says of the end of a job, in its records or in the log.
+_STATES: Mapping[str, Finding] = {
+    "TIMEOUT": Finding(
+        "time-limit",
+        "The job came to its time limit, and Slurm ended it.",
+        "It needed more time than was asked for. Or it hung: does the log grow until the end?",
+        (
+            "sbatch --time=02:00:00 run.sh ... --resume auto   # goes on from the last checkpoint",
+            "tail -n 3 {log}",
+        ),
+        order=0,
+    ),
+    "NODE_FAIL": Finding(
+        "node-failure",
+        "A node of the job failed.",
+        "Nothing that your program did. Slurm starts the job again, unless --no-requeue was given.",
+        (GOES_ON, "sinfo --list-reasons   # which node, and why"),
+        order=0,
+    ),
+    "OUT_OF_MEMORY": Finding(
+        "out-of-memory",
+        "The job used more memory than it had asked for (the node's, not the GPU's), and Slurm ended it.",
+        "Loader processes count too: each holds its batches, and a copy of what the data set holds.",
+        (
+            "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
+            "sbatch --mem=64G run.sh ...    # ask for more",
+            "{rerun} --num-workers 2        # or need less",
+        ),
+        order=0,
+    ),
+    "CANCELLED": Finding(
+        "cancelled",
+        "The job was cancelled.",
+        "By you or an administrator, with scancel; what it had saved is still there.",
+        (GOES_ON, "sacct -j {job} --format=JobID,State   # by whom"),
+        order=3,
+    ),
+    "PREEMPTED": Finding(
+        "preempted",
+        "Slurm took the job's nodes for another one.",
+        "That is how a partition with preemption works: it can go on from its last checkpoint.",
+        (GOES_ON,),
+        order=0,
+    ),
+}
+# A step alone is cancelled when one of its ranks has failed: that is no cause.
+_IN_LOG = (
+    (re.compile(r"DUE TO TIME LIMIT"), "TIMEOUT"),
+    (re.compile(r"DUE TO NODE FAILURE|^srun: error: Node failure on ", re.M), "NODE_FAIL"),
+    (re.compile(r"DUE TO PREEMPTION"), "PREEMPTED"),
+    (re.compile(r"JOB \S+ ON \S+ CANCELLED AT"), "CANCELLED"),
+)
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """All that is known, causes before consequences, with the commands filled in. Empty where nothing is wrong."""
+    found = sorted(_found(evidence), key=lambda finding: finding.order)
+    once = list({finding.name: finding for finding in reversed(found)}.values())[::-1]
+    # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
+    again = {"raised", "failed", "nccl-timeout", "gloo-timeout", "ended-by-signal"}
+    once = [one for one in once if one is once[0] or one.name not in again]
+    return [_filled(one, evidence) for one in once]
+
+
+def _found(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.status == "done" and not evidence.lanes:
+        return
+    if evidence.state in _STATES:
+        yield _STATES[evidence.state]
+    for pattern, state in _IN_LOG:
+        if pattern.search(evidence.log):
+            yield _STATES[state]
+            break
+    if evidence.status == "interrupted":
+        yield Finding(
+            "interrupted",
+            f"The run was told to stop, and has saved: {evidence.reason or 'no reason on record'}.",
+            "A warning of the scheduler, or kill. Nothing is lost.",
+            (GOES_ON,),
+            order=0,
+        )
+    yield from logs.symptoms(evidence.log)
+    if (hung := hang.from_dumps(evidence.lanes, evidence.world_size)) is not None:
+        yield hung
+    for one in (logs.exception(evidence.log), logs.ended(evidence.log)):
+        if one is not None:
+            yield one
+    if evidence.status == "failed" and evidence.reason:
+        yield Finding(
+            "failed",
+            f"The run says of itself: {evidence.reason.rstrip('. ')}.",
+            "The lab knows no more about it than that.",
+            ("{rerun}",),
+            order=8,
+        )
+
+
+def _filled(finding: Finding, evidence: Evidence) -> Finding:
+    values = _values(evidence)
+    do = [_fill(command, values) for command in finding.do if evidence.jobid or "{job}" not in command]
+    saw = _GLOO.sub("", one_line(finding.saw, 400))
+    return Finding(finding.name, saw, finding.means, tuple(do), finding.order)
+
+
+def _fill(command: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        command = command.replace(f"{{{name}}}", value)
+    return command
+
+
+def _values(evidence: Evidence) -> dict[str, str]:
+    batch: Any = evidence.config.get("per_device_batch_size")
+    half = str(batch // 2) if isinstance(batch, int) and not isinstance(batch, bool) and batch > 1 else "N"
+    folder = evidence.name if evidence.run_id else "results/RUN"
+    launcher = "sbatch run.sh" if evidence.jobid else "./run.sh"
+    strategy = evidence.config.get("strategy")
+    known = f" --strategy {shlex.quote(strategy)}" if isinstance(strategy, str) else ""
+    return {
+        "rerun": launcher + known,
+        "half": half,
+        "job": evidence.jobid,
+        "run": folder,
+        "run_id": evidence.run_id or "NAME",
+        "log": f"{folder}/train.log" if evidence.run_id else evidence.name,
+    }

@@ -1,0 +1,250 @@
+"""What is said about jobs that failed: on their real logs, their dumps, and on garbage."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.diagnose.evidence import gather
+from lab.diagnose.hang import from_dumps
+from lab.diagnose.symptoms import SYMPTOMS
+from lab.diagnose.verdict import findings
+from lab.training.errors import UserError
+
+LOGS = Path(__file__).parent / "failed_jobs"
+
+# The log of a job that failed in this way -> the diagnosis, and what must be said.
+REAL = {
+    "gloo-timeout.err": ("gloo-timeout", "Rank 2 waited in vain for another rank, until the timeout of 6 s."),
+    "loss-not-finite.err": ("not-finite", "the loss became nan at epoch 1, step 2"),
+    "no-launcher.err": ("no-launcher", "does not know its rank"),
+    "node-failure.err": ("node-failure", "A node of the job failed."),
+    "not-done-yet.err": ("not-done-yet", "Exercise 5.1b is not done yet"),
+    "port-in-use.err": ("port-in-use", "port: 29777"),
+    "rendezvous-ranks-missing.err": ("ranks-missing", "RendezvousTimeoutError"),
+    "sbatch-partition.err": ("sbatch-refused", "Invalid partition name specified"),
+    "scancel.err": ("cancelled", "The job was cancelled."),
+    "srun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),
+    "srun-a-rank-raised.err": ("raised", "Rank 1 raised AssertionError: expected images [B, 3, 32, 32]"),
+    "store-ranks-missing.err": ("ranks-missing", "1/2 clients joined"),
+    "torchrun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),
+    "torchrun-a-rank-raised.err": ("raised", "at model.py, line 35, in forward."),
+    "uneven-batch.err": ("uneven-batch", "A global batch of 256 images cannot be divided evenly among 3 ranks"),
+}
+
+
+def test_every_log_has_its_diagnosis():
+    assert {file.name for file in LOGS.iterdir()} == REAL.keys()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_log_is_understood(name):
+    first, *_ = findings(gather(LOGS / name))
+    assert first.name == REAL[name][0]
+    assert REAL[name][1] in first.saw
+    assert first.do
+    assert not any("{" in command for command in first.do), first.do
+
+
+def test_the_cause_comes_before_what_follows_from_it():
+    names = [finding.name for finding in findings(gather(LOGS / "srun-a-rank-raised.err"))]
+    assert names[0] == "raised"
+    assert "cancelled" not in names  # the step was: because of the rank that raised
+
+
+def test_names_are_unique():
+    names = [symptom.name for symptom in SYMPTOMS]
+    assert len(set(names)) == len(names)
+
+
+# Run folders ----------------------------------------------------------------------------------------------------
+
+
+def run_folder(tmp_path: Path, *, status: str = "failed", log: str = "", **config: object) -> Path:
+    folder = tmp_path / "a-run"
+    folder.mkdir()
+    (folder / "status.json").write_text(json.dumps({"status": status, "reason": "it broke"}), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "train.err").write_text(log, encoding="utf-8")
+    return folder
+
+
+def test_the_commands_are_those_of_this_run(tmp_path):
+    log = (LOGS / "torchrun-a-rank-killed.err").read_text(encoding="utf-8")
+    folder = run_folder(tmp_path, log=log, strategy="fsdp", per_device_batch_size=96, jobid="77")
+    first, *_ = findings(gather(folder))
+    assert any(
+        command.startswith("sbatch run.sh --strategy fsdp --num-workers 2 --per-device-batch-size 48")
+        for command in first.do
+    )
+    assert any(command.startswith("sacct -j 77 ") for command in first.do)
+
+
+def test_a_run_that_was_told_to_stop_goes_on(tmp_path):
+    first, *_ = findings(gather(run_folder(tmp_path, status="interrupted")))
+    assert first.name == "interrupted"
+    assert "--run-id a-run --resume auto" in first.do[0]
+
+
+def test_a_run_that_is_done_is_not_accused(tmp_path):
+    folder = run_folder(
+        tmp_path, status="done", log="a warning about CUDA out of memory. Tried to allocate 1 GiB\n"
+    )
+    assert findings(gather(folder)) == []
+
+
+def test_what_slurm_says_of_the_end_counts_most(tmp_path):
+    folder = run_folder(tmp_path, log=(LOGS / "srun-a-rank-killed.err").read_text(encoding="utf-8"))
+    (folder / "slurm").mkdir()
+    table = "JobID|State|ExitCode\n12|OUT_OF_MEMORY|0:125\n12.batch|OUT_OF_MEMORY|0:125\n12.0|CANCELLED|0:9\n"
+    (folder / "slurm" / "sacct-12.txt").write_text(table, encoding="utf-8")
+    assert [finding.name for finding in findings(gather(folder))][:2] == ["out-of-memory", "killed"]
+
+
+def test_a_run_that_failed_in_an_unknown_way_says_its_own_reason(tmp_path):
+    only = findings(gather(run_folder(tmp_path)))
+    assert [finding.name for finding in only] == ["failed"]
+    assert "it broke" in only[0].saw
+
+
+# Dumps ----------------------------------------------------------------------------------------------------------
+
+
+def entry(number: int, line: int, call: str = "all_reduce", size: int = 3) -> dict[str, object]:
+    """A collective as PyTorch's flight recorder writes it; frames run from the innermost outwards."""
+    frames = [
+        {"filename": "/env/torch/distributed/distributed_c10d.py", "line": 9, "name": call},
+        {"filename": "/home/ada/exercises/train.py", "line": line, "name": "evaluate"},
+        {"filename": "/home/ada/exercises/main.py", "line": 7, "name": "run"},
+    ]
+    return {
+        "record_id": number - 1,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": number,
+        "profiling_name": f"nccl:{call}",
+        "input_sizes": [[size]],
+        "input_dtypes": ["Float"],
+        "retired": True,
+        "is_p2p": False,
+        "frames": frames,
+    }
+
+
+def dumps(tmp_path: Path, **ranks: list[dict[str, object]]) -> Path:
+    folder = tmp_path / "flight_recorder"
+    folder.mkdir()
+    for rank, entries in ranks.items():
+        (folder / f"nccl_trace_{rank}").write_bytes(pickle.dumps({"version": "2.10", "entries": entries}, 2))
+    return folder
+
+
+def diagnosis(folder: Path, world_size: int = 2):
+    return from_dumps(gather(folder).lanes, world_size)
+
+
+def test_a_collective_that_one_rank_did_not_come_to(tmp_path):
+    folder = dumps(tmp_path, rank_0=[entry(1, 5), entry(2, 88)], rank_1=[entry(1, 5)])
+    found = diagnosis(folder)
+    assert found.name == "rank-missing"
+    assert found.saw == (
+        "Rank 0 waits in all_reduce at train.py:88, collective number 2; "
+        "rank 1 never came to it: the last that it called was all_reduce at train.py:5."
+    )
+    assert found.do == ("look at train.py, line 88, in evaluate()",)
+
+
+def test_different_collectives(tmp_path):
+    folder = dumps(tmp_path, rank_0=[entry(1, 5)], rank_1=[entry(1, 9, "broadcast")])
+    found = diagnosis(folder)
+    assert found.name == "different-order"
+    assert "rank 0 called all_reduce at train.py:5, with [3]; rank 1 called broadcast at train.py:9" in found.saw
+
+
+def test_different_sizes(tmp_path):
+    folder = dumps(tmp_path, rank_0=[entry(1, 5, size=3)], rank_1=[entry(1, 5, size=4)])
+    assert diagnosis(folder).name == "different-sizes"
+
+
+def test_an_earlier_one_that_fitted_by_chance_is_the_cause(tmp_path):
+    folder = dumps(
+        tmp_path,
+        rank_0=[entry(1, 5), entry(2, 60)],
+        rank_1=[entry(1, 60), entry(2, 70, "broadcast")],
+    )
+    assert "As collective number 1 rank 0 called all_reduce at train.py:5" in diagnosis(folder).saw
+
+
+def test_a_rank_without_a_dump_is_named(tmp_path):
+    found = diagnosis(dumps(tmp_path, rank_0=[entry(1, 5)]), world_size=2)
+    assert found.saw == "Rank 0 waits in all_reduce at train.py:5; rank 1 left no dump."
+
+
+def test_ranks_that_agree_are_not_accused(tmp_path):
+    assert diagnosis(dumps(tmp_path, rank_0=[entry(1, 5)], rank_1=[entry(1, 5)])) is None
+
+
+class Attack:
+    def __reduce__(self):
+        return print, ("this was run",)
+
+
+def test_a_dump_runs_no_code(tmp_path, capsys):
+    folder = dumps(tmp_path, rank_0=[entry(1, 5)])
+    (folder / "nccl_trace_rank_1").write_bytes(pickle.dumps({"entries": [Attack()]}))
+    (folder / "nccl_trace_rank_2").write_bytes(b"\x80garbage")
+    assert gather(folder).unreadable == ("nccl_trace_rank_1", "nccl_trace_rank_2")
+    assert "this was run" not in capsys.readouterr().out
+
+
+# The command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_it_in_lines(capsys):
+    assert main(["diagnose", str(LOGS / "scancel.err")]) == 0
+    out = capsys.readouterr().out
+    assert "saw    The job was cancelled." in out
+    assert "try    sbatch run.sh" in out
+
+
+def test_without_a_name_it_takes_the_latest_log(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["diagnose"]) == 1
+    assert "there is no train.err here" in capsys.readouterr().err
+    (tmp_path / "train.err").write_text((LOGS / "port-in-use.err").read_text(encoding="utf-8"), encoding="utf-8")
+    assert main(["diagnose"]) == 0
+    assert "29777" in capsys.readouterr().out
+
+
+def test_an_unknown_failure_is_called_unknown(tmp_path, capsys):
+    log = tmp_path / "train.err"
+    log.write_bytes(b"\xff\xfe\x00 something odd \x1b[31m\nthe last line\x07\n")
+    assert main(["diagnose", str(log)]) == 1
+    out = capsys.readouterr().out
+    assert "Nothing here that the lab knows." in out
+    assert "the last line" in out
+    assert "\x1b[31m" not in out
+    assert "\x07" not in out
+
+
+def test_nothing_to_read_is_one_sentence(tmp_path, capsys):
+    assert main(["diagnose", str(tmp_path / "nothing")]) == 1
+    assert main(["diagnose", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "is not there: name a run's folder" in said
+    assert "holds no log" in said
+    with pytest.raises(UserError):
+        gather(tmp_path)
+
+
+def test_a_long_log_is_read_at_both_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("lab.diagnose.evidence.HEAD", 400)
+    monkeypatch.setattr("lab.diagnose.evidence.TAIL", 400)
+    log = tmp_path / "train.err"
+    middle = "step\n" * 1000
+    log.write_text(f"srun: error: Node failure on node2\n{middle}", encoding="utf-8")
+    assert findings(gather(log))[0].name == "node-failure"
+    log.write_text(f"{middle}srun: error: Node failure on node2\n", encoding="utf-8")
+    assert findings(gather(log))[0].name == "node-failure"
