@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     *("check", "watch", "hint", "trace", "start", "reset", "fetch"),
     *("doctor", "diagnose", "tensorboard"),
+    *("grade",),
     *("stubs", "notebooks"),
 )
 

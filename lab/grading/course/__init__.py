@@ -1,0 +1,1 @@
+"""A whole class: the nbgrader course, grading what students submit, and reports. For instructors."""

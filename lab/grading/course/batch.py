@@ -1,0 +1,85 @@
+"""Grading a class: which submissions are still to be graded, and where the records go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.grading.course import store
+from lab.grading.course.marks import SubmissionRecord
+from lab.grading.course.modules import DEADLINE
+from lab.grading.course.pool import grade_all
+from lab.grading.course.submissions import Submission, find_submissions, read_submission
+from lab.grading.sandbox import Sandbox
+from lab.training.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number` of `count`, counted from 1."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Raises UsageError unless it is i/n."""
+        number, slash, count = text.partition("/")
+        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise UsageError(f"--shard {text}: expected i/n with 1 <= i <= n, such as 2/4")
+        return cls(int(number), int(count))
+
+
+@dataclass
+class Batch:
+    """What a run has done."""
+
+    records: list[SubmissionRecord] = field(default_factory=list)
+    graded: int = 0
+    kept: int = 0
+
+
+def grade_class(
+    folder: Path,
+    out: Path,
+    *,
+    jobs: int,
+    deadline: float = DEADLINE,
+    shard: Shard | None = None,
+    force: bool = False,
+    progress: Callable[[SubmissionRecord, int, int], None] = lambda record, number, count: None,
+) -> Batch:
+    """Grade all submissions of a folder, or one shard of them, and write their records below `out`.
+
+    Args:
+        force: grade also what has not changed since it was graded.
+        progress: called after each submission with its record, its number and how many are graded in this run.
+
+    Raises:
+        UserError: there is no submission, or no sandbox to run one in.
+    """
+    shard = shard or Shard()
+    batch = Batch()
+    mine = list(find_submissions(folder).items())[shard.number - 1 :: shard.count]
+    work: list[tuple[Submission, Path]] = []
+    for student, path in mine:
+        submission = read_submission(student, path)
+        known = None if force else store.load(out, student)
+        if known is not None and known.student == student and known.final(submission.key, deadline):
+            batch.records.append(known)
+            batch.kept += 1
+        else:
+            work.append((submission, path))
+    if work:
+        Sandbox().require()
+
+    def done(record: SubmissionRecord) -> None:
+        store.save(out, record)
+        batch.records.append(record)
+        batch.graded += 1
+        progress(record, batch.graded, len(work))
+
+    grade_all(work, jobs=jobs, deadline=deadline, done=done)
+    batch.records.sort(key=lambda record: record.student)
+    return batch

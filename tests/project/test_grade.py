@@ -1,0 +1,109 @@
+"""lab grade on a small class: marks, resuming, shards and merging, and what a hang costs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.grading.course import store
+
+HANG = 60.0  # seconds that a submission gets here
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """A folder with the submissions in class/ and what `lab grade` made of them in grades/."""
+    place = tmp_path_factory.mktemp("graded")
+    shutil.copytree(root / "solutions", place / "class" / "perfect" / "exercises")
+    shutil.copytree(root / "exercises", place / "class" / "untouched" / "exercises")
+    hang = place / "class" / "hang" / "exercises"
+    shutil.copytree(root / "exercises", hang)
+    shutil.copy(root / "solutions" / "ddp_utils.py", hang / "ddp_utils.py")
+    (hang / "data.py").write_text("while True:\n    pass\n")
+    options = ["--out", str(place / "grades"), "--jobs", "2", "--deadline", str(HANG)]
+    assert main(["grade", str(place / "class"), *options]) == 0
+    return place
+
+
+def marks(out: Path) -> dict[str, dict[str, str]]:
+    return {row["student"]: row for row in csv.DictReader((out / "marks.csv").open(encoding="utf-8"))}
+
+
+def again(place: Path, *options: str) -> int:
+    return main(["grade", str(place / "class"), "--out", str(place / "grades"), "--deadline", str(HANG), *options])
+
+
+def test_every_submission_has_its_marks(graded: Path):
+    found = marks(graded / "grades")
+    assert {student: row["points"] for student, row in found.items()} == {
+        "perfect": "100",
+        "untouched": "0",
+        "hang": "14",  # 4.0 and 4.1, whatever data.py does
+    }
+    assert {row["to_look"] for row in found.values()} == {""}
+
+
+def test_running_again_grades_only_what_has_changed(graded: Path, capsys: pytest.CaptureFixture[str]):
+    before = {path: path.stat().st_mtime_ns for path in (graded / "grades" / store.FOLDER).iterdir()}
+    assert again(graded) == 0
+    assert "0 graded, 3 had been graded before and have not changed." in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in (graded / "grades" / store.FOLDER).iterdir()} == before
+
+
+def test_shards_of_a_class_merge_to_the_same_marks(graded: Path, tmp_path: Path):
+    """The records are there already: what counts is that each shard takes its own, and that none is lost."""
+    for number in ("1", "2"):
+        shutil.copytree(graded / "grades" / store.FOLDER, tmp_path / number / store.FOLDER)
+        options = ["--out", str(tmp_path / number), "--shard", f"{number}/2", "--deadline", str(HANG)]
+        assert main(["grade", str(graded / "class"), *options]) == 0
+        assert not (tmp_path / number / "marks.csv").exists()
+    folders = [str(tmp_path / "1"), str(tmp_path / "2")]
+    assert main(["grade", "--merge", *folders, "--out", str(tmp_path / "all")]) == 0
+    assert (tmp_path / "all" / "marks.csv").read_bytes() == (graded / "grades" / "marks.csv").read_bytes()
+
+
+def test_a_submission_without_time_is_to_look_at_and_graded_again_only_with_more(graded: Path, tmp_path: Path):
+    shutil.copytree(graded / "class" / "hang", tmp_path / "class" / "hang")
+    options = ["grade", str(tmp_path / "class"), "--out", str(tmp_path / "grades"), "--jobs", "1"]
+    assert main([*options, "--deadline", "1"]) == 1
+    assert "no time was left for 1.1, 2.1" in marks(tmp_path / "grades")["hang"]["to_look"]
+    record = store.load(tmp_path / "grades", "hang")
+    assert record is not None
+    assert record.final(record.key, 1.0)
+    assert not record.final(record.key, 2.0)
+
+
+def test_a_record_that_is_damaged_is_made_anew(graded: Path, tmp_path: Path):
+    shutil.copytree(graded / "class" / "untouched", tmp_path / "class" / "untouched")
+    store.save(tmp_path / "grades", store.load_all([graded / "grades"])[2])
+    [file] = (tmp_path / "grades" / store.FOLDER).iterdir()
+    whole = json.loads(file.read_text())
+    file.write_text(file.read_text()[:-20])
+    assert main(["grade", str(tmp_path / "class"), "--out", str(tmp_path / "grades"), "--jobs", "1"]) == 0
+    assert json.loads(file.read_text())["exercises"] == whole["exercises"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say which submissions"),
+        (["x", "--shard", "3/2"], "--shard 3/2: expected i/n"),
+        (["x", "--shard", "0/2"], "--shard 0/2: expected i/n"),
+        (["x", "--merge", "y"], "--merge takes folders"),
+        (["x", "--jobs", "0"], "--jobs 0: expected more than 0"),
+        (["x", "--deadline", "-1"], "--deadline -1.0: expected more than 0"),
+        (["nowhere"], "nowhere cannot be read: No such file or directory"),
+    ],
+)
+def test_options_that_make_no_sense_get_one_sentence(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["grade", *arguments]) in (1, 2)
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

@@ -1,0 +1,250 @@
+"""What is read of a submission, and what is not: zips, links, damaged files, names of every kind."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lab.grading.course import store, tables
+from lab.grading.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.grading.course.submissions import find_submissions, read_submission
+from lab.grading.sandbox import pack
+from lab.grading.source import MAX_MODULE_BYTES
+from lab.grading.syllabus import MODULES
+from lab.training.errors import UserError
+
+
+@pytest.fixture
+def work(tmp_path: Path, root: Path) -> Path:
+    """A submission as `lab start` lays it out."""
+    folder = tmp_path / "class" / "alice"
+    (folder / "exercises").mkdir(parents=True)
+    for name in MODULES:
+        (folder / "exercises" / f"{name}.py").write_text(f"# {name} of alice\n")
+    (folder / "notebooks").mkdir()
+    (folder / "notebooks" / "1_model.ipynb").write_text('{"cells": []}')
+    return folder
+
+
+def zipped(folder: Path, target: Path, prefix: str = "") -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, prefix + path.relative_to(folder).as_posix())
+    return target
+
+
+def names(path: Path) -> tuple[set[str], set[str]]:
+    submission = read_submission("s", path)
+    return set(submission.modules), set(submission.notebooks)
+
+
+FILES = {f"{name}.py" for name in MODULES}
+
+
+@pytest.mark.parametrize("prefix", ["", "my-lab/", "Group 7/my-lab/"])
+def test_folders_and_zips_are_read_alike_however_they_are_wrapped(work: Path, tmp_path: Path, prefix: str):
+    packed = zipped(work, tmp_path / "alice.zip", prefix)
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    for place in (packed, tmp_path / "unpacked"):
+        assert names(place) == (FILES, {f"{prefix}notebooks/1_model.ipynb"})
+    assert read_submission("a", packed).key == read_submission("b", tmp_path / "unpacked").key
+
+
+def test_modules_may_lie_at_the_top_and_then_only_what_can_be_imported_counts(work: Path):
+    assert names(work / "exercises") == (FILES, set())
+    (work / "exercises" / "data").mkdir()
+    (work / "exercises" / "data" / "big.bin").write_bytes(b"x")
+    assert names(work / "exercises") == (FILES, set())
+
+
+def test_backups_and_checkpoints_do_not_count_and_a_second_folder_is_told(work: Path):
+    for hidden in (".lab/backup-1", "notebooks/.ipynb_checkpoints", "results/run", "__MACOSX"):
+        (work / hidden).mkdir(parents=True)
+        (work / hidden / "data.py").write_text("old\n")
+        (work / hidden / "1_model.ipynb").write_text("{}")
+    assert names(work) == (FILES, {"notebooks/1_model.ipynb"})
+    (work / "old").mkdir()
+    (work / "old" / "data.py").write_text("old\n")
+    submission = read_submission("alice", work)
+    assert submission.modules["data.py"] == b"# data of alice\n"
+    assert submission.remarks == ("modules in several folders: exercises was graded, not old",)
+
+
+def test_links_and_pipes_are_left_out(work: Path, tmp_path: Path):
+    secret = tmp_path / "secret.py"
+    secret.write_text("42\n")
+    (work / "exercises" / "data.py").unlink()
+    (work / "exercises" / "data.py").symlink_to(secret)
+    (work / "exercises" / "model.py").unlink()
+    os.mkfifo(work / "exercises" / "model.py")
+    (work / "exercises" / "more").symlink_to(tmp_path)
+    submission = read_submission("alice", work)
+    assert set(submission.modules) == FILES - {"data.py", "model.py"}
+    assert submission.remarks == ("2 symbolic links left out",)
+
+
+def test_a_zip_cannot_lead_out_of_itself(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "alice.zip")
+    with zipfile.ZipFile(packed, "a") as archive:
+        for name in ("../../exercises/data.py", "/etc/exercises/data.py", "exercises\\..\\..\\x.py", "C:/x.py"):
+            archive.writestr(name, "stolen\n")
+        link = zipfile.ZipInfo("exercises/link.py")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    submission = read_submission("alice", packed)
+    assert set(submission.modules) == FILES
+    assert submission.modules["data.py"] == b"# data of alice\n"
+    assert "5 files of the zip left out" in submission.remarks[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alice.zip", "class"]  # nothing was unpacked
+
+
+def test_a_zip_bomb_costs_no_more_than_the_limit(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "alice.zip")
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("exercises/helper.py", "exercises/checkpoint.bin", "notebooks/2_data.ipynb"):
+            with archive.open(name, "w", force_zip64=True) as member:
+                for _ in range(64):
+                    member.write(bytes(1 << 20))
+    submission = read_submission("alice", packed)
+    assert submission.modules["helper.py"] == 64 << 20  # its size, for the check to tell
+    assert submission.notebooks["notebooks/2_data.ipynb"] == 64 << 20
+    with submission.code() as code:
+        packed_again = pack(code)  # the sandbox takes it
+    assert packed_again["helper.py"] == 64 << 20
+
+
+@pytest.mark.parametrize("damage", ["not a zip", "cut off", "a byte changed", "encrypted"])
+def test_a_damaged_zip_is_a_remark(work: Path, tmp_path: Path, damage: str):
+    packed = zipped(work, tmp_path / "alice.zip")
+    data = bytearray(packed.read_bytes())
+    if damage == "not a zip":
+        data = bytearray(b"hello")
+    elif damage == "cut off":
+        data = data[: len(data) // 2]
+    elif damage == "a byte changed":
+        data[60] ^= 0xFF
+    else:  # the flag of every entry, in its own header and in the directory
+        for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+            at = data.find(mark)
+            while at >= 0:
+                data[at + offset] |= 1
+                at = data.find(mark, at + 1)
+    packed.write_bytes(data)
+    submission = read_submission("alice", packed)
+    assert submission.remarks
+    assert not set(submission.modules) - FILES
+
+
+def test_the_sandbox_takes_whatever_is_read(work: Path):
+    deep = work / "exercises"
+    for number in range(20):
+        deep = deep / f"d{number}"
+        deep.mkdir()
+        (deep / "x.py").write_text("1\n")
+    for number in range(700):
+        (work / "exercises" / f"helper{number:03}.py").write_text("1\n")
+    (work / "exercises" / "big.py").write_bytes(b"#" * (MAX_MODULE_BYTES + 1))
+    submission = read_submission("alice", work)
+    assert any("rest left out" in remark for remark in submission.remarks)
+    assert set(submission.modules) >= FILES  # never the modules themselves
+    with submission.code() as code:
+        pack(code)
+
+
+def test_names_that_are_no_text_can_be_written_everywhere(work: Path, tmp_path: Path):
+    folder = os.fsdecode(os.fsencode(work.parent) + b"/b\xff\xfeb")
+    os.rename(work, folder)
+    Path(folder, "exercises", os.fsdecode(b"\xff.py")).write_text("1\n")
+    [(student, path)] = find_submissions(work.parent).items()
+    assert student == r"b\udcff\udcfeb"
+    submission = read_submission(student, path)
+    assert set(submission.modules) > FILES
+    with submission.code() as code:
+        pack(code)
+    store.save(tmp_path / "out", SubmissionRecord(student, submission.key, ()))
+    assert store.load(tmp_path / "out", student) is not None
+
+
+def test_students_are_found_by_folder_or_zip_and_never_twice(work: Path):
+    zipped(work, work.parent / "bob.zip")
+    (work.parent / "notes.txt").write_text("")
+    (work.parent / ".hidden").mkdir()
+    assert list(find_submissions(work.parent)) == ["alice", "bob"]
+    zipped(work, work.parent / "alice.zip")
+    with pytest.raises(UserError, match="alice is there twice"):
+        find_submissions(work.parent)
+    with pytest.raises(UserError, match="holds no submission"):
+        find_submissions(work / "exercises")
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        find_submissions(work / "nowhere")
+
+
+def test_the_key_changes_with_any_byte_and_only_then(work: Path):
+    before = read_submission("alice", work).key
+    (work / "exercises" / "data.py").touch()
+    assert read_submission("alice", work).key == before
+    (work / "exercises" / "data.py").write_text("# data of alice \n")
+    changed = read_submission("alice", work).key
+    (work / "exercises" / "new.py").write_text("")
+    assert len({before, changed, read_submission("alice", work).key}) == 3
+
+
+# Tables and records -----------------------------------------------------------------------------------------
+
+
+def made(student: str, points: float | None = 6.0) -> SubmissionRecord:
+    outcome = Finding("t", "passed" if points else "lab error", detail="=x")
+    return SubmissionRecord(student, "key", (ExerciseMark("1.1", "t", points, 6, outcome),), remarks=("=1+1",))
+
+
+def test_a_spreadsheet_computes_nothing_that_a_student_wrote():
+    text = tables.marks_csv([made("=cmd|' /C calc'!A0"), made("@x")])
+    for row in list(csv.reader(io.StringIO(text)))[1:]:
+        assert not [cell for cell in row if cell[:1] in ("=", "@", "+", "-")]
+
+
+def test_an_open_mark_is_empty_and_said(tmp_path: Path):
+    record = made("alice", None)
+    row = next(csv.DictReader(io.StringIO(tables.marks_csv([record]))))
+    assert row["1.1"] == ""
+    assert row["to_look"] == "the lab could not check 1.1"
+    assert not record.final("key", 1.0)
+    assert made("alice").final("key", 1.0)
+
+
+def test_records_come_back_as_they_were_and_garbage_is_none(tmp_path: Path):
+    record = made("../../alice /\\ \N{SNOWMAN}")
+    store.save(tmp_path, record)
+    [file] = (tmp_path / store.FOLDER).iterdir()
+    assert store.load(tmp_path, record.student) == record
+    for garbage in ("", "[]", '{"student": 1}', "[" * 100_000):
+        file.write_text(garbage)
+        assert store.load(tmp_path, record.student) is None
+
+
+def test_no_two_students_share_a_file():
+    students = ["a b", "a_b", "a/b", "A" * 300, "A" * 301, "..", ".", "x.json", "ä", ""]
+    assert len({store.file_name(student, ".json") for student in students}) == len(students)
+    assert store.file_name("alice.b-c@d", ".html") == "alice.b-c@d.html"
+
+
+def test_merging_refuses_what_does_not_belong_together(tmp_path: Path):
+    with pytest.raises(UserError, match="holds no graded submissions"):
+        store.load_all([tmp_path])
+    store.save(tmp_path / "a", made("alice"))
+    other = SubmissionRecord("alice", "other", made("alice").exercises)
+    store.save(tmp_path / "b", other)
+    with pytest.raises(UserError, match="alice was graded twice"):
+        store.load_all([tmp_path / "a", tmp_path / "b"])
+    store.save(tmp_path / "b", SubmissionRecord("alice", "key", made("alice").exercises, lab="9.9"))
+    store.save(tmp_path / "c", SubmissionRecord("bob", "key", made("bob").exercises))
+    with pytest.raises(UserError, match="different versions of the lab"):
+        store.load_all([tmp_path / "b", tmp_path / "c"])
