@@ -4,12 +4,19 @@ main.py makes config.json, status.json and the rest. A job that dies before that
 that never came up) would be nameless without job.json.
 """
 
+import hashlib
 import json
+import os
 import shutil
+import socket
+from dataclasses import replace
 from pathlib import Path
 
+from lab.sweep import states
 from lab.sweep.plan import Job
 from lab.training.errors import UserError
+from lab.training.options import build_parser
+from lab.training.provenance import variant
 from lab.training.records import now, write_atomically
 
 JOB_FILE = "job.json"
@@ -44,6 +51,10 @@ def prepare(job: Job, launcher: str, command: str) -> bool:
 def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
     """job.json: what was asked for, how it was started, and Slurm's name for it."""
     flags = job.parsed_flags()
+    batch = {
+        "global_batch": job.global_batch,
+        "per_gpu_batch": job.global_batch // job.devices // flags.accumulate,
+    }
     record = {
         "run_id": job.run_id,
         "strategy": job.strategy,
@@ -51,15 +62,21 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
         "dataset": flags.dataset,
         "precision": flags.precision,
         "world_size": job.devices,
-        "global_batch": job.sweep.global_batch,
-        "epochs": job.sweep.epochs,
+        **batch,
+        "epochs": 1 if job.sweep.measure_steps else job.sweep.epochs,
         "scaling": job.scaling,
         "repeat": job.repeat,
+        "input": flags.input,
+        "bucket_cap_mb": f"{job.bucket_cap:g}" if job.strategy == "ddp" else "",
+        "variant": variant(flags, build_parser().parse_args([])),
+        "device": job.sweep.card,
         "code": job.sweep.code,
+        "code_hash": code_hash(Path(job.sweep.code)),
         "flags": list(job.sweep.flags),
         "launcher": launcher,
         "command": command,
         "jobid": jobid,
+        "launched_by": {"host": socket.gethostname(), "pid": os.getpid()},
         "planned": now(),
     }
     write_atomically(job.folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
@@ -76,13 +93,43 @@ def read_json(path: Path) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def code_hash(folder: Path) -> str:
+    """Twelve hexadecimal digits for the Python files of a folder: other code, other results."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def code_has_changed(job: Job) -> bool:
+    """Whether the folder's run was made by other code than there is now; False where it does not say."""
+    made_by = read_json(job.folder / JOB_FILE).get("code_hash")
+    return made_by is not None and made_by != code_hash(Path(job.sweep.code))
+
+
+def note_seconds(folder: Path, seconds: float) -> None:
+    """How long the job took from start to end, for the estimate of others like it."""
+    record = read_json(folder / JOB_FILE) | {"seconds": round(seconds, 1)}
+    write_atomically(folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
+
+
+def measured_seconds(job: Job) -> float:
+    """How long a finished repeat of this job took; 0 when there is none."""
+    for repeat in range(1, job.sweep.repeats + 1):
+        folder = replace(job, repeat=repeat).folder
+        seconds = read_json(folder / JOB_FILE).get("seconds")
+        if isinstance(seconds, int | float) and read_json(folder / "status.json").get("status") == states.DONE:
+            return float(seconds)
+    return 0.0
+
+
 def earlier_slurm_job(job: Job) -> str:
     """The Slurm job that was submitted for this folder; empty when there was none."""
     return str(read_json(job.folder / JOB_FILE).get("jobid") or "")
 
 
-def mark_failed(folder: Path, reason: str) -> None:
-    """Set status.json to failed; when the run started stays as it was."""
+def mark(folder: Path, state: str, reason: str) -> None:
+    """Set status.json to one of the bad ends; when the run started stays as it was."""
     record = {"started": now(), **read_json(folder / "status.json")}
-    record |= {"status": "failed", "reason": reason, "ended": now()}
+    record |= {"status": state, "reason": reason, "ended": now()}
     write_atomically(folder / "status.json", json.dumps(record, indent=2) + "\n")

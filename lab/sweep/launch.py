@@ -1,27 +1,39 @@
-"""Run a sweep: choose the launcher, start the jobs, say how each one ended and what to type next."""
+"""Run a sweep: choose the launcher, leave out what is done, start the rest, say how each job ended."""
 
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from lab.sweep import local, slurm
+from lab.sweep import cost, job_folder, local, slurm, slurm_query, states
 from lab.sweep.plan import Job, Sweep, only_devices_up_to, plan_jobs
 from lab.sweep.progress import Progress
+from lab.sweep.run_folder import read_run
 from lab.training.errors import UserError
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
+LOOK_EVERY = 2.0  # seconds between two looks at Slurm's queue
 
 
-def run_sweep(sweep: Sweep, *, dry_run: bool = False, any_devices: bool = True) -> int:
-    """Run, submit or (dry run) print all jobs of a sweep.
+@dataclass(frozen=True)
+class Choices:
+    """How a sweep is run; what it consists of is a Sweep."""
 
-    Args:
-        any_devices: False leaves out the device counts that are more than this machine has, when the jobs run
-            here; for counts that nobody asked for.
+    dry_run: bool = False
+    any_devices: bool = True  # False: only the device counts that this machine has, for counts nobody asked for
+    rerun: bool = False  # also what is done
+    max_jobs: int = 0  # in Slurm's queue at a time; 0: all
+    stop_after: float = 0  # minutes after which no job is begun that would take longer; 0: never
+
+
+def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
+    """Run, submit or (dry run) print all jobs of a sweep or of several.
+
+    A job whose folder holds a complete run of the same code is not run again.
 
     Returns:
         The exit code: 0, 1 when a job failed, 130 after Ctrl-C.
@@ -29,33 +41,74 @@ def run_sweep(sweep: Sweep, *, dry_run: bool = False, any_devices: bool = True) 
     Raises:
         UserError: nothing could be started; the sentence names the repair.
     """
-    sweep = replace(sweep, launcher=sweep.launcher or choose_launcher())
-    if sweep.launcher == "local":
-        available, kind = local.available_devices()
-        if not any_devices:
-            sweep = only_devices_up_to(sweep, available)
-    jobs = plan_jobs(sweep)
-    _require_code(sweep)
-    if dry_run:
-        command_line = local.command_line if sweep.launcher == "local" else slurm.command_line
-        for job in jobs:
-            print(command_line(job))
+    launcher = sweeps[0].launcher or choose_launcher()
+    if launcher == "slurm":
+        _require_slurm()
+    sweeps = tuple(_complete(sweep, launcher, any_devices=choices.any_devices) for sweep in sweeps)
+    jobs = plan_jobs(*sweeps)
+    _require_code(sweeps[0])
+    done = set() if choices.rerun else {job.run_id for job in jobs if is_done(job)}
+    if choices.dry_run:
+        _print_plan(jobs, done)
         return 0
-    if sweep.launcher == "local":
-        most = max(job.devices for job in jobs)
-        if most > available:
-            print(
-                f"note: {most} ranks share {available} {kind} here. The training is right, but its time says "
-                "nothing about scaling."
-            )
-        with _interrupted_by_any_signal():
-            return _run_here(jobs)
-    return _submit(jobs)
+    left = [job for job in jobs if job.run_id not in done]
+    if done:
+        print(f"{len(done)} of {len(jobs)} jobs are done already (--rerun does them again)", flush=True)
+    if not left:
+        print(f"nothing left to do; next: ./plot_results.sh {_results(jobs)}".rstrip())
+        return 0
+    if launcher == "slurm":
+        return _submit(left, choices)
+    most, (available, kind) = max(job.devices for job in left), _devices(left[0])
+    if most > available:
+        print(
+            f"note: {most} ranks share {available} {kind} here. The training is right, but its time says "
+            "nothing about scaling."
+        )
+    with _interrupted_by_any_signal():
+        return _run_here(left, choices)
 
 
 def choose_launcher() -> str:
-    """slurm where jobs can be submitted, else local."""
-    return "slurm" if shutil.which("sbatch") else "local"
+    """slurm where it answers, else local; says so where sbatch is there and Slurm is not."""
+    if not shutil.which("sbatch"):
+        return "local"
+    problem = slurm_query.unavailable()
+    if problem:
+        print(f"note: sbatch is here, but Slurm does not answer ({problem}): the jobs run on this machine")
+        return "local"
+    return "slurm"
+
+
+def is_done(job: Job) -> bool:
+    """Whether the job's folder holds its complete run, made by the code that is there now."""
+    if not (job.folder / "status.json").is_file():
+        return False
+    return read_run(job.folder)["status"] == states.DONE and not job_folder.code_has_changed(job)
+
+
+def _require_slurm() -> None:
+    problem = slurm_query.unavailable()
+    if problem:
+        raise UserError(f"Slurm does not answer ({problem}): nothing was submitted; --launcher local runs it here")
+
+
+def _complete(sweep: Sweep, launcher: str, *, any_devices: bool) -> Sweep:
+    """The sweep with what depends on where it is started."""
+    code = sweep.code or ("solutions" if Path("solutions", "main.py").is_file() else "exercises")
+    sweep = replace(sweep, launcher=launcher, code=code)
+    if launcher == "local":
+        available, kind = local.available_devices()
+        if not any_devices:
+            sweep = only_devices_up_to(sweep, available)
+        if kind == "GPUs" and not sweep.cpu:
+            sweep = replace(sweep, card=local.card())
+    return sweep
+
+
+def _devices(job: Job) -> tuple[int, str]:
+    """How many devices there are for the jobs here, and of what kind."""
+    return local.available_devices(cpu=job.sweep.cpu)
 
 
 def _require_code(sweep: Sweep) -> None:
@@ -68,23 +121,46 @@ def _require_code(sweep: Sweep) -> None:
             )
 
 
-def _run_here(jobs: list[Job]) -> int:
+def _print_plan(jobs: list[Job], done: set[str]) -> None:
+    """The commands, with what they are and cost in shell comments."""
+    here = jobs[0].sweep.launcher == "local"
+    available, kind = _devices(jobs[0]) if here else (max(job.devices for job in jobs), "GPUs")
+    on_gpus = kind == "GPUs" and not jobs[0].sweep.cpu
+    estimates = [cost.estimate(job, on_gpus, available) for job in jobs]
+    for number, (job, one) in enumerate(zip(jobs, estimates, strict=True), start=1):
+        time_left = "done already" if job.run_id in done else f"about {cost.duration(one.seconds)}"
+        print(f"# [{number}/{len(jobs)}] {job.title}: {time_left}")
+        print(local.command_line(job) if here else slurm.command_line(job))
+    left = [(job, one) for job, one in zip(jobs, estimates, strict=True) if job.run_id not in done]
+    unit = "GPU" if on_gpus else "core"
+    text = cost.total([job for job, _ in left], [one for _, one in left], unit) if left else "nothing left to do"
+    print(f"# {len(jobs)} jobs{f', {len(done)} done already' if done else ''}: {text}")
+
+
+def _run_here(jobs: list[Job], choices: Choices) -> int:
     progress = Progress(len(jobs))
     progress.say(f"{len(jobs)} jobs, one after the other, in {jobs[0].sweep.output_dir}/")
-    failed = 0
-    for done, job in enumerate(jobs):
+    started, failed = time.monotonic(), 0
+    available, kind = _devices(jobs[0])
+    for number, job in enumerate(jobs):
+        left = ", ".join(later.run_id for later in jobs[number:])
+        expected = cost.estimate(job, kind == "GPUs", available).seconds
+        if choices.stop_after and time.monotonic() - started + expected > choices.stop_after * 60:
+            progress.say(f"--stop-after {choices.stop_after:g}: no time for another job; left to do: {left}")
+            progress.say("the same command goes on from here")
+            return 1 if failed else 0
         try:
-            reason = local.run_job(job, progress)
+            state, reason = local.run_job(job, progress)
         except KeyboardInterrupt:
             progress.finish("stopped", "by Ctrl-C; its processes are ended")
-            left = [job.run_id for job in jobs[done:]]
-            progress.say(f"{done} of {len(jobs)} jobs ended before; left to do: {', '.join(left)}")
+            progress.say(f"{number} of {len(jobs)} jobs ended before; left to do: {left}")
+            progress.say("the same command goes on from here")
             return INTERRUPTED
-        if reason:
-            failed += 1
-            progress.finish("failed", f"{reason}  (see {job.folder / 'train.err'})")
-        else:
+        if state == states.DONE:
             progress.finish("done")
+        else:
+            failed += 1
+            progress.finish(state, f"{reason}  (see {job.folder / 'train.err'})")
     following = f"next: ./plot_results.sh {_results(jobs)}".rstrip()
     if failed == len(jobs):
         following = "repair what they say, and run the same command again"
@@ -92,27 +168,43 @@ def _run_here(jobs: list[Job]) -> int:
     return 1 if failed else 0
 
 
-def _submit(jobs: list[Job]) -> int:
+def _submit(jobs: list[Job], choices: Choices) -> int:
     for job in jobs:
         slurm.layout(job.devices)  # before the first job is in the queue
-    failed = refused = 0
+    failed = 0
+    submitted: list[str] = []
     for number, job in enumerate(jobs):
         start = f"[{number + 1}/{len(jobs)}] {job.title}  "
         try:
-            print(f"{start}job {slurm.submit(job)}  {job.folder}/train.log", flush=True)
+            if choices.max_jobs:
+                _wait_for_room(submitted, choices.max_jobs)
+            submitted.append(slurm.submit(job))
+            print(f"{start}job {submitted[-1]}  {job.folder}/train.log", flush=True)
+        except slurm.StillQueuedError as error:
+            print(f"{start}not submitted  {error}", flush=True)
         except UserError as error:
             failed += 1
-            refused += not isinstance(error, slurm.StillQueuedError)
             print(f"{start}not submitted  {error}", flush=True)
         except KeyboardInterrupt:
             left = [job.run_id for job in jobs[number:]]
             print(f"\nstopped by Ctrl-C; not submitted: {', '.join(left)}")
+            print("Jobs that are submitted go on (scancel ends them); the same command submits the others.")
             return INTERRUPTED
-    if refused == len(jobs):
+    if failed == len(jobs):
         print("Nothing was submitted. To run the jobs on this machine: --launcher local")
     else:
         print(f"Follow them with: squeue --me\nWhen they have ended: ./plot_results.sh {_results(jobs)}".rstrip())
     return 1 if failed else 0
+
+
+def _wait_for_room(submitted: list[str], most: int) -> None:
+    """Until fewer than `most` of our jobs wait or run."""
+    said = False
+    while len(submitted) >= most and (queued := slurm.in_queue(submitted)) >= most:
+        if not said:
+            print(f"{queued} jobs in the queue (--max-jobs {most}): waiting for one to end", flush=True)
+            said = True
+        time.sleep(LOOK_EVERY)
 
 
 def _results(jobs: list[Job]) -> str:

@@ -1,6 +1,7 @@
 """Run a sweep's jobs on this machine, one at a time, through torchrun."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.sweep import job_folder, reasons
+from lab.sweep import job_folder, reasons, states
 from lab.sweep.plan import Job
 from lab.sweep.processes import ProcessTree
 from lab.sweep.progress import LogFollower, Progress
@@ -19,12 +20,15 @@ THREADS_PER_RANK = 1
 POLL = 0.2  # seconds
 
 
-def available_devices() -> tuple[int, str]:
+def available_devices(*, cpu: bool = False) -> tuple[int, str]:
     """How many ranks this machine can run in parallel, and on what ("GPUs" or "CPU cores").
 
     Asked of the driver's own tool, because importing torch for it would take seconds.
+
+    Args:
+        cpu: count cores also where there are GPUs.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = "" if cpu else os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         gpus = len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
     else:
@@ -40,6 +44,16 @@ def available_devices() -> tuple[int, str]:
     return cores or 1, "CPU cores"
 
 
+def card() -> str:
+    """The name of this machine's first GPU; empty where there is none."""
+    try:
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"^GPU \d+: (.+?) \(UUID", listing.stdout, re.M)
+    return found[1] if found else ""
+
+
 def command(job: Job) -> list[str]:
     """`python -m torch.distributed.run` is torchrun of this very Python, also where it is not on PATH.
 
@@ -52,20 +66,27 @@ def command(job: Job) -> list[str]:
 
 def command_line(job: Job) -> str:
     """The command as a person would type it."""
-    return f"OMP_NUM_THREADS={THREADS_PER_RANK} {shlex.join(command(job))}"
+    hidden = "CUDA_VISIBLE_DEVICES= " if job.sweep.cpu else ""
+    return f"{hidden}OMP_NUM_THREADS={THREADS_PER_RANK} {shlex.join(command(job))}"
 
 
-def environment() -> dict[str, str]:
-    """The environment of a job: ours, with pinned threads, unbuffered output and the lab importable."""
+def environment(*, cpu: bool = False) -> dict[str, str]:
+    """The environment of a job: ours, with pinned threads, unbuffered output and the lab importable.
+
+    Args:
+        cpu: hide the GPUs.
+    """
     changed = {"OMP_NUM_THREADS": str(THREADS_PER_RANK), "PYTHONUNBUFFERED": "1"}
+    if cpu:
+        changed["CUDA_VISIBLE_DEVICES"] = ""
     if Path("lab", "__init__.py").is_file():  # in a clone of the repository, also where it is not installed
         known = os.environ.get("PYTHONPATH")
         changed["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *([known] if known else [])])
     return os.environ | changed
 
 
-def run_job(job: Job, progress: Progress) -> str:
-    """Run one job to its end. Returns why it failed, or an empty string.
+def run_job(job: Job, progress: Progress) -> tuple[str, str]:
+    """Run one job to its end. Returns its state, and why where it is not done.
 
     Standard output and error go straight into train.log and train.err: if this process dies, the job still
     has a place to write to.
@@ -81,22 +102,33 @@ def run_job(job: Job, progress: Progress) -> str:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            env=environment(),
+            env=environment(cpu=job.sweep.cpu),
             start_new_session=True,
         )
     tree = ProcessTree(process)
+    limit = job.sweep.time_limit * 60
+    too_long = interrupted = False
     try:
         for line in _follow(tree, job.folder / "train.log"):
             progress.update(line)
+            if limit and progress.elapsed > limit:
+                too_long = True
+                break
     except KeyboardInterrupt:
-        job_folder.mark_failed(job.folder, f"interrupted after {progress.elapsed:.0f} s")
+        interrupted = True
         raise
     finally:
         tree.end()  # also when it ended by itself: a torchrun that was killed leaves its ranks behind
-    reason = _why_failed(job.folder, process.returncode)
-    if reason:
-        job_folder.mark_failed(job.folder, reason)
-    return reason
+        if interrupted:  # marked when the ranks are gone: they write of their end themselves
+            job_folder.mark(job.folder, states.CANCELLED, f"interrupted after {progress.elapsed:.0f} s")
+    if too_long:
+        state, reason = states.TIMED_OUT, f"ended at --time-limit {job.sweep.time_limit} (minutes)"
+    else:
+        state, reason = _how_it_ended(job.folder, process.returncode)
+    if state != states.DONE:
+        job_folder.mark(job.folder, state, reason)
+    job_folder.note_seconds(job.folder, progress.elapsed)
+    return state, reason
 
 
 def _follow(tree: ProcessTree, log: Path) -> Iterator[str | None]:
@@ -115,12 +147,16 @@ def _follow(tree: ProcessTree, log: Path) -> Iterator[str | None]:
         time.sleep(POLL)
 
 
-def _why_failed(folder: Path, exit_code: int) -> str:
+def _how_it_ended(folder: Path, exit_code: int) -> tuple[str, str]:
     status = job_folder.read_json(folder / "status.json")
+    state, said = status.get("status"), reasons.one_line(str(status.get("reason") or ""))
     if exit_code == 0:
-        if status.get("status") == "done":
-            return ""
-        return "main.py ended without an error, but did not train to the end: status.json does not say done"
-    if status.get("status") in ("failed", "interrupted") and status.get("reason"):
-        return reasons.one_line(str(status["reason"]))
-    return reasons.from_exit(exit_code, reasons.tail(folder / "train.err"))
+        if state == states.DONE:
+            return states.DONE, ""
+        missing = "main.py ended without an error, but did not train to the end: status.json does not say done"
+        return states.FAILED, missing
+    if state == states.INTERRUPTED and said:
+        return states.INTERRUPTED, said
+    reason = said if state == states.FAILED and said else ""
+    reason = reason or reasons.from_exit(exit_code, reasons.tail(folder / "train.err"))
+    return states.of_failure(reason), reason

@@ -1,51 +1,63 @@
-"""Which jobs a sweep consists of: device counts x strategies, at one global batch (strong scaling)."""
+"""Which jobs a sweep consists of: device counts x strategies x what else is varied, each with its baseline."""
 
 import argparse
 import contextlib
 import hashlib
 import io
+import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from lab.training.errors import UsageError
-from lab.training.options import STRATEGIES, build_parser
+from lab.training.options import PRECISIONS, STRATEGIES, build_parser
+from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
+
+T = TypeVar("T")
 
 BASELINE = "none"  # a plain run on one device: what every other point is compared with
+SCALINGS = ("strong", "weak")
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything that can be chosen about a sweep; the defaults are those of run_benchmarks.py."""
+    """Everything that can be chosen about a sweep; the defaults are those of run_benchmarks.py.
+
+    Several values of one kind make a job for each combination. Empty where main.py's own default is meant.
+    """
 
     devices: tuple[int, ...] = (1, 2, 4, 8)
     strategies: tuple[str, ...] = ("none", "ddp", "fsdp")
-    global_batch: int = 512  # over all devices: the same work for every point
-    epochs: int = 5
-    code: str = "exercises"  # the folder that holds main.py
-    launcher: str = ""  # local or slurm; empty: slurm where sbatch is
+    scalings: tuple[str, ...] = ("strong",)
+    global_batches: tuple[int, ...] = (512,)  # strong scaling: over all devices, the same work for every point
+    per_device_batches: tuple[int, ...] = (128,)  # weak scaling: on each device, the more devices the more work
+    precisions: tuple[str, ...] = ()
+    bucket_caps: tuple[float, ...] = ()  # MiB; ddp only
+    workers: tuple[int, ...] = ()  # loader processes a rank
+    compare: tuple[str, ...] = ()  # options of main.py; with and without them, for before and after
+    repeats: int = 1
+    epochs: int = 6
+    measure_steps: int = 0  # instead of epochs: this many steps are timed ...
+    measure_warmup: int = 20  # ... after these
+    cpu: bool = False  # also where there are GPUs
+    time_limit: int = 0  # minutes a job; 0: none here, run.sh's own with Slurm
+    code: str = "exercises"  # the folder that holds main.py; empty: solutions where it is, else exercises
+    launcher: str = ""  # local or slurm; empty: slurm where it answers
+    card: str = ""  # of the machine that the jobs run on, where that is this one and has GPUs
     flags: tuple[str, ...] = ()  # passed on to main.py as they are
     output_dir: Path = Path("results")
 
-
-PRESETS = {
-    "demo": Sweep(
-        devices=(1, 2),
-        global_batch=256,
-        epochs=3,
-        code="solutions",
-        launcher="local",
-        flags=("--dataset", "shapes", "--model", "cnn"),
-        output_dir=Path("results/demo"),  # beside your own results, not among them
-    ),
-}
 
 # What the sweep itself decides for every job; after `--` these would contradict it.
 RESERVED = {
     "--strategy": "--strategies",
     "--epochs": "--epochs",
+    "--measure-steps": "--measure-steps",
+    "--measure-warmup": "--measure-warmup",
     "--global-batch-size": "--global-batch-size",
-    "--per-device-batch-size": "--global-batch-size",
+    "--per-device-batch-size": "--per-device-batch-size",
     "--output-dir": "--output-dir",
     "--run-id": None,
     "--scaling": None,
@@ -56,25 +68,29 @@ RESERVED = {
 
 @dataclass(frozen=True)
 class Job:
-    """One point of a sweep: one strategy on one number of devices, one run folder."""
+    """One point of a sweep, one run folder."""
 
     strategy: str
     devices: int
     sweep: Sweep
-    repeat: int = 1
     scaling: str = "strong"
+    batch: int = 512  # over all devices with strong scaling, on each with weak
+    precision: str = ""
+    bucket_cap: float = DEFAULT_BUCKET_CAP_MB
+    workers: int = 0
+    extra: tuple[str, ...] = ()
+    repeat: int = 1
 
     @property
     def run_id(self) -> str:
-        """Name of the run folder: ddp-2-3f9a1c. The same job has the same name in every sweep like this one.
+        """Name of the run folder: ddp-2-3f9a1c, its second repeat ddp-2-3f9a1c-r2.
 
-        The digest stands for everything but strategy and devices, so that a sweep with other settings leaves
-        these results alone, and the jobs of one sweep are seen to belong together.
+        The same job has the same name in every sweep. The digest stands for everything else, so that a sweep with
+        other settings leaves these results alone.
         """
-        sweep = self.sweep
-        same = [sweep.code, sweep.global_batch, sweep.epochs, list(sweep.flags), self.scaling, self.repeat]
+        same = [self.sweep.code, self.sweep.card, *self._settings]
         digest = hashlib.sha256(json.dumps(same).encode()).hexdigest()[:6]
-        return f"{self.strategy}-{self.devices}-{digest}"
+        return f"{self.strategy}-{self.devices}-{digest}" + (f"-r{self.repeat}" if self.repeat > 1 else "")
 
     @property
     def folder(self) -> Path:
@@ -86,18 +102,37 @@ class Job:
         return str(Path(self.sweep.code) / "main.py")
 
     @property
+    def global_batch(self) -> int:
+        return self.batch if self.scaling == "strong" else self.batch * self.devices
+
+    @property
+    def _settings(self) -> list[str]:
+        sweep = self.sweep
+        batch = "--global-batch-size" if self.scaling == "strong" else "--per-device-batch-size"
+        options: dict[str, object] = {batch: self.batch}
+        if sweep.measure_steps:
+            options |= {"--measure-steps": sweep.measure_steps, "--measure-warmup": sweep.measure_warmup}
+        else:
+            options["--epochs"] = sweep.epochs
+        options["--scaling"] = self.scaling
+        if self.precision:
+            options["--precision"] = self.precision
+        if self.strategy == "ddp" and self.bucket_cap != DEFAULT_BUCKET_CAP_MB:
+            options["--bucket-cap-mb"] = f"{self.bucket_cap:g}"
+        if self.workers:
+            options["--num-workers"] = self.workers
+        return [str(part) for option in options.items() for part in option] + [*self.extra, *sweep.flags]
+
+    @property
     def main_flags(self) -> list[str]:
         """main.py's options for this job; those of the user come last."""
-        options = {
+        own = {
             "--strategy": self.strategy,
-            "--global-batch-size": self.sweep.global_batch,
-            "--epochs": self.sweep.epochs,
             "--output-dir": self.sweep.output_dir,
             "--run-id": self.run_id,
-            "--scaling": self.scaling,
             "--repeat": self.repeat,
         }
-        return [str(part) for option in options.items() for part in option] + list(self.sweep.flags)
+        return [str(part) for option in own.items() for part in option] + self._settings
 
     def parsed_flags(self) -> argparse.Namespace:
         """The flags as main.py will understand them, with its defaults.
@@ -117,25 +152,71 @@ class Job:
 
     @property
     def title(self) -> str:
-        """For people, in a column: `ddp   2 devices`."""
-        return f"{self.strategy:<5} {self.devices} device{'s' if self.devices > 1 else ' '}"
+        """For people, in a column: `ddp   2 devices`, and what else is varied in this sweep."""
+        sweep, several = self.sweep, []
+        if len(sweep.scalings) > 1:
+            several.append(f"{self.scaling:<6}")
+        batches = sweep.global_batches if self.scaling == "strong" else sweep.per_device_batches
+        if len(batches) > 1:
+            several.append(f"batch {self.batch}")
+        if len(sweep.precisions) > 1:
+            several.append(self.precision)
+        if len(sweep.bucket_caps) > 1 and self.strategy == "ddp":
+            several.append(f"{self.bucket_cap:g} MiB")
+        if len(sweep.workers) > 1:
+            several.append(f"{self.workers} workers")
+        several += self.extra
+        if sweep.repeats > 1:
+            several.append(f"#{self.repeat}")
+        device = f"{self.strategy:<5} {self.devices} device{'s' if self.devices > 1 else ' '}"
+        return "  ".join([device, *several])
 
 
-def plan_jobs(sweep: Sweep) -> list[Job]:
-    """The jobs of a sweep: the baseline first, then by number of devices.
+def plan_jobs(*sweeps: Sweep) -> list[Job]:
+    """The jobs of one sweep or of several, none of them twice: repeat by repeat, the baselines first.
 
-    The baseline is always there, also when it was not asked for: without it there is no efficiency.
+    A first repeat of everything is then there early, and what drifts on a machine drifts for all points alike.
+    A baseline is always there, also when it was not asked for: without it there is no efficiency.
 
     Raises:
         UsageError: a value makes no sense; the sentence says what to write instead.
     """
-    _check(sweep)
-    points = [(BASELINE, 1)]
-    for devices in sorted(set(sweep.devices)):
-        points += [(strategy, devices) for strategy in dict.fromkeys(sweep.strategies) if strategy != BASELINE]
-    jobs = [Job(strategy, devices, sweep) for strategy, devices in points]
-    jobs[0].parsed_flags()
+    jobs: dict[str, Job] = {}
+    for sweep in sweeps:
+        _check(sweep)
+        for job in _jobs(sweep):
+            jobs.setdefault(job.run_id, job)
+    for job in jobs.values():
+        job.parsed_flags()
+    return sorted(jobs.values(), key=lambda job: job.repeat)
+
+
+def _jobs(sweep: Sweep) -> list[Job]:
+    counts = sorted(set(sweep.devices))
+    wrapped = [strategy for strategy in dict.fromkeys(sweep.strategies) if strategy != BASELINE]
+    points = [(BASELINE, 1), *((strategy, count) for count in counts for strategy in wrapped)]
+    jobs = []
+    for scaling in dict.fromkeys(sweep.scalings):
+        batches = sweep.global_batches if scaling == "strong" else sweep.per_device_batches
+        varied = itertools.product(
+            _several(batches),
+            _several(sweep.precisions, ""),
+            _several(sweep.workers, 0),
+            [(), sweep.compare] if sweep.compare else [()],
+            points,
+            _several(sweep.bucket_caps, DEFAULT_BUCKET_CAP_MB),
+            range(1, sweep.repeats + 1),
+        )
+        for batch, precision, workers, extra, (strategy, count), cap, repeat in varied:
+            if strategy != "ddp":
+                cap = DEFAULT_BUCKET_CAP_MB  # so that a job without buckets is one job
+            jobs.append(Job(strategy, count, sweep, scaling, batch, precision, cap, workers, extra, repeat))
     return jobs
+
+
+def _several(values: Sequence[T], *default: T) -> list[T]:
+    """The values without doubles, or the default where there are none."""
+    return list(dict.fromkeys(values)) or list(default)
 
 
 def only_devices_up_to(sweep: Sweep, available: int) -> Sweep:
@@ -145,26 +226,42 @@ def only_devices_up_to(sweep: Sweep, available: int) -> Sweep:
 
 
 def _check(sweep: Sweep) -> None:
-    for strategy in sweep.strategies:
-        if strategy not in STRATEGIES:
-            raise UsageError(f"--strategies {strategy} is unknown: choose from {' '.join(STRATEGIES)}")
+    for name, known, given in (
+        ("strategies", STRATEGIES, sweep.strategies),
+        ("scaling", SCALINGS, sweep.scalings),
+        ("precision", PRECISIONS, sweep.precisions),
+    ):
+        for value in given:
+            if value not in known:
+                raise UsageError(f"--{name} {value} is unknown: choose from {' '.join(known)}")
     if sweep.epochs < 1:
         raise UsageError(f"--epochs {sweep.epochs}: train for at least one epoch")
-    if sweep.global_batch < 1:
-        raise UsageError(f"--global-batch-size {sweep.global_batch}: use at least one image a device")
+    if sweep.repeats < 1:
+        raise UsageError(f"--repeat {sweep.repeats}: every point is run at least once")
+    if sweep.measure_steps < 0 or sweep.measure_warmup < 1:
+        raise UsageError("--measure-steps and --measure-warmup need at least one step")
+    for name, batches in (
+        ("global-batch-size", sweep.global_batches),
+        ("per-device-batch-size", sweep.per_device_batches),
+    ):
+        for batch in batches:
+            if batch < 1:
+                raise UsageError(f"--{name} {batch}: use at least one image a device")
     for count in sweep.devices:
         if count < 1:
             raise UsageError(f"--devices {count}: a job needs at least one device")
-        if sweep.global_batch % count:
-            fitting = max(count, sweep.global_batch // count * count)
-            raise UsageError(
-                f"a global batch of {sweep.global_batch} images cannot be divided evenly among {count} devices: "
-                f"use --global-batch-size {fitting}, or leave {count} out of --devices"
-            )
+        for batch in sweep.global_batches if "strong" in sweep.scalings else ():
+            if batch % count:
+                fitting = max(count, batch // count * count)
+                raise UsageError(
+                    f"a global batch of {batch} images cannot be divided evenly among {count} devices: "
+                    f"use --global-batch-size {fitting}, or leave {count} out of --devices"
+                )
+    axes = {"--precision": sweep.precisions, "--bucket-cap-mb": sweep.bucket_caps, "--num-workers": sweep.workers}
     for flag in sweep.flags:
         name = flag.split("=", 1)[0]
-        if name in RESERVED:
-            instead = RESERVED[name]
+        if name in RESERVED or axes.get(name):
+            instead = RESERVED.get(name, name)
             raise UsageError(
                 f"{name} after -- is set by the sweep itself for each job"
                 + (f": use {instead} before the --" if instead else "")

@@ -3,8 +3,9 @@
 import os
 import shlex
 import subprocess
+from collections.abc import Iterable
 
-from lab.sweep import job_folder
+from lab.sweep import job_folder, slurm_query, states
 from lab.sweep.plan import Job
 from lab.training.errors import UsageError, UserError
 
@@ -43,6 +44,7 @@ def command(job: Job) -> list[str]:
     return [
         "sbatch",
         "--parsable",
+        *([f"--time={job.sweep.time_limit}"] if job.sweep.time_limit else []),
         f"--nodes={nodes}",
         f"--ntasks-per-node={tasks_per_node}",
         f"--job-name={job.run_id}",
@@ -55,7 +57,8 @@ def command(job: Job) -> list[str]:
 
 def command_line(job: Job) -> str:
     """The command as a person would type it."""
-    return f"CODE={shlex.quote(job.sweep.code)} {shlex.join(command(job))}"
+    hidden = "CUDA_VISIBLE_DEVICES= " if job.sweep.cpu else ""
+    return hidden + f"CODE={shlex.quote(job.sweep.code)} {shlex.join(command(job))}"
 
 
 def submit(job: Job) -> str:
@@ -67,17 +70,16 @@ def submit(job: Job) -> str:
     """
     _refuse_second_submission(job)
     job_folder.prepare(job, "slurm", command_line(job))
+    environment = os.environ | {"CODE": job.sweep.code} | ({"CUDA_VISIBLE_DEVICES": ""} if job.sweep.cpu else {})
     try:
-        done = subprocess.run(
-            command(job), env=os.environ | {"CODE": job.sweep.code}, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command(job), env=environment, capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(f"sbatch cannot be started ({error.strerror}): use --launcher local") from error
     if done.returncode != 0:
         reason = "sbatch: " + (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[
             -1
         ].removeprefix("sbatch: error: ")
-        job_folder.mark_failed(job.folder, reason)
+        job_folder.mark(job.folder, states.FAILED, reason)
         raise UserError(reason)
     jobid = done.stdout.strip().split(";")[0]  # "12" or "12;cluster"
     job_folder.write_job(job, "slurm", command_line(job), jobid)
@@ -89,11 +91,14 @@ def _refuse_second_submission(job: Job) -> None:
     earlier = job_folder.earlier_slurm_job(job)
     if not earlier:
         return
-    queue = subprocess.run(
-        ["squeue", "--noheader", f"--jobs={earlier}", "--format=%T"], capture_output=True, text=True, check=False
-    )
-    if queue.returncode == 0 and queue.stdout.strip():  # a job that Slurm has forgotten is an error to squeue
-        state = queue.stdout.split()[0].lower()
+    known = slurm_query.jobs([earlier]).get(earlier)
+    if known is not None and states.of_slurm(known.state) in (states.PENDING, states.RUNNING):
         raise StillQueuedError(
-            f"job {earlier} for the same point is still {state}: wait for it, or scancel {earlier}"
+            f"job {earlier} for the same point is still {known.state.lower()}: wait for it, or scancel {earlier}"
         )
+
+
+def in_queue(jobids: Iterable[str]) -> int:
+    """How many of these jobs wait or run."""
+    known = slurm_query.jobs(jobids).values()
+    return sum(states.of_slurm(job.state) in (states.PENDING, states.RUNNING) for job in known)

@@ -43,6 +43,9 @@ match behaviour:
     case "raises":
         print(b"\xff\xfe half a line".decode("latin-1"), file=sys.stderr)
         raise ValueError("the batch is too large")
+    case "runs out of memory":
+        print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", file=sys.stderr)
+        sys.exit(1)
     case "exits":
         sys.exit(7)
     case "killed":

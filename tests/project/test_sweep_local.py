@@ -77,6 +77,7 @@ def test_a_done_job_has_its_output_in_its_folder_and_pinned_threads(sweep_of, ca
         ("raises", "ValueError: the batch is too large"),
         ("exits", "exit code 7; train.err does not say why"),
         ("killed", "killed by SIGKILL (often: out of memory)"),
+        ("runs out of memory", "torch.OutOfMemoryError: CUDA out of memory."),
         ("says nothing", "did not train to the end"),
     ],
 )
@@ -84,10 +85,11 @@ def test_a_failed_job_says_why_and_does_not_end_the_sweep(sweep_of, capsys, beha
     sweep = sweep_of(none=behaviour, ddp="done")
     assert launch.run_sweep(sweep) == 1
     out = capsys.readouterr().out
-    assert any("[1/2] none" in line and "failed" in line and reason in line for line in out.splitlines())
+    state = "out of memory" if behaviour == "runs out of memory" else "failed"
+    assert any("[1/2] none" in line and f"  {state}  " in line and reason in line for line in out.splitlines())
     assert "[2/2] ddp" in out
     assert "1 done, 1 failed; next: ./plot_results.sh" in out
-    assert status_of(sweep, 0)["status"] == "failed"
+    assert status_of(sweep, 0)["status"] == state
     assert reason in status_of(sweep, 0)["reason"]
     assert status_of(sweep, 1)["status"] == "done"
 
@@ -97,7 +99,7 @@ def test_an_earlier_try_leaves_nothing_behind(sweep_of, capsys):
     launch.run_sweep(sweep)
     assert (plan_jobs(sweep)[0].folder / "run.csv").exists()
     sweep_of(none="raises")
-    assert launch.run_sweep(sweep) == 1
+    assert launch.run_sweep(sweep, choices=launch.Choices(rerun=True)) == 1
     assert not (plan_jobs(sweep)[0].folder / "run.csv").exists()
     assert "replaces an earlier try" in capsys.readouterr().out
 
@@ -174,12 +176,73 @@ def test_an_interrupt_ends_the_whole_tree_and_says_what_is_left(tmp_path, number
     none, ddp = (job.run_id for job in plan_jobs(Sweep(devices=(1,), strategies=("ddp",))))
     assert f"0 of 2 jobs ended before; left to do: {none}, {ddp}" in out
     status = json.loads((tmp_path / "results" / none / "status.json").read_text())
-    assert status["status"] == "failed"
+    assert status["status"] == "cancelled"
     assert status["reason"].startswith("interrupted after")
+    assert "the same command goes on from here" in out
+
+
+def test_again_does_what_failed_and_leaves_what_is_done(sweep_of, capsys):
+    sweep = sweep_of(none="done", ddp="raises")
+    assert launch.run_sweep(sweep) == 1
+    first = (plan_jobs(sweep)[0].folder / "run.csv").stat().st_mtime_ns
+    sweep_of(none="raises", ddp="done")  # the baseline would fail if it were run again
+    capsys.readouterr()
+    assert launch.run_sweep(sweep) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("1 of 2 jobs are done already (--rerun does them again)\n")
+    assert "[1/1] ddp   1 device" in out
+    assert (plan_jobs(sweep)[0].folder / "run.csv").stat().st_mtime_ns == first
+    assert launch.run_sweep(sweep) == 0
+    assert capsys.readouterr().out.endswith("nothing left to do; next: ./plot_results.sh\n")
+
+
+def test_other_code_means_other_results(sweep_of, tmp_path, capsys):
+    sweep = sweep_of()
+    launch.run_sweep(sweep)
+    (tmp_path / "exercises" / "model.py").write_text("WIDTH = 2\n")
+    capsys.readouterr()
+    assert launch.run_sweep(sweep) == 0
+    assert "replaces an earlier try" in capsys.readouterr().out
+
+
+def test_a_done_run_that_is_damaged_is_done_again(sweep_of, capsys):
+    sweep = sweep_of()
+    launch.run_sweep(sweep)
+    (plan_jobs(sweep)[0].folder / "metrics.csv").unlink()
+    assert launch.run_sweep(sweep) == 0
+    assert "replaces an earlier try" in capsys.readouterr().out
+
+
+def test_a_job_beyond_its_time_limit_is_ended_and_timed_out(sweep_of, capsys, tmp_path):
+    sweep = replace(sweep_of(none="sleeps"), time_limit=1 / 60)
+    assert launch.run_sweep(sweep) == 1
+    assert status_of(sweep)["status"] == "timed out"
+    assert "timed out  ended at --time-limit" in capsys.readouterr().out
+    pids = list(map(int, (tmp_path / "pids").read_text().split()))
+    wait_until(lambda: not any(map(alive, pids)))
+
+
+def test_no_job_is_begun_that_would_end_too_late(sweep_of, capsys):
+    sweep = sweep_of(ddp="done")
+    assert launch.run_sweep(sweep, choices=launch.Choices(stop_after=0.01)) == 0
+    out = capsys.readouterr().out
+    none, ddp = (job.run_id for job in plan_jobs(sweep))
+    assert f"no time for another job; left to do: {none}, {ddp}" in out
+
+
+def test_the_cost_of_a_repeat_is_that_of_the_run_before(sweep_of, capsys):
+    sweep = replace(sweep_of(), repeats=2)
+    launch.run_sweep(replace(sweep, repeats=1))
+    capsys.readouterr()
+    launch.run_sweep(sweep, choices=launch.Choices(dry_run=True))
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "# [1/2] none  1 device   #1: done already"
+    assert out[-1].startswith("# 2 jobs, 1 done already: about ")
+    assert "guess" not in out[-1]
 
 
 def test_more_ranks_than_cores_is_said(sweep_of, capsys, monkeypatch):
-    monkeypatch.setattr(local, "available_devices", lambda: (1, "CPU cores"))
+    monkeypatch.setattr(local, "available_devices", lambda cpu=False: (1, "CPU cores"))
     launch.run_sweep(replace(sweep_of(ddp="done"), devices=(2,)))
     assert "note: 2 ranks share 1 CPU cores here" in capsys.readouterr().out
 

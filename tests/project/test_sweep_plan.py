@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import run_benchmarks
-from lab.sweep import launch, local, slurm
-from lab.sweep.plan import PRESETS, Sweep, plan_jobs
+from lab.sweep import launch, local, slurm, slurm_query
+from lab.sweep.plan import Sweep, plan_jobs
+from lab.sweep.presets import GPU_GROUPS, PRESETS
 from lab.training import options
 from lab.training.errors import UsageError
 
@@ -41,7 +42,7 @@ def test_baseline_is_always_in_and_nothing_twice(strategies):
 
 
 def test_preset_demo_is_the_embedded_data_on_one_and_two_ranks_of_the_reference():
-    jobs = plan_jobs(PRESETS["demo"])
+    jobs = plan_jobs(*PRESETS["demo"])
     assert [(job.strategy, job.devices) for job in jobs] == [
         *(("none", 1), ("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2))
     ]
@@ -50,24 +51,107 @@ def test_preset_demo_is_the_embedded_data_on_one_and_two_ranks_of_the_reference(
     assert (jobs[0].sweep.code, jobs[0].sweep.launcher) == ("solutions", "local")
 
 
+def described(sweep: Sweep) -> list[str]:
+    return [" ".join(job.title.split()) for job in plan_jobs(sweep)]
+
+
+def test_strong_and_weak_have_a_baseline_each():
+    sweep = Sweep(devices=(2,), strategies=("ddp",), scalings=("strong", "weak"), global_batches=(64,))
+    jobs = plan_jobs(replace(sweep, per_device_batches=(16,)))
+    assert [(job.strategy, job.scaling, job.global_batch) for job in jobs] == [
+        *(("none", "strong", 64), ("ddp", "strong", 64), ("none", "weak", 16), ("ddp", "weak", 32))
+    ]
+    args = options.parse(jobs[3].main_flags)
+    assert (args.per_device_batch_size, args.global_batch_size, args.scaling) == (16, None, "weak")
+
+
+def test_every_precision_batch_and_number_of_workers_has_its_baseline_and_buckets_share_one():
+    one = Sweep(devices=(4,), strategies=("ddp", "fsdp"), scalings=("weak",))
+    assert described(replace(one, precisions=("fp32", "bf16"), strategies=("ddp",))) == [
+        *("none 1 device fp32", "ddp 4 devices fp32", "none 1 device bf16", "ddp 4 devices bf16")
+    ]
+    assert len(plan_jobs(replace(one, per_device_batches=(64, 128, 256)))) == 9
+    assert len(plan_jobs(replace(one, workers=(0, 2)))) == 6
+    assert described(replace(one, bucket_caps=(25, 50, 100))) == [
+        *("none 1 device", "ddp 4 devices 25 MiB", "ddp 4 devices 50 MiB", "ddp 4 devices 100 MiB"),
+        "fsdp 4 devices",
+    ]
+
+
+def test_repeats_come_round_by_round_and_are_named_alike():
+    jobs = plan_jobs(Sweep(devices=(2,), strategies=("ddp",), repeats=3))
+    assert [(job.strategy, job.repeat) for job in jobs] == [
+        *(("none", 1), ("ddp", 1), ("none", 2), ("ddp", 2), ("none", 3), ("ddp", 3))
+    ]
+    assert [job.run_id for job in jobs[1::2]] == [jobs[1].run_id + end for end in ("", "-r2", "-r3")]
+
+
+def test_before_and_after_is_every_job_twice():
+    sweep = Sweep(devices=(2,), strategies=("ddp",), compare=("--deterministic",))
+    assert described(sweep) == [
+        *("none 1 device", "ddp 2 devices", "none 1 device --deterministic", "ddp 2 devices --deterministic")
+    ]
+
+
+def test_a_measurement_takes_the_place_of_epochs():
+    args = plan_jobs(Sweep(devices=(1,), measure_steps=50, measure_warmup=7))[0].parsed_flags()
+    assert (args.measure_steps, args.measure_warmup) == (50, 7)
+
+
+def test_sweeps_that_share_jobs_run_them_once():
+    one = Sweep(devices=(2,), strategies=("ddp",))
+    assert len(plan_jobs(one, replace(one, bucket_caps=(25, 50)))) == 3
+
+
+def test_preset_course_is_two_ranks_strong_and_weak_twice_with_fifty_steps_measured():
+    jobs = plan_jobs(*PRESETS["course"])
+    assert len(jobs) == 20
+    assert {(job.scaling, job.batch) for job in jobs} == {("strong", 256), ("weak", 128)}
+    assert {job.parsed_flags().measure_steps for job in jobs} == {50}
+    assert jobs[0].sweep.cpu
+
+
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"demo"}))
+def test_every_preset_has_its_baseline_and_at_least_fifty_measured_steps(name):
+    sweeps = [sweep for sweep in PRESETS[name] if not knows_no(sweep.compare)]
+    for sweep in sweeps:
+        jobs = plan_jobs(sweep)
+        assert (jobs[0].strategy, jobs[0].devices) == ("none", 1)
+        assert all(job.parsed_flags().measure_steps >= 50 for job in jobs)
+
+
+def knows_no(compare: tuple[str, ...]) -> bool:
+    """Whether main.py has no such option."""
+    return bool(compare) and not hasattr(options.parse([]), compare[0].strip("-").replace("-", "_"))
+
+
+def test_the_groups_for_gpus_are_what_the_preset_gpu_consists_of():
+    assert PRESETS["gpu"] == tuple(sweep for group in GPU_GROUPS.values() for sweep in group)
+
+
 def test_run_id_is_stable_and_differs_with_every_setting():
     sweep = Sweep()
     others = [
-        replace(sweep, global_batch=256),
+        replace(sweep, global_batches=(256,)),
+        replace(sweep, scalings=("weak",)),
+        replace(sweep, precisions=("bf16",)),
+        replace(sweep, workers=(2,)),
+        replace(sweep, measure_steps=50),
+        replace(sweep, card="NVIDIA H100 80GB HBM3"),
         replace(sweep, epochs=1),
         replace(sweep, code="solutions"),
         replace(sweep, flags=("--seed", "1")),
     ]
     first = plan_jobs(sweep)[0].run_id
     assert first == plan_jobs(Sweep())[0].run_id
-    assert len({first, *(plan_jobs(other)[0].run_id for other in others)}) == 5
+    assert len({first, *(plan_jobs(other)[0].run_id for other in others)}) == 10
     assert len({job.run_id for job in plan_jobs(sweep)}) == 9
 
 
 def test_flags_are_understood_by_main_and_the_users_come_last():
     job = plan_jobs(Sweep(devices=(2,), flags=("--precision", "bf16")))[1]
     args = options.parse(job.main_flags)
-    assert (args.strategy, args.global_batch_size, args.epochs, args.precision) == ("ddp", 512, 5, "bf16")
+    assert (args.strategy, args.global_batch_size, args.epochs, args.precision) == ("ddp", 512, 6, "bf16")
     assert (args.run_id, args.scaling, args.repeat) == (job.run_id, "strong", 1)
     assert job.main_flags[-2:] == ["--precision", "bf16"]
 
@@ -77,7 +161,15 @@ def test_flags_are_understood_by_main_and_the_users_come_last():
     [
         ({"devices": (0,)}, "--devices 0"),
         ({"devices": (3,)}, "--global-batch-size 510"),
-        ({"global_batch": 0}, "--global-batch-size 0"),
+        ({"global_batches": (512, 0)}, "--global-batch-size 0"),
+        ({"scalings": ("weak",), "per_device_batches": (0,)}, "--per-device-batch-size 0"),
+        ({"scalings": ("strange",)}, "strange is unknown"),
+        ({"precisions": ("fp8",)}, "--precision fp8 is unknown"),
+        ({"precisions": ("bf16",), "flags": ("--precision", "fp32")}, "use --precision before the --"),
+        ({"repeats": 0}, "--repeat 0"),
+        ({"measure_steps": 5, "measure_warmup": 0}, "need at least one step"),
+        ({"compare": ("--no-such-option",)}, "unrecognized arguments: --no-such-option"),
+        ({"flags": ("--measure-steps", "9")}, "use --measure-steps before the --"),
         ({"epochs": 0}, "--epochs 0"),
         ({"strategies": ("zero",)}, "zero is unknown"),
         ({"flags": ("--strategy", "ddp")}, "use --strategies before the --"),
@@ -96,21 +188,28 @@ def test_a_senseless_sweep_is_one_sentence_before_any_job(wrong, says, capsys):
 def test_dry_run_prints_the_local_commands(package, capsys):
     argv = ["--launcher", "local", "--devices", "2", "--strategies", "fsdp", "--epochs", "3", "--dry-run"]
     assert run_benchmarks.main([*argv, "--", "--dataset", "imagefolder", "--data-dir", "my data"]) == 0
-    baseline, fsdp = capsys.readouterr().out.splitlines()
+    first, baseline, second, fsdp, total = capsys.readouterr().out.splitlines()
+    assert first.startswith("# [1/2] none  1 device")
+    assert second.startswith("# [2/2] fsdp  2 devices: about ")
+    assert total.startswith("# 2 jobs: about ")
+    assert " core-hours (a rough guess)" in total
     words = shlex.split(fsdp)
     assert words[:2] == ["OMP_NUM_THREADS=1", sys.executable]
     assert words[2:7] == ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
     assert words[7:10] == ["--nproc-per-node", "2", "exercises/main.py"]
-    assert words[10:14] == ["--strategy", "fsdp", "--global-batch-size", "512"]
+    assert words[10:12] == ["--strategy", "fsdp"]
+    assert words[words.index("--global-batch-size") + 1] == "512"
     assert words[-2:] == ["--data-dir", "my data"]
     assert "--nproc-per-node 1 exercises/main.py --strategy none" in baseline
     assert sorted(path.name for path in package.iterdir()) == ["exercises", "run.sh", "solutions"]  # no results
 
 
-def test_dry_run_prints_the_slurm_commands(package, capsys):
+def test_dry_run_prints_the_slurm_commands(package, capsys, monkeypatch):
+    monkeypatch.setattr(slurm_query, "unavailable", lambda: "")
     argv = ["--launcher", "slurm", "--devices", "8", "--strategies", "ddp", "--code", "solutions", "--dry-run"]
     assert run_benchmarks.main(argv) == 0
-    baseline, ddp = capsys.readouterr().out.splitlines()
+    _, baseline, _, ddp, total = capsys.readouterr().out.splitlines()
+    assert " GPU-hours" in total
     assert ddp.startswith("CODE=solutions sbatch --parsable --nodes=2 --ntasks-per-node=4 ")
     assert " run.sh --strategy ddp " in ddp
     assert " --nodes=1 --ntasks-per-node=1 " in baseline
@@ -137,14 +236,47 @@ def test_layout_refuses_an_uneven_spread():
 def test_launcher_is_slurm_where_sbatch_is(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert launch.choose_launcher() == "local"
-    (tmp_path / "sbatch").touch(mode=0o755)
+    for name, body in (("sbatch", ""), ("sinfo", "echo partition")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
     assert launch.choose_launcher() == "slurm"
 
 
+@pytest.mark.parametrize(
+    ("sinfo", "why"),
+    [
+        (
+            "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1",
+            "Unable to contact slurm controller (connect failure)",
+        ),
+        ("sleep 60", "sinfo has no answer after 1 s"),
+        ("exit 3", "sinfo ends with 3"),
+        ("true", "it has no partition"),
+        (None, "sinfo cannot be started"),
+    ],
+)
+def test_a_slurm_that_does_not_answer_is_said_and_not_used(package, tmp_path, monkeypatch, capsys, sinfo, why):
+    monkeypatch.setattr(slurm_query, "PATIENCE", 1.0)
+    (tmp_path / "bin").mkdir()
+    for name, body in (("sbatch", "echo 1"), ("sinfo", sinfo)):
+        if body is not None:
+            (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+            (tmp_path / "bin" / name).chmod(0o755)
+    path = "/usr/bin:/bin" if sinfo and "sleep" in sinfo else ""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{path}")
+    assert launch.choose_launcher() == "local"
+    assert f"note: sbatch is here, but Slurm does not answer ({why}" in capsys.readouterr().out
+    assert run_benchmarks.main(["--launcher", "slurm"]) == 1
+    error = capsys.readouterr().err
+    assert why in error
+    assert error.count("\n") == 1
+    assert not (package / "results").exists()
+
+
 def test_default_counts_stop_at_what_this_machine_has_and_asked_ones_do_not(package, capsys, monkeypatch):
-    monkeypatch.setattr(local, "available_devices", lambda: (2, "CPU cores"))
+    monkeypatch.setattr(local, "available_devices", lambda cpu=False: (2, "CPU cores"))
     run_benchmarks.main(["--launcher", "local", "--dry-run"])
-    assert capsys.readouterr().out.count("\n") == 5  # on 1 and 2 devices
+    assert capsys.readouterr().out.count("\n") == 11  # 5 jobs, on 1 and 2 devices
     run_benchmarks.main(["--launcher", "local", "--devices", "4", "--dry-run"])
     assert "--nproc-per-node 4" in capsys.readouterr().out
 
@@ -172,7 +304,8 @@ def test_bad_input_ends_with_one_sentence(package, argv, code, says, capsys):
     assert error.count("\n") == 1
 
 
-def test_slurm_needs_run_sh(package, capsys):
+def test_slurm_needs_run_sh(package, capsys, monkeypatch):
+    monkeypatch.setattr(slurm_query, "unavailable", lambda: "")
     (package / "run.sh").unlink()
     assert run_benchmarks.main(["--launcher", "slurm"]) == 1
     assert "no run.sh in" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Submission to Slurm, with sbatch and squeue played by scripts on PATH."""
+"""Submission to Slurm, with sbatch, sinfo, sacct and scontrol played by scripts on PATH."""
 
 import json
 import os
@@ -15,12 +15,14 @@ SWEEP = Sweep(devices=(2,), strategies=("ddp",), code="solutions", launcher="slu
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch) -> Path:
-    """A folder to submit from, and a PATH whose sbatch notes what it was given and whose squeue knows no job."""
+    """A folder to submit from, and a PATH whose sbatch notes what it was given, in a Slurm that knows no job."""
     for name in ("solutions/main.py", "run.sh"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     play(tmp_path, "sbatch", 'echo "CODE=$CODE $*" >>calls; n=$(wc -l <calls); echo "$((40 + n));ci"')
-    play(tmp_path, "squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
+    play(tmp_path, "sinfo", "echo compute")
+    play(tmp_path, "sacct", "exit 1")  # no accounting here
+    play(tmp_path, "scontrol", 'echo "No jobs in the system"')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -79,8 +81,9 @@ def test_when_nothing_could_be_submitted_the_local_launcher_is_named(cluster, ca
 
 def test_a_job_that_is_still_queued_is_not_submitted_twice(cluster, capsys):
     launch.run_sweep(SWEEP)
-    play(cluster, "squeue", "echo PENDING")
-    assert launch.run_sweep(SWEEP) == 1
+    waiting = "JobName=x JobState=PENDING Reason=Priority ExitCode=0:0"
+    play(cluster, "scontrol", f'echo "JobId=41 {waiting}"; echo "JobId=42 {waiting}"')
+    assert launch.run_sweep(SWEEP) == 0  # nothing failed: they are on their way
     assert (cluster / "calls").read_text().count("\n") == 2
     assert "job 41 for the same point is still pending: wait for it, or scancel 41" in capsys.readouterr().out
     assert job_file(0)["jobid"] == "41"
@@ -98,7 +101,7 @@ def test_nothing_is_submitted_when_one_point_does_not_fit_the_nodes(cluster, cap
     from lab.training.errors import UsageError
 
     with pytest.raises(UsageError, match="7 devices"):
-        launch.run_sweep(replace(SWEEP, devices=(2, 7), global_batch=14))
+        launch.run_sweep(replace(SWEEP, devices=(2, 7), global_batches=(14,)))
     assert not (cluster / "calls").exists()
 
 
