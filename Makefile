@@ -2,6 +2,7 @@
 # make test       set up, lint, type-check, run the tests
 # make test-slow  the tests that take long
 # make lab        start a student's package in work/
+# make cluster    a practice Slurm cluster of two nodes on this machine, and a shell on it (Linux, as root)
 # make mistakes   write docs/mistakes.md from the bank of answers in tests/answers
 # make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
 #
@@ -17,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH ?=
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow lint lab mistakes services clean
+.PHONY: demo test test-slow lint lab cluster mistakes services clean
 
 demo: $(INSTALLED)
 	$(BIN)/python run_benchmarks.py --preset demo
@@ -40,6 +41,9 @@ lint: $(INSTALLED)
 lab: $(INSTALLED)
 	@test -d work || $(BIN)/lab start work
 	@echo "Your package is in work/. Type:  source $(BIN)/activate; cd work; lab check"
+
+cluster: $(INSTALLED)
+	@$(BIN)/lab cluster
 
 mistakes: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m answers.mistakes

@@ -4,25 +4,36 @@
 #
 #   sbatch run.sh                                 one node, four GPUs, the code in exercises/
 #   sbatch run.sh --strategy fsdp --epochs 10     options after run.sh go to main.py
-#   sbatch --ntasks-per-node=1 run.sh             one GPU; options before run.sh go to Slurm
-#   sbatch --nodes=2 run.sh                       two nodes, eight GPUs
-#   CODE=solutions sbatch run.sh                  the reference instead of your own code
+#   sbatch --nodes=2 run.sh                       two nodes, eight GPUs; options before run.sh go to Slurm
+#   sbatch --ntasks-per-node=1 run.sh             one rank (add --gpus-per-node=1 to leave three GPUs to others)
+#   sbatch --gpus-per-node=0 run.sh               four ranks on a node without GPUs
 #   ./run.sh --strategy ddp                       the same without Slurm, on this machine
+#
+# Each of these can stand before sbatch or ./run.sh:
+#
+#   CODE=solutions        the reference instead of your own code
+#   LAUNCHER=torchrun     one torchrun for each node instead of one srun task for each GPU
+#   LAB_ENV=...           where PyTorch comes from: the folder of a virtual environment; env/load_modules.sh;
+#                         an Apptainer image (env/project.sif); edf.toml, where Slurm has a container engine
+#   DEBUG=1               NCCL's own log and its flight recorder, in the run's folder
 #
 # Then: squeue --me, and tail -f train.log
 #
 # Slurm reads the #SBATCH lines below; to bash they are comments. They only count above the first command.
-# Account and partition differ from site to site: give them to sbatch, or set SBATCH_ACCOUNT and
-# SBATCH_PARTITION once.
+# Account and partition differ from site to site: env/site.sh is the place for them.
 #
 #SBATCH --job-name=scaling-lab
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4
 #SBATCH --gpus-per-node=4
-#SBATCH --cpus-per-task=8
+#SBATCH --cpus-per-task=4
 #SBATCH --time=00:30:00
-#SBATCH --output=train.log
-#SBATCH --error=train.err
+#SBATCH --output=train-%j.log
+#SBATCH --error=train-%j.err
+# A minute before the time is up, tell the ranks to save. Then the job queues again, and goes on in the same log.
+#SBATCH --signal=USR1@60
+#SBATCH --requeue
+#SBATCH --open-mode=append
 
 set -euo pipefail
 
@@ -31,8 +42,6 @@ fail() {
     exit 1
 }
 
-CODE=${CODE:-exercises}
-
 # Slurm runs a copy of this script, in a folder of its own and under another name. There the folder to work in
 # is the one that sbatch was typed in.
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -40,22 +49,44 @@ if [[ ! -f $HERE/run.sh && -n ${SLURM_SUBMIT_DIR:-} ]]; then
     HERE=$SLURM_SUBMIT_DIR
 fi
 cd "$HERE"
+CODE=${CODE:-exercises}
 [[ -f $CODE/main.py ]] || fail "no $CODE/main.py in $HERE: submit from the folder that holds run.sh; CODE=solutions works in the repository only"
 
-# The Python to use: the active one if it has torch, else the one in .venv beside this script. In a container
-# (EDF=edf.toml) the image brings its own.
+# What is special at your site: see the comments there.
+if [[ -f env/site.sh ]]; then
+    # shellcheck source=env/site.sh
+    source env/site.sh
+fi
+
+# ---- Where PyTorch comes from -------------------------------------------------------------------------
+
 has_torch() {
     "$1" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null
 }
-if [[ -n ${EDF:-} ]]; then
-    PYTHON=python
-elif has_torch python; then
-    PYTHON=python
-elif has_torch .venv/bin/python; then
-    PYTHON=.venv/bin/python
-else
-    fail "no Python with torch: activate your environment before sbatch, or make one in $HERE/.venv"
-fi
+python=(python)  # the command that starts Python
+srun_options=()
+case ${LAB_ENV:-} in
+    "") # the active Python if it has torch, else the one in .venv beside this script
+        if ! has_torch python; then
+            python=("$HERE/.venv/bin/python")
+            has_torch "${python[0]}" ||
+                fail "no Python with torch: activate your environment before sbatch, make one in $HERE/.venv, or name one with LAB_ENV"
+        fi
+        ;;
+    *.sh)
+        set +u # the module command of some sites uses variables that are not set
+        # shellcheck source=env/load_modules.sh
+        source "$LAB_ENV" || fail "LAB_ENV=$LAB_ENV does not load: see above"
+        set -u
+        ;;
+    *.sif) python=(apptainer exec --nv --bind "$HERE" --pwd "$HERE" "$LAB_ENV" python) ;;
+    *.toml)
+        [[ -n ${SLURM_JOB_ID:-} ]] || fail "LAB_ENV=$LAB_ENV needs Slurm with a container engine: use sbatch run.sh"
+        srun_options+=(--environment="$(realpath "$LAB_ENV")")
+        ;;
+    *) python=("$LAB_ENV/bin/python") ;;
+esac
+[[ -z ${LAB_ENV:-} || -e $LAB_ENV ]] || fail "LAB_ENV=$LAB_ENV: there is no such file or folder in $HERE"
 
 # In a clone of the repository, the lab can be imported without being installed.
 if [[ -d lab ]]; then
@@ -65,12 +96,58 @@ fi
 # Write each line to the log at once: that is what makes tail -f useful.
 export PYTHONUNBUFFERED=1
 
+# ---- The run's folder ---------------------------------------------------------------------------------
+
+# The last value that an option of main.py is given, as --name VALUE or --name=VALUE; else the default.
+option() { # --name default arguments...
+    local name=$1 value=$2
+    shift 2
+    while (($#)); do
+        case $1 in
+            "$name") value=${2:-} ;;
+            "$name"=*) value=${1#*=} ;;
+        esac
+        shift
+    done
+    echo "$value"
+}
+if [[ -n ${SLURM_JOB_ID:-} ]]; then
+    job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID} # 12_3 is task 3 of array 12
+    job=${job:-$SLURM_JOB_ID}
+    run_id=${SLURM_JOB_NAME:-job}-$job
+else
+    run_id=local-$(date +%Y%m%d-%H%M%S)
+fi
+run_id=$(option --run-id "${run_id//\//-}" "$@")
+folder=$(option --output-dir results "$@")/$run_id
+for argument; do
+    case $argument in
+        --dry-run) folder=${folder%/*}/.dry-run ;; # only a log: there is no run
+        -h | --help) exec "${python[@]}" "$CODE/main.py" --help ;;
+    esac
+done
+mkdir -p "$folder" || fail "cannot make the run's folder $folder: choose another with --output-dir"
+folder=$(cd "$folder" && pwd)
+arguments=("$@" --run-id "$run_id")
+
+# train.log and train.err beside this script always lead to the latest run.
+for stream in log err; do
+    ln -sfn "$folder/train.$stream" "train.$stream" || true # two jobs may do this at the same time
+done
+
+# NCCL says in nccl-HOST-PROCESS.log which network it uses. When a collective times out, each rank leaves its last
+# collectives in flight-recorder-RANK.
+if [[ -n ${DEBUG:-} ]]; then
+    export NCCL_DEBUG=${NCCL_DEBUG:-INFO} NCCL_DEBUG_FILE=$folder/nccl-%h-%p.log
+    export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=$folder/flight-recorder-
+fi
+
 # ---- Without Slurm: torchrun starts the ranks ---------------------------------------------------------
 #
 # torchrun gives every process RANK, LOCAL_RANK and WORLD_SIZE, and MASTER_ADDR and MASTER_PORT to meet at.
 if [[ -z ${SLURM_JOB_ID:-} ]]; then
     # Number of ranks: one for each GPU that torch sees, or two on the CPU. NPROC=3 ./run.sh starts three.
-    NPROC=${NPROC:-$("$PYTHON" -c 'import torch; print(torch.cuda.device_count() or 2)')}
+    NPROC=${NPROC:-$("${python[@]}" -c 'import torch; print(torch.cuda.device_count() or 2)')}
     # Share the cores among the ranks: with all cores for each of them, they would be in each other's way.
     cores=$(getconf _NPROCESSORS_ONLN)
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > NPROC ? cores / NPROC : 1))}
@@ -80,9 +157,10 @@ if [[ -z ${SLURM_JOB_ID:-} ]]; then
 
     # Show the output and keep it, as Slurm does: train.log for what was printed, train.err for errors.
     # tee -i lives through Ctrl-C, so that the last lines of the ranks still arrive.
+    export JOB_STDOUT=$folder/train.log JOB_STDERR=$folder/train.err
     {
-        "$PYTHON" "${launcher[@]}" "$CODE/main.py" "$@" 2>&1 >&3 3>&- | tee -i train.err >&2
-    } 3>&1 | tee -i train.log
+        "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" 2>&1 >&3 3>&- | tee -i "$JOB_STDERR" >&2
+    } 3>&1 | tee -i "$JOB_STDOUT"
     exit
 fi
 
@@ -110,23 +188,93 @@ MASTER_ADDR=${hosts%%$'\n'*}
 MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))
 export MASTER_ADDR MASTER_PORT
 
+tasks=${SLURM_NTASKS:-1} nodes=${SLURM_JOB_NUM_NODES:-1} cpus=${SLURM_CPUS_PER_TASK:-1}
+
 # As many threads for each rank as it has cores. PyTorch would otherwise start one for every core of the node.
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$cpus}
 
 # When one rank fails, the others would wait for it until their timeout: end the job at once instead.
-options=(--kill-on-bad-exit=1)
-if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then # srun does not take this one over from sbatch by itself
-    options+=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
-fi
-if [[ -n ${EDF:-} ]]; then # a container, on clusters with the container engine of CSCS: EDF=edf.toml sbatch run.sh
-    options+=(--environment="$HERE/$EDF")
-fi
+srun_options+=(--kill-on-bad-exit=1)
+launcher=()
+case ${LAUNCHER:-srun} in
+    srun)
+        # srun does not take this one over from sbatch by itself.
+        if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then srun_options+=(--cpus-per-task="$cpus"); fi
+        ;;
+    torchrun)
+        # One task for each node, with the cores and the GPUs of all its ranks.
+        ((tasks % nodes == 0)) || fail "$tasks tasks cannot be spread evenly over $nodes nodes, as torchrun needs it"
+        per_node=$((tasks / nodes))
+        srun_options+=(--ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=$((cpus * per_node)))
+        if [[ -n ${SLURM_GPUS_PER_TASK:-} ]]; then
+            srun_options+=(--gpus-per-task=$((SLURM_GPUS_PER_TASK * per_node)))
+        fi
+        launcher=(-m torch.distributed.run --nnodes "$nodes" --nproc-per-node "$per_node"
+            --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT"
+            --signals-to-handle "SIGTERM,SIGINT,SIGUSR1")
+        ;;
+    *) fail "LAUNCHER=$LAUNCHER: it is srun or torchrun" ;;
+esac
 
-# What the ranks print goes through srun to the files that Slurm opened for this script. main.py keeps a log of
-# its own in the run's folder, and has to know if that is the same file.
-JOB_STDOUT=$(readlink "/proc/$$/fd/1")
-JOB_STDERR=$(readlink "/proc/$$/fd/2")
+# Slurm has opened train-12.log for job 12 before the run's folder was there. It becomes train.log in that folder,
+# and a link stays: Slurm follows it when it starts this job again. What sbatch --output named stays where it is.
+keep() { # log|err, number of the stream
+    local opened
+    opened=$(readlink "/proc/$$/fd/$2")
+    if [[ $opened == */train-$SLURM_JOB_ID.$1 ]]; then
+        if ln -f "$opened" "$folder/train.$1" 2>/dev/null; then
+            ln -sfn "$folder/train.$1" "$opened"
+            opened=$folder/train.$1
+        else # on another file system
+            ln -sfn "$opened" "$folder/train.$1"
+        fi
+    fi
+    echo "$opened"
+}
+# main.py keeps a log of its own in the run's folder, and has to know if that is the same file.
+JOB_STDOUT=$(keep log 1)
+JOB_STDERR=$(keep err 2)
 export JOB_STDOUT JOB_STDERR
 
-echo "job $SLURM_JOB_ID: ${SLURM_NTASKS:-?} tasks on ${hosts//$'\n'/ }; they meet at $MASTER_ADDR:$MASTER_PORT"
-exec srun "${options[@]}" "$PYTHON" "$CODE/main.py" "$@"
+# The job as Slurm sees it, and how busy the GPUs are, go to the run's folder too.
+if [[ -f slurm/system_records.sh ]]; then
+    source slurm/system_records.sh
+    begin_system_records "$folder" "$job"
+fi
+
+# Started again, after a requeue or the loss of a node? Go on from what was saved, if there is anything.
+if ((${SLURM_RESTART_COUNT:-0} > 0)) && [[ -f $folder/checkpoints/latest.pth ]]; then
+    arguments+=(--resume auto)
+fi
+
+# scancel, and jobs that are more important than this one, send SIGTERM to the ranks and to this script. The ranks
+# save; the script only takes note, so that it is there when they have ended.
+ended_by_slurm=
+trap 'ended_by_slurm=yes' TERM
+
+echo "job $job: $tasks ranks on ${hosts//$'\n'/ }; they meet at $MASTER_ADDR:$MASTER_PORT"
+status_before=$(cat "$folder/status.json" 2>/dev/null || true)
+code=0
+srun "${srun_options[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" || code=$?
+
+if [[ -f slurm/system_records.sh ]]; then
+    end_system_records "$folder" "$job"
+fi
+
+# Was it told to stop, and has it saved? Then it says so in status.json, under torchrun too, whose own code is 1.
+status=$(cat "$folder/status.json" 2>/dev/null || true)
+if [[ $status != "$status_before" && $status == *'"interrupted"'* ]]; then
+    code=85
+    # By the warning of the time limit, the only one that this script does not get: queue again.
+    if [[ -z $ended_by_slurm && $status == *": saved at "* ]]; then
+        echo "job $job: saved before its time is up; it queues again and goes on from there"
+        scontrol requeue "$SLURM_JOB_ID" && exit "$code"
+        echo "run.sh: the job could not be queued again: submit it again with --run-id $run_id --resume auto" >&2
+    fi
+fi
+
+# The two links that Slurm needed are of no more use.
+for stream in log err; do
+    if [[ -L train-$SLURM_JOB_ID.$stream ]]; then rm -f "train-$SLURM_JOB_ID.$stream"; fi
+done
+exit "$code"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("check", "watch", "hint", "trace", "start", "reset", "fetch"),
-    *("doctor", "diagnose", "tensorboard"),
+    *("doctor", "diagnose", "tensorboard", "cluster"),
     *("grade",),
     *("stubs", "notebooks"),
 )

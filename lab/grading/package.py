@@ -22,6 +22,7 @@ CONTENTS = (
     "plot_results.py",
     "plot_results.sh",
     "slurm",
+    "env",
     "notebooks",
 )
 NOT_FOR_STUDENTS = ("__pycache__", ".ipynb_checkpoints", "source", "results")

@@ -1,9 +1,10 @@
-"""Rank groups for the tests of runs."""
+"""Rank groups and the practice cluster, for the tests of runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import practice_cluster
 import pytest
 import tiny_run
 
@@ -35,3 +36,12 @@ def tiny(rank_server: RankServer, tmp_path: Path) -> Callable[..., GroupResult]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[practice_cluster.Cluster]:
+    """A practice cluster of two nodes, the same one for all tests."""
+    if practice_cluster.why_not():
+        pytest.skip(practice_cluster.why_not())
+    with practice_cluster.Cluster() as one:
+        yield one

@@ -12,6 +12,8 @@ import pytest
 SLURM = {
     "SLURM_JOB_ID": "123456",
     "SLURM_JOB_NODELIST": "node[7-8]",
+    "SLURM_JOB_NAME": "scaling-lab",
+    "SLURM_JOB_NUM_NODES": "2",
     "SLURM_NTASKS": "8",
     "SLURM_CPUS_PER_TASK": "6",
 }
@@ -77,20 +79,23 @@ def notes(package: Path) -> list[str]:
 def test_shellcheck_has_nothing_to_say(root):
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed (make services)")
-    scripts = [root / "run.sh", root / "plot_results.sh"]
-    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    scripts = [*root.glob("*.sh"), *root.glob("slurm/*.sh"), *root.glob("env/*.sh"), *root.glob("lab/**/*.sh")]
+    command = ["shellcheck", "--external-sources", *scripts]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
 def test_the_head_asks_for_one_node_with_four_gpus_and_nothing_of_a_site(root):
     text = (root / "run.sh").read_text()
     head, _, body = text.partition("\nset -euo pipefail\n")
-    options = dict(
-        line.removeprefix("#SBATCH --").split("=", 1) for line in head.splitlines() if "#SBATCH --" in line
-    )
+    options = {
+        line.removeprefix("#SBATCH --").partition("=")[0]: line.partition("=")[2]
+        for line in head.splitlines()
+        if "#SBATCH --" in line
+    }
     assert options["nodes"] == "1"
     assert options["ntasks-per-node"] == options["gpus-per-node"] == "4"
-    assert (options["output"], options["error"]) == ("train.log", "train.err")
+    assert (options["output"], options["error"]) == ("train-%j.log", "train-%j.err")
     assert not {"account", "partition", "reservation", "constraint", "qos"} & options.keys()
     # Slurm silently ignores a line after the first command, or with a space after the #.
     assert "#SBATCH" not in body
@@ -104,7 +109,7 @@ def test_under_slurm_srun_starts_one_task_per_gpu_with_the_flags(package):
     folder, srun, *variables = notes(package)
     assert folder == str(package)
     assert srun.startswith("srun --kill-on-bad-exit=1 --cpus-per-task=6 python exercises/main.py ")
-    assert srun.endswith("main.py --strategy fsdp --data-dir my data")
+    assert srun.endswith("main.py --strategy fsdp --data-dir my data --run-id scaling-lab-123456")
     assert variables[:3] == ["MASTER_ADDR=node7", "MASTER_PORT=13456", "OMP_NUM_THREADS=6"]
     assert variables[4] == "PYTHONUNBUFFERED=1"
 
@@ -161,8 +166,11 @@ def test_the_exit_code_is_sruns(package):
 
 def test_a_container_brings_its_own_python(package):
     play_python(package / "bin" / "python", torch=False)
-    start(package, EDF="edf.toml", **SLURM)
-    assert notes(package)[1].endswith(f"--environment={package}/edf.toml python exercises/main.py")
+    (package / "edf.toml").touch()
+    start(package, LAB_ENV="edf.toml", **SLURM)
+    srun = notes(package)[1]
+    assert srun.startswith(f"srun --environment={package}/edf.toml --kill-on-bad-exit=1 ")
+    assert " python exercises/main.py" in srun
 
 
 def test_the_venv_beside_it_is_used_when_the_active_python_has_no_torch(package):
@@ -170,7 +178,7 @@ def test_the_venv_beside_it_is_used_when_the_active_python_has_no_torch(package)
     play_python(package / ".venv" / "bin" / "python")
     done = start(package, **SLURM)
     assert done.returncode == 0, done.stderr
-    assert " .venv/bin/python exercises/main.py" in notes(package)[1]
+    assert f" {package}/.venv/bin/python exercises/main.py" in notes(package)[1]
 
 
 def test_without_any_torch_it_says_what_to_do(package):
@@ -191,7 +199,7 @@ def test_outside_slurm_torchrun_starts_the_ranks_and_the_output_is_shown_and_kep
     assert done.returncode == 0, done.stderr
     command, _ = notes(package)
     assert "python -m torch.distributed.run --standalone --local-addr 127.0.0.1 --nproc-per-node 2 " in command
-    assert command.endswith(" exercises/main.py --strategy ddp")
+    assert re.search(r" exercises/main.py --strategy ddp --run-id local-\d{8}-\d{6}$", command)
     assert (done.stdout, done.stderr) == ("out\n", "err\n")
     assert ((package / "train.log").read_text(), (package / "train.err").read_text()) == ("out\n", "err\n")
 
