@@ -4,8 +4,12 @@ import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lab.training.records import job_id
+
+if TYPE_CHECKING:
+    from lab.training.meter import Totals
 
 GIB = 2**30
 MIB = 2**20
@@ -35,6 +39,51 @@ class EpochRecord:
             f"val_loss={self.valid_loss:.4f} acc={self.valid_accuracy:.4f} "
             f"images_per_sec={self.images_per_second:.1f} peak_mem={self.peak_memory / MIB:.0f}MB"
         )
+
+
+@dataclass(frozen=True)
+class TimedSteps:
+    """What --measure-steps has measured."""
+
+    steps: int
+    step_seconds: float  # of one, on the slowest rank
+    images_per_step: int
+
+
+def make_record(
+    epoch: int,
+    train_loss: float,
+    valid_loss: float,
+    valid_accuracy: float,
+    totals: "Totals",
+    pass_steps: int,
+    timed: TimedSteps | None,
+) -> EpochRecord:
+    """An epoch's record.
+
+    Args:
+        pass_steps: optimizer steps in one pass over the data.
+        timed: of a measurement: the record tells what a pass over the data takes at its speed.
+    """
+    images, seconds = totals.images or math.nan, totals.seconds if totals.images else math.nan
+    speed, steps = images / seconds, pass_steps
+    step_seconds = seconds / steps if steps else math.nan
+    if timed is not None:
+        steps, step_seconds = timed.steps, timed.step_seconds
+        seconds, speed = step_seconds * pass_steps, timed.images_per_step / step_seconds
+    return EpochRecord(
+        epoch=epoch,
+        train_loss=train_loss,
+        valid_loss=valid_loss,
+        valid_accuracy=valid_accuracy,
+        train_accuracy=totals.correct / images,
+        seconds=seconds,
+        images_per_second=speed,
+        peak_memory=totals.peak_memory,
+        step_seconds=step_seconds,
+        measured_steps=steps,
+        steps_per_epoch=pass_steps,
+    )
 
 
 def run_row(

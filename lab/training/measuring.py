@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from lab.training.epoch_record import TimedSteps
+
 Batch = tuple[Tensor, Tensor]
 
 
@@ -58,6 +60,10 @@ class StepWindow:
         slowest = torch.tensor(self._seconds / self.steps, dtype=torch.float64, device=self._device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return slowest.item()
+
+    def result(self, images_per_step: int) -> TimedSteps:
+        """For the record. Collective."""
+        return TimedSteps(self.steps, self.step_seconds(), images_per_step)
 
     def _wait_for_device(self) -> None:
         if self._device.type == "cuda":

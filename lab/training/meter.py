@@ -1,10 +1,12 @@
 """What is counted during an epoch: images, right answers, losses, seconds; nothing waits for the device."""
 
+import contextlib
 import math
 import resource
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +64,16 @@ class EpochMeter:
 
     def begin_pass(self) -> None:
         self._started = time.perf_counter()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, the training pass's clock stands still."""
+        before = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self._started is not None:
+                self._started += time.perf_counter() - before
 
     def begin_evaluation(self) -> None:
         """Forget what was evaluated so far; the time of the next evaluation begins."""

@@ -228,6 +228,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--save-frequency", type=_positive(int), metavar="N", help="also keep epoch_XXX.pth, every N epochs"
     )
 
+    group = parser.add_argument_group("looking inside")
+    group.add_argument(
+        "--profile",
+        action="store_true",
+        help="trace a few steps after the warm-up, on every rank, and say what share of a step goes into data, "
+        "forward, backward, communication and optimizer, and what holds it up",
+    )
+    group.add_argument(
+        "--nvtx", action="store_true", help="name the parts of every step for Nsight Systems (with --profile too)"
+    )
+
     group = parser.add_argument_group("output")
     group.add_argument(
         "--output-dir", type=Path, default=Path("results"), metavar="DIR", help="run folders are made in here"

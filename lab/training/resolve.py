@@ -47,6 +47,10 @@ def resolve(
     _resolve_rate(options, resolved, warnings)
     _resolve_precision(options, device, default_precision, resolved)
     _resolve_checkpoints(options, resolved, warnings)
+    if options.nvtx and device != "cuda":
+        warnings.append("--nvtx has no effect without a GPU")
+    if options.profile and options.dry_run:
+        warnings.append("--profile has no effect in a dry run")
     if options.bucket_cap_mb is None:
         resolved.bucket_cap_mb = DEFAULT_BUCKET_CAP_MB
     elif options.strategy != "ddp":
@@ -92,6 +96,8 @@ def _resolve_measurement(options: argparse.Namespace, resolved: argparse.Namespa
         return
     resolved.epochs = 1
     resolved.measure_warmup = options.measure_warmup or DEFAULT_MEASURE_WARMUP
+    if options.profile:
+        raise UsageError("--profile slows the steps that --measure-steps times: leave out one of them")
     saving = {
         "--resume": options.resume is not None,
         "--save-every-steps": options.save_every_steps is not None,

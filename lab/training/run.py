@@ -7,8 +7,6 @@ resumes, and writes the records. The exercises see only its few methods, and sta
 import argparse
 import contextlib
 import itertools
-import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -19,20 +17,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training import announce, checkpoint, checkpoint_file, options, precision, provenance, resume, seeding
+from lab.training import checkpoint, checkpoint_file, options, precision, provenance, resume, seeding
+from lab.training.announce import Setup
 from lab.training.augment import set_epoch
-from lab.training.epoch_record import EpochRecord, run_row
+from lab.training.epoch_record import EpochRecord, make_record
 from lab.training.errors import UserError
 from lab.training.guard import Guard
 from lab.training.measuring import DeviceInputs, StepWindow, batch_source
 from lab.training.meter import EpochMeter
 from lab.training.networks.checkpointing import checkpoint_activations
+from lab.training.profiling.phases import Phases
+from lab.training.profiling.profiler import FOLDER, Profiler
 from lab.training.progress import Progress
 from lab.training.records import RunFolder
+from lab.training.reporter import Reporter
 from lab.training.saving import Saver
 from lab.training.signals import Preempted, SignalWatch
 from lab.training.stepping import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
-from lab.training.together import from_rank_0, gather_hosts
+from lab.training.together import from_rank_0, gather_hosts, leave_together
 from lab.training.unheeded import unheeded
 from lab.training.watch import Watcher, report_step
 
@@ -63,10 +65,9 @@ class Run:
         )
         self.hosts = gather_hosts()
         self.watchers: list[Watcher] = []
-        self._talks = records and self.rank == 0
         self._keeps = records and not args.dry_run  # records and checkpoints, with an eye on signals and losses
-        self._provenance = provenance.columns(args, self.args, self.world_size, device) if self._talks else {}
-        self._progress = Progress()
+        self.progress = Progress()
+        self._phases = Phases(nvtx=device.type == "cuda" and (args.nvtx or args.profile))
         self._meter = EpochMeter(device, micro_batches=args.accumulate)
         self._signals = SignalWatch()
         steps, warmup = self.args.measure_steps, self.args.measure_warmup
@@ -76,7 +77,6 @@ class Run:
         self._channels_last = False
         self._stepper: Stepper | None = None  # from begin() on
         self._guard: Guard | None = None  # likewise, where the run keeps records
-        self._last: EpochRecord | None = None
         if args.deterministic:
             seeding.make_deterministic()
         seeding.seed_python_and_numpy(args.seed)
@@ -84,16 +84,15 @@ class Run:
         self._resumed = resume.open_checkpoint(self.args, named)
         self._goes_on = self._resumed is not None  # until the first batch
         self._began_earlier = False  # whether an earlier process trained a part of the epoch going on
-        self.folder: RunFolder | None = None  # on rank 0
-        self._path = from_rank_0(self._open_folder) if self._keeps else None
+        talks = records and self.rank == 0
+        origin = provenance.columns(args, self.args, self.world_size, device) if talks else {}
+        self._reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
+        self._path: Path | None = from_rank_0(self._reporter.open_folder) if self._keeps else None
 
-    def _open_folder(self) -> Path | None:
-        """Open the folder on rank 0; where it is, for all ranks."""
-        default = f"{time.strftime('%Y%m%d-%H%M%S')}-{self.args.strategy}-{self.args.model}-w{self.world_size}"
-        self.folder = RunFolder(
-            self.args.output_dir, self.args.run_id or default, go_on=self.args.resume is not None
-        )
-        return self.folder.path
+    @property
+    def folder(self) -> RunFolder | None:
+        """The run's folder, on rank 0 of a run that keeps records."""
+        return self._reporter.folder
 
     # ---- what main.py calls
 
@@ -111,20 +110,9 @@ class Run:
             watcher.close()
         if isinstance(error, Preempted):
             self.print(error.reason)
-        if self.folder is not None:
-            row = self._row(self._last)
-            if error is None:
-                self.folder.close("done", "", row)
-            elif isinstance(error, Preempted):
-                self.folder.close("interrupted", error.reason, row)
-            else:
-                reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-                details = "".join(traceback.format_exception(kind, error, trace))
-                self.folder.close("failed", (reason.splitlines() or [""])[0], row, details)
+        self._reporter.close(error)
         if isinstance(error, Preempted):
-            # All ranks are here together. None leaves before rank 0 is done: launchers end the others then.
-            dist.barrier()
-            dist.destroy_process_group()
+            leave_together()
         self._signals.__exit__(kind, error, trace)
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
@@ -142,7 +130,7 @@ class Run:
             optimizer: of the wrapped model. From here on its zero_grad() and step() are the run's.
             train_loader: its length and its data set tell the steps and the samples that an epoch drops.
         """
-        args, progress = self.args, self._progress
+        args, progress = self.args, self.progress
         if args.checkpoint_activations:
             checkpoint_activations(model)
         self._warnings += unheeded(args, self.device.type, model, train_loader)
@@ -150,8 +138,11 @@ class Run:
         progress.steps_per_epoch = self._window.total if self._window else self._pass_steps
         if args.input == "device":
             self._inputs = DeviceInputs(train_loader.dataset, self.device)
-        self._stepper = stepper = make_stepper(model, optimizer, args, progress.steps_per_epoch, self.device)
+        self._stepper = stepper = make_stepper(
+            model, optimizer, args, progress.steps_per_epoch, self.device, self._phases
+        )
         self._meter.follow(model)
+        self._phases.follow(model)
         seeding.seed_everything(args.seed, self.rank)
         if self._resumed is not None:
             resume.check_position(self._resumed, args, progress.steps_per_epoch)
@@ -164,40 +155,35 @@ class Run:
             folder = self._path / checkpoint_file.FOLDER
             saver = Saver(folder, args, self.print, self._resumed) if args.checkpoints else None
             self._guard = Guard(self.device, stepper, self._meter, progress, self._signals, saver)
+        if args.profile and self._path is not None:
+            folder, note = self._path / FOLDER, self._reporter.note_profile
+            self.watchers.append(Profiler(folder, self.device, self._phases, self._meter.paused, note))
         self._report(model, len(train_loader.dataset))  # type: ignore[arg-type]
         for watcher in self.watchers:
             watcher.begin(self, model, optimizer)
 
     def _report(self, model: nn.Module, samples: int) -> None:
-        steps = self._pass_steps
-        setup = announce.Setup(
+        setup = Setup(
             args=self.args,
             device=self.device,
             hosts=self.hosts,
             parameters=sum(parameter.numel() for parameter in model.parameters()),
-            steps_per_epoch=steps,
-            dropped_samples=samples - steps * self.args.global_batch_size,
+            steps_per_epoch=self._pass_steps,
+            dropped_samples=samples - self._pass_steps * self.args.global_batch_size,
             channels_last=self._channels_last,
-            resumed=f"{self._resumed.path}, {self._progress.where}" if self._resumed else None,
+            resumed=f"{self._resumed.path}, {self.progress.where}" if self._resumed else None,
         )
-        if self.folder is not None:
-            self.folder.go_on_after(self._progress.epochs_done)
-            self.folder.write_config({**announce.config(setup), **self._provenance})
-        for line in [*(f"warning: {warning}" for warning in self._warnings), *announce.describe(setup)]:
-            self.print(line)
+        self._reporter.begin(setup, self._warnings, self.progress.epochs_done)
 
     def print(self, line: str) -> None:
         """Print on rank 0, and into train.log."""
-        if self.folder is not None:
-            self.folder.print(line)
-        elif self._talks:
-            print(line, flush=True)
+        self._reporter.print(line)
 
     # ---- what train.py calls
 
     def epochs(self) -> Iterator[int]:
         """The epochs that are still to do, counted from 1."""
-        progress = self._progress
+        progress = self.progress
         if progress.epochs_done >= self.args.epochs:
             self.print(f"nothing left to do: {progress.epochs_done} of {self.args.epochs} epochs are done")
         for epoch in range(progress.epochs_done + 1, self.args.epochs + 1):
@@ -211,17 +197,18 @@ class Run:
 
         The end of each optimizer step is where a run is saved, stopped, or found to have gone astray.
         """
-        meter, stepper, progress, accumulate = self._meter, self._stepper, self._progress, self.args.accumulate
+        meter, stepper, progress, accumulate = self._meter, self._stepper, self.progress, self.args.accumulate
         steps, done = self._window.total if self._window else len(loader) // accumulate, progress.step
-        micro_batches = itertools.islice(self._start(loader), (steps - done) * accumulate)
+        loaded = itertools.islice(self._start(loader), (steps - done) * accumulate)
         layout = torch.channels_last if self._channels_last else torch.preserve_format
         meter.begin_pass()
-        for index, (images, labels) in enumerate(micro_batches, start=done * accumulate):
+        for index, (images, labels) in enumerate(self._phases.fetching(loaded), start=done * accumulate):
             images = images.to(self.device, non_blocking=True, memory_format=layout)
             if self._goes_on and stepper is not None:
                 rehearse_ddp(stepper.model, images, self.autocast())
             self._goes_on = False
             meter.labels = labels.to(self.device, non_blocking=True)
+            self._phases.enter("")
             with stepper.micro_batch(index) if stepper is not None else contextlib.nullcontext():
                 yield images, meter.labels
             meter.images += len(labels)
@@ -235,23 +222,22 @@ class Run:
         progress.step = 0
 
     def _start(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
-        set_epoch(loader.dataset, self._progress.epoch)  # for the augmentation
+        set_epoch(loader.dataset, self.progress.epoch)  # for the augmentation
         resumed, self._resumed = self._resumed, None
-        self._began_earlier = resumed is not None and self._progress.step > 0
+        self._began_earlier = resumed is not None and self.progress.step > 0
         if resumed is None:
-            self._progress.random_at_epoch_start = before = seeding.random_states(self.device)
+            self.progress.random_at_epoch_start = before = seeding.random_states(self.device)
             needed = self._window.total * self.args.accumulate if self._window else len(loader)
-            iterator = batch_source(
-                loader, self._inputs, needed, self._progress.epoch
-            )  # draws a seed for its processes, unless they live on from the epoch before
+            # Draws a seed for its processes, unless they live on from the epoch before.
+            iterator = batch_source(loader, self._inputs, needed, self.progress.epoch)
             seeding.restore_random_states(before, self.device)
             return iterator
-        if self._progress.epoch == 0:
+        if self.progress.epoch == 0:
             raise UserError("--resume needs train() to take its epochs from run.epochs()")
-        return resume.enter_epoch(resumed, loader, self._progress, self._meter, self.device)
+        return resume.enter_epoch(resumed, loader, self.progress, self._meter, self.device)
 
     def _end_step(self, steps: int) -> None:
-        meter, progress = self._meter, self._progress
+        meter, progress = self._meter, self.progress
         progress.step += 1
         if self._guard is not None:
             self._guard.end_step()
@@ -260,9 +246,7 @@ class Run:
         quiet = self._window is not None and self._window.is_open  # to print a loss is to wait for it
         speed = meter.images * self.world_size / meter.seconds
         if progress.step % self.args.print_every == 0 and progress.step < steps and not quiet:
-            loss = "" if meter.loss is None else f", loss {meter.loss.item():.4f}"
-            where = f"epoch {progress.epoch}/{self.args.epochs}, step {progress.step}/{steps}"
-            self.print(f"{where}{loss}, {speed:.0f} images/s")
+            self._reporter.add_step(progress, steps, meter.loss, speed)
         if self.watchers and self._stepper is not None:
             report_step(self.watchers, progress, meter, self._stepper.optimizer, speed)
 
@@ -272,7 +256,7 @@ class Run:
 
     def backward(self, loss: Tensor) -> None:
         """loss.backward(), scaled for fp16."""
-        self._meter.add_loss(loss.detach(), self._progress.step + 1)
+        self._meter.add_loss(loss.detach(), self.progress.step + 1)
         if self._stepper is None:
             loss.backward()
         else:
@@ -294,33 +278,10 @@ class Run:
             train_loss = train_loss if whole is None else whole
         if self._guard is not None:
             self._guard.check_record({"training": train_loss, "validation": valid_loss})
-        images, seconds = totals.images or float("nan"), totals.seconds if totals.images else float("nan")
-        speed, steps = images / seconds, self._pass_steps
-        step_seconds = seconds / steps if steps else float("nan")
-        if self._window is not None:  # what a pass over the data takes at the speed of the window
-            step_seconds, steps = self._window.step_seconds(), self._window.steps
-            seconds, speed = step_seconds * self._pass_steps, self.args.global_batch_size / step_seconds
-        record = EpochRecord(
-            epoch=epoch,
-            train_loss=train_loss,
-            valid_loss=valid_loss,
-            valid_accuracy=valid_accuracy,
-            train_accuracy=totals.correct / images,
-            seconds=seconds,
-            images_per_second=speed,
-            peak_memory=totals.peak_memory,
-            step_seconds=step_seconds,
-            measured_steps=steps,
-            steps_per_epoch=self._pass_steps,
-        )
-        self._last = record
-        self.print(record.metric_line)
-        if self.folder is not None:
-            self.folder.add_epoch(self._row(record))
-            self.folder.add_metrics(epoch, "train", train_loss, record.train_accuracy, record.images_per_second)
-            speed = totals.evaluated / totals.evaluation_seconds
-            self.folder.add_metrics(epoch, "val", valid_loss, valid_accuracy, speed)
-        self._progress.epochs_done, self._progress.step = epoch, 0
+        timed = None if self._window is None else self._window.result(self.args.global_batch_size)
+        record = make_record(epoch, train_loss, valid_loss, valid_accuracy, totals, self._pass_steps, timed)
+        self._reporter.add_epoch(record, totals)
+        self.progress.epochs_done, self.progress.step = epoch, 0
         for watcher in self.watchers:
             watcher.epoch(record)
         if self._guard is not None:
@@ -335,11 +296,4 @@ class Run:
             loss: the mean over all ranks.
             accuracy: a fraction.
         """
-        totals = self._meter.totals()
-        self.print(f"[METRIC] test_loss={loss:.4f} test_acc={accuracy:.4f}")
-        if self.folder is not None:
-            speed = totals.evaluated / totals.evaluation_seconds
-            self.folder.add_metrics(self._progress.epochs_done, "test", loss, accuracy, speed)
-
-    def _row(self, record: EpochRecord | None) -> dict[str, object]:
-        return run_row(self.args, self.hosts, self.device.type == "cuda", self._provenance, record)
+        self._reporter.add_test(self.progress.epochs_done, loss, accuracy, self._meter.totals())

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from lab.training.errors import UserError
 from lab.training.precision import make_scaler
+from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
 from lab.training.schedule import rate_factor
 from lab.training.seeding import random_states, restore_random_states
 
@@ -35,6 +36,7 @@ class Stepper:
             and step() at its last micro-batch only, and no gradients are communicated before the last.
         clip_norm: the gradients' norm over all parameters and ranks is scaled down to this, if it is larger.
         scaler: fp16's.
+        phases: told when the backward pass and the optimizer's work begin and end.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Stepper:
         accumulate: int = 1,
         clip_norm: float | None = None,
         scaler: torch.amp.GradScaler | None = None,
+        phases: Phases | None = None,
     ) -> None:
         self.steps = 0  # optimizer steps done
         self.scaler = scaler
@@ -54,6 +57,7 @@ class Stepper:
         self.optimizer = optimizer
         self._rate_factor = rate_factor
         self._clip_norm = clip_norm
+        self._phases = phases or Phases()
         self._scaled = False  # whether backward() has scaled a loss since the last step
         self._window = 1  # micro-batches in the window going on; 1 outside of micro_batch()
         self._first = self._last = True  # whether this micro-batch begins, ends its window
@@ -96,6 +100,7 @@ class Stepper:
 
     def backward(self, loss: Tensor) -> None:
         """loss.backward(), scaled up for fp16."""
+        self._phases.enter(BACKWARD)
         if self.scaler is None:
             loss.backward()
         else:
@@ -104,7 +109,9 @@ class Stepper:
 
     def _zero_grad_at_first(self, set_to_none: bool = True) -> None:
         if self._first:
+            self._phases.enter(OPTIMIZER)
             self._zero_grad(set_to_none)
+            self._phases.enter("")
 
     def _model_zero_grad_at_first(self, set_to_none: bool = True) -> None:
         if self._first:
@@ -113,8 +120,12 @@ class Stepper:
     def _step_at_last(self, closure: None = None) -> None:
         if closure is not None:
             raise ValueError("a run's optimizer takes no closure: call backward(), then step()")
-        if not self._last:
-            return
+        if self._last:
+            self._phases.enter(OPTIMIZER)
+            self._apply_gradients()
+        self._phases.enter("")
+
+    def _apply_gradients(self) -> None:
         if self.scaler is not None:
             if not self._scaled:
                 raise UserError("fp16 needs its loss scaled: call run.backward(loss) instead of loss.backward()")
@@ -153,7 +164,12 @@ class Stepper:
 
 
 def make_stepper(
-    model: nn.Module, optimizer: Optimizer, args: argparse.Namespace, steps_per_epoch: int, device: torch.device
+    model: nn.Module,
+    optimizer: Optimizer,
+    args: argparse.Namespace,
+    steps_per_epoch: int,
+    device: torch.device,
+    phases: Phases,
 ) -> Stepper:
     """The stepper that the options ask for."""
     schedule = functools.partial(
@@ -169,6 +185,7 @@ def make_stepper(
         accumulate=args.accumulate,
         clip_norm=args.clip_norm,
         scaler=make_scaler(device, args.precision),
+        phases=phases,
     )
 
 

@@ -30,3 +30,12 @@ def gather_hosts() -> list[str]:
     hosts = [""] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
     return hosts
+
+
+def leave_together() -> None:
+    """Leave the process group, on all ranks at the same moment.
+
+    None leaves before rank 0 has done what it does alone: launchers end the others when the first one goes.
+    """
+    dist.barrier()
+    dist.destroy_process_group()
