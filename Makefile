@@ -1,7 +1,7 @@
 # make demo       set up, run the main job on the embedded data set, draw the three figures
 # make test       set up, lint, type-check, run the tests
 # make test-slow  the tests that take long
-# make lab        start a student's package in work/
+# make lab        open the notebooks in JupyterLab, in a student's package in work/
 # make cluster    a practice Slurm cluster of two nodes on this machine, and a shell on it (Linux, as root)
 # make mistakes   write docs/mistakes.md from the bank of answers in tests/answers
 # make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
@@ -39,8 +39,7 @@ lint: $(INSTALLED)
 	$(BIN)/lab notebooks --check
 
 lab: $(INSTALLED)
-	@test -d work || $(BIN)/lab start work
-	@echo "Your package is in work/. Type:  source $(BIN)/activate; cd work; lab check"
+	$(BIN)/lab jupyter work
 
 cluster: $(INSTALLED)
 	@$(BIN)/lab cluster

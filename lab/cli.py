@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
 COMMANDS = (
-    *("check", "watch", "hint", "trace", "start", "reset", "fetch"),
+    *("check", "watch", "hint", "trace", "start", "jupyter", "reset", "fetch"),
     *("doctor", "diagnose", "tensorboard", "cluster"),
     *("grade",),
     *("stubs", "notebooks"),

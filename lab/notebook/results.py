@@ -10,11 +10,6 @@ from lab.notebook import session
 from lab.notebook.card import framed, note_card
 from lab.notebook.show import Card, one_sentence
 
-NONE_YET = (
-    "No results yet. Make them in a terminal: python run_benchmarks.py --devices 1 2 --epochs 3, "
-    "then ./plot_results.sh"
-)
-
 
 @one_sentence
 def show_results(folder: str = "results") -> Card:
@@ -25,7 +20,7 @@ def show_results(folder: str = "results") -> Card:
 
     results = student_folder(session.code()) / folder
     if not (results / "results.csv").is_file():
-        return note_card(NONE_YET if folder == "results" else f"{folder}/ has no results.csv yet. {NONE_YET}")
+        return note_card(f"{folder}/ has no results.csv yet: run the two commands above in a terminal.")
     table = summary(read_results(results / "results.csv"))
     parts = [f"<pre>{as_html(table)}</pre>"]
     for file in sorted((results / FIGURES_FOLDER).glob("*.png")):
