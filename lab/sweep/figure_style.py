@@ -1,7 +1,11 @@
 """How the figures look: a colour, a marker and a line for every strategy, and matplotlib's settings."""
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -37,3 +41,16 @@ STYLE: Any = {  # matplotlib types this as a dictionary of its 300 names
     "figure.constrained_layout.h_pad": 0.06,
     "svg.hashsalt": "scaling-lab",  # the same data gives the same file
 }
+
+
+def readable_log_ticks(axes: "Axes") -> None:
+    """Ticks at 1, 2 and 5 times powers of ten, written out: 0.5, 1, 2, 5, 10."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = axes.get_ylim()
+    steps = (1, 2, 5) if high / low > 6 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    axes.yaxis.set_major_locator(FixedLocator([step * 10.0**decade for decade in decades for step in steps]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylim(low / 1.15, high * 1.1)

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lab.sweep.collect import Row, number
-from lab.sweep.figure_style import IDEAL, LOOKS
+from lab.sweep.figure_style import IDEAL, LOOKS, readable_log_ticks
 from lab.sweep.plan import BASELINE
 from lab.sweep.run_folder import device_count
 
@@ -65,7 +65,7 @@ def time_per_epoch(rows: Sequence[Row], setting: str) -> Figure:
         _label_speed_up(axes, rows, one)
     _draw(axes, rows, "time_epoch_s")
     axes.set_ylabel("time per epoch (seconds, log scale)")
-    _readable_log_ticks(axes)
+    readable_log_ticks(axes)
     _mark_failed(axes, rows)
     _legend(figure, axes)
     return figure
@@ -249,17 +249,6 @@ def _on_axis(axes: Axes, x: float, marker: str, colour: str, size: float, label:
         zorder=6,
         label=label or "_nolegend_",
     )
-
-
-def _readable_log_ticks(axes: Axes) -> None:
-    """Ticks at 1, 2 and 5 times powers of ten, written out: 0.5, 1, 2, 5, 10."""
-    low, high = axes.get_ylim()
-    steps = (1, 2, 5) if high / low > 6 else (1, 1.5, 2, 3, 4, 5, 6, 8)
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    axes.yaxis.set_major_locator(FixedLocator([step * 10.0**decade for decade in decades for step in steps]))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylim(low / 1.15, high * 1.1)
 
 
 def _not_narrower_than(axes: Axes, span: float) -> None:

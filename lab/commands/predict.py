@@ -1,0 +1,38 @@
+"""lab predict: from a few measured points to more devices, with how sure that is."""
+
+import argparse
+from pathlib import Path
+
+HELP = "predict how a sweep goes on, from what a few devices did, and compare where more was measured"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", type=Path, help="results.csv of collect_results.py")
+    parser.add_argument("--devices", nargs="+", type=int, required=True, metavar="N", help="predict for these")
+    parser.add_argument(
+        "--fit-on",
+        nargs="+",
+        type=int,
+        default=(),
+        metavar="N",
+        help="what the model may know: runs on so many devices (default: all below the least of --devices)",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="for the figures (default: figures/ beside results.csv)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from lab.sweep.collect import FIGURES_FOLDER
+    from lab.sweep.forecast import draw, forecast, table
+    from lab.sweep.plot import read_results
+
+    forecasts = forecast(read_results(args.results), args.devices, args.fit_on)
+    for one in forecasts:
+        print("\n".join([*table(one), ""]))
+    known = f" --fit-on {' '.join(map(str, args.fit_on))}" if args.fit_on else ""
+    command = f"lab predict {args.results} --devices {' '.join(map(str, args.devices))}{known}"
+    folder = args.output or args.results.parent / FIGURES_FOLDER
+    files = draw(forecasts, folder, command)
+    print(f"Drawn: {', '.join(file.name for file in files)} in {folder}")
+    return 0
