@@ -40,7 +40,8 @@ class EpochMeter:
     def __init__(self, device: torch.device, micro_batches: int = 1) -> None:
         self._device = device
         self.labels: Tensor | None = None  # of the batch going on
-        self.loss: Tensor | None = None  # the last one that backward() saw
+        self._step = 0  # of the last loss that backward() saw
+        self._step_losses: list[Tensor] = []  # of this step's micro-batches
         self.images = 0
         self._evaluated = 0
         self._seconds = 0.0
@@ -56,6 +57,7 @@ class EpochMeter:
 
     def begin_epoch(self) -> None:
         self.images = self._evaluated = 0
+        self._step, self._step_losses = 0, []
         self._seconds = 0.0
         self._correct.zero_()
         self._losses.zero_()
@@ -92,12 +94,21 @@ class EpochMeter:
 
     def add_loss(self, loss: Tensor, step: int) -> None:
         """A micro-batch's mean loss; `step` is its optimizer step, counted from 1 in the epoch."""
-        self.loss = loss
+        if step != self._step:
+            self._step, self._step_losses = step, []
+        self._step_losses.append(loss)
         self._recent.append((step, loss))
         if self.labels is not None:
             count = len(self.labels)
             # In the words of train_one_epoch(), so that the mean of a resumed epoch has the same last digit.
             self._losses += torch.stack([loss * count, torch.full_like(loss, count)])
+
+    @property
+    def step_loss(self) -> Tensor | None:
+        """The mean over the micro-batches of the last step; None where run.backward() was not used."""
+        if len(self._step_losses) < 2:
+            return self._step_losses[0] if self._step_losses else None
+        return torch.stack(self._step_losses).mean()
 
     @property
     def total_loss(self) -> Tensor:

@@ -243,7 +243,14 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--output-dir", type=Path, default=Path("results"), metavar="DIR", help="run folders are made in here"
     )
-    group.add_argument("--print-every", type=_positive(int), default=20, metavar="N", help="steps between lines")
+    group.add_argument(
+        "--print-every", type=_positive(int), default=20, metavar="N", help="steps between lines of the log"
+    )
+    group.add_argument(
+        "--tensorboard",
+        action=argparse.BooleanOptionalAction,
+        help="curves in the run folder's tensorboard/ (default: on where TensorBoard is installed)",
+    )
     group.add_argument(
         "--dry-run", action="store_true", help="set up everything, report, stop before training; no records"
     )

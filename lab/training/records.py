@@ -121,9 +121,8 @@ class RunFolder:
         trained = [row for row in metrics if row["phase"] != "test"]
         _write_table(self.path / "metrics.csv", METRICS_COLUMNS, trained)
 
-    def print(self, line: str) -> None:
-        """One line, or several, to the terminal and to train.log."""
-        print(line, flush=True)
+    def log(self, line: str) -> None:
+        """One line, or several, to train.log; what a sweep prints ends in there by itself."""
         if self._log is not None:
             print(line, file=self._log, flush=True)
 

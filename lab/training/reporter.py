@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from lab.training import announce
 from lab.training.epoch_record import EpochRecord, run_row
 from lab.training.errors import UserError
 from lab.training.meter import Totals
-from lab.training.progress import Progress
 from lab.training.records import RunFolder
 from lab.training.signals import Preempted
+from lab.training.terminal import Terminal
 
 
 class Reporter:
@@ -38,6 +37,7 @@ class Reporter:
         talks: bool,
     ) -> None:
         self.folder: RunFolder | None = None  # once it is opened
+        self.terminal = Terminal()
         self._args = args
         self._hosts = hosts
         self._on_gpus = device.type == "cuda"
@@ -55,10 +55,14 @@ class Reporter:
 
     def print(self, line: str) -> None:
         """Print, and into train.log."""
+        if self._talks:
+            self.terminal.say(line)
+        self.log(line)
+
+    def log(self, line: str) -> None:
+        """Into train.log only."""
         if self.folder is not None:
-            self.folder.print(line)
-        elif self._talks:
-            print(line, flush=True)
+            self.folder.log(line)
 
     def begin(self, setup: announce.Setup, warnings: Sequence[str], epochs_done: int) -> None:
         """The start report, and config.json."""
@@ -67,12 +71,6 @@ class Reporter:
             self.folder.write_config({**announce.config(setup), **self._origin})
         for line in [*(f"warning: {warning}" for warning in warnings), *announce.describe(setup)]:
             self.print(line)
-
-    def add_step(self, progress: Progress, steps: int, loss: Tensor | None, speed: float) -> None:
-        """A line on the way through an epoch. Waits for the device, to show the loss."""
-        shown = "" if loss is None else f", loss {loss.item():.4f}"
-        where = f"epoch {progress.epoch}/{self._args.epochs}, step {progress.step}/{steps}"
-        self.print(f"{where}{shown}, {speed:.0f} images/s")
 
     def note_profile(self, epoch: int, columns: dict[str, float]) -> None:
         """Columns of run.csv that were measured in this epoch: for its row, and for the summary."""

@@ -88,24 +88,27 @@ def _resolve_batch(options: argparse.Namespace, world_size: int, resolved: argpa
 
 
 def _resolve_measurement(options: argparse.Namespace, resolved: argparse.Namespace, warnings: list[str]) -> None:
-    """--measure-steps makes one long epoch of the run, which is not saved."""
+    """--measure-steps makes one long epoch of the run, which is not saved, and not drawn: that would cost time."""
     if options.measure_steps is None:
         resolved.measure_warmup = 0
         if options.measure_warmup is not None:
             warnings.append("--measure-warmup has no effect without --measure-steps")
         return
-    resolved.epochs = 1
+    resolved.epochs, resolved.tensorboard = 1, False
     resolved.measure_warmup = options.measure_warmup or DEFAULT_MEASURE_WARMUP
     if options.profile:
         raise UsageError("--profile slows the steps that --measure-steps times: leave out one of them")
-    saving = {
+    keeping = {
         "--resume": options.resume is not None,
         "--save-every-steps": options.save_every_steps is not None,
         "--save-frequency": options.save_frequency is not None,
+        "--tensorboard": options.tensorboard,
     }
-    for option, given in saving.items():
+    for option, given in keeping.items():
         if given:
-            raise UsageError(f"--measure-steps measures a new run without checkpoints: leave out {option}")
+            raise UsageError(
+                f"--measure-steps measures a new run without checkpoints and curves: leave out {option}"
+            )
 
 
 def _resolve_rate(options: argparse.Namespace, resolved: argparse.Namespace, warnings: list[str]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training import checkpoint, checkpoint_file, options, precision, provenance, resume, seeding
+from lab.training import checkpoint, checkpoint_file, options, precision, provenance, resume, seeding, tensorboard
 from lab.training.announce import Setup
 from lab.training.augment import set_epoch
 from lab.training.epoch_record import EpochRecord, make_record
@@ -33,7 +33,9 @@ from lab.training.records import RunFolder
 from lab.training.reporter import Reporter
 from lab.training.saving import Saver
 from lab.training.signals import Preempted, SignalWatch
+from lab.training.step_output import StepOutput
 from lab.training.stepping import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
+from lab.training.tensorboard import TensorBoard
 from lab.training.together import from_rank_0, gather_hosts, leave_together
 from lab.training.unheeded import unheeded
 from lab.training.watch import Watcher, report_step
@@ -66,6 +68,7 @@ class Run:
         self.hosts = gather_hosts()
         self.watchers: list[Watcher] = []
         self._keeps = records and not args.dry_run  # records and checkpoints, with an eye on signals and losses
+        self._warnings += tensorboard.resolve(self.args) if self._keeps else []
         self.progress = Progress()
         self._phases = Phases(nvtx=device.type == "cuda" and (args.nvtx or args.profile))
         self._meter = EpochMeter(device, micro_batches=args.accumulate)
@@ -88,6 +91,10 @@ class Run:
         origin = provenance.columns(args, self.args, self.world_size, device) if talks else {}
         self._reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
         self._path: Path | None = from_rank_0(self._reporter.open_folder) if self._keeps else None
+        if self._path is not None:
+            self.watchers.append(StepOutput(self.args, self._reporter))
+            if self.args.tensorboard:
+                self.watchers.append(TensorBoard(self._path, device, self.progress, self.print))
 
     @property
     def folder(self) -> RunFolder | None:
@@ -213,9 +220,10 @@ class Run:
                 yield images, meter.labels
             meter.images += len(labels)
             if (index + 1) % accumulate == 0:
-                self._end_step(steps)
+                self._end_step()
         if self._guard is not None:
-            self._guard.end_pass()
+            with self._telling_watchers():
+                self._guard.end_pass()
         if stepper is not None:
             sync_buffers(stepper.model)
         meter.end_pass()
@@ -236,19 +244,32 @@ class Run:
             raise UserError("--resume needs train() to take its epochs from run.epochs()")
         return resume.enter_epoch(resumed, loader, self.progress, self._meter, self.device)
 
-    def _end_step(self, steps: int) -> None:
-        meter, progress = self._meter, self.progress
-        progress.step += 1
-        if self._guard is not None:
-            self._guard.end_step()
+    def _end_step(self) -> None:
+        self.progress.step += 1
+        with self._telling_watchers(with_step=True):
+            if self._guard is not None:
+                self._guard.end_step()
         if self._window is not None:
             self._window.end_step()
-        quiet = self._window is not None and self._window.is_open  # to print a loss is to wait for it
-        speed = meter.images * self.world_size / meter.seconds
-        if progress.step % self.args.print_every == 0 and progress.step < steps and not quiet:
-            self._reporter.add_step(progress, steps, meter.loss, speed)
+        if self._window is None or not self._window.is_open:  # who looks at a step may wait for it
+            self._report_step()
+
+    def _report_step(self) -> None:
         if self.watchers and self._stepper is not None:
-            report_step(self.watchers, progress, meter, self._stepper.optimizer, speed)
+            speed = self._meter.images * self.world_size / self._meter.seconds
+            report_step(self.watchers, self.progress, self._meter, self._stepper.learning_rate, speed)
+
+    @contextlib.contextmanager
+    def _telling_watchers(self, *, with_step: bool = False) -> Iterator[None]:
+        """Around what the guard does. The end that it decides on, it decides on all ranks alike."""
+        try:
+            yield
+        except (UserError, Preempted):
+            if with_step:
+                self._report_step()
+            for watcher in self.watchers:
+                watcher.stop()
+            raise
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """The context for a forward pass, in which layers compute in the run's precision."""
@@ -297,3 +318,5 @@ class Run:
             accuracy: a fraction.
         """
         self._reporter.add_test(self.progress.epochs_done, loss, accuracy, self._meter.totals())
+        for watcher in self.watchers:
+            watcher.test(loss, accuracy)

@@ -63,6 +63,8 @@ class Stepper:
         self._first = self._last = True  # whether this micro-batch begins, ends its window
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])  # the name that PyTorch's schedulers use
+        self._peak_rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.learning_rate = self._peak_rates[0]  # of the first group; read from here it needs no GPU
         self._zero_grad, self._step = optimizer.zero_grad, optimizer.step
         self._zero_model_grad = model.zero_grad
         self._attach()
@@ -138,8 +140,9 @@ class Stepper:
         if self._clip_norm is not None:
             self._clip(self._clip_norm)
         factor = self._rate_factor(self.steps)
-        for group in self.optimizer.param_groups:
-            _set_rate(group, group["initial_lr"] * factor)
+        self.learning_rate = self._peak_rates[0] * factor
+        for group, peak in zip(self.optimizer.param_groups, self._peak_rates, strict=True):
+            _set_rate(group, peak * factor)
         if self.scaler is None:
             self._step()
         else:

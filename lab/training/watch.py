@@ -23,7 +23,7 @@ class StepReport:
     step: int  # counted from 1 in the epoch
     steps_per_epoch: int
     total_step: int  # counted from 1 in the whole run
-    loss: Tensor | None  # of the last micro-batch, on the device: .item() waits for it
+    loss: Tensor | None  # the mean over this rank's images, on the device: .item() waits for it
     learning_rate: float  # of the first group of parameters
     images_per_second: float  # over all ranks, as this rank sees it
 
@@ -40,12 +40,18 @@ class Watcher:
     def epoch(self, record: EpochRecord) -> None:
         """An epoch has been trained, evaluated and recorded."""
 
+    def test(self, loss: float, accuracy: float) -> None:
+        """The trained model was evaluated on the test images; means over all ranks."""
+
+    def stop(self) -> None:
+        """The run is about to end before it is done, on all ranks alike: told to stop, or gone astray."""
+
     def close(self) -> None:
-        """The run ends, for whatever reason."""
+        """The run ends, for whatever reason; the other ranks may be gone."""
 
 
 def report_step(
-    watchers: Sequence[Watcher], progress: Progress, meter: EpochMeter, optimizer: Optimizer, speed: float
+    watchers: Sequence[Watcher], progress: Progress, meter: EpochMeter, learning_rate: float, speed: float
 ) -> None:
     """Tell all watchers of the step that has just ended."""
     report = StepReport(
@@ -53,8 +59,8 @@ def report_step(
         step=progress.step,
         steps_per_epoch=progress.steps_per_epoch,
         total_step=progress.total_steps,
-        loss=meter.loss,
-        learning_rate=float(optimizer.param_groups[0]["lr"]),
+        loss=meter.step_loss,
+        learning_rate=learning_rate,
         images_per_second=speed,
     )
     for watcher in watchers:

@@ -7,6 +7,7 @@ from typing import Any
 import practice_cluster
 import pytest
 import tiny_run
+import torch.distributed as dist
 
 from lab.grading.ranks import PRELOAD, GroupResult, RankServer
 
@@ -45,3 +46,11 @@ def cluster() -> Iterator[practice_cluster.Cluster]:
         pytest.skip(practice_cluster.why_not())
     with practice_cluster.Cluster() as one:
         yield one
+
+
+@pytest.fixture
+def world_of_one(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

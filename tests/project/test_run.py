@@ -6,48 +6,23 @@ import math
 
 import pytest
 import torch
-import torch.distributed as dist
+from one_process import make_loader, make_run, one_epoch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset
 
 from lab.training import options
 from lab.training.datasets import load_datasets
 from lab.training.errors import UsageError, UserError
 from lab.training.networks import build_network
 from lab.training.records import METRICS_COLUMNS, RUN_COLUMNS
-from lab.training.run import Run
 
-
-@pytest.fixture(autouse=True)
-def world_of_one(tmp_path):
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-def make_run(tmp_path, *argv: str) -> Run:
-    args = options.parse(["--strategy", "none", "--output-dir", str(tmp_path / "results"), "--run-id", "r", *argv])
-    return Run(args, torch.device("cpu"))
-
-
-def make_loader(samples: int = 40, batch: int = 8) -> DataLoader:
-    images, labels = torch.randn(samples, 4), torch.arange(samples) % 2
-    return DataLoader(TensorDataset(images, labels), batch_size=batch)
+pytestmark = pytest.mark.usefixtures("world_of_one")
 
 
 def rows(path) -> list[dict[str, str]]:
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
-
-
-def one_epoch(run: Run, model: nn.Module, loader: DataLoader, epoch: int):
-    for images, labels in run.batches(loader):
-        run.backward(nn.functional.cross_entropy(model(images), labels))
-    model.eval()
-    model(images)
-    model.train()
-    return run.record(epoch, 0.5, 0.25, 0.75)
 
 
 def test_a_finished_run_leaves_all_its_records(tmp_path, capsys):
@@ -215,6 +190,7 @@ def test_bf16_without_fsdp_is_autocast(tmp_path):
 def test_progress_lines_come_every_so_many_steps(tmp_path, capsys):
     model, loader = nn.Linear(4, 2), make_loader()
     with make_run(tmp_path, "--epochs", "1", "--print-every", "2") as run:
+        run.begin(model, torch.optim.SGD(model.parameters()), loader)
         for epoch in run.epochs():
             one_epoch(run, model, loader, epoch)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 1/1, step")]
