@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     *("check", "watch", "hint", "trace", "start", "jupyter", "reset", "fetch"),
     *("doctor", "diagnose", "tensorboard", "predict", "cluster"),
-    *("grade",),
+    *("course", "grade"),
     *("stubs", "notebooks"),
 )
 

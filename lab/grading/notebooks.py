@@ -3,8 +3,8 @@
     # %% check="3.2"                                a code cell with nothing but check("3.2"): graded by itself
     # %% [markdown] answer="why-shape" points=2     a free-text answer, marked by hand
 
-Every other cell is plain. Both kinds become nbgrader's cells (schema 3) with the grade_ids check-3.2 and
-answer-why-shape. The same source always gives the same bytes. Needs jupytext and nbformat, which students do not.
+Every other cell is plain. Both kinds become nbgrader's cells (schema 3) with the grade_ids check-3-2 and
+answer-why-shape (nbgrader allows no dots). The same source always gives the same bytes. Needs jupytext and nbformat, which students do not.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class NotebookError(UserError):
 def points_of(syllabus: Syllabus) -> dict[str, int]:
     """Exercise id -> points of its check cell."""
     return {exercise.id: exercise.points for exercise in syllabus.exercises}
+
+
+def check_id(exercise: str) -> str:
+    """The grade_id of an exercise's check cell: "3.2" -> "check-3-2"."""
+    return f"check-{exercise.replace('.', '-')}"
 
 
 def sources(folder: Path) -> list[Path]:
@@ -130,7 +135,7 @@ def _grading(cell: NotebookNode, where: str, points: Mapping[str, int]) -> dict[
             raise NotebookError(f'{where}: the cell must be exactly check("{exercise}")')
         return {
             **base,
-            "grade_id": f"check-{exercise}",
+            "grade_id": check_id(exercise),
             "points": points[exercise],
             "locked": True,
             "solution": False,

@@ -9,7 +9,7 @@ import pytest
 
 from lab.cli import main
 from lab.grading import notebooks
-from lab.grading.notebooks import NotebookError, build_notebook
+from lab.grading.notebooks import NotebookError, check_id, build_notebook
 from lab.grading.package import package_files
 from lab.grading.syllabus import syllabus
 
@@ -72,7 +72,7 @@ def test_the_notation_becomes_nbgraders_cells(tmp_path):
     assert check.metadata["nbgrader"] == {
         "schema_version": 3,
         "grade": True,
-        "grade_id": "check-1.1",
+        "grade_id": "check-1-1",
         "locked": True,
         "points": 6,
         "solution": False,
@@ -117,7 +117,7 @@ def test_a_wrong_notation_is_named_with_its_cell(tmp_path, change, message):
 
 def test_a_cell_that_is_there_twice_is_an_error_in_one_notebook_and_in_two(tmp_path):
     again = GOOD.replace("# %% [markdown]\n", '# %% check="1.1"\ncheck("1.1")\n\n# %% [markdown]\n', 1)
-    with pytest.raises(NotebookError, match=r"check-1\.1 is there twice"):
+    with pytest.raises(NotebookError, match="check-1-1 is there twice"):
         build_notebook(source(tmp_path, again), POINTS)
     folder = tmp_path / "source"
     folder.mkdir()
@@ -152,7 +152,7 @@ def test_the_command_exits_with_1_on_drift_and_repairs_it(tmp_path, monkeypatch,
 def test_every_exercise_has_its_check_cell_in_its_section_and_every_question_its_answer_cell(built):
     for name, notebook in built.items():
         section = int(name[0])
-        checks = [f"check-{e.id}" for e in syllabus().exercises if e.section == section]
+        checks = [check_id(e.id) for e in syllabus().exercises if e.section == section]
         answers = [f"answer-{question}" for question in QUESTIONS.get(name, [])]
         assert sorted(notebooks.grade_ids(notebook.cells)) == sorted(checks + answers), name
 

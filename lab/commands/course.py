@@ -1,0 +1,28 @@
+"""lab course: the nbgrader course, for instructors."""
+
+import argparse
+from pathlib import Path
+
+HELP = "write the nbgrader course: the assignment, its configuration and the marking guide (for instructors)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["build"], help="write the course directory, or bring it up to date")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a new folder, or one that this command has made")
+
+
+def run(args: argparse.Namespace) -> int:
+    from lab.grading.course.build import GUIDE, build, strangers
+    from lab.grading.course.config import ASSIGNMENT
+
+    folder = args.folder.expanduser()
+    written = build(folder)
+    print(f"{folder}: {len(written)} files written" if written else f"{folder} is up to date")
+    for name in strangers(folder):
+        print(f"  {name} is not the lab's; nbgrader will release it too")
+    print(f"Model answers, for you only: {folder / GUIDE}")
+    print("To release it to students:")
+    print(f"  cd {folder}")
+    print(f"  nbgrader generate_assignment {ASSIGNMENT} --force")
+    print(f"  nbgrader release_assignment {ASSIGNMENT} --force")
+    return 0

@@ -1,0 +1,78 @@
+"""nbgrader_config.py of a course: which files are the students', and who grades them."""
+
+from collections.abc import Sequence
+
+ASSIGNMENT = "lab"
+COURSE = "scaling-lab"
+PLACEHOLDER = "*Write your answer here.*"
+
+_GLUE = "lab.grading.course.nbgrader_glue"
+
+_TEXT = """\
+# Written by `lab course build`, which writes it anew: put settings of your own into nbgrader_config_local.py.
+import os
+import sys
+
+c = get_config()
+here = os.path.dirname(os.path.abspath(__file__))
+# nbgrader calls alembic by its name, also where the virtual environment is not active.
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+
+c.CourseDirectory.root = here
+c.CourseDirectory.course_id = "{course}"
+c.CourseDirectory.ignore = [
+    ".ipynb_checkpoints", "*.pyc", "__pycache__", ".pytest_cache", ".lab", "results", ".nbgrader.log",
+]
+# Where students fetch and submit. On a shared machine: a folder that all of them can reach.
+c.Exchange.root = os.path.join(here, "exchange")
+c.ExchangeCollect.check_owner = False
+
+# The files that are the students': every other file of a submission is replaced by its original.
+c.Autograde.exclude_overwriting = {{
+    "{assignment}": [
+{editable}    ],
+}}
+
+# What a student's notebook looks like before it is answered, in the package and in the release.
+c.ClearSolutions.text_stub = "{placeholder}"
+
+# The modules' checks decide the marks, in a sandbox and outside of any kernel; of a student's notebooks only the
+# answers are used, put into the notebooks as they were released.
+c.Autograde.exporter_class = "{glue}.SubmissionExporter"
+c.Autograde.sanitize_preprocessors = [
+    "nbgrader.preprocessors.ClearOutput",
+    "{glue}.GraftAnswers",
+    "nbgrader.preprocessors.OverwriteKernelspec",
+    "nbgrader.preprocessors.OverwriteCells",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+c.Autograde.autograde_preprocessors = [
+    "{glue}.SurvivingExecute",
+    "nbgrader.preprocessors.IgnorePattern",
+    "{glue}.ModuleMarks",
+    "nbconvert.preprocessors.ClearMetadataPreprocessor",
+    "nbgrader.preprocessors.LimitOutput",
+    "{glue}.SaveMarks",
+    "nbgrader.preprocessors.AssignLatePenalties",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+c.IgnorePattern.enabled = True
+c.IgnorePattern.pattern = r"."  # what a cell writes to stderr is no failure
+c.SubmissionExporter.deadline = float(os.environ.get("LAB_GRADE_DEADLINE", "180"))  # seconds for all checks
+
+# Answers are shown to whoever marks them, and to the students: no markup of theirs that could do something.
+c.HTMLExporter.sanitize_html = True
+
+if os.path.isfile(os.path.join(here, "nbgrader_config_local.py")):
+    load_subconfig("nbgrader_config_local.py", path=here)
+"""
+
+
+def config_text(editable: Sequence[str]) -> str:
+    """The configuration's text.
+
+    Args:
+        editable: the files that a student hands in changed, relative to the assignment: "exercises/data.py".
+    """
+    names = "".join(f'        "{name}",\n' for name in editable)
+    return _TEXT.format(course=COURSE, assignment=ASSIGNMENT, editable=names, placeholder=PLACEHOLDER, glue=_GLUE)
