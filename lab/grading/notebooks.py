@@ -3,8 +3,9 @@
     # %% check="3.2"                                a code cell with nothing but check("3.2"): graded by itself
     # %% [markdown] answer="why-shape" points=2     a free-text answer, marked by hand
 
-Every other cell is plain. Both kinds become nbgrader's cells (schema 3) with the grade_ids check-3-2 and
-answer-why-shape (nbgrader allows no dots). The same source always gives the same bytes. Needs jupytext and nbformat, which students do not.
+Every other cell is plain. Both kinds become nbgrader's cells (schema 3) with the grade_ids check-3-2 (nbgrader
+allows no dots) and answer-why-shape. The same source always gives the same bytes. Needs jupytext and nbformat,
+which students do not.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from lab.cli import main
 from lab.grading import notebooks
-from lab.grading.notebooks import NotebookError, check_id, build_notebook
+from lab.grading.notebooks import NotebookError, build_notebook, check_id
 from lab.grading.package import package_files
 from lab.grading.syllabus import syllabus
 
@@ -123,7 +123,7 @@ def test_a_cell_that_is_there_twice_is_an_error_in_one_notebook_and_in_two(tmp_p
     folder.mkdir()
     for name in ("1_model.py", "2_other.py"):
         (folder / name).write_text(GOOD)
-    with pytest.raises(NotebookError, match=r"2_other\.ipynb: check-1\.1 is in 1_model\.ipynb already"):
+    with pytest.raises(NotebookError, match=r"2_other\.ipynb: check-1-1 is in 1_model\.ipynb already"):
         notebooks.generate(tmp_path, POINTS)
 
 
