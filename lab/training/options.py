@@ -5,12 +5,11 @@ To add an option: one `add_argument` in its group below, and a line in resolve.p
 
 import argparse
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab.training import model_data_options
-from lab.training.errors import UsageError
+from lab.training.launcher import require_launcher
 from lab.training.model_data_options import input_options, loader_options, model_options
 from lab.training.resolve import (
     DEFAULT_BASE_LR,
@@ -265,20 +264,6 @@ def build_parser() -> argparse.ArgumentParser:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse main.py's command line; a usage error ends with exit code 2."""
     return build_parser().parse_args(argv)
-
-
-def require_launcher(environ: Mapping[str, str] = os.environ) -> None:
-    """Refuse a plain `python main.py`: without a launcher there are no ranks.
-
-    Raises:
-        UsageError: neither torchrun nor srun started this process.
-    """
-    if "RANK" not in environ and "SLURM_PROCID" not in environ:
-        raise UsageError(
-            "this process was not started by a launcher, so it has no rank. Type\n"
-            f"    torchrun --standalone --nproc-per-node 2 {sys.argv[0]} --strategy ddp\n"
-            "or, on a cluster, sbatch run.sh"
-        )
 
 
 def as_record(options: argparse.Namespace) -> dict[str, object]:

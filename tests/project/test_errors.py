@@ -1,5 +1,7 @@
 """Which errors become a sentence, and which keep their traceback."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,22 @@ def test_a_rank_that_fails_leaves_its_collectives_behind(monkeypatch):
     with pytest.raises(ZeroDivisionError), one_sentence_errors(HERE):
         raise ZeroDivisionError
     assert asked
+
+
+@pytest.mark.parametrize(("ending", "code"), [("pass", 0), ("raise SystemExit(85)", 85)])
+def test_a_run_on_the_cpu_ends_before_python_is_taken_apart(tmp_path, root, ending, code):
+    """Where gloo's threads would still let go of tensors: "terminate called without an active exception"."""
+    program = f"""
+import atexit, os, torch
+from pathlib import Path
+from lab.training.errors import one_sentence_errors
+atexit.register(os._exit, 9)  # the first thing that Python does at its end
+with one_sentence_errors(code=Path(__file__).parent):
+    print("trained")
+    {ending}
+"""
+    for name, expected in (("main.py", code), ("notebook.py", 9)):
+        (tmp_path / name).write_text(program)
+        command = [sys.executable, tmp_path / name]
+        done = subprocess.run(command, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (expected, "trained\n"), done.stderr

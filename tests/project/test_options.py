@@ -176,10 +176,3 @@ def test_every_option_says_what_it_means_and_help_is_grouped():
     text = parser.format_help()
     assert "precision and communication:" in text
     assert "(default: None)" not in text
-
-
-def test_without_a_launcher_the_right_command_is_shown():
-    with pytest.raises(UsageError, match="torchrun --standalone --nproc-per-node 2"):
-        options.require_launcher({"PATH": "/bin"})
-    options.require_launcher({"RANK": "0"})
-    options.require_launcher({"SLURM_PROCID": "0"})
