@@ -1,8 +1,9 @@
 #!/usr/bin/env python
-"""Section 7: collect the run folders in results/ into results/results.csv, and show them as a table.
+"""Section 7: collect the run folders and logs in results/ into results/results.csv, and show them as a table.
 
 python collect_results.py
 python collect_results.py results/demo
+python collect_results.py results --logs slurm-12.out       a log for which there is no run folder
 """
 
 import argparse
@@ -24,9 +25,12 @@ def main(argv: list[str]) -> int:
         metavar="RESULTS",
         help="the folder that holds the run folders (default: results)",
     )
+    parser.add_argument(
+        "--logs", type=Path, nargs="+", default=[], metavar="LOG", help="logs of runs that have no folder there"
+    )
     args = parser.parse_args(argv)
     try:
-        collection = collect(args.results)
+        collection = collect(args.results, args.logs)
     except UserError as error:
         print(f"collect_results.py: {error}", file=sys.stderr)
         return error.exit_code

@@ -22,7 +22,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from lab.sweep.collect import Row, number
 from lab.sweep.figure_style import IDEAL, LOOKS, readable_log_ticks
 from lab.sweep.plan import BASELINE
-from lab.sweep.run_folder import device_count
+from lab.sweep.record_files import device_count
+from lab.sweep.states import BAD_ENDS, DONE
 
 
 @dataclass(frozen=True)
@@ -218,8 +219,8 @@ def _draw(axes: Axes, rows: Sequence[Row], column: str, scale: float = 1.0, *, s
 def _failed(rows: Sequence[Row]) -> list[tuple[int, str]]:
     """The points without a single finished run."""
     done, failed = (
-        {(device_count(row["world_size"]), row["strategy"]) for row in rows if row["status"] == status}
-        for status in ("done", "failed")
+        {(device_count(row["world_size"]), row["strategy"]) for row in rows if row["status"] in states}
+        for states in ((DONE,), BAD_ENDS)
     )
     return sorted(point for point in failed - done if point[0])
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from lab.sweep.collect import FIGURES_FOLDER, Row, grouped
 from lab.sweep.figure_style import DPI, STYLE
-from lab.sweep.run_folder import RESULT_COLUMNS, device_count
+from lab.sweep.record_files import device_count
+from lab.sweep.run_folder import RESULT_COLUMNS
+from lab.sweep.states import BAD_ENDS, DONE
 from lab.sweep.table import describe_setting
 from lab.training.errors import UserError
+from lab.training.records import CORE_COLUMNS
 
 
 @dataclass
@@ -49,7 +52,7 @@ def plot(results: Path, output: Path | None = None) -> Plots:
     for key in sorted(groups, key=lambda key: key != most):
         folder = output if key == most else output / _slug(describe_setting(key))
         plots.files += _draw_setting(groups[key], describe_setting(key), folder)
-        unfinished = [row["run_id"] for row in groups[key] if row["status"] not in ("done", "failed")]
+        unfinished = [row["run_id"] for row in groups[key] if row["status"] not in (DONE, *BAD_ENDS)]
         if unfinished:
             plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
     return plots
@@ -66,7 +69,7 @@ def read_results(path: Path) -> list[Row]:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
             columns = reader.fieldnames
-            rows = list(reader)
+            rows = [dict.fromkeys(RESULT_COLUMNS, "") | row for row in reader]  # of an earlier version too
     except FileNotFoundError:
         raise UserError(f"there is no {path}: {again}") from None
     except OSError as error:
@@ -75,7 +78,7 @@ def read_results(path: Path) -> list[Row]:
         raise UserError(f"{path} is not a CSV file: {again}") from None
     if not columns or not rows:
         raise UserError(f"{path} is empty: {again}")
-    if not set(RESULT_COLUMNS) <= set(columns):
+    if not {*CORE_COLUMNS, "train_loss", "val_loss", "device"} <= set(columns):
         raise UserError(f"{path} lacks columns of a results.csv: {again}")
     for line, row in enumerate(rows, start=2):
         # DictReader keeps surplus values under the key None, and gives None for missing ones

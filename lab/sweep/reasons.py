@@ -4,6 +4,8 @@ import re
 import signal
 from pathlib import Path
 
+from lab.sweep import states
+
 TAIL = 1 << 20  # bytes of a log that are read; what killed a job is at its end
 LONGEST = 240  # characters of a reason
 
@@ -15,9 +17,13 @@ _LED_TO_ANOTHER = ("During handling of the above", "The above exception was the 
 _RANK_SIGNAL = re.compile(r"Signal (\d+) \((SIG\w+)\) received by PID|exitcode\s*:\s*-(\d+)")
 # Slurm's own words for the end of a job. A step is also cancelled when one of its ranks has failed.
 _SLURM_LIMITS = (
-    (re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT"), "ended by Slurm at its time limit"),
-    (re.compile(r"CANCELLED AT \S+ DUE TO NODE FAILURE"), "a node failed"),
-    (re.compile(r"oom[_-]kill|OUT_OF_MEMORY|exceeded memory limit", re.I), "out of memory (Slurm's limit)"),
+    (re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT"), states.TIMED_OUT, "ended by Slurm at its time limit"),
+    (re.compile(r"CANCELLED AT \S+ DUE TO NODE FAILURE"), states.NODE_FAILURE, "a node failed"),
+    (
+        re.compile(r"oom[_-]kill|OUT_OF_MEMORY|exceeded memory limit", re.I),
+        states.OUT_OF_MEMORY,
+        "out of memory (Slurm's limit)",
+    ),
 )
 _SLURM_CANCELLED = re.compile(r"JOB \S+ ON \S+ CANCELLED AT")
 _SLURM_ENDED = re.compile(
@@ -88,12 +94,15 @@ def from_exit(code: int, log: str) -> str:
     return f"exit code {code}; train.err does not say why"
 
 
-def slurm_end(log: str) -> str:
-    """Why a Slurm job has ended badly, from train.err; empty when nothing says that it has."""
-    for pattern, meaning in _SLURM_LIMITS:
+def slurm_end(log: str) -> tuple[str, str]:
+    """In which state a Slurm job has ended badly and why, from train.err; ("", "") if nothing says so."""
+    for pattern, state, meaning in _SLURM_LIMITS:
         if pattern.search(log):
-            return meaning
+            return state, meaning
     cancelled, ended = _SLURM_CANCELLED.search(log), _SLURM_ENDED.search(log)
-    if not (cancelled or ended):
-        return ""
-    return from_log(log) or ("cancelled" if cancelled else one_line(ended[0] if ended else ""))
+    said = from_log(log)
+    if said and (cancelled or ended):
+        return states.of_failure(said), said
+    if cancelled:
+        return states.CANCELLED, "cancelled"
+    return (states.FAILED, one_line(ended[0])) if ended else ("", "")

@@ -4,16 +4,16 @@ The rule: a row has figures only if every record of its run is complete, is this
 run is done. Anything else is a row with a status, a reason and what is known of the job, and no figures.
 """
 
-import csv
-import io
-import json
 import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.sweep import reasons
-from lab.sweep.job_folder import JOB_FILE, LARGEST, read_json
+from lab.sweep import reasons, states
+from lab.sweep.job_folder import JOB_FILE, read_json
+from lab.sweep.record_files import NotUsable, csv_rows, device_count, json_object, text_of
+from lab.sweep.run_status import status_of
+from lab.sweep.slurm_query import SlurmJob
 from lab.training.records import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
 
 RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss")
@@ -28,11 +28,9 @@ _IN_CONFIG = {
 }
 _MEASURED = ("train_top1", "val_top1", "images_per_sec", "time_epoch_s", "mem_gb")
 _FROM_SUMMARY = ("scaling", "repeat", "jobid", "commit", "ts", "gpus_per_node", "util_gpu")
+_OF_THE_CONFIGURATION = ("scaling", "repeat", "input", "bucket_cap_mb", "variant", "device", "config_hash")
+_OF_THE_SYSTEM = ("driver", "versions")
 _PROFILED = ("dl_time_s", "fw_time_s", "bw_time_s", "comm_time_s")
-
-
-class NotUsable(Exception):
-    """A record is missing, damaged or another run's; the text is the row's reason."""
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -41,76 +39,52 @@ def is_run_folder(folder: Path) -> bool:
     return not names or any(name in names for name in RECORDS)
 
 
-def read_run(folder: Path) -> dict[str, str]:
-    """The row of results.csv for this folder. Never raises for what is in it."""
+def read_run(folder: Path, in_slurm: Mapping[str, SlurmJob] | None = None) -> dict[str, str]:
+    """The row of results.csv for this folder. Never raises for what is in it.
+
+    Args:
+        in_slurm: what Slurm says of jobs, by job id.
+    """
     row = dict.fromkeys(RESULT_COLUMNS, "") | _known_of_the_job(folder) | {"run_id": folder.name}
     try:
-        status, reason = _status(folder)
-        figures = _figures(folder) if status == "done" else {}
+        status, reason = status_of(folder, (in_slurm or {}).get(row["jobid"]))
+        figures = _figures(folder) if status == states.DONE else {}
     except NotUsable as error:
-        status, reason, figures = "failed", str(error), {}
+        status, reason, figures = states.FAILED, str(error), {}
     except OSError as error:
-        status, reason, figures = "failed", f"{error.filename or folder}: {error.strerror}", {}
+        status, reason, figures = states.FAILED, f"{error.filename or folder}: {error.strerror}", {}
     return row | figures | {"status": status, "reason": reasons.one_line(reason), "epoch": SUMMARY}
 
 
 def _known_of_the_job(folder: Path) -> dict[str, str]:
     """What was to be run: from config.json, else from job.json, as far as they can be read."""
     job, config = read_json(folder / JOB_FILE), read_json(folder / "config.json")
-    known = {"jobid": _text(job.get("jobid"))}
-    for column, name in {**_IN_CONFIG, "scaling": "scaling", "repeat": "repeat", "device": "device"}.items():
-        known[column] = _text(config.get(name)) or _text(job.get(column))
+    known = {"jobid": text_of(job.get("jobid"))}
+    for column, name in {
+        **_IN_CONFIG,
+        **{name: name for name in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM)},
+    }.items():
+        known[column] = text_of(config.get(name)) or text_of(job.get(column))
+    known["bucket_cap_mb"] = _buckets(known["strategy"], known["bucket_cap_mb"])
     return {**known, "world_size": known["world_size"] if device_count(known["world_size"]) else ""}
 
 
-def device_count(text: str) -> int:
-    """A world size as a number; 0 for anything that is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 7 else 0
-
-
-def _text(value: object) -> str:
-    usable = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return reasons.one_line(str(value)) if usable else ""
-
-
-def _status(folder: Path) -> tuple[str, str]:
-    """Status and reason: done, failed, interrupted (told to stop; it can be resumed), running, or pending.
-
-    A pending job is submitted, but has written nothing.
-    """
-    if not any(folder.iterdir()):
-        raise NotUsable("the folder is empty")
-    job = read_json(folder / JOB_FILE)
-    jobid = _text(job.get("jobid"))
-    if (folder / "status.json").exists():
-        record = _json_object(folder / "status.json")
-        status, reason = record.get("status"), record.get("reason")
-    else:
-        status, reason = ("pending", "") if jobid else (None, None)
-    if status in ("running", "pending"):
-        ended = reasons.slurm_end(reasons.tail(folder / "train.err")) if jobid else ""
-        if ended:
-            return "failed", ended
-        if status == "pending":
-            return status, f"job {jobid} has written nothing yet; see squeue --me"
-        return status, "has not ended" + (f"; see squeue --jobs={jobid}" if jobid else "")
-    if status in ("failed", "interrupted"):
-        said = reason if isinstance(reason, str) else ""
-        return status, said or reasons.from_log(reasons.tail(folder / "train.err")) or "no reason on record"
-    if status != "done":
-        if status is None and not (folder / "status.json").exists():
-            raise NotUsable("status.json is missing: the run ended before it began to write")
-        raise NotUsable(f"status.json says {status!r} instead of done, failed, interrupted or running")
-    return status, ""
+def _buckets(strategy: str, cap: str) -> str:
+    """config.json has a number for every strategy, as 25.0; only ddp has buckets."""
+    try:
+        return f"{float(cap):g}" if strategy == "ddp" else ""
+    except ValueError:
+        return ""
 
 
 def _figures(folder: Path) -> dict[str, str]:
     """The measured columns of a run that is done, and the columns that identify it.
 
-    Time and images/s are the median over the epochs after the first, which pays for starting up; accuracy and
-    losses are those of the last epoch; memory is the largest of any epoch.
+    Of a measurement (--measure-steps) time and images/s are those of its window of steps. Of a run in epochs they
+    are the median over the epochs after the first, which pays for starting up. Accuracy and losses are those of
+    the last epoch; memory is the largest of any epoch.
     """
-    rows = _csv_rows(folder / "run.csv", CORE_COLUMNS)
+    rows = csv_rows(folder / "run.csv", CORE_COLUMNS)
     if not rows or rows[-1]["epoch"] != SUMMARY:
         raise NotUsable("run.csv has no summary row: it was cut off")
     *epochs, summary = rows
@@ -123,11 +97,11 @@ def _figures(folder: Path) -> dict[str, str]:
     if str(len(epochs)) != summary["epochs"]:
         raise NotUsable(f"run.csv holds {len(epochs)} of {summary['epochs']} epochs")
 
-    config = _json_object(folder / "config.json")
+    config = json_object(folder / "config.json")
     for column, name in _IN_CONFIG.items():
-        if summary[column] != _text(config.get(name)):
+        if summary[column] != text_of(config.get(name)):
             raise NotUsable(
-                f"run.csv says {column} {summary[column]!r}, config.json says {_text(config.get(name))!r}"
+                f"run.csv says {column} {summary[column]!r}, config.json says {text_of(config.get(name))!r}"
             )
     if not device_count(summary["world_size"]):
         raise NotUsable(f"world_size is {summary['world_size']!r}, not a number of devices")
@@ -135,61 +109,39 @@ def _figures(folder: Path) -> dict[str, str]:
     series = {name: [_number(row, name) for row in epochs] for name in _MEASURED}
     settled = slice(1, None) if len(epochs) > 1 else slice(None)
     figures = {column: summary[column] for column in (*_IN_CONFIG, *_FROM_SUMMARY, *_PROFILED)}
-    figures |= {name: _write(_median(series[name][settled])) for name in ("time_epoch_s", "images_per_sec")}
-    figures |= {name: _write(series[name][-1]) for name in ("train_top1", "val_top1")}
-    figures["mem_gb"] = _write(max(series["mem_gb"]))
+    figures |= {
+        column: summary[column] for column in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM) if summary.get(column)
+    }
+    figures |= _steps(summary, config, len(epochs[settled]), median(series["time_epoch_s"][settled]))
+    figures |= {name: write_number(median(series[name][settled])) for name in ("time_epoch_s", "images_per_sec")}
+    figures |= {name: write_number(series[name][-1]) for name in ("train_top1", "val_top1")}
+    figures["mem_gb"] = write_number(max(series["mem_gb"]))
     figures |= _losses(folder, last_epoch=str(len(epochs)))
     return figures
 
 
+def _steps(
+    summary: Mapping[str, str], config: Mapping[str, object], settled_epochs: int, seconds: float
+) -> dict[str, str]:
+    """The columns about steps; runs of an earlier version have only what config.json says."""
+    a_pass = text_of(config.get("steps_per_epoch"))
+    if config.get("measure_steps"):
+        return {name: summary.get(name, "") for name in ("step_time_s", "measured_steps", "steps_per_epoch")}
+    if not device_count(a_pass):
+        return {}
+    return {
+        "step_time_s": write_number(seconds / int(a_pass)),
+        "measured_steps": str(settled_epochs * int(a_pass)),
+        "steps_per_epoch": a_pass,
+    }
+
+
 def _losses(folder: Path, last_epoch: str) -> dict[str, str]:
-    rows = _csv_rows(folder / "metrics.csv", ("epoch", "phase", "loss"))
+    rows = csv_rows(folder / "metrics.csv", ("epoch", "phase", "loss"))
     losses = {row["phase"]: _number(row, "loss") for row in rows if row["epoch"] == last_epoch}
     if not {"train", "val"} <= losses.keys():
         raise NotUsable(f"metrics.csv has no train and val rows of epoch {last_epoch}: it was cut off")
-    return {f"{phase}_loss": _write(losses[phase]) for phase in ("train", "val")}
-
-
-def _read(path: Path) -> str:
-    if not path.exists():
-        raise NotUsable(f"{path.name} is missing")
-    if not path.is_file():
-        raise NotUsable(f"{path.name} is not a file")
-    with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise NotUsable(f"{path.name} is larger than {LARGEST >> 20} MiB: not a record of a run")
-    if not content.strip():
-        raise NotUsable(f"{path.name} is empty")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise NotUsable(f"{path.name} is not text") from None
-
-
-def _json_object(path: Path) -> dict[str, object]:
-    try:
-        value = json.loads(_read(path))
-    except (ValueError, RecursionError):
-        raise NotUsable(f"{path.name} is not JSON: it was cut off or overwritten") from None
-    if not isinstance(value, dict):
-        raise NotUsable(f"{path.name} holds no JSON object")
-    return value
-
-
-def _csv_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """Rows of a CSV file that has at least these columns, each row with a value for every column."""
-    try:
-        header, *records = list(csv.reader(io.StringIO(_read(path)), strict=True))
-    except csv.Error as error:
-        raise NotUsable(f"{path.name} is not CSV: {error}") from None
-    missing = [name for name in columns if name not in header]
-    if missing or len(set(header)) != len(header):
-        raise NotUsable(f"the first line of {path.name} is not the names of its columns")
-    for number, record in enumerate(records, start=2):
-        if len(record) != len(header):
-            raise NotUsable(f"line {number} of {path.name} has {len(record)} fields instead of {len(header)}")
-    return [dict(zip(header, record, strict=True)) for record in records]
+    return {f"{phase}_loss": write_number(losses[phase]) for phase in ("train", "val")}
 
 
 def _number(row: Mapping[str, str], column: str) -> float:
@@ -200,9 +152,11 @@ def _number(row: Mapping[str, str], column: str) -> float:
         raise NotUsable(f"{column} is {row[column]!r} in epoch {row['epoch']}, which is not a number") from None
 
 
-def _median(values: list[float]) -> float:
+def median(values: list[float]) -> float:
+    """nan where one of the values is: it must stay visible."""
     return math.nan if any(map(math.isnan, values)) else statistics.median(values)
 
 
-def _write(value: float) -> str:
+def write_number(value: float) -> str:
+    """With six significant digits."""
     return f"{value:.6g}"

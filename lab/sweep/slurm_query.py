@@ -50,7 +50,7 @@ def _from_accounting(ids: list[str]) -> dict[str, SlurmJob]:
     found = {}
     for line in done.stdout.splitlines():
         fields = line.split("|")
-        if len(fields) == 3:
+        if len(fields) == 3 and fields[0] in ids:
             found[fields[0]] = SlurmJob(state=fields[1], exit_code=fields[2])
     return found
 

@@ -3,41 +3,69 @@
 import math
 from collections.abc import Sequence
 
-from lab.sweep.collect import SETTING, Row, baseline_times, grouped, number
+from lab.sweep import states
+from lab.sweep.compare import SETTING, Point, Row, baseline_times, efficiency, grouped, number, points
 
 HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
 
-
 SUSPICIOUS = 1.1  # an efficiency that only a disturbed baseline explains
+ENOUGH_STEPS = 50  # measured; with fewer the spread of single steps shows
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """One block for each setting, one line a run; runs without figures show their status and reason."""
+    """One block for each setting: one line a point with the median of its repeats, then what has no figures."""
     baseline = baseline_times(rows)
-    blocks = []
-    for key, members in grouped(rows).items():
-        table = [HEADER, *(_cells(row, baseline.get(key)) for row in members)]
-        widths = [max(len(line[i]) for line in table if len(line) == len(HEADER)) for i in range(len(HEADER))]
-        lines = [describe_setting(key)]
-        for cells in table:
-            shown = [cells[0].ljust(widths[0]), cells[1].rjust(widths[1])]
-            if len(cells) == len(HEADER):
-                shown += [cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True)]
-            else:
-                shown += cells[2:]
-            lines.append("  " + "  ".join(shown).rstrip())
-        if baseline.get(key) is None and any(row["status"] == "done" for row in members):
-            lines.append("  no speed-up: there is no finished run of --strategy none on 1 device to compare with")
-        if any(number(row, "eff_strong") > SUSPICIOUS for row in members):
-            lines.append(
-                "  faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine"
-            )
-        blocks.append("\n".join(lines))
-    counts = {
-        name: sum(row["status"] == name for row in rows) for name in ("done", "failed", "running", "pending")
-    }
-    total = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    blocks = [_block(key, members, baseline.get(key)) for key, members in grouped(rows).items()]
+    counts = {state: sum(row["status"] == state for row in rows) for state in states.STATES}
+    total = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     return "\n\n".join([*blocks, f"{len(rows)} run{'s' * (len(rows) > 1)}: {total}"])
+
+
+def _block(key: tuple[str, ...], members: Sequence[Row], baseline: float | None) -> str:
+    found = points(members)
+    repeated = any(len(point.rows) > 1 for point in found)
+    weak = key[SETTING.index("scaling")] == "weak"
+    one = next((point for point in found if (point.strategy, point.devices) == ("none", 1)), None)
+    table: list[tuple[str, ...]] = [_header(repeated, weak)]
+    table += [_cells(point, one if baseline else None, repeated, weak) for point in found]
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    lines = [describe_setting(key)]
+    for cells in table:
+        shown = [cells[0].ljust(widths[0])]
+        shown += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        lines.append("  " + "  ".join(shown).rstrip())
+    for row in members:
+        if row["status"] != states.DONE:
+            name = (row["strategy"] or row["run_id"]).ljust(widths[0])
+            why = f"{row['status']}: {row['reason']}"
+            lines.append(f"  {name}  {(row['world_size'] or '?').rjust(widths[1])}  {why}")
+    return "\n".join(lines + [f"  {note}" for note in _notes(members, found, baseline)])
+
+
+def _header(repeated: bool, weak: bool) -> tuple[str, ...]:
+    strategy, devices, time, *others = HEADER
+    time = "time/step" if weak else time
+    return (strategy, devices, *(("runs", time, "spread") if repeated else (time,)), *others)
+
+
+def _notes(members: Sequence[Row], found: Sequence[Point], baseline: float | None) -> list[str]:
+    notes = []
+    finished = [row for row in members if row["status"] == states.DONE]
+    if baseline is None and finished:
+        notes.append("no speed-up: there is no finished run of --strategy none on 1 device to compare with")
+    if any(efficiency(row) > SUSPICIOUS for row in finished):
+        notes.append("faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine")
+    steps = [number(row, "measured_steps") for row in finished]
+    if any(count < ENOUGH_STEPS for count in steps):
+        least = min(count for count in steps if not math.isnan(count))
+        notes.append(
+            f"only {least:.0f} steps were measured: use --epochs or --measure-steps for {ENOUGH_STEPS} or more"
+        )
+    for column, what in (("commit", "commits"), ("versions", "versions"), ("driver", "drivers")):
+        different = sorted({row.get(column, "") for row in finished} - {""})
+        if len(different) > 1:
+            notes.append(f"measured with different {what}: {'; '.join(different)}")
+    return notes
 
 
 def describe_setting(key: tuple[str, ...]) -> str:
@@ -46,28 +74,31 @@ def describe_setting(key: tuple[str, ...]) -> str:
     parts = [
         " on ".join(filter(None, (row["model"], row["dataset"]))),
         row["precision"],
-        f"global batch {row['global_batch']}" if row["global_batch"] else "",
+        row["batch"],
         f"{row['scaling']} scaling" if row["scaling"] else "",
+        f"{row['epochs']} epochs" if row["epochs"] not in ("", "1") else "",
+        "images on the device" if row["input"] == "device" else "",
+        row["variant"],
         "CPU" if row["device"] == "cpu" else row["device"],
     ]
     return ", ".join(filter(None, parts)) or "unknown"
 
 
-def _cells(row: Row, baseline: float | None) -> tuple[str, ...]:
-    name, devices = row["strategy"] or row["run_id"], row["world_size"] or "?"
-    if row["status"] != "done":
-        return (name, devices, f"{row['status']}: {row['reason']}")
-    seconds = number(row, "time_epoch_s")
+def _cells(point: Point, one: Point | None, repeated: bool, weak: bool) -> tuple[str, ...]:
+    time, speed = point.seconds(), point.spread("images_per_sec")
+    speed_up = speed.median / one.spread("images_per_sec").median if one is not None else math.nan
+    shown_time = _format(time.median * 1000, "{:.1f} ms") if weak else _format(time.median, "{:.2f} s")
+    spread = _format(time.share * 100, "±{:.1f}%") if time.count > 1 else "-"
     return (
-        name,
-        devices,
-        _format(seconds, "{:.2f} s"),
-        _format(baseline / seconds if baseline and seconds > 0 else math.nan, "{:.2f}x"),
-        _format(number(row, "eff_strong") * 100, "{:.0f}%"),
-        _format(number(row, "images_per_sec"), "{:,.0f}"),
-        _format(number(row, "val_loss"), "{:.4f}", missing="nan"),
-        _format(number(row, "val_top1") * 100, "{:.1f}%", missing="nan"),
-        _format(number(row, "mem_gb"), "{:.2f} GiB"),
+        point.label,
+        str(point.devices),
+        *((str(time.count), shown_time, spread) if repeated else (shown_time,)),
+        _format(speed_up, "{:.2f}x"),
+        _format(point.efficiency().median * 100, "{:.0f}%"),
+        _format(speed.median, "{:,.0f}"),
+        _format(point.spread("val_loss").median, "{:.4f}", missing="nan"),
+        _format(point.spread("val_top1").median * 100, "{:.1f}%", missing="nan"),
+        _format(point.spread("mem_gb").median, "{:.2f} GiB"),
     )
 
 

@@ -54,15 +54,11 @@ def describe(setup: Setup) -> list[str]:
         f"  ranks      {ranks} on {nodes}, backend {dist.get_backend()}, device {setup.device_name}",
         f"  batch      {_batch(args, ranks)}; {setup.steps_per_epoch} steps an epoch, "
         f"{setup.dropped_samples} samples dropped",
+        f"  length     {_length(args)}",
         f"  optimizer  {args.optimizer}, {_rate(args)}, weight decay {args.weight_decay:g}",
         f"  precision  {precision.describe(setup.device, args.precision, setup.channels_last)}",
         f"  seed       {args.seed}{', deterministic algorithms' * args.deterministic}",
     ]
-    if args.measure_steps:
-        lines.append(
-            f"  measures   {args.measure_steps} steps, after {args.measure_warmup} that are discarded; from them "
-            "follow time and images/s"
-        )
     if args.input == "device":
         lines.append("  input      all training images are on the device already")
     if setup.resumed:
@@ -70,6 +66,12 @@ def describe(setup: Setup) -> list[str]:
     if args.dry_run:
         lines.append("  dry run: everything is set up; stopping before training")
     return lines
+
+
+def _length(args: argparse.Namespace) -> str:
+    if args.measure_steps:
+        return f"{args.measure_steps} measured steps, after {args.measure_warmup} that are discarded"
+    return f"{args.epochs} epoch{'s' * (args.epochs != 1)}"
 
 
 def _batch(args: argparse.Namespace, ranks: int) -> str:

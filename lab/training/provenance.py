@@ -27,7 +27,7 @@ ADMINISTRATIVE = (
 # Options that a record has a column of its own for, or that follow from those.
 IN_COLUMNS = (
     *("strategy", "model", "dataset", "precision", "no_amp", "epochs", "seed", "bucket_cap_mb", "input"),
-    *("global_batch_size", "per_device_batch_size", "measure_steps", "measure_warmup"),
+    *("global_batch_size", "per_device_batch_size"),
 )
 
 

@@ -24,6 +24,8 @@ def write_run(
     status: str = "done",
     reason: str = "",
     device: str = "cpu",
+    steps_per_epoch: int = 20,
+    measure_steps: int = 0,
     **identity: object,
 ) -> Path:
     """A complete run folder; `identity` overrides columns such as model, dataset, precision, global_batch."""
@@ -38,6 +40,9 @@ def write_run(
         "world_size": devices,
         "nodes": 1,
         "global_batch": 256,
+        "input": "loader",
+        "variant": "",
+        "bucket_cap_mb": "25" if strategy == "ddp" else "",
         **identity,
     }
     identity.setdefault("per_gpu_batch", int(str(identity["global_batch"])) // devices)
@@ -45,6 +50,7 @@ def write_run(
     folder.mkdir(parents=True)
 
     config = {CONFIG_NAMES.get(name, name): value for name, value in identity.items()} | {"device": device}
+    config |= {"steps_per_epoch": steps_per_epoch, "measure_steps": measure_steps or None}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "status.json").write_text(
         json.dumps({"status": status, "reason": reason, "started": "2026-01-05T10:00:00+00:00", "ended": None})
@@ -60,6 +66,11 @@ def write_run(
             "images_per_sec": 5120 / value if value else "nan",
             "time_epoch_s": value,
             "mem_gb": memory - 0.01 * (epoch == 2),
+            "device": device,
+            "step_time_s": value / steps_per_epoch,
+            "measured_steps": measure_steps or steps_per_epoch,
+            "steps_per_epoch": steps_per_epoch,
+            "versions": "torch 2.14.0",
         }
         for epoch, value in enumerate(seconds, start=1)
     ]

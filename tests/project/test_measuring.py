@@ -35,7 +35,7 @@ def test_a_measurement_is_one_epoch_of_as_many_steps_as_asked_for(tiny, tmp_path
     assert float(epoch["time_epoch_s"]) == pytest.approx(3 * step, rel=1e-4)
     assert images == pytest.approx(8 / step, rel=1e-4)
     log = (tmp_path / "results" / "r" / "train.log").read_text()
-    assert "measures   6 steps, after 3 that are discarded" in log
+    assert "length     6 measured steps, after 3 that are discarded" in log
     assert [f"step {n}/9" in log for n in (1, 2, 3, 4, 8)] == [True, True, False, False, False]
     assert not list((tmp_path / "results" / "r").glob("checkpoints/*"))
 

@@ -4,6 +4,8 @@ import csv
 import json
 import math
 import os
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from lab.sweep.collect import collect
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.sweep.table import summary
 from lab.training.errors import UserError
-from lab.training.records import RUN_COLUMNS
+from lab.training.records import CORE_COLUMNS, RUN_COLUMNS
 
 MEASURED = (
     "train_top1",
@@ -94,6 +96,8 @@ def test_a_repeated_baseline_counts_with_its_median(results):
         {"precision": "bf16"},
         {"global_batch": 512},
         {"scaling": "weak"},
+        {"epochs": 3, "variant": "--num-workers 4"},
+        {"input": "device"},
         {"device": "NVIDIA H100"},
     ],
 )
@@ -101,6 +105,91 @@ def test_a_baseline_of_other_work_or_hardware_gives_no_efficiency(results, other
     write_run(results, "none", 1)
     write_run(results, "ddp", 2, **other)
     assert row_of(results, "ddp-2")["eff_strong"] == ""
+
+
+def test_weak_efficiency_is_the_ratio_of_the_times_of_a_step(results):
+    """Twice the devices, twice the work: an epoch of half as many steps, each as long, is perfect."""
+    weak = {"scaling": "weak", "measure_steps": 60}
+    write_run(results, "none", 1, seconds=(4.0,), global_batch=128, steps_per_epoch=40, **weak)
+    write_run(results, "ddp", 2, seconds=(2.0,), global_batch=256, steps_per_epoch=20, **weak)
+    write_run(results, "ddp", 4, seconds=(1.25,), global_batch=512, steps_per_epoch=10, **weak)
+    rows = {row["run_id"]: row for row in collect(results).rows}
+    assert [rows[name]["eff_weak"] for name in ("none-1", "ddp-2", "ddp-4")] == ["1", "1", "0.8"]
+    assert {row["eff_strong"] for row in rows.values()} == {""}
+    assert "time/step" in summary(list(rows.values()))
+
+
+@pytest.mark.parametrize("other", [{"global_batch": 512}, {"scaling": "strong"}, {"precision": "bf16"}])
+def test_weak_scaling_compares_equal_batches_per_device_only(results, other):
+    write_run(results, "none", 1, scaling="weak", global_batch=128)
+    write_run(results, "ddp", 2, **{"scaling": "weak", "global_batch": 256, **other})
+    assert row_of(results, "ddp-2")["eff_weak"] == ""
+
+
+def test_a_measurement_has_its_own_time_and_an_epoch_that_of_all_after_the_first(results):
+    write_run(results, "none", 1, seconds=(3.0,), measure_steps=60)
+    write_run(results, "ddp", 2, seconds=(9.0, 2.0, 4.0))
+    one, two = row_of(results, "none-1"), row_of(results, "ddp-2")
+    assert (float(one["time_epoch_s"]), float(one["step_time_s"]), one["measured_steps"]) == (3.0, 0.15, "60")
+    assert (two["step_time_s"], two["measured_steps"], two["steps_per_epoch"]) == ("0.15", "40", "20")
+
+
+def test_repeats_are_one_line_with_median_and_spread(results):
+    for repeat, seconds in enumerate((2.0, 2.1, 2.4), start=1):
+        write_run(
+            results, "ddp", 2, run_id=f"ddp-2-r{repeat}", repeat=repeat, seconds=(seconds,), measure_steps=50
+        )
+    write_run(results, "none", 1, seconds=(4.2,), measure_steps=50)
+    out = summary(collect(results).rows)
+    (line,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["ddp"]]
+    assert line[:8] == ["ddp", "2", "3", "2.10", "s", "±9.5%", "2.00x", "100%"]
+    assert "4 runs: 4 done" in out
+
+
+def test_buckets_are_points_of_their_own(results):
+    write_run(results, "none", 1)
+    write_run(results, "ddp", 2)
+    write_run(results, "ddp", 2, run_id="ddp-2-b", bucket_cap_mb="50", seconds=(4.0, 3.0, 3.0))
+    out = summary(collect(results).rows)
+    assert [line.split()[:2] for line in out.splitlines() if line.startswith("  ddp")] == [
+        *(["ddp", "2"], ["ddp", "50"])
+    ]
+    assert "ddp 50 MiB" in out
+
+
+def test_few_steps_and_different_versions_are_said(results):
+    write_run(results, "none", 1, seconds=(4.0, 4.0))
+    run = write_run(results, "ddp", 2, seconds=(4.0, 4.0))
+    edit(run / "run.csv", "0123456789ab", "ba9876543210")
+    edit(run / "run.csv", "torch 2.14.0", "torch 2.15.0")
+    out = summary(collect(results).rows)
+    assert "only 20 steps were measured" in out
+    assert "measured with different commits: 0123456789ab; ba9876543210" in out
+    assert "measured with different versions: torch 2.14.0; torch 2.15.0" in out
+
+
+def test_records_of_an_earlier_version_are_read(results):
+    run = write_run(results, "ddp", 2)
+    with (run / "run.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    with (run / "run.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, CORE_COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    row = row_of(results, "ddp-2")
+    assert (row["status"], row["device"], float(row["step_time_s"])) == ("done", "cpu", 0.105)
+
+
+def test_a_run_whose_sweep_is_gone_is_not_running(results):
+    run = write_run(results, "ddp", 2, status="running")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid, status in ((gone.pid, "failed"), (os.getpid(), "running")):
+        launched = {"launcher": "local", "launched_by": {"host": socket.gethostname(), "pid": pid}}
+        (run / "job.json").write_text(json.dumps(launched))
+        assert row_of(results, "ddp-2")["status"] == status
+    (run / "job.json").write_text(json.dumps(launched | {"launched_by": {"host": "elsewhere", "pid": gone.pid}}))
+    assert row_of(results, "ddp-2")["status"] == "running"
 
 
 def test_a_failed_baseline_gives_no_efficiency(results):
@@ -238,7 +327,15 @@ def test_a_copy_of_a_run_does_not_count_again(results):
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [("running", ""), ("failed", "CUDA out of memory"), ("interrupted", "stopped by SIGTERM: saved at epoch 2")],
+    [
+        ("running", ""),
+        ("failed", "the loss became nan"),
+        ("interrupted", "stopped by SIGTERM: saved at epoch 2"),
+        ("out of memory", "CUDA out of memory"),
+        ("timed out", "ended at --time-limit 5 (minutes)"),
+        ("cancelled", "interrupted after 5 s"),
+        ("node failure", "a node failed"),
+    ],
 )
 def test_an_unfinished_run_has_no_figures_even_if_it_wrote_some(results, status, reason):
     write_run(results, "ddp", 2, status=status, reason=reason)
@@ -320,14 +417,14 @@ def test_a_missing_or_empty_folder_is_one_sentence(results):
 def test_the_program_prints_a_table_and_where_the_file_is(results, capsys):
     write_run(results, "none", 1, seconds=(9.0, 8.0))
     write_run(results, "ddp", 2, seconds=(9.0, 5.0))
-    write_run(results, "fsdp", 2, status="failed", reason="CUDA out of memory")
+    write_run(results, "fsdp", 2, seconds=(9.0, 5.0), status="failed", reason="CUDA out of memory")
     assert collect_results.main([str(results)]) == 0
     out = capsys.readouterr().out
     lines = [line.split() for line in out.splitlines()]
-    assert out.startswith("cnn on shapes, fp32, global batch 256, strong scaling, CPU\n")
+    assert out.startswith("cnn on shapes, fp32, global batch 256, strong scaling, 2 epochs, CPU\n")
     assert lines[3][:7] == ["ddp", "2", "5.00", "s", "1.60x", "80%", "1,024"]
-    assert "  fsdp            2  failed: CUDA out of memory" in out
-    assert "3 runs: 2 done, 1 failed" in out
+    assert "  fsdp            2  out of memory: CUDA out of memory" in out
+    assert "3 runs: 2 done, 1 out of memory" in out
     assert out.endswith(f"-> {results / 'results.csv'}\n")
 
 

@@ -163,11 +163,11 @@ def test_runs_that_cannot_be_compared_are_not_in_one_figure(results):
     plots = plot(collect(results).path)
     folders = {path.parent.name for path in plots.files}
     assert len(plots.files) == 6
-    assert folders == {"figures", "cnn-on-shapes-bf16-global-batch-256-strong-scaling-cpu"}
+    assert folders == {"figures", "cnn-on-shapes-bf16-global-batch-256-strong-scaling-3-epochs-cpu"}
 
 
 def test_unfinished_runs_are_named(results):
-    write_run(results, "ddp", 8, status="running")
+    write_run(results, "ddp", 8, seconds=(9.0, 2.0), status="running")
     assert plot(collect(results).path).notes == ["not finished, so not drawn: ddp-8"]
 
 

@@ -106,28 +106,161 @@ def test_nothing_is_submitted_when_one_point_does_not_fit_the_nodes(cluster, cap
 
 
 @pytest.mark.parametrize(
-    ("err", "reason"),
+    ("err", "state", "reason"),
     [
-        ("main.py: no folder data\nsrun: error: node1: task 0: Exited with exit code 1\n", "no folder data"),
+        (
+            "main.py: no folder data\nsrun: error: node1: task 0: Exited with exit code 1\n",
+            "failed",
+            "no folder data",
+        ),
         (
             "slurmstepd-node2: error: *** STEP 11.0 ON node2 CANCELLED AT 2026-01-05T10:00:00 ***\n"
             "srun: error: node2: task 1: Terminated\n",
+            "failed",
             "srun: error: node2: task 1: Terminated",
         ),
-        ("slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-01-05T10:00:00 ***\n", "cancelled"),
+        (
+            "slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-01-05T10:00:00 ***\n",
+            "cancelled",
+            "cancelled",
+        ),
         (
             "slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-01-05T10:00:00 DUE TO TIME LIMIT ***\n",
+            "timed out",
             "ended by Slurm at its time limit",
         ),
-        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=5.0.\n", "out of memory (Slurm's limit)"),
-        ("run.sh: scontrol named no node for this job\n", "scontrol named no node for this job"),
+        (
+            "slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-01-05T10:00:00 DUE TO NODE FAILURE ***\n",
+            "node failure",
+            "a node failed",
+        ),
+        (
+            "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=5.0.\n",
+            "out of memory",
+            "out of memory (Slurm's limit)",
+        ),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory.\nsrun: error: node1: task 0: Exited with exit code 1\n",
+            "out of memory",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+        ),
+        ("run.sh: scontrol named no node for this job\n", "failed", "scontrol named no node for this job"),
     ],
 )
-def test_a_job_that_slurm_has_ended_is_failed_in_the_results(cluster, err, reason):
+def test_where_slurm_says_nothing_the_log_tells_how_a_job_has_ended(cluster, err, state, reason):
     launch.run_sweep(SWEEP)
     folder = plan_jobs(SWEEP)[1].folder
     (folder / "status.json").write_text('{"status": "running", "reason": "", "started": "x", "ended": null}')
     assert collect(Path("results")).rows[1]["status"] == "running"
     (folder / "train.err").write_text(err)
     row = collect(Path("results")).rows[1]
-    assert (row["status"], row["reason"]) == ("failed", reason)
+    assert (row["status"], row["reason"]) == (state, reason)
+
+
+ACCOUNTING = [
+    # Slurm's words, its exit code, what status.json says -> our state, and what the reason holds
+    ("PENDING", "0:0", None, "pending", "job 42 waits"),
+    ("RUNNING", "0:0", "running", "running", "job 42 runs"),
+    ("FAILED", "7:0", "running", "failed", "exit code 7"),
+    ("OUT_OF_MEMORY", "0:125", "running", "out of memory", "OUT_OF_MEMORY"),
+    ("TIMEOUT", "0:0", "running", "timed out", "ended by Slurm at its time limit"),
+    ("DEADLINE", "0:0", "running", "timed out", "ended by Slurm at its time limit"),
+    ("CANCELLED by 1000", "0:15", "interrupted", "cancelled", "CANCELLED by 1000; stopped by SIGTERM"),
+    ("CANCELLED by 0", "0:0", None, "cancelled", "CANCELLED by 0"),
+    ("NODE_FAIL", "1:0", "running", "node failure", "a node failed"),
+    ("PREEMPTED", "0:0", "running", "interrupted", "PREEMPTED"),
+    ("COMPLETED", "0:0", "running", "failed", "Slurm says COMPLETED, but the run did not train to the end"),
+    ("SOMETHING_NEW", "0:0", "running", "running", "has not ended"),
+]
+
+
+def write_status(folder: Path, status: str | None) -> None:
+    if status is not None:
+        reason = "stopped by SIGTERM: no checkpoint at epoch 1, step 3" if status == "interrupted" else ""
+        (folder / "status.json").write_text(json.dumps({"status": status, "reason": reason}))
+
+
+@pytest.mark.parametrize(("word", "exit_code", "status", "state", "reason"), ACCOUNTING)
+@pytest.mark.parametrize("source", ["sacct", "scontrol"])
+def test_slurms_word_is_the_state_where_the_run_is_not_done(
+    cluster, source, word, exit_code, status, state, reason
+):
+    launch.run_sweep(SWEEP)
+    write_status(plan_jobs(SWEEP)[1].folder, status)
+    if source == "sacct":
+        play(cluster, "sacct", f'echo "42|{word}|{exit_code}"')
+    else:  # which says CANCELLED without by whom
+        word = word.split()[0]
+        play(cluster, "scontrol", f'echo "JobId=42 JobName=x JobState={word} Reason=None ExitCode={exit_code}"')
+    row = collect(Path("results")).rows[1]
+    assert row["status"] == state
+    assert reason.split(" by ")[0] in row["reason"]
+
+
+def test_how_a_job_ended_is_kept_when_slurm_has_forgotten_it(cluster):
+    launch.run_sweep(SWEEP)
+    write_status(plan_jobs(SWEEP)[1].folder, "running")
+    play(cluster, "sacct", 'echo "42|TIMEOUT|0:0"')
+    first = collect(Path("results")).rows[1]
+    assert collect(Path("results")).rows[1] == first  # asked again: the same words
+    play(cluster, "sacct", "exit 1")
+    assert collect(Path("results")).rows[1] == first
+    assert (first["status"], first["reason"]) == ("timed out", "ended by Slurm at its time limit")
+
+
+def test_a_waiting_job_says_what_it_waits_for(cluster):
+    launch.run_sweep(SWEEP)
+    play(cluster, "scontrol", 'echo "JobId=42 JobName=x JobState=PENDING Reason=Resources ExitCode=0:0"')
+    assert collect(Path("results")).rows[1]["reason"] == "job 42 waits (Resources)"
+
+
+def test_a_run_that_is_done_stays_done_whatever_slurm_says(cluster):
+    from run_folders import write_run
+
+    launch.run_sweep(SWEEP)
+    job = plan_jobs(SWEEP)[1]
+    (job.folder / "job.json").rename("job.json")
+    job.folder.rmdir()
+    write_run(Path("results"), "ddp", 2, run_id=job.run_id)
+    Path("job.json").rename(job.folder / "job.json")
+    play(cluster, "sacct", 'echo "42|FAILED|1:0"')
+    assert collect(Path("results")).rows[1]["status"] == "done"
+
+
+def test_again_submits_what_failed_and_not_what_is_done_or_waits(cluster, capsys):
+    from run_folders import write_run
+
+    launch.run_sweep(SWEEP)
+    done, failed = plan_jobs(SWEEP)
+    (done.folder / "job.json").unlink()
+    done.folder.rmdir()
+    write_run(Path("results"), "none", 1, run_id=done.run_id)
+    play(cluster, "sacct", 'echo "42|NODE_FAIL|1:0"')
+    assert launch.run_sweep(SWEEP) == 0
+    assert (cluster / "calls").read_text().count("\n") == 3
+    assert f"[1/1] ddp   2 devices  job 43  results/{failed.run_id}/train.log" in capsys.readouterr().out
+
+
+def test_max_jobs_waits_for_room_in_the_queue(cluster, capsys, monkeypatch):
+    """The queue holds what sbatch took; it is emptied by looking at it twice."""
+    monkeypatch.setattr(launch, "LOOK_EVERY", 0.01)
+    state = "looks=$(cat looks 2>/dev/null || echo 0); echo $((looks + 1)) >looks; "
+    state += "state=RUNNING; ((looks % 3 == 2)) && state=COMPLETED; n=$(wc -l <calls); "
+    state += (
+        'for ((i = 1; i <= n; i++)); do echo "JobId=$((40 + i)) JobState=$state Reason=None ExitCode=0:0"; done'
+    )
+    play(cluster, "scontrol", state)
+    assert launch.run_sweep(SWEEP, choices=launch.Choices(max_jobs=1)) == 0
+    out = capsys.readouterr().out
+    assert "1 jobs in the queue (--max-jobs 1): waiting for one to end" in out
+    assert int((cluster / "looks").read_text()) == 3
+    assert (cluster / "calls").read_text().count("\n") == 2
+
+
+def test_a_time_limit_is_slurms_and_the_cpu_hides_the_gpus(cluster):
+    from dataclasses import replace
+
+    play(cluster, "sbatch", 'echo "GPUS=$CUDA_VISIBLE_DEVICES. $*" >>calls; echo 41')
+    launch.run_sweep(replace(SWEEP, time_limit=7, cpu=True))
+    for call in (cluster / "calls").read_text().splitlines():
+        assert call.startswith("GPUS=. --parsable --time=7 ")
