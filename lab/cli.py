@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("check", "watch", "hint", "trace", "start", "jupyter", "reset", "fetch"),
-    *("doctor", "diagnose", "tensorboard", "predict", "cluster"),
+    *("doctor", "system", "diagnose", "tensorboard", "predict", "cluster"),
     *("course", "grade"),
     *("stubs", "notebooks"),
 )

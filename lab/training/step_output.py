@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
+from lab.training.epoch_record import EpochRecord
 from lab.training.together import sum_over_ranks
 from lab.training.watch import StepReport, Watcher
 
@@ -47,6 +48,9 @@ class StepOutput(Watcher):
         if self._draws and (self._is_time() or report.step == report.steps_per_epoch):
             width = self._terminal.width
             self._terminal.show(bar(report, self._loss, self._epochs, self._global_batch, width))
+
+    def epoch(self, record: EpochRecord) -> None:
+        self._terminal.show("")
 
     def close(self) -> None:
         self._terminal.show("")

@@ -1,0 +1,46 @@
+"""lab system: write down what measurements were made on, and the commands that make them again."""
+
+import argparse
+from pathlib import Path
+
+HELP = "write SYSTEM.md (this machine, its versions) and docs/reproduce.md (the command behind each figure)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), metavar="DIR", help="write them there (default: the current folder)"
+    )
+    parser.add_argument(
+        "--commands-only",
+        action="store_true",
+        help="write docs/reproduce.md only, and ask nothing of this machine",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from datetime import UTC, datetime
+
+    from lab.grading.paths import checkout
+    from lab.system.pages import reproduce_page, system_page
+    from lab.training.errors import UserError
+
+    folder, root = args.dir.expanduser(), checkout()
+    if root is None and args.commands_only:
+        raise UserError(
+            "the commands are in a clone of the lab's repository only, and this lab runs from elsewhere"
+        )
+    pages = {}
+    if root is not None:
+        pages[folder / "docs" / "reproduce.md"] = reproduce_page(root)
+    if not args.commands_only:
+        pages[folder / "SYSTEM.md"] = system_page(datetime.now(UTC).date().isoformat())
+    for path, text in pages.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        print(f"{path} is written")
+    if root is None:
+        print("docs/reproduce.md is not: the commands are in a clone of the lab's repository only")
+    return 0
