@@ -58,7 +58,7 @@ def test_a_terminal_gets_a_bar_and_the_log_gets_lines(tmp_path, monkeypatch):
     shown = [line.rstrip() for line in screen.lines]
     assert shown == [*(line for line in log if not line.startswith("epoch")), ""]  # nothing is left of the bar
     bars = [line for line in screen.drawn if "[" in line and line.startswith("epoch")]
-    assert re.match(r"epoch 1/2 \[#+\.+\]  20%  loss \d\.\d{4}  0:00 left", bars[0])
+    assert re.match(r"epoch 1/2 \[#+\.+\]  20%  loss \d\.\d{4}  (\d+ images/s  )?\d:\d\d left", bars[0])
     assert bars[-1].startswith("epoch 2/2 [##")
     assert "100%" in bars[-1]
     assert max(map(len, bars)) < 60
