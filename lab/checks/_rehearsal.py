@@ -6,31 +6,35 @@ Only the data set is a tiny one, train() does not train, and nothing is written 
 
 import hashlib
 import inspect
+import types
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 import lab.training.datasets
 import lab.training.filesystem
 import lab.training.reporter
 import lab.training.run
 from lab.checks._observe import NumberedImages
+from lab.checks._recorded_run import WrongArgumentsError, describe, recorded_run
 from lab.grading.rank import Rank
 from lab.training.datasets import DataSets
 from lab.training.run import EpochRecord, Run
 
-MIB = 2**20
+
+class UnresolvedOptionsError(Exception):
+    """main.py uses an option as it was given, where only the run knows what it comes to."""
 
 
-class WrongCallError(Exception):
-    """main.py calls something with what would only fail later, in a place that misleads."""
+class GroupLeftError(Exception):
+    """main.py has left the process group, and goes on."""
+
+
+class NoTestImagesError(Exception):
+    """main.py asks for a loader of test images where there are none."""
 
 
 class NeedlessWrapperError(Exception):
@@ -47,7 +51,7 @@ def rehearse(rank: Rank) -> dict[str, Any]:
     records = main.run(main.parse_args(given["argv"]))
     return {
         "events": recorder.events,
-        "returned": "records" if records is recorder.records else type(records).__name__,
+        "returned": "records" if records == recorder.records else type(records).__name__,
         "group_left": not dist.is_initialized(),
     }
 
@@ -59,9 +63,10 @@ class Recorder:
         self.rank = rank
         self.events: list[dict[str, Any]] = []
         self.given: dict[str, Any] = {}
-        self.records = [EpochRecord(1, 1.0, 1.0, 0.5, 0.5, 1.0, 1.0, 1)]  # what train() returns
-        self._datasets: DataSets | None = None
-        self._loaders: tuple[Any, ...] = ()
+        self.records = [EpochRecord(n, 1.0, 1.0, 0.5, 0.5, 1.0, 1.0, 1) for n in (1, 2)]  # what train() returns
+        self._datasets = DataSets(None, None, None, ())  # type: ignore[arg-type]
+        self._loaders: list[tuple[Any, str]] = []
+        self._evaluation: Callable[..., Any] = types.SimpleNamespace
         self._in_load_once = 0
 
     def install(self) -> None:
@@ -71,7 +76,7 @@ class Recorder:
         )
         lab.training.filesystem.is_first_on_filesystem = self.is_first_on_filesystem
         lab.training.reporter.Reporter.open_folder = lambda reporter: None  # type: ignore[method-assign, assignment, return-value]
-        lab.training.run.Run = self._recording_run()  # type: ignore[misc]
+        lab.training.run.Run = recorded_run(self.note, self.role)  # type: ignore[misc]
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}
         modules |= {name: self.rank.student(name) for name in ("ddp_utils", "fsdp_utils")}
         self._record(modules["distributed_utils"], "setup", self.setup)
@@ -81,7 +86,10 @@ class Recorder:
         self._record(modules["model"], "build_model", self.build_model)
         self._record(modules["ddp_utils"], "get_ddp_model", self.wrap)
         self._record(modules["fsdp_utils"], "get_fsdp_model", self.wrap)
+        self._record(modules["fsdp_utils"], "get_fsdp1_model", self.wrap)
         self._record(modules["train"], "train", self.train)
+        self._record(modules["train"], "evaluate", self.evaluate)
+        self._evaluation = getattr(modules["train"], "Evaluation", types.SimpleNamespace)
 
     def note(self, call: str, **details: Any) -> None:
         self.events.append({"call": call, **details})
@@ -90,16 +98,23 @@ class Recorder:
 
     def setup(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         device = original(**arguments)
-        self.note("setup")
         # A model on "meta" was moved there, which could not be told of one on the CPU.
-        return torch.device("meta") if self.given["meta_device"] else device
+        device = torch.device("meta") if self.given["meta_device"] else device
+        self.note("setup", device=str(device))
+        return device
 
     def cleanup(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         self.note("cleanup")
         return original(**arguments)
 
+    def is_first_on_filesystem(self, path: Any) -> bool:
+        self.note("is_first_on_filesystem", path=str(path))
+        return self.rank.rank in self.given["first"]
+
     def load_once(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        self.note("load_once", is_first=arguments.get("is_first") is True)
+        if isinstance(arguments["load"], DataSets):
+            raise WrongArgumentsError("load_once() got the data sets themselves, not a function that loads them")
+        self.note("load_once", is_first=bool(arguments["is_first"]))
         self._in_load_once += 1
         try:
             return original(**arguments)
@@ -107,41 +122,66 @@ class Recorder:
             self._in_load_once -= 1
 
     def load_datasets(self, original: Callable[..., Any], arguments: dict[str, Any]) -> DataSets:
-        self.note(
-            "load_datasets",
-            inside=self._in_load_once > 0,
-            name=str(arguments["name"]),
-            data_dir=str(arguments["data_dir"]),
-            validation=str(arguments["validation"]),
-        )
+        plain = {name: value if isinstance(value, int) else str(value) for name, value in arguments.items()}
+        self.note("load_datasets", inside=self._in_load_once > 0, arguments=plain)
         labels, classes = torch.arange(self.given["samples"]) % 2, self.given["classes"]
-        train = NumberedImages(labels, shape=(3, 32, 32))
-        valid = NumberedImages(labels[1:], first=1000, shape=(3, 32, 32))
-        train.classes = valid.classes = classes
-        self._datasets = DataSets(train, valid, None, tuple(classes))  # type: ignore[arg-type]
+        parts = [NumberedImages(labels[i:], first=1000 * i, shape=(3, 32, 32)) for i in range(3)]
+        for part in parts:
+            part.classes = classes
+        train, valid, test = parts
+        train.pipeline = "given" if arguments["augment"] else None  # type: ignore[attr-defined]
+        if not self.given["test_set"]:
+            test = None  # type: ignore[assignment]
+        self._datasets = DataSets(train, valid, test, tuple(classes))  # type: ignore[arg-type]
         return self._datasets
 
-    def is_first_on_filesystem(self, *_: Any, **__: Any) -> bool:
-        return self.rank.rank in self.given["first"]
-
     def get_dataloaders(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        self._need_the_group("get_dataloaders")
         batch = arguments["global_batch_size"]
+        if batch is None:
+            raise UnresolvedOptionsError("get_dataloaders() got global_batch_size=None")
         if not isinstance(batch, int):
-            raise WrongCallError(f"get_dataloaders() got global_batch_size={batch!r}")
-        sets = {id(self._datasets.train): "train", id(self._datasets.valid): "valid"} if self._datasets else {}
+            raise WrongArgumentsError(f"get_dataloaders() got global_batch_size={batch!r}")
+        if arguments["valid_set"] is None and self._datasets.test is None:
+            raise NoTestImagesError("get_dataloaders() got None for the images")
+        sets = [self._part(arguments[name]) for name in ("train_set", "valid_set")]
+        known = ("train_set", "valid_set", "global_batch_size", "num_workers", "seed")
         self.note(
             "get_dataloaders",
-            sets=[sets.get(id(arguments[name]), "other") for name in ("train_set", "valid_set")],
+            sets=sets,
             global_batch_size=batch,
-            num_workers=int(arguments.get("num_workers", -1)),
-            seed=int(arguments.get("seed", -1)),
+            num_workers=int(arguments["num_workers"]),
+            seed=int(arguments["seed"]),
+            options={name: repr(value) for name, value in arguments.items() if name not in known},
         )
         loaders = original(**arguments)
-        self._loaders = tuple(loaders)
+        train, valid = sets
+        kinds = (
+            train if train == "train" else f"shuffled {train}",
+            valid if valid != "train" else "unshuffled train",
+        )
+        self._loaders += zip(loaders, kinds, strict=False)
         return loaders
 
+    def role(self, loader: Any) -> str:
+        """Which loader this is: "train", "valid" and "test" are those that they should be."""
+        for known, role in self._loaders:
+            if known is loader:
+                return role
+        shard = getattr(loader, "dataset", None)
+        if type(shard).__name__ == "ValidationShard" and self._part(getattr(shard, "dataset", None)) == "test":
+            return "test"
+        return f"a {type(loader).__name__}"
+
+    def _part(self, dataset: Any) -> str:
+        parts = ("train", "valid", "test")
+        found = (part for part in parts if dataset is not None and getattr(self._datasets, part) is dataset)
+        return next(found, "other")
+
     def build_model(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        model = original(**arguments)
+        known, seed = ("name", "num_classes"), torch.initial_seed()
+        right = arguments["name"] == self.given["model"]  # else the options would be another network's
+        model = original(**{name: value for name, value in arguments.items() if right or name in known})
         weights = [
             parameter.detach().cpu().contiguous() for parameter in model.parameters() if not parameter.is_meta
         ]
@@ -150,8 +190,10 @@ class Recorder:
             "build_model",
             name=str(arguments.get("name")),
             num_classes=int(arguments.get("num_classes", -1)),
+            options={name: repr(value) for name, value in arguments.items() if name not in known},
             digest=digest,
             weight=float(weights[0].flatten()[0]) if weights else 0.0,
+            seed=seed,
         )
         return model
 
@@ -162,19 +204,35 @@ class Recorder:
         return original(**arguments)
 
     def train(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        loaders = {id(loader): name for loader, name in zip(self._loaders, ("train", "valid"), strict=False)}
+        self._need_the_group("train")
+        model, optimizer, run = (arguments[name] for name in ("model", "optimizer", "run"))
+        begun = getattr(run, "begun", None) or (None, None)
         self.note(
             "train",
-            loaders=[loaders.get(id(arguments[name]), "other") for name in ("train_loader", "valid_loader")],
-            run=isinstance(arguments["run"], Run),
-            group=dist.is_initialized(),
-            **describe(arguments["model"], arguments["optimizer"]),
+            loaders=[self.role(arguments[name]) for name in ("train_loader", "valid_loader")],
+            run=isinstance(run, Run),
+            same_model=begun[0] is model,
+            same_optimizer=begun[1] is optimizer,
+            **describe(model, optimizer),
         )
         return self.records
 
+    def evaluate(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        self._need_the_group("evaluate")
+        model, loader = arguments["model"], arguments["loader"]
+        if not isinstance(model, nn.Module):
+            raise WrongArgumentsError(f"evaluate() got a {type(model).__name__} in place of the model")
+        self.note("evaluate", on=self.role(loader))
+        loss, accuracy = self.given["test"]
+        return self._evaluation(loss=loss, accuracy=accuracy)
+
+    def _need_the_group(self, call: str) -> None:
+        if not dist.is_initialized() and any(event["call"] == "setup" for event in self.events):
+            raise GroupLeftError(f"the process group was gone when {call}() was called")
+
     # ---- how they come between
 
-    def _record(self, module: ModuleType, name: str, recorder: Callable[..., Any]) -> None:
+    def _record(self, module: types.ModuleType, name: str, recorder: Callable[..., Any]) -> None:
         if hasattr(module, name):  # else main.py cannot be imported, and that is what the student should see
             setattr(module, name, self._stand_in(getattr(module, name), recorder))
 
@@ -192,55 +250,3 @@ class Recorder:
             return recorder(original, arguments)
 
         return recorded
-
-    def _recording_run(self) -> type[Run]:
-        note = self.note
-
-        class RecordingRun(Run):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs)
-                note("Run")
-
-            def __enter__(self) -> "Run":
-                note("enter")
-                return super().__enter__()
-
-            def __exit__(self, *error: Any) -> None:
-                note("exit")
-                super().__exit__(*error)
-
-            def begin(self, model: nn.Module, optimizer: Any, train_loader: Any) -> None:
-                note("begin", **describe(model, optimizer))
-                super().begin(model, optimizer, train_loader)
-
-        return RecordingRun
-
-
-def describe(model: Any, optimizer: Any) -> dict[str, Any]:
-    """How the model is wrapped, where it is, and whether the optimizer holds its parameters."""
-    if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
-        return {"kind": f"{type(model).__name__} and {type(optimizer).__name__}"}
-    parameters = {id(parameter) for parameter in model.parameters()}
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    group = optimizer.param_groups[0]
-    return {
-        "kind": kind_of(model),
-        "bucket_mb": float(getattr(model, "bucket_bytes_cap", 0)) / MIB,
-        "devices": sorted({parameter.device.type for parameter in model.parameters()}),
-        "parameters": len(parameters),
-        "held": len(held & parameters),
-        "foreign": len(held - parameters),
-        "optimizer": type(optimizer).__name__,
-        "lr": float(group["lr"]),
-        "momentum": float(group.get("momentum", 0)),
-        "weight_decay": float(group.get("weight_decay", 0)),
-    }
-
-
-def kind_of(model: nn.Module) -> str:
-    """The value of --strategy that a model is wrapped for."""
-    if isinstance(model, DistributedDataParallel):
-        return "ddp"
-    if isinstance(model, FullyShardedDataParallel):
-        return "fsdp1"
-    return "fsdp" if isinstance(model, FSDPModule) else "none"

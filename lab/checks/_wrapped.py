@@ -1,4 +1,4 @@
-"""Judges the second half of main.run(): the wrapped model, its optimizer, training and the end."""
+"""Judges the middle of main.run(): the model, prepared and wrapped, and its optimizer."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from lab.checks._command_lines import Rehearsal
 from lab.checks._look import look, mentions
-from lab.checks._report import expect
+from lab.checks._report import expect, one_line
 from lab.grading.check import Diagnosis
 
 WRAPPERS = {
@@ -16,16 +16,25 @@ WRAPPERS = {
     "none": "not wrapped",
 }
 
+# A loader's role, as the ranks report it, in words.
+LOADERS = {
+    "train": "the training loader",
+    "valid": "the validation loader",
+    "shuffled valid": "a training loader of the validation images",
+    "shuffled test": "a training loader of the test images",
+    "unshuffled train": "a validation loader of the training images",
+}
+
 WRAPPED = {
-    "kind": str, "bucket_mb": float, "devices": [str], "parameters": int, "held": int, "foreign": int,
-    "optimizer": str, "lr": float, "momentum": float, "weight_decay": float,
+    "kind": str, "prepared": bool, "bucket_mb": float, "devices": [str], "parameters": int, "held": int,
+    "foreign": int, "optimizer": str, "lr": float, "momentum": float, "weight_decay": float,
 }  # fmt: skip
 
 Events = list[dict[str, Any]]
 
 
-def where(code: Path, *patterns: str, function: str = "run") -> str:
-    return look(code, "main.py", function, *patterns)
+def where(code: Path, *patterns: str, function: str = "run", last: bool = False) -> str:
+    return look(code, "main.py", function, *patterns, last=last)
 
 
 def calls(events: Events, name: str) -> Events:
@@ -56,19 +65,24 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             else where(code, rf"[\"']{rehearsal.strategy}[\"']", r"strategy", function="wrap_model"),
         )
     if rehearsal.strategy == "ddp" and not math.isclose(used["bucket_mb"], rehearsal.bucket_mb, rel_tol=1e-3):
+        rounded = abs(used["bucket_mb"] - rehearsal.bucket_mb) < 1
         raise Diagnosis(
-            "bucket-cap-ignored",
+            "bucket-cap-rounded" if rounded else "bucket-cap-ignored",
             f"{rehearsal} --bucket-cap-mb {rehearsal.bucket_mb}: DDP has buckets of {used['bucket_mb']:g} MiB.",
-            "A sweep over bucket sizes would measure the same thing every time.",
+            "The size need not be a whole number: below 1 MiB, where small models need it, none would be left."
+            if rounded
+            else "A sweep over bucket sizes would measure the same thing every time.",
             where(code, r"get_ddp_model|DistributedDataParallel", function="wrap_model"),
         )
-    wraps = [event for event in calls(events, "wrap") if event["by"] == "get_fsdp_model"]
-    if rehearsal.strategy == "fsdp" and wraps and wraps[-1]["precision"] != rehearsal.precision:
+    function = f"get_{rehearsal.strategy}_model"
+    wraps = [event for event in calls(events, "wrap") if event["by"] == function and event["precision"]]
+    if wraps and wraps[-1]["precision"] != rehearsal.precision:
         raise Diagnosis(
             "precision-ignored",
-            f"{rehearsal} --precision {rehearsal.precision}: get_fsdp_model() got {wraps[-1]['precision']}.",
+            f"{rehearsal} --precision {rehearsal.precision}: {function}() got "
+            f"{one_line(wraps[-1]['precision'], 40)}.",
             "The run would be compared with others at a precision that it does not have.",
-            where(code, r"get_fsdp_model", function="wrap_model"),
+            where(code, function, function="wrap_model"),
         )
     if rehearsal.strategy == "none" and used["devices"] != ["meta"]:
         raise Diagnosis(
@@ -77,7 +91,69 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             "The images go to that device: with a GPU the first forward pass would fail.",
             where(code, r"return model", r"\.to\(", function="wrap_model"),
         )
+    judge_prepared(code, rehearsal, used, calls(events, "prepare_model")[0])
     judge_optimizer(code, rehearsal, used)
+    judge_begin(code, rehearsal, used, events)
+
+
+def judge_prepared(code: Path, rehearsal: Rehearsal, used: dict[str, Any], prepare: dict[str, Any]) -> None:
+    """Whether the model was prepared, and then used."""
+    if prepare["kind"] != "none":
+        raise Diagnosis(
+            "prepared-after-wrapping",
+            f"{rehearsal}: the model was already {WRAPPERS.get(prepare['kind'], 'wrapped')} when it came to "
+            "this_run.prepare_model().",
+            "The wrapper lays out its buckets or shards by the model that it is given: prepare that first.",
+            where(code, r"prepare_model"),
+        )
+    if not used["prepared"]:
+        raise Diagnosis(
+            "prepared-model-unused",
+            f"{rehearsal}: {used['call']}() got the model that build_model() returned, not the one from "
+            "this_run.prepare_model().",
+            "Like wrap_model, it returns the model to go on with.",
+            where(code, r"prepare_model"),
+        )
+
+
+def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: Events) -> None:
+    """Whether begin() got what is trained, before that."""
+    names, begin = [event["call"] for event in events], calls(events, "begin")[0]
+    if "train" in names and names.index("begin") > names.index("train"):
+        raise Diagnosis(
+            "begin-after-train",
+            f"{rehearsal}: this_run.begin() came after train().",
+            "It reports what is about to run, and follows the training accuracy from the first step on.",
+            where(code, r"begin"),
+        )
+    if begin["loader"] != "train":
+        raise Diagnosis(
+            "wrong-arguments",
+            f"{rehearsal}: this_run.begin() got {LOADERS.get(begin['loader'], one_line(begin['loader'], 40))} "
+            "in place of train_loader.",
+            "Its arguments are model, optimizer, train_loader: it counts the steps of an epoch.",
+            where(code, r"begin\("),
+        )
+    if begin["kind"] != used["kind"]:
+        raise Diagnosis(
+            "begin-before-wrapping",
+            f"{rehearsal}: the model was {WRAPPERS.get(begin['kind'], 'another')} when it came to "
+            f"this_run.begin(), and {WRAPPERS[used['kind']]} when it came to {used['call']}().",
+            "It saves, resumes and accumulates with the model that it is given, which is the wrapped one.",
+            where(code, r"begin\("),
+        )
+    if used["call"] != "train" or not used["run"]:
+        return
+    for name in ("model", "optimizer"):
+        if not used[f"same_{name}"]:
+            raise Diagnosis(
+                f"{name}-after-begin",
+                f"{rehearsal}: train() got another {name} than this_run.begin().",
+                "It takes over the optimizer's stepping: schedule and accumulation would not reach this one."
+                if name == "optimizer"
+                else "It saves, resumes and accumulates with the model that it is given.",
+                where(code, r"begin\("),
+            )
 
 
 def thrown_away(code: Path, strategy: str) -> str:
@@ -95,8 +171,11 @@ def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> N
             "Wrapping or moving the model has replaced its parameters: step() would change the old ones.",
             where(code, r"build_optimizer|SGD\(|Adam\("),
         )
-    wanted = {"optimizer": {"sgd": "SGD", "adam": "Adam"}[rehearsal.optimizer], "lr": rehearsal.learning_rate}
-    wanted |= {"weight_decay": 5e-4}
+    wanted = {
+        "optimizer": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[rehearsal.optimizer],
+        "lr": rehearsal.learning_rate,
+    }
+    wanted |= {"weight_decay": rehearsal.weight_decay}
     if rehearsal.optimizer == "sgd":
         wanted["momentum"] = rehearsal.momentum
     for name, value in wanted.items():
@@ -111,64 +190,3 @@ def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> N
                 else "The run would not be what its command line says.",
                 where(code, r"build_optimizer|SGD\(|Adam\("),
             )
-
-
-def judge_training(code: Path, rehearsal: Rehearsal, events: Events) -> None:
-    trained, line = calls(events, "train"), where(code, r"(?<!_)\btrain\(", r"dry_run")
-    if rehearsal.dry_run:
-        if trained:
-            raise Diagnosis(
-                "train-in-dry-run",
-                f"{rehearsal}: train() was called.",
-                "A dry run shows whether everything fits, and costs seconds instead of hours.",
-                line,
-            )
-        return
-    if len(trained) != 1:
-        raise Diagnosis(
-            "train-not-called" if not trained else "train-twice",
-            f"{rehearsal}: train() was " + (f"called {len(trained)} times." if trained else "not called."),
-            "train() goes through all the epochs by itself, so it is called once.",
-            line,
-        )
-    if trained[0]["loaders"] != ["train", "valid"] or not trained[0]["run"]:
-        got = " and ".join(trained[0]["loaders"])
-        raise Diagnosis(
-            "wrong-arguments",
-            f"{rehearsal}: train() got the loaders {got}" + (", and no Run." if not trained[0]["run"] else "."),
-            "Its arguments are model, optimizer, train_loader, valid_loader, run.",
-            line,
-        )
-    names = [event["call"] for event in events]
-    if names.index("begin") > names.index("train"):
-        raise Diagnosis(
-            "begin-after-train",
-            f"{rehearsal}: this_run.begin() came after train().",
-            "It reports what is about to run, and follows the training accuracy from the first step on.",
-            where(code, r"begin"),
-        )
-    if not trained[0]["group"]:
-        raise Diagnosis(
-            "cleanup-too-early",
-            f"{rehearsal}: the process group was gone when train() was called.",
-            "The first collective of the training fails.",
-            where(code, r"cleanup|destroy"),
-        )
-
-
-def judge_end(code: Path, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
-    if not report["group_left"]:
-        raise Diagnosis(
-            "cleanup-missing",
-            f"{rehearsal}: the process group is still there when run() has ended.",
-            "NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
-            where(code, r"cleanup", r"\breturn\b"),
-        )
-    if not rehearsal.dry_run and report["returned"] != "records":
-        raise Diagnosis(
-            "records-not-returned",
-            f"{rehearsal}: run() returned {'None' if report['returned'] == 'NoneType' else report['returned']}, "
-            "not what train() gave.",
-            "Whoever calls run() wants the figures of the epochs.",
-            where(code, r"\breturn\b", r"(?<!_)\btrain\("),
-        )

@@ -123,7 +123,7 @@ class Run:
         self._signals.__exit__(kind, error, trace)
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
-        """What the options ask of a new model before it is wrapped; returns the same model."""
+        """What the options ask of a new model before it is wrapped. Returns the model to go on with."""
         self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
         if self._channels_last:
             model.to(memory_format=torch.channels_last)

@@ -20,12 +20,8 @@ records = []  # records
 with Run(args, device) as this_run:  # run
     args = this_run.args  # args
     first = is_first_on_filesystem(args.data_dir or args.output_dir)  # first
-    def load():  # def_load
-        more = {"cache_dir": args.output_dir, **options.input_options(args)}
-        return load_datasets(args.dataset, args.data_dir, validation=args.validation, **more)  # load
-    datasets = load_once(load, is_first=first)  # datasets
-    workers, size = args.num_workers, args.loader_batch_size  # numbers
-    loading = {"num_workers": workers, "seed": args.seed, **options.loader_options(args, device.type)}  # loading
+    datasets = load_once(lambda: read_datasets(args), is_first=first)  # datasets
+    size, loading = args.loader_batch_size, loading_options(args, device)  # loading
     loaders = get_dataloaders(datasets.train, datasets.valid, size, **loading)  # loaders
     torch.manual_seed(args.seed)  # seed
     model = build_model(args.model, len(datasets.classes), **options.model_options(args))  # model
@@ -36,28 +32,103 @@ with Run(args, device) as this_run:  # run
     if not args.dry_run:  # if_dry
         records = train(model, optimizer, *loaders, this_run)  # train
         if datasets.test is not None:  # if_test
-            tests = get_dataloaders(datasets.train, datasets.test, size, **loading)[1]
-            test = evaluate(model, tests, device)
-            this_run.record_test(test.loss, test.accuracy)
+            tests = get_dataloaders(datasets.train, datasets.test, size, **loading)[1]  # tests
+            test = evaluate(model, tests, device)  # evaluate
+            this_run.record_test(test.loss, test.accuracy)  # record
 cleanup()  # cleanup
 return records  # result
 """,
     },
 )
 
+LOAD = """
+def load():
+    more = {"cache_dir": args.output_dir, **options.input_options(args)}
+    return load_datasets(args.dataset, args.data_dir, validation=args.validation, **more)
+datasets = load_once(load, is_first=first)
+"""
+LOADING = """
+size, workers = args.loader_batch_size, {"num_workers": args.num_workers}
+loading = {"seed": args.seed, **workers, **options.loader_options(args, device.type)}
+"""
 LOADERS = "loaders = get_dataloaders(datasets.train, datasets.valid, size, **loading)"
+MODEL = "model = build_model(args.model, len(datasets.classes), **options.model_options(args))"
+PREPARE = "model = this_run.prepare_model(model)"
 WRAP = "model = wrap_model(model, device, args)"
 OPTIMIZER = "optimizer = build_optimizer(model, args)"
+BEGIN = "this_run.begin(model, optimizer, loaders[0])"
+TRAIN = "records = train(model, optimizer, *loaders, this_run)"
+TESTS = "tests = get_dataloaders(datasets.train, datasets.test, size, **loading)[1]"
+EVALUATE = "test = evaluate(model, tests, device)"
+RECORD = "this_run.record_test(test.loss, test.accuracy)"
+
+
+def outdented(first: str, last: str) -> str:
+    """The region, with its lines from `first` to before `last` one level further out."""
+    lines = bank.texts["5.1b"].splitlines()
+    begin, end = (
+        next(i for i, line in enumerate(lines) if line.endswith(f"  # {name}")) for name in (first, last)
+    )
+    return "\n".join([*lines[:begin], *(line[4:] for line in lines[begin:end]), *lines[end:]])
+
+
+IN_FUNCTIONS = """
+def loaders(part):
+    return get_dataloaders(datasets.train, part, args.loader_batch_size, **loading_options(args, device))
+
+def started():
+    torch.manual_seed(args.seed)
+    model = build_model(args.model, num_classes=len(datasets.classes), **options.model_options(args))
+    model = wrap_model(this_run.prepare_model(model), device, args)
+    return model, build_optimizer(model, args)
+
+device = setup()
+try:
+    with Run(args, device) as this_run:
+        args = this_run.args
+        datasets = load_once(
+            is_first=is_first_on_filesystem(args.data_dir or args.output_dir), load=lambda: read_datasets(args)
+        )
+        train_loader, valid_loader = loaders(datasets.valid)
+        model, optimizer = started()
+        this_run.begin(model, optimizer, train_loader)
+        if args.dry_run:
+            return []
+        records = train(model, optimizer, train_loader, valid_loader, this_run)
+        if datasets.test:
+            result = evaluate(model, loaders(datasets.test)[1], this_run.device)
+            this_run.record_test(accuracy=result.accuracy, loss=result.loss)
+        return list(records)
+finally:
+    cleanup()
+"""
 
 # ---- right
 
 bank.right("seeded at the start", setup="torch.manual_seed(args.seed)\ndevice = setup()", seed="")
+bank.right("its own call of load_datasets, its own dictionary of options", datasets=LOAD, loading=LOADING)
+bank.right("helper functions, try and finally, returns from inside", whole={"5.1b": IN_FUNCTIONS})
 bank.right(
     "every argument by name",
     train="records = train(\n    run=this_run, valid_loader=loaders[1], train_loader=loaders[0], "
     "optimizer=optimizer, model=model\n)",
+    evaluate="test = evaluate(device=device, loader=tests, model=model)",
 )
-bank.right("returns from the dry run", if_dry="if args.dry_run:\n    cleanup()\n    return []\nelse:")
+bank.right(
+    "all loaders at the start, the test set in both places",
+    loaders=LOADERS + "\nif datasets.test is not None:\n"
+    "    tests = get_dataloaders(datasets.test, datasets.test, size, **loading)[1]",
+    tests="",
+)
+bank.right(
+    "a shard of its own for the test images",
+    tests="""
+from torch.utils.data import DataLoader
+from data import ValidationShard
+ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+tests = DataLoader(ValidationShard(datasets.test, *ranks), batch_size=8)
+""",
+)
 bank.right(
     "cleans up in an ExitStack",
     setup="from contextlib import ExitStack\nstack = ExitStack()\nstack.callback(cleanup)\ndevice = setup()",
@@ -66,8 +137,9 @@ bank.right(
 bank.right(
     "an optimizer of its own, with the rate computed by hand",
     optimizer="""
-if args.optimizer == "adam":
-    optimizer = Adam(model.parameters(), args.learning_rate, weight_decay=args.weight_decay)
+if args.optimizer != "sgd":
+    kind = {"adam": Adam, "adamw": AdamW}[args.optimizer]
+    optimizer = kind(model.parameters(), args.learning_rate, weight_decay=args.weight_decay)
 else:
     optimizer = SGD(
         list(model.parameters()),
@@ -103,6 +175,14 @@ bank.wrong(
     "wrong-strategy", "FSDP1 for FSDP", fsdp="return get_fsdp1_model(model, device, precision=args.precision)"
 )
 bank.wrong("bucket-cap-ignored", "the bucket size is not handed on", ddp="return get_ddp_model(model, device)")
+bank.wrong(
+    "bucket-cap-rounded",
+    "the bucket size is cut to a whole number",
+    ddp="return get_ddp_model(model, device, bucket_cap_mb=int(args.bucket_cap_mb))",
+)
+bank.wrong(
+    "precision-ignored", "the precision is not handed on to FSDP1", fsdp1="return get_fsdp1_model(model, device)"
+)
 bank.wrong("precision-ignored", "the precision is not handed on", fsdp="return get_fsdp_model(model, device)")
 bank.wrong("not-on-its-device", "not moved without a wrapper", none="return model")
 
@@ -113,15 +193,15 @@ bank.wrong("cleanup-missing", "cleanup is missing", cleanup="")
 bank.wrong(
     "cleanup-too-early",
     "cleanup before training",
-    begin="this_run.begin(model, optimizer, loaders[0])\ncleanup()",
+    begin=BEGIN + "\ncleanup()",
     cleanup="",
 )
-bank.wrong("load-once-missing", "every rank downloads", datasets="datasets = load()")
+bank.wrong("load-once-missing", "every rank downloads", datasets="datasets = read_datasets(args)")
 bank.wrong("is-first-guessed", "rank 0 downloads for all nodes", first="first = torch.distributed.get_rank() == 0")
 bank.wrong(
     "dataset-option-ignored",
     "--validation has no effect",
-    load="return load_datasets(args.dataset, args.data_dir, **more)",
+    datasets=LOAD.replace(" validation=args.validation,", ""),
 )
 bank.wrong("options-not-resolved", "the options of the command line, not those of the run", args="")
 bank.wrong(
@@ -132,12 +212,12 @@ bank.wrong(
 bank.wrong(
     "loader-option-ignored",
     "the local batch as the global one",
-    numbers="workers, size = args.num_workers, args.per_device_batch_size",
+    loading="size, loading = args.per_device_batch_size, loading_options(args, device)",
 )
 bank.wrong(
     "loader-option-ignored",
     "--num-workers has no effect",
-    loading="loading = {'seed': args.seed, **options.loader_options(args, device.type)}",
+    loading=LOADING.replace(", **workers", ""),
 )
 bank.wrong(
     "num-classes-hard-coded", "ten classes whatever the data set has", model="model = build_model(args.model)"
@@ -181,7 +261,7 @@ bank.wrong(
     "begin-after-train",
     "begin after training",
     begin="",
-    cleanup="this_run.begin(model, optimizer, loaders[0])\ncleanup()",
+    train=TRAIN + "\n" + BEGIN,
 )
 bank.wrong("train-in-dry-run", "a dry run that trains", if_dry="if True:")
 bank.wrong("train-not-called", "train is not called", train="pass")
@@ -199,4 +279,182 @@ bank.wrong(
     "wrong-arguments", "args in place of the run", train="records = train(model, optimizer, *loaders, args)"
 )
 bank.wrong("records-not-returned", "nothing is returned", result="")
+bank.wrong("records-not-returned", "the last record only", result="return records[-1:]")
 bank.wrong("run-not-entered", "the Run without with", run="this_run = Run(args, device)\nif True:")
+bank.wrong(
+    "run-closed-too-early", "the with holds only its first line", whole={"5.1b": outdented("first", "cleanup")}
+)
+bank.wrong(
+    "run-without-records", "a Run without records", run="with Run(args, device, records=False) as this_run:"
+)
+bank.wrong(
+    "two-runs",
+    "a Run for the options, and one for the records",
+    setup="device = setup()\nargs = Run(args, device).args",
+)
+bank.wrong("device-guessed", "the Run on the CPU", run="with Run(args, torch.device('cpu')) as this_run:")
+bank.wrong(
+    "cleanup-inside-the-run",
+    "cleanup in the last line of the with",
+    record=RECORD + "\ncleanup()",
+)
+
+# ---- wrong: 5.1b, the data
+
+bank.wrong(
+    "loaded-before-load-once",
+    "loads while the arguments are put together",
+    datasets="datasets = load_once(read_datasets(args), first)",
+)
+bank.wrong(
+    "loaded-twice",
+    "loads once more for the classes",
+    datasets="datasets = load_once(lambda: read_datasets(args), first)\n"
+    "datasets = load_once(lambda: read_datasets(args), first)",
+)
+bank.wrong(
+    "first-of-another-folder",
+    "asks about the folder of the output",
+    first="first = is_first_on_filesystem(args.output_dir)",
+)
+bank.wrong(
+    "first-of-another-folder",
+    "forgets that shapes need no folder",
+    first="first = is_first_on_filesystem(args.data_dir)",
+)
+bank.wrong(
+    "is-first-guessed", "the question itself in place of the answer", first="first = is_first_on_filesystem"
+)
+bank.wrong(
+    "not-on-every-rank",
+    "only rank 0 asks who is first",
+    first="first = torch.distributed.get_rank() == 0 and is_first_on_filesystem(args.data_dir or args.output_dir)",
+)
+bank.wrong(
+    "dataset-option-ignored",
+    "the decoded images go to the data",
+    datasets=LOAD.replace("args.output_dir", "args.data_dir"),
+)
+bank.wrong(
+    "dataset-option-ignored",
+    "--randaugment has no effect",
+    datasets=LOAD.replace(", **options.input_options(args)", ""),
+)
+bank.wrong(
+    "options-not-resolved",
+    "the data is read by the options of the command line",
+    args="given, args = args, this_run.args",
+    datasets="datasets = load_once(lambda: read_datasets(given), is_first=first)",
+)
+bank.wrong(
+    "accumulation-ignored",
+    "the whole global batch at a time",
+    loading="size, loading = args.global_batch_size, loading_options(args, device)",
+)
+bank.wrong(
+    "loader-option-ignored",
+    "--persistent-workers and --prefetch have no effect",
+    loading=LOADING.replace(", **options.loader_options(args, device.type)", ""),
+)
+bank.wrong("loader-option-ignored", "no options for the loaders", loaders=LOADERS.replace(", **loading", ""))
+bank.wrong("loader-option-ignored", "no options for the test images", tests=TESTS.replace(", **loading", ""))
+bank.wrong(
+    "loader-option-ignored",
+    "seed 0 taken for none",
+    loading="size, loading = args.loader_batch_size, loading_options(args, device) | {'seed': args.seed or 42}",
+)
+
+# ---- wrong: 5.1b, the model
+
+bank.wrong("model-option-ignored", "the cnn whatever is asked for", model=MODEL.replace("args.model", "'cnn'"))
+bank.wrong(
+    "model-option-ignored",
+    "--width and --depth have no effect",
+    model="model = build_model(args.model, len(datasets.classes))",
+)
+bank.wrong("seed-zero-replaced", "seed 0 taken for no seed", seed="torch.manual_seed(args.seed or 42)")
+bank.wrong(
+    "ranks-start-differently",
+    "only rank 0 is seeded",
+    seed="if torch.distributed.get_rank() == 0:\n    torch.manual_seed(args.seed)",
+)
+bank.wrong("no-prepare-model", "the model is not prepared", prepare="")
+bank.wrong("prepared-model-unused", "the prepared model is not kept", prepare="this_run.prepare_model(model)")
+bank.wrong("prepared-after-wrapping", "prepared after wrapping", prepare="", wrap=WRAP + "\n" + PREPARE)
+bank.wrong("used-before-made", "begin before the optimizer", optimizer="", begin=BEGIN + "\n" + OPTIMIZER)
+bank.wrong("optimizer-after-begin", "another optimizer after begin", begin=BEGIN + "\n" + OPTIMIZER)
+bank.wrong(
+    "begin-before-wrapping",
+    "begin with the bare model",
+    wrap="",
+    optimizer=OPTIMIZER,
+    begin=BEGIN + "\n" + WRAP + "\n" + OPTIMIZER,
+)
+bank.wrong("begins-twice", "begin twice", begin=BEGIN + "\n" + BEGIN)
+bank.wrong("wrong-arguments", "begin with the validation loader", begin=BEGIN.replace("[0]", "[1]"))
+bank.wrong("wrong-arguments", "begin with both loaders", begin=BEGIN.replace("[0]", ""))
+bank.wrong(
+    "not-on-every-rank", "begin on rank 0 only", begin="if torch.distributed.get_rank() == 0:\n    " + BEGIN
+)
+bank.wrong(
+    "wrong-optimizer",
+    "an SGD of its own without weight decay",
+    optimizer="optimizer = SGD(model.parameters(), lr=args.learning_rate, momentum=args.momentum)",
+)
+
+# ---- wrong: 5.1b, the test images
+
+bank.wrong("test-not-evaluated", "no test", if_test="if False:")
+bank.wrong(
+    "test-on-other-images",
+    "the validation images once more",
+    evaluate="test = evaluate(model, loaders[1], device)",
+)
+bank.wrong(
+    "test-on-other-images", "the training images as a test", evaluate="test = evaluate(model, loaders[0], device)"
+)
+bank.wrong(
+    "test-on-other-images",
+    "the validation set as the test set",
+    tests=TESTS.replace("datasets.test", "datasets.valid"),
+)
+bank.wrong(
+    "test-images-dropped",
+    "a training loader of the test images",
+    tests=TESTS.replace("datasets.train, datasets.test", "datasets.test, datasets.valid").replace("[1]", "[0]"),
+)
+bank.wrong(
+    "test-loader-of-its-own",
+    "a plain DataLoader of the test images",
+    tests="from torch.utils.data import DataLoader\ntests = DataLoader(datasets.test, args.per_device_batch_size)",
+)
+bank.wrong("test-in-dry-run", "the test is not part of the if", whole={"5.1b": outdented("if_test", "cleanup")})
+bank.wrong("test-images-assumed", "every data set has test images", if_test="if True:")
+bank.wrong("test-not-recorded", "the test result is printed only", record="print(test)")
+bank.wrong(
+    "wrong-test-figures", "accuracy and loss are swapped", record="this_run.record_test(test.accuracy, test.loss)"
+)
+bank.wrong(
+    "wrong-test-figures",
+    "the validation's figures are recorded",
+    record="this_run.record_test(records[-1].valid_loss, records[-1].valid_accuracy)",
+)
+bank.wrong(
+    "wrong-test-figures", "the accuracy in per cent", record="this_run.record_test(test.loss, 100 * test.accuracy)"
+)
+bank.wrong("wrong-arguments", "the evaluation itself is recorded", record="this_run.record_test(test, test)")
+bank.wrong(
+    "not-on-every-rank",
+    "the test on rank 0 only",
+    if_test="if datasets.test is not None and torch.distributed.get_rank() == 0:",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "the result is recorded on rank 0 only",
+    record="if torch.distributed.get_rank() == 0:\n    " + RECORD,
+)
+bank.wrong("tested-before-training", "the test before the training", train="", record=RECORD + "\n" + TRAIN)
+bank.wrong("tested-twice", "the test twice", evaluate="evaluate(model, tests, device)\n" + EVALUATE)
+bank.wrong(
+    "cleanup-too-early", "cleanup before the test", if_test="cleanup()\nif datasets.test is not None:", cleanup=""
+)

@@ -15,19 +15,28 @@ records = []
 with Run(args, device) as this_run:
     args = this_run.args
     datasets = load_once(
-        lambda: load_datasets(args.dataset, args.data_dir, cache_dir=args.output_dir, validation=args.validation),
+        lambda: load_datasets(args.dataset, args.data_dir, cache_dir=args.output_dir, validation=args.validation,
+                              **options.input_options(args)),
         is_first=is_first_on_filesystem(args.data_dir or args.output_dir),
     )
+    seed, more = args.seed, options.loader_options(args, device.type)
     train_loader, valid_loader = get_dataloaders(
-        datasets.train, datasets.valid, args.global_batch_size, num_workers=args.num_workers, seed=args.seed
+        datasets.train, datasets.valid, args.loader_batch_size, num_workers=args.num_workers, seed=seed, **more
     )
     torch.manual_seed(args.seed)
-    model = build_model(args.model, len(datasets.classes))
+    model = build_model(args.model, len(datasets.classes), **options.model_options(args))
+    model = this_run.prepare_model(model)
     model = wrap_model(model, device, args)
     optimizer = build_optimizer(model, args)
     this_run.begin(model, optimizer, train_loader)
     if not args.dry_run:
         records = train(model, optimizer, train_loader, valid_loader, this_run)
+        if datasets.test is not None:
+            _, test_loader = get_dataloaders(
+                datasets.train, datasets.test, args.loader_batch_size, num_workers=args.num_workers, **more
+            )
+            test = evaluate(model, test_loader, device)
+            this_run.record_test(test.loss, test.accuracy)
 cleanup()
 return records
 """
@@ -43,7 +52,6 @@ def change(*pairs: tuple[str, str]) -> str:
     return code
 
 
-MODEL = "    model = build_model(args.model, len(datasets.classes))\n"
 WRAPPED = "    model = wrap_model(model, device, args)\n"
 OPTIMIZER = "    optimizer = build_optimizer(model, args)\n"
 SEED = "    torch.manual_seed(args.seed)\n"
@@ -60,13 +68,6 @@ RIGHT = {
         ),
         ("is_first=is_first", "is_first"),
     ),
-    "returns from the dry run": change(
-        (
-            TRAIN + "model, optimizer, train_loader, valid_loader, this_run)\ncleanup()\nreturn records",
-            "    if args.dry_run:\n        cleanup()\n        return []\n    records = train("
-            "model, optimizer, train_loader, valid_loader, this_run)\ncleanup()\nreturn records",
-        ),
-    ),
     "finally": "device = setup()\ntry:\n"
     + indent(change(("device = setup()\n", ""), ("\ncleanup()", "")), "    ")
     + "finally:\n    cleanup()\n",
@@ -74,8 +75,9 @@ RIGHT = {
     "optimizer of its own": change(
         (
             OPTIMIZER,
-            "    if args.optimizer == 'adam':\n"
-            "        optimizer = Adam(model.parameters(), args.learning_rate, weight_decay=args.weight_decay)\n"
+            "    if args.optimizer in ('adam', 'adamw'):\n"
+            "        kind = Adam if args.optimizer == 'adam' else AdamW\n"
+            "        optimizer = kind(model.parameters(), args.learning_rate, weight_decay=args.weight_decay)\n"
             "    else:\n"
             "        optimizer = SGD(list(model.parameters()), lr=args.base_lr * args.global_batch_size / 256,\n"
             "                        momentum=args.momentum, weight_decay=args.weight_decay, foreach=True)\n",
@@ -93,10 +95,7 @@ WRONG = {
         change(
             ("load_once(\n        lambda: load_datasets(", "(\n        lambda is_first: load_datasets("),
             ("output_dir),\n    )", "output_dir)\n    )"),
-            (
-                "validation=args.validation),\n        is_first=",
-                "validation=args.validation))(\n        is_first=",
-            ),
+            ("input_options(args)),\n        is_first=", "input_options(args)))(\n        is_first="),
         ),
     ),
     "rank 0 is first": (
@@ -123,11 +122,14 @@ WRONG = {
     ),
     "per-device batch": (
         "loader-option-ignored",
-        change(("args.global_batch_size,", "args.per_device_batch_size,")),
+        change(("valid, args.loader_batch_size,", "valid, args.per_device_batch_size,")),
     ),
-    "no workers": ("loader-option-ignored", change((", num_workers=args.num_workers", ""))),
-    "order not seeded": ("loader-option-ignored", change((", seed=args.seed", ""))),
-    "ten classes": ("num-classes-hard-coded", change((", len(datasets.classes)", ""))),
+    "no workers": ("loader-option-ignored", change((", num_workers=args.num_workers, seed", ", seed"))),
+    "order not seeded": ("loader-option-ignored", change((", seed=seed", ""))),
+    "ten classes": (
+        "num-classes-hard-coded",
+        change((", len(datasets.classes), **options.model_options(args)", "")),
+    ),
     "model fixed": ("no-build-model", change(("build_model(args.model, ", "__import__('model').CNN("))),
     "not seeded": ("ranks-start-differently", change((SEED, ""))),
     "seeded by rank": (
@@ -171,6 +173,8 @@ WRONG = {
         change(("with Run(args, device) as this_run:", "this_run = Run(args, device)\nif True:")),
     ),
     "bug": ("raised", change(("len(datasets.classes)", "len(datasets.names)"))),
+    "loader options": ("loader-option-ignored", change(("device.type)", "device.type) and {}"))),
+    "the run's device": ("device-guessed", change(("Run(args, device)", "Run(args, torch.device('cpu'))"))),
 }
 
 WRONG_WRAP = {

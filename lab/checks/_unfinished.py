@@ -1,0 +1,82 @@
+"""Judges a rehearsal in which a rank failed: errors that a known mistake leads to."""
+
+import re
+from typing import Any
+
+from lab.checks._command_lines import Rehearsal
+from lab.checks._look import at
+from lab.checks._report import end, one_line
+from lab.checks._wrapped import where
+from lab.grading.check import Diagnosis, Ranks
+
+# The error's type or what its message holds -> diagnosis, what it means.
+KNOWN: dict[str, tuple[str, str]] = {
+    "UnresolvedOptionsError|'Namespace' object has no": (
+        "options-not-resolved",
+        "Batch sizes and learning rate depend on the number of ranks: only this_run.args has them.",
+    ),
+    "NeedlessWrapperError": (
+        "wrong-strategy",
+        "A run on one device, without a wrapper, is the baseline that all others are compared with.",
+    ),
+    "GroupLeftError": (
+        "cleanup-too-early",
+        "What the ranks do together needs the group: cleanup() comes last.",
+    ),
+    "NoTestImagesError": (
+        "test-images-assumed",
+        "With --validation test they are the validation images already, and some data sets have none at all.",
+    ),
+    "WrongArgumentsError.*not a function that loads": (
+        "loaded-before-load-once",
+        "read_datasets(args) runs at once, before load_once can make a rank wait. `lambda:` puts it off.",
+    ),
+    "WrongArgumentsError": ("wrong-arguments", "Its docstring says what comes in which order."),
+    "UnboundLocalError|NameError": (
+        "used-before-made",
+        "Each step needs what the one before it returned: this line comes too early, or that result was not kept.",
+    ),
+    "process group has not been initialized": (
+        "no-process-group",
+        "Something needed the other ranks before setup() had joined the group, or after cleanup().",
+    ),
+}
+
+# Raised for the judge's own purposes: only the message is for the student.
+OURS = (
+    "UnresolvedOptionsError",
+    "NeedlessWrapperError",
+    "NoTestImagesError",
+    "WrongArgumentsError",
+    "GroupLeftError",
+)
+
+NO_WORKERS = r"prefetch_factor option could only|persistent_workers option needs"
+
+
+def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
+    """Raise the diagnosis of a known mistake; all other failures as they are."""
+    for report in result.reports:
+        if report.error is None or report.error.todo:
+            continue
+        kind, message, frame = report.error.type, report.error.message, report.error.student_frame
+        if re.search(NO_WORKERS, message):
+            raise Diagnosis(
+                "loader-option-ignored",
+                f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
+                "An option that does nothing makes two runs look alike that should differ.",
+                where(ranks.code, r"num_workers|loading\s*=", r"get_dataloaders"),
+            )
+        for pattern, (name, means) in KNOWN.items():
+            in_main = frame is not None and frame.file.endswith("main.py")
+            if not re.search(pattern, f"{kind}: {message}") or (name == "used-before-made" and not in_main):
+                continue
+            if kind in OURS or kind == "AttributeError":
+                saw = f"{rehearsal}: {message}."
+            else:
+                saw = f"{rehearsal}: rank {report.rank} raised {kind}: {one_line(message, 80)}"
+            place = at("main.py", frame.line, frame.text) if frame and in_main else where(ranks.code)
+            if name == "cleanup-too-early":
+                place = where(ranks.code, r"cleanup|destroy")
+            raise Diagnosis(name, saw, means, place)
+    end(ranks, result)
