@@ -1,15 +1,18 @@
 #!/usr/bin/env python
-"""Section 7: draw results/results.csv: time per epoch, validation loss and accuracy, peak memory.
+"""Section 7: draw results/results.csv: time, throughput, efficiency, validation, memory, and what was varied.
 
 python plot_results.py
 python plot_results.py results/demo/results.csv
+python plot_results.py --report report.html       # one page with everything, and outlines of texts beside it
 """
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
-from lab.sweep.plot import plot
+from lab.sweep.plot import plot, read_results
+from lab.sweep.report import write_report
 from lab.training.errors import UserError
 
 
@@ -26,9 +29,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="where the figures go (default: figures/ beside the CSV)"
     )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="HTML",
+        help="also write one self-contained page: figures, tables, resources",
+    )
     args = parser.parse_args(argv)
     try:
-        plots = plot(args.csv, args.output)
+        plots = plot(args.csv, args.output, command=shlex.join(["python", "plot_results.py", *argv]))
+        if args.report:
+            plots.files += write_report(read_results(args.csv), args.csv.parent, plots.files, args.report)
     except UserError as error:
         print(f"plot_results.py: {error}", file=sys.stderr)
         return error.exit_code

@@ -24,6 +24,7 @@ CONTENTS = (
     "slurm",
     "env",
     "notebooks",
+    "docs/templates",
 )
 NOT_FOR_STUDENTS = ("__pycache__", ".ipynb_checkpoints", "source", "results")
 

@@ -2,10 +2,14 @@
 
 import csv
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.sweep.collect import FIGURES_FOLDER, Row, grouped
+from lab.sweep.collect import FIGURES_FOLDER
+from lab.sweep.compare import Row, grouped, is_baseline
 from lab.sweep.figure_style import DPI, STYLE
 from lab.sweep.record_files import device_count
 from lab.sweep.run_folder import RESULT_COLUMNS
@@ -13,6 +17,9 @@ from lab.sweep.states import BAD_ENDS, DONE
 from lab.sweep.table import describe_setting
 from lab.training.errors import UserError
 from lab.training.records import CORE_COLUMNS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass
@@ -23,16 +30,17 @@ class Plots:
     notes: list[str] = field(default_factory=list)  # what a reader of the figures must know
 
 
-def plot(results: Path, output: Path | None = None) -> Plots:
-    """Draw time_per_epoch, validation and memory, as PNG and SVG.
+def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plots:
+    """Draw every figure that the results have something for, as PNG and SVG.
 
     Runs that cannot be compared are not drawn in one figure: each setting (model, data set, precision, batch,
-    device) has its own three. Those of the setting with most runs are in `output` itself, the others in a
-    folder of their own in it.
+    device) has its own. Those of the setting with most runs are in `output` itself, the others in a folder of
+    their own in it. What is seen across settings (sensitivity, before and after) is in `output`.
 
     Args:
         results: the results.csv that collect wrote.
         output: where the figures go; beside results.csv unless told otherwise.
+        command: what was typed, for the figures' metadata.
 
     Raises:
         UserError: results.csv cannot be used or has no finished run; the figures cannot be written.
@@ -40,21 +48,24 @@ def plot(results: Path, output: Path | None = None) -> Plots:
     rows = read_results(results)
     output = output or results.parent / FIGURES_FOLDER
     plots = Plots()
-    groups = {key: members for key, members in grouped(rows).items() if _drawable(members)}
+    groups = _with_a_curve({key: members for key, members in grouped(rows).items() if _drawable(members)})
     if not groups:
         raise UserError(
             f"{results} has {len(rows)} run{'s' * (len(rows) > 1)}, but none is done: there is nothing to draw yet"
         )
     for key, members in grouped(rows).items():
         if key not in groups:
-            plots.notes += [f"not drawn: {row['run_id']} ({row['status']}: {row['reason']})" for row in members]
-    most = max(groups, key=lambda key: sum(row["status"] == "done" for row in groups[key]))
+            lost = [row for row in members if row["status"] != DONE]
+            plots.notes += [f"not drawn: {row['run_id']} ({row['status']}: {row['reason']})" for row in lost]
+    most = max(groups, key=lambda key: sum(row["status"] == DONE for row in groups[key]))
     for key in sorted(groups, key=lambda key: key != most):
-        folder = output if key == most else output / _slug(describe_setting(key))
-        plots.files += _draw_setting(groups[key], describe_setting(key), folder)
+        title = describe_setting(key)
+        folder = output if key == most else output / _slug(title)
+        plots.files += _draw(_of_setting(groups[key], title), folder, command)
         unfinished = [row["run_id"] for row in groups[key] if row["status"] not in (DONE, *BAD_ENDS)]
         if unfinished:
             plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
+    plots.files += _draw(_across(rows), output, command)
     return plots
 
 
@@ -92,18 +103,51 @@ def _drawable(rows: list[Row]) -> bool:
     return any(row["status"] == "done" for row in rows)
 
 
-def _draw_setting(rows: list[Row], setting: str, folder: Path) -> list[Path]:
-    from lab.sweep.figures import FIGURES, plt  # matplotlib takes a second; an error needs none of it
+def _with_a_curve(groups: dict[tuple[str, ...], list[Row]]) -> dict[tuple[str, ...], list[Row]]:
+    """Without settings of which a single count of devices was measured: those are for the figures across settings.
+
+    A baseline alone is kept, and so is everything where there is nothing else.
+    """
+    with_curve = {
+        key: rows
+        for key, rows in groups.items()
+        if len({row["world_size"] for row in rows if row["status"] == DONE}) > 1 or any(map(is_baseline, rows))
+    }
+    return with_curve or groups
+
+
+Drawing = Callable[[], "Figure | None"]
+
+
+def _of_setting(rows: list[Row], title: str) -> dict[str, Drawing]:
+    from lab.sweep.figures import FIGURES  # matplotlib takes a second; an error needs none of it
+
+    return {name: partial(draw, rows, title) for name, draw in FIGURES.items()}
+
+
+def _across(rows: list[Row]) -> dict[str, Drawing]:
+    from lab.sweep.figures_across import ACROSS
+
+    return {name: partial(draw, rows) for name, draw in ACROSS.items()}
+
+
+def _draw(drawings: dict[str, Drawing], folder: Path, command: str) -> list[Path]:
+    from lab.sweep.figure_axes import plt
 
     files = []
+    about = {"Description": command} if command else {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with plt.rc_context(STYLE):
-            for name, draw in FIGURES.items():
-                figure = draw(rows, setting)
+            for name, draw in drawings.items():
                 png = folder / f"{name}.png"
-                figure.savefig(png, dpi=DPI)
-                figure.savefig(png.with_suffix(".svg"), metadata={"Date": None})
+                figure = draw()
+                if figure is None:  # an earlier one would be of other results
+                    png.unlink(missing_ok=True)
+                    png.with_suffix(".svg").unlink(missing_ok=True)
+                    continue
+                figure.savefig(png, dpi=DPI, metadata=about)
+                figure.savefig(png.with_suffix(".svg"), metadata={"Date": None, **about})
                 plt.close(figure)
                 files.append(png)
     except OSError as error:

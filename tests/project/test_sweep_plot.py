@@ -1,4 +1,4 @@
-"""plot: the three figures, what they mark, and what happens without results."""
+"""plot: the figures, what they mark, and what happens without results."""
 
 import math
 from pathlib import Path
@@ -8,12 +8,14 @@ from run_folders import write_run
 
 import plot_results
 from lab.sweep.collect import Row, collect
-from lab.sweep.figure_style import LOOKS, STYLE
-from lab.sweep.figures import FIGURES, memory, plt, points, time_per_epoch, validation
+from lab.sweep.figure_axes import plt, series
+from lab.sweep.figure_style import DPI, LOOKS, STYLE
+from lab.sweep.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
+from lab.sweep.figures_across import before_after, lines, sensitivity
 from lab.sweep.plot import plot, read_results
 from lab.training.errors import UserError
 
-NAMES = ("time_per_epoch", "validation", "memory")
+NAMES = ("time_per_epoch", "throughput", "efficiency", "validation", "memory", "accuracy_beside_efficiency")
 
 
 @pytest.fixture
@@ -34,7 +36,8 @@ def rows(results) -> list[Row]:
 
 
 @pytest.fixture(autouse=True)
-def close_figures():
+def close_figures(monkeypatch):
+    monkeypatch.setattr("lab.sweep.plot.DPI", 30)  # quickly drawn
     yield
     plt.close("all")
 
@@ -49,7 +52,8 @@ def line(axes, label: str):
     return handle[0] if isinstance(handle, tuple) else handle
 
 
-def test_three_figures_are_png_and_svg_beside_the_csv(results):
+def test_the_figures_are_png_and_svg_beside_the_csv(results, monkeypatch):
+    monkeypatch.setattr("lab.sweep.plot.DPI", DPI)
     plots = plot(collect(results).path)
     assert [path.name for path in plots.files] == [f"{name}.png" for name in NAMES]
     for path in plots.files:
@@ -74,9 +78,9 @@ def test_time_is_logarithmic_with_the_ideal_line_and_whole_ticks(rows):
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     axes.figure.canvas.draw()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "4"]
-    ideal = line(axes, "ideal: T(1) / devices")
-    assert list(ideal.get_xdata()) == [1, 2, 4]
-    assert list(ideal.get_ydata()) == [8.0, 4.0, 2.0]
+    ideal = {drawn.get_gid(): list(drawn.get_ydata()) for drawn in axes.lines if drawn.get_gid()}
+    # each strategy's from its own time on one device
+    assert ideal == {"ideal ddp": pytest.approx([8.4, 4.2, 2.1]), "ideal fsdp": [9.0, 4.5, 2.25]}
     assert list(line(axes, "ddp").get_ydata()) == pytest.approx([8.4, 4.2, 2.1])
     assert "3.8x" in {text.get_text() for text in axes.texts}  # ddp on 4: 8.0 / 2.1
     assert axes.get_ylabel() == "time per epoch (seconds, log scale)"
@@ -89,9 +93,28 @@ def test_y_ticks_of_a_logarithmic_axis_are_written_out(rows):
     assert {"2", "5"} <= {label.get_text() for label in axes.get_yticklabels()}
 
 
-def test_without_a_baseline_there_is_no_ideal_line(rows):
+def test_the_ideal_line_of_a_strategy_that_was_not_run_on_one_device_is_the_baselines(rows):
+    rows = [row for row in rows if row["strategy"] == "none" or row["world_size"] != "1"]
+    (axes,) = time_per_epoch(rows, "setting").axes
+    ideal = {drawn.get_gid(): list(drawn.get_ydata()) for drawn in axes.lines if drawn.get_gid()}
+    assert ideal["ideal ddp"] == ideal["ideal fsdp"] == [8.0, 4.0, 2.0]
     (axes,) = time_per_epoch([row for row in rows if row["strategy"] != "none"], "setting").axes
     assert not any("ideal" in label for label in labels(axes))
+
+
+def test_throughput_is_over_all_devices(rows):
+    (axes,) = throughput(rows, "setting").axes
+    mine = [float(row["images_per_sec"]) for row in rows if row["strategy"] == "ddp"]
+    assert list(line(axes, "ddp").get_ydata()) == pytest.approx(mine)
+
+
+def test_efficiency_has_the_lines_of_70_and_90_per_cent(rows):
+    (axes,) = efficiency(rows, "setting").axes
+    assert list(line(axes, "ddp").get_ydata()) == pytest.approx([100 * 8.0 / 8.4] * 3, rel=1e-3)
+    assert {text.get_text().strip() for text in axes.texts} >= {"70%", "90%"}
+    assert axes.get_ylim()[0] == 0
+    without = [row | {"eff_strong": "", "eff_weak": ""} for row in rows]
+    assert efficiency(without, "setting") is None  # no baseline, nothing to show
 
 
 def test_validation_shows_loss_and_accuracy_in_percent(rows):
@@ -132,8 +155,9 @@ def test_a_point_that_failed_once_and_then_was_done_is_not_marked(results):
 def test_repeats_are_a_median_with_the_least_and_the_largest(tmp_path):
     for repeat, seconds in enumerate((2.0, 3.0, 7.0), start=1):
         write_run(tmp_path, "ddp", 2, run_id=f"ddp-{repeat}", repeat=repeat, seconds=(seconds,))
-    (point,) = points(collect(tmp_path).rows, "ddp", "time_epoch_s")
-    assert (point.devices, point.value, point.least, point.largest) == (2, 3.0, 2.0, 7.0)
+    (point,) = series(collect(tmp_path).rows, "ddp")
+    spread = point.spread("time_epoch_s")
+    assert (point.devices, spread.median, spread.least, spread.largest) == (2, 3.0, 2.0, 7.0)
 
 
 def test_a_diverged_run_is_shown_as_nan(tmp_path):
@@ -141,6 +165,72 @@ def test_a_diverged_run_is_shown_as_nan(tmp_path):
     write_run(tmp_path, "ddp", 2, loss=math.nan)
     loss, _ = validation(collect(tmp_path).rows, "setting").axes
     assert any("nan" in str(drawn.get_marker()) for drawn in loss.lines)
+
+
+def measured(rows: list[Row], **more: str) -> list[Row]:
+    return [row | {"step_time_s": "0.01", "steps_per_epoch": "20", "bucket_cap_mb": "25", **more} for row in rows]
+
+
+def test_weak_scaling_shows_the_time_of_one_devices_epoch(rows):
+    weak = measured(rows, scaling="weak")
+    (axes,) = time_per_epoch(weak, "setting").axes
+    assert list(line(axes, "ddp").get_ydata()) == pytest.approx([0.2, 0.2, 0.2])
+    assert axes.get_title(loc="left") == "Time per epoch, weak scaling"
+
+
+def test_what_was_varied_by_itself_is_a_line_of_its_own(rows):
+    ddp = [row for row in measured(rows) if row["strategy"] == "ddp" and row["world_size"] == "4"]
+    more = [row | {"bucket_cap_mb": "5", "images_per_sec": "7"} for row in ddp]
+    more += [row | {"precision": "bf16", "images_per_sec": "9"} for row in ddp]
+    more += [row | {"precision": "bf16", "bucket_cap_mb": "5", "model": "vit"} for row in ddp]  # differs in three
+    found = {one.axis: one for one in lines([*ddp, *more])}
+    assert found.keys() == {"bucket_cap_mb", "precision"}
+    assert found["bucket_cap_mb"].values == ("5", "25")
+    assert found["bucket_cap_mb"].speeds[0].median == 7
+    figure = sensitivity([*ddp, *more])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["DDP's bucket (MiB)", "precision"]
+    assert sensitivity(ddp) is None
+
+
+def test_loader_processes_are_taken_from_the_options(rows):
+    ddp = [row | {"input": "loader"} for row in measured(rows) if row["strategy"] == "ddp"]
+    four = [row | {"variant": "--num-workers 4 --augment"} for row in ddp]
+    (line_of,) = {one.values for one in lines([*ddp, *[row | {"variant": "--augment"} for row in ddp], *four])}
+    assert line_of == ("0", "4")
+
+
+def test_before_and_after_compare_runs_that_differ_in_one_option(rows):
+    ddp = [row for row in measured(rows) if row["strategy"] == "ddp"]
+    after = [row | {"variant": "--capture", "step_time_s": "0.004"} for row in ddp]
+    profiled = [row | {"comm_time_s": "1.05"} for row in after]
+    figure = before_after([*ddp, *profiled])
+    (axes,) = figure.axes
+    texts = [text.get_text() for text in axes.texts]
+    assert texts.count("2.50x") == 3
+    assert "50%" in texts  # 1.05 s of the 2.1 s of an epoch on 4 devices
+    assert "--capture" in axes.get_title(loc="left")
+    assert before_after(ddp) is None
+    assert before_after([*ddp, *[row | {"precision": "bf16"} for row in after]]) is None
+
+
+def test_a_setting_with_one_count_of_devices_is_left_to_the_figures_across_settings(results):
+    write_run(results, "ddp", 2, run_id="five", global_batch=64)
+    plots = plot(collect(results).path)
+    assert {path.parent.name for path in plots.files} == {"figures"}
+
+
+def test_a_figure_that_has_nothing_to_show_any_more_is_removed(results):
+    old = results / "figures" / "before_after.png"
+    old.parent.mkdir()
+    old.write_bytes(b"of other results")
+    plot(collect(results).path)
+    assert not old.exists()
+
+
+def test_the_command_is_in_the_files(results):
+    plots = plot(collect(results).path, command="python plot_results.py one two")
+    assert b"plot_results.py one two" in plots.files[0].read_bytes()
+    assert "plot_results.py one two" in plots.files[0].with_suffix(".svg").read_text()
 
 
 def test_strategies_differ_in_colour_marker_and_line():
@@ -155,14 +245,17 @@ def test_any_number_of_points_can_be_drawn(tmp_path, devices):
         write_run(tmp_path, "ddp", count, global_batch=256)
     with plt.rc_context(STYLE):
         for draw in FIGURES.values():
-            draw(collect(tmp_path).rows, "setting").canvas.draw()
+            if (figure := draw(collect(tmp_path).rows, "setting")) is not None:
+                figure.canvas.draw()
 
 
 def test_runs_that_cannot_be_compared_are_not_in_one_figure(results):
-    write_run(results, "ddp", 2, run_id="other", precision="bf16")
+    write_run(results, "ddp", 1, run_id="other-1", precision="bf16")
+    write_run(results, "ddp", 2, run_id="other-2", precision="bf16")
     plots = plot(collect(results).path)
     folders = {path.parent.name for path in plots.files}
-    assert len(plots.files) == 6
+    drawn = sum(path.parent.name != "figures" for path in plots.files)
+    assert drawn == len(NAMES) - 2  # those of bf16 have no baseline, so no efficiency
     assert folders == {"figures", "cnn-on-shapes-bf16-global-batch-256-strong-scaling-3-epochs-cpu"}
 
 
