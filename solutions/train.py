@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from lab.training.capture import capturable
 from lab.training.run import EpochRecord, Run
 
 
@@ -20,6 +21,7 @@ class Evaluation:
     accuracy: float  # a fraction, 0 to 1
 
 
+@capturable  # so that --capture can record it as one CUDA graph; nothing to do here
 def train_step(model: nn.Module, optimizer: Optimizer, images: Tensor, labels: Tensor, run: Run) -> Tensor:
     """One optimizer step on this rank's part of the batch.
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from lab.training import options, precision
+from lab.training.capture import WARM_UP
 
 
 @dataclass(frozen=True)
@@ -16,11 +18,16 @@ class Setup:
     args: argparse.Namespace  # resolved
     device: torch.device
     hosts: list[str]  # of every rank
-    parameters: int
+    model: nn.Module  # wrapped
     steps_per_epoch: int  # optimizer steps
     dropped_samples: int  # an epoch
     channels_last: bool
     resumed: str | None  # the checkpoint, and where it goes on
+
+    @property
+    def parameters(self) -> int:
+        """How many the optimizer has."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
     def device_name(self) -> str:
@@ -61,6 +68,8 @@ def describe(setup: Setup) -> list[str]:
     ]
     if args.input == "device":
         lines.append("  input      all training images are on the device already")
+    if args.capture:
+        lines.append(f"  capture    the whole step as one CUDA graph, after {WARM_UP} steps without")
     if setup.resumed:
         lines.append(f"  resumed    from {setup.resumed}")
     if args.dry_run:

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lab.training.recording import is_recording
+
 RECENT_STEPS = 64  # steps whose losses are kept to tell at which of them one stopped being a number
 
 
@@ -94,14 +96,19 @@ class EpochMeter:
 
     def add_loss(self, loss: Tensor, step: int) -> None:
         """A micro-batch's mean loss; `step` is its optimizer step, counted from 1 in the epoch."""
-        if step != self._step:
-            self._step, self._step_losses = step, []
-        self._step_losses.append(loss)
-        self._recent.append((step, loss))
+        if not is_recording():
+            self.note_loss(loss, step)
         if self.labels is not None:
             count = len(self.labels)
             # In the words of train_one_epoch(), so that the mean of a resumed epoch has the same last digit.
             self._losses += torch.stack([loss * count, torch.full_like(loss, count)])
+
+    def note_loss(self, loss: Tensor, step: int) -> None:
+        """Remember it by itself: for the progress lines, and to name the step of one that is no number."""
+        if step != self._step:
+            self._step, self._step_losses = step, []
+        self._step_losses.append(loss)
+        self._recent.append((step, loss))
 
     @property
     def step_loss(self) -> Tensor | None:

@@ -206,6 +206,13 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"ddp only: gradients are all-reduced in buckets of this size (default: {DEFAULT_BUCKET_CAP_MB:g})",
     )
 
+    group.add_argument(
+        "--capture",
+        action="store_true",
+        help="none and ddp on GPUs: record the whole training step as one CUDA graph and replay it, so that the "
+        "CPU launches it at once; pays where a step is launch-bound (see --profile)",
+    )
+
     group = parser.add_argument_group("checkpoints")
     group.add_argument(
         "--resume",

@@ -21,10 +21,16 @@ def default_precision(device: torch.device) -> str:
     return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
 
 
-def autocast(device: torch.device, precision: str, strategy: str) -> contextlib.AbstractContextManager:
-    """The context for a forward pass. FSDP brings its own precision; for the others it is torch.autocast."""
+def autocast(
+    device: torch.device, precision: str, strategy: str, *, cache: bool = True
+) -> contextlib.AbstractContextManager:
+    """The context for a forward pass. FSDP brings its own precision; for the others it is torch.autocast.
+
+    Args:
+        cache: whether weights in 16 bits may be kept until the context ends; a CUDA graph must make its own.
+    """
     if precision in DTYPES and not strategy.startswith("fsdp"):
-        return torch.autocast(device.type, dtype=DTYPES[precision])
+        return torch.autocast(device.type, dtype=DTYPES[precision], cache_enabled=cache)
     return contextlib.nullcontext()
 
 

@@ -96,6 +96,8 @@ class Reporter:
 
     def close(self, error: BaseException | None) -> None:
         """Close the records as done, as interrupted, or as failed with the reason."""
+        if isinstance(error, Preempted):
+            self.print(error.reason)
         if self.folder is None:
             return
         row = self._row() | self._profiled()

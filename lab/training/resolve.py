@@ -47,6 +47,8 @@ def resolve(
     _resolve_rate(options, resolved, warnings)
     _resolve_precision(options, device, default_precision, resolved)
     _resolve_checkpoints(options, resolved, warnings)
+    if options.capture:
+        _check_capture(resolved, device)
     if options.nvtx and device != "cuda":
         warnings.append("--nvtx has no effect without a GPU")
     if options.profile and options.dry_run:
@@ -56,6 +58,26 @@ def resolve(
     elif options.strategy != "ddp":
         warnings.append(f"--bucket-cap-mb has no effect with --strategy {options.strategy}")
     return resolved, warnings
+
+
+def _check_capture(resolved: argparse.Namespace, device: str) -> None:
+    """Raises UsageError where a training step cannot be one CUDA graph."""
+    if device != "cuda":
+        raise UsageError("--capture records a CUDA graph, so it needs a GPU")
+    if resolved.strategy.startswith("fsdp"):
+        raise UsageError(
+            f"--capture cannot record --strategy {resolved.strategy}, which gathers and frees its parameters in "
+            "every step: use --strategy ddp"
+        )
+    if resolved.precision == "fp16":
+        raise UsageError(
+            "--capture cannot record fp16, whose scaler lets the CPU decide whether a step is taken: use "
+            "--precision bf16"
+        )
+    if resolved.accumulate > 1:
+        raise UsageError("--capture records one step on one batch: leave out --accumulate")
+    if resolved.checkpoint_activations:
+        raise UsageError("--capture cannot record --checkpoint-activations: leave out one of them")
 
 
 def _check_run(options: argparse.Namespace, world_size: int) -> None:

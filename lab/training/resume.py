@@ -1,7 +1,7 @@
 """Going on from a checkpoint: find and read it, check that it fits this run, say what is different now."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from lab.training import checkpoint_file, seeding
+from lab.training import checkpoint, checkpoint_file, seeding
 from lab.training.errors import UserError
 from lab.training.meter import EpochMeter, join_states
 from lab.training.progress import Progress, position
+from lab.training.stepping import Stepper
 from lab.training.together import from_rank_0
 
 # Options that a run cannot change on its way without becoming another run, as the command line spells them.
@@ -42,18 +43,18 @@ class Resumed:
         return position(self.epochs_done, self.step_in_epoch)
 
 
-def open_checkpoint(args: argparse.Namespace, folder: Path | None) -> Resumed | None:
+def open_checkpoint(args: argparse.Namespace) -> Resumed | None:
     """The checkpoint that args.resume asks for, read on rank 0. Collective; None where there is none to resume.
 
     Args:
         args: resolved.
-        folder: where this run keeps its checkpoints, or None if it has no folder.
 
     Raises:
         UserError: on every rank alike: it is missing, damaged, or of another model or optimizer.
     """
     if args.resume is None:
         return None
+    folder = None if args.run_id is None else args.output_dir / args.run_id / checkpoint_file.FOLDER
     state: dict[str, Any] = {}
 
     def read() -> dict[str, Any] | None:
@@ -77,6 +78,25 @@ def _check_kind(path: Path, config: dict[str, Any], args: argparse.Namespace) ->
             raise UserError(
                 f"{path} was written with --{name} {config[name]}, so it cannot go on with {getattr(args, name)}"
             )
+
+
+def take_up(
+    resumed: Resumed, args: argparse.Namespace, stepper: Stepper, progress: Progress, world_size: int
+) -> list[str]:
+    """Put the checkpoint's state into a run that has just been set up. Collective.
+
+    Returns:
+        Warnings of what is different now.
+
+    Raises:
+        UserError: the checkpoint is of another model, or the middle of an epoch that is another one here.
+    """
+    check_position(resumed, args, progress.steps_per_epoch)
+    checkpoint.restore(resumed.state, stepper, str(resumed.path))
+    resumed.state.clear()  # it is as large as the model
+    progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
+    stepper.steps = progress.total_steps
+    return differences(resumed, args, world_size)
 
 
 def check_position(resumed: Resumed, args: argparse.Namespace, steps_per_epoch: int) -> None:
@@ -116,6 +136,19 @@ def differences(resumed: Resumed, args: argparse.Namespace, world_size: int) -> 
     return warnings
 
 
+def start_epoch(
+    source: Callable[[], Iterator[tuple[Tensor, Tensor]]], progress: Progress, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The source's batches from the first on. Random states stay as they are, and are remembered for a resume.
+
+    A loader's iterator draws a seed for its processes, unless they live on from the epoch before.
+    """
+    progress.random_at_epoch_start = before = seeding.random_states(device)
+    iterator = source()
+    seeding.restore_random_states(before, device)
+    return iterator
+
+
 def enter_epoch(
     resumed: Resumed, loader: DataLoader, progress: Progress, meter: EpochMeter, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -123,7 +156,12 @@ def enter_epoch(
 
     In mid-epoch the batches before are read again and dropped. First come the random states of the epoch's start,
     for what the loader's workers draw from them; those of the checkpoint's moment come last.
+
+    Raises:
+        UserError: nobody has said which epoch it is.
     """
+    if progress.epoch == 0:
+        raise UserError("--resume needs train() to take its epochs from run.epochs()")
     rank = dist.get_rank()
     mine = resumed.ranks[rank] if len(resumed.ranks) == dist.get_world_size() else None
     if mine is not None and progress.step > 0:

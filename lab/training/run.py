@@ -17,17 +17,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training import checkpoint, checkpoint_file, options, precision, provenance, resume, seeding, tensorboard
+from lab.training import checkpoint_file, options, precision, provenance, resume, seeding, tensorboard
 from lab.training.announce import Setup
 from lab.training.augment import set_epoch
+from lab.training.capture import Capture
 from lab.training.epoch_record import EpochRecord, make_record
-from lab.training.errors import UserError
 from lab.training.guard import Guard
 from lab.training.measuring import DeviceInputs, StepWindow, batch_source
 from lab.training.meter import EpochMeter
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.profiling.phases import Phases
-from lab.training.profiling.profiler import FOLDER, Profiler
+from lab.training.profiling.profiler import Profiler
 from lab.training.progress import Progress
 from lab.training.records import RunFolder
 from lab.training.reporter import Reporter
@@ -38,7 +38,7 @@ from lab.training.stepping import Stepper, make_stepper, rehearse_ddp, steps_per
 from lab.training.tensorboard import TensorBoard
 from lab.training.together import from_rank_0, gather_hosts, leave_together
 from lab.training.unheeded import unheeded
-from lab.training.watch import Watcher, report_step
+from lab.training.watch import Watcher, report_step, telling_of_the_end
 
 __all__ = ["EpochRecord", "Run"]
 
@@ -71,6 +71,7 @@ class Run:
         self._warnings += tensorboard.resolve(self.args) if self._keeps else []
         self.progress = Progress()
         self._phases = Phases(nvtx=device.type == "cuda" and (args.nvtx or args.profile))
+        self.capture = Capture(device) if self.args.capture else None
         self._meter = EpochMeter(device, micro_batches=args.accumulate)
         self._signals = SignalWatch()
         steps, warmup = self.args.measure_steps, self.args.measure_warmup
@@ -80,11 +81,8 @@ class Run:
         self._channels_last = False
         self._stepper: Stepper | None = None  # from begin() on
         self._guard: Guard | None = None  # likewise, where the run keeps records
-        if args.deterministic:
-            seeding.make_deterministic()
-        seeding.seed_python_and_numpy(args.seed)
-        named = None if args.run_id is None else args.output_dir / args.run_id / checkpoint_file.FOLDER
-        self._resumed = resume.open_checkpoint(self.args, named)
+        seeding.prepare(args.seed, deterministic=args.deterministic)
+        self._resumed = resume.open_checkpoint(self.args)
         self._goes_on = self._resumed is not None  # until the first batch
         self._began_earlier = False  # whether an earlier process trained a part of the epoch going on
         talks = records and self.rank == 0
@@ -98,7 +96,7 @@ class Run:
 
     @property
     def folder(self) -> RunFolder | None:
-        """The run's folder, on rank 0 of a run that keeps records."""
+        """The run's folder: on rank 0 of a run that keeps records, else None."""
         return self._reporter.folder
 
     # ---- what main.py calls
@@ -111,14 +109,15 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        preempted = isinstance(error, Preempted)
+        if self.capture is not None:
+            self.capture.close(self.print, failed=error is not None and not preempted)
         if self._stepper is not None:
             self._stepper.release()
         for watcher in self.watchers:
             watcher.close()
-        if isinstance(error, Preempted):
-            self.print(error.reason)
         self._reporter.close(error)
-        if isinstance(error, Preempted):
+        if preempted:
             leave_together()
         self._signals.__exit__(kind, error, trace)
 
@@ -143,8 +142,7 @@ class Run:
         self._warnings += unheeded(args, self.device.type, model, train_loader)
         self._pass_steps = steps_per_epoch(train_loader, args)
         progress.steps_per_epoch = self._window.total if self._window else self._pass_steps
-        if args.input == "device":
-            self._inputs = DeviceInputs(train_loader.dataset, self.device)
+        self._inputs = DeviceInputs(train_loader.dataset, self.device) if args.input == "device" else None
         self._stepper = stepper = make_stepper(
             model, optimizer, args, progress.steps_per_epoch, self.device, self._phases
         )
@@ -152,34 +150,24 @@ class Run:
         self._phases.follow(model)
         seeding.seed_everything(args.seed, self.rank)
         if self._resumed is not None:
-            resume.check_position(self._resumed, args, progress.steps_per_epoch)
-            checkpoint.restore(self._resumed.state, stepper, str(self._resumed.path))
-            self._resumed.state.clear()  # it is as large as the model
-            self._warnings += resume.differences(self._resumed, args, self.world_size)
-            progress.epochs_done, progress.step = self._resumed.epochs_done, self._resumed.step_in_epoch
-            stepper.steps = progress.total_steps
+            self._warnings += resume.take_up(self._resumed, args, stepper, progress, self.world_size)
+        if self.capture is not None:
+            self.capture.begin(stepper, self._meter, self._phases)
         if self._path is not None:
-            folder = self._path / checkpoint_file.FOLDER
-            saver = Saver(folder, args, self.print, self._resumed) if args.checkpoints else None
+            checkpoints = self._path / checkpoint_file.FOLDER
+            saver = Saver(checkpoints, args, self.print, self._resumed) if args.checkpoints else None
             self._guard = Guard(self.device, stepper, self._meter, progress, self._signals, saver)
-        if args.profile and self._path is not None:
-            folder, note = self._path / FOLDER, self._reporter.note_profile
-            self.watchers.append(Profiler(folder, self.device, self._phases, self._meter.paused, note))
-        self._report(model, len(train_loader.dataset))  # type: ignore[arg-type]
+            if args.profile:
+                self.watchers.append(Profiler(self._path, self.device, self._phases, self._meter, self._reporter))
+        self._report(model, train_loader)
         for watcher in self.watchers:
             watcher.begin(self, model, optimizer)
 
-    def _report(self, model: nn.Module, samples: int) -> None:
-        setup = Setup(
-            args=self.args,
-            device=self.device,
-            hosts=self.hosts,
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            steps_per_epoch=self._pass_steps,
-            dropped_samples=samples - self._pass_steps * self.args.global_batch_size,
-            channels_last=self._channels_last,
-            resumed=f"{self._resumed.path}, {self.progress.where}" if self._resumed else None,
-        )
+    def _report(self, model: nn.Module, loader: DataLoader) -> None:
+        steps, channels_last = self._pass_steps, self._channels_last
+        dropped = len(loader.dataset) - steps * self.args.global_batch_size  # type: ignore[arg-type]
+        source = f"{self._resumed.path}, {self.progress.where}" if self._resumed else None
+        setup = Setup(self.args, self.device, self.hosts, model, steps, dropped, channels_last, source)
         self._reporter.begin(setup, self._warnings, self.progress.epochs_done)
 
     def print(self, line: str) -> None:
@@ -222,7 +210,7 @@ class Run:
             if (index + 1) % accumulate == 0:
                 self._end_step()
         if self._guard is not None:
-            with self._telling_watchers():
+            with telling_of_the_end(self.watchers):
                 self._guard.end_pass()
         if stepper is not None:
             sync_buffers(stepper.model)
@@ -233,47 +221,35 @@ class Run:
         set_epoch(loader.dataset, self.progress.epoch)  # for the augmentation
         resumed, self._resumed = self._resumed, None
         self._began_earlier = resumed is not None and self.progress.step > 0
-        if resumed is None:
-            self.progress.random_at_epoch_start = before = seeding.random_states(self.device)
-            needed = self._window.total * self.args.accumulate if self._window else len(loader)
-            # Draws a seed for its processes, unless they live on from the epoch before.
-            iterator = batch_source(loader, self._inputs, needed, self.progress.epoch)
-            seeding.restore_random_states(before, self.device)
-            return iterator
-        if self.progress.epoch == 0:
-            raise UserError("--resume needs train() to take its epochs from run.epochs()")
-        return resume.enter_epoch(resumed, loader, self.progress, self._meter, self.device)
+        if resumed is not None:
+            return resume.enter_epoch(resumed, loader, self.progress, self._meter, self.device)
+        needed = self._window.total * self.args.accumulate if self._window else len(loader)
+        epoch = self.progress.epoch
+        return resume.start_epoch(
+            lambda: batch_source(loader, self._inputs, needed, epoch), self.progress, self.device
+        )
 
     def _end_step(self) -> None:
         self.progress.step += 1
-        with self._telling_watchers(with_step=True):
+        with telling_of_the_end(self.watchers, self._report_step):
             if self._guard is not None:
                 self._guard.end_step()
         if self._window is not None:
             self._window.end_step()
+        if self.capture is not None:
+            self.capture.check_in_use()
         if self._window is None or not self._window.is_open:  # who looks at a step may wait for it
             self._report_step()
 
     def _report_step(self) -> None:
         if self.watchers and self._stepper is not None:
             speed = self._meter.images * self.world_size / self._meter.seconds
-            report_step(self.watchers, self.progress, self._meter, self._stepper.learning_rate, speed)
-
-    @contextlib.contextmanager
-    def _telling_watchers(self, *, with_step: bool = False) -> Iterator[None]:
-        """Around what the guard does. The end that it decides on, it decides on all ranks alike."""
-        try:
-            yield
-        except (UserError, Preempted):
-            if with_step:
-                self._report_step()
-            for watcher in self.watchers:
-                watcher.stop()
-            raise
+            report_step(self.watchers, self.progress, self._meter, self._stepper.rates[0], speed)
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """The context for a forward pass, in which layers compute in the run's precision."""
-        return precision.autocast(self.device, self.args.precision, self.args.strategy)
+        cache = self.capture is None
+        return precision.autocast(self.device, self.args.precision, self.args.strategy, cache=cache)
 
     def backward(self, loss: Tensor) -> None:
         """loss.backward(), scaled for fp16."""

@@ -33,6 +33,13 @@ def seed_python_and_numpy(seed: int) -> None:
     numpy.random.seed(seed % 2**32)
 
 
+def prepare(seed: int, *, deterministic: bool) -> None:
+    """Before anything is drawn: for what is done before seed_everything() is called."""
+    if deterministic:
+        make_deterministic()
+    seed_python_and_numpy(seed)
+
+
 def make_deterministic() -> None:
     """Use algorithms that give the same bits each time, or fail where PyTorch has none.
 

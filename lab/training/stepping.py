@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from lab.training.errors import UserError
 from lab.training.precision import make_scaler
 from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
+from lab.training.recording import is_recording
 from lab.training.schedule import rate_factor
 from lab.training.seeding import random_states, restore_random_states
 
@@ -61,10 +62,11 @@ class Stepper:
         self._scaled = False  # whether backward() has scaled a loss since the last step
         self._window = 1  # micro-batches in the window going on; 1 outside of micro_batch()
         self._first = self._last = True  # whether this micro-batch begins, ends its window
+        self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of each group: its own, the captured
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])  # the name that PyTorch's schedulers use
         self._peak_rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
-        self.learning_rate = self._peak_rates[0]  # of the first group; read from here it needs no GPU
+        self.rates = list(self._peak_rates)  # of the latest step; read from here they need no GPU
         self._zero_grad, self._step = optimizer.zero_grad, optimizer.step
         self._zero_model_grad = model.zero_grad
         self._attach()
@@ -73,11 +75,36 @@ class Stepper:
         self.optimizer.zero_grad = self._zero_grad_at_first  # type: ignore[method-assign]
         self.optimizer.step = self._step_at_last  # type: ignore[method-assign, assignment]
         self.model.zero_grad = self._model_zero_grad_at_first  # type: ignore[method-assign]
+        for group, (_, captured) in zip(self.optimizer.param_groups, self._settings, strict=False):
+            group.update(captured)
 
     def release(self) -> None:
         """Give the optimizer and the model their own methods back."""
         self.optimizer.zero_grad, self.optimizer.step = self._zero_grad, self._step  # type: ignore[method-assign]
         self.model.zero_grad = self._zero_model_grad  # type: ignore[method-assign]
+        for group, (own, _), rate in zip(self.optimizer.param_groups, self._settings, self.rates, strict=False):
+            group.update({**own, "lr": rate})
+
+    def make_capturable(self) -> None:
+        """Let step() be a part of a CUDA graph: nothing in it is decided on the CPU, and its rates are on the GPU.
+
+        Raises:
+            UserError: this optimizer cannot do that.
+        """
+        for group in self.optimizer.param_groups:
+            if "fused" not in group and "capturable" not in group:
+                raise UserError(
+                    f"--capture cannot record the steps of {type(self.optimizer).__name__}, which has neither "
+                    "`fused` nor `capturable`: use --optimizer sgd, adam or adamw"
+                )
+            wanted = {"fused": True, "foreach": False, "capturable": True}
+            captured: dict[str, Any] = {name: value for name, value in wanted.items() if name in group}
+            captured["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=group["params"][0].device)
+            self._settings.append(({name: group[name] for name in captured}, captured))
+        for parameter, state in self.optimizer.state.items():
+            if "step" in state:  # from a checkpoint
+                state["step"] = state["step"].to(parameter.device, torch.float32)
+        self._attach()
 
     @contextlib.contextmanager
     def released(self) -> Iterator[None]:
@@ -139,17 +166,26 @@ class Stepper:
                 gradient.div_(self._window)
         if self._clip_norm is not None:
             self._clip(self._clip_norm)
-        factor = self._rate_factor(self.steps)
-        self.learning_rate = self._peak_rates[0] * factor
-        for group, peak in zip(self.optimizer.param_groups, self._peak_rates, strict=True):
-            _set_rate(group, peak * factor)
+        recording = is_recording()  # then whoever replays it does the counting
+        if not recording:
+            self.set_rates()
         if self.scaler is None:
             self._step()
         else:
             with self.released():  # the scaler calls optimizer.step(), unless a gradient overflowed
                 self.scaler.step(self.optimizer)
             self.scaler.update()
-        self.steps += 1
+        self.steps += 0 if recording else 1
+
+    def set_rates(self) -> None:
+        """The learning rates of the next step."""
+        factor = self._rate_factor(self.steps)
+        self.rates = [peak * factor for peak in self._peak_rates]
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)  # a captured step reads it where it is
+            else:
+                group["lr"] = rate
 
     def _gradients(self) -> list[Tensor]:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -190,13 +226,6 @@ def make_stepper(
         scaler=make_scaler(device, args.precision),
         phases=phases,
     )
-
-
-def _set_rate(group: dict[str, Any], rate: float) -> None:
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)  # a captured step reads it where it is
-    else:
-        group["lr"] = rate
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The hook for everything that follows a run without changing it: TensorBoard, a progress bar, a profiler."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,8 +9,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lab.training.epoch_record import EpochRecord
+from lab.training.errors import UserError
 from lab.training.meter import EpochMeter
 from lab.training.progress import Progress
+from lab.training.signals import Preempted
 
 if TYPE_CHECKING:
     from lab.training.run import Run
@@ -48,6 +51,23 @@ class Watcher:
 
     def close(self) -> None:
         """The run ends, for whatever reason; the other ranks may be gone."""
+
+
+@contextlib.contextmanager
+def telling_of_the_end(watchers: Sequence[Watcher], report: Callable[[], None] | None = None) -> Iterator[None]:
+    """Around what can end a run early, on all ranks alike: a signal, or a loss that is no number.
+
+    Args:
+        report: tells the watchers of the step that is going on first.
+    """
+    try:
+        yield
+    except (UserError, Preempted):
+        if report is not None:
+            report()
+        for watcher in watchers:
+            watcher.stop()
+        raise
 
 
 def report_step(

@@ -3,8 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +13,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from lab.training.meter import EpochMeter
 from lab.training.profiling import summary
 from lab.training.profiling.phases import Phases
 from lab.training.profiling.trace import read_trace
 from lab.training.records import write_atomically
+from lab.training.reporter import Reporter
 from lab.training.watch import StepReport, Watcher
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class Profiler(Watcher):
     """One rank's.
 
     Args:
-        folder: where the traces of all ranks and the summary go; it is made.
-        phases: the run's.
-        paused: a context in which the epoch's clock stands still, for writing and reading the trace.
-        note: told on every rank the epoch and the columns of run.csv that were measured in it.
+        folder: of the run. The traces of all ranks and the summary go into profile/, which is made.
+        phases: tell the trace which part of a step is going on.
+        meter: its clock stands still while the trace is written and read.
+        reporter: prints the summary, and has columns for it.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class Profiler(Watcher):
         folder: Path,
         device: torch.device,
         phases: Phases,
-        paused: Callable[[], AbstractContextManager],
-        note: Callable[[int, dict[str, float]], None],
+        meter: EpochMeter,
+        reporter: Reporter,
     ) -> None:
-        self._folder = folder
+        self._folder = folder / FOLDER
         self._device = device
         self._on_gpu = device.type == "cuda"
         self._phases = phases
-        self._paused = paused
-        self._note = note
+        self._meter = meter
+        self._reporter = reporter
         self._profile: profile | None = None  # while it is at work
         self._marks: list[Any] = []  # the moments at which the timed steps begin and end
         self._count = 0  # steps of the epoch that the window is in
@@ -86,7 +86,6 @@ class Profiler(Watcher):
         left = progress.steps_per_epoch - progress.step
         epochs_left = run.args.epochs - progress.epochs_done
         later = left < WARM_UP + TIMED + 1 + TRACED and epochs_left > 1
-        self._run = run
         self._epoch = progress.epochs_done + 1 + later
         self._window = choose_window(progress.steps_per_epoch if later else left)
         self._done = epochs_left <= 0
@@ -101,7 +100,7 @@ class Profiler(Watcher):
             self._profile.step()
         self._advance()
         if self._count == self._last:
-            with self._paused():
+            with self._meter.paused():
                 self._finish(report)
 
     def epoch(self, record: object) -> None:
@@ -114,7 +113,7 @@ class Profiler(Watcher):
             self._profile.stop()
             self._profile = None
         if not self._done:
-            self._run.print("warning: no profile: the run ended before the steps that --profile looks at")
+            self._reporter.print("warning: no profile: the run ended before the steps that --profile looks at")
 
     @property
     def _last(self) -> int:
@@ -171,12 +170,14 @@ class Profiler(Watcher):
         dist.all_gather_object(everyone, found)
         problems = [one for one in everyone if isinstance(one, str)]
         if problems:
-            self._run.print(f"warning: no profile: {problems[0]}")
+            self._reporter.print(f"warning: no profile: {problems[0]}")
             return
         separate = everyone[0][1]
         ranks = [figures for figures, _ in everyone]
         whole = summary.mean(ranks)
-        self._note(report.epoch, summary.columns(whole, report.steps_per_epoch, on_gpu=self._on_gpu))
+        self._reporter.note_profile(
+            report.epoch, summary.columns(whole, report.steps_per_epoch, on_gpu=self._on_gpu)
+        )
         if dist.get_rank() == 0:
             self._write(ranks, report, separate)
 
@@ -203,7 +204,7 @@ class Profiler(Watcher):
             f"  traces   {self._folder}",
         ]
         for line in lines:
-            self._run.print(line)
+            self._reporter.print(line)
         record = {
             "epoch": report.epoch,
             "timed_steps": timed,
@@ -214,4 +215,4 @@ class Profiler(Watcher):
             write_atomically(self._folder / "summary.json", json.dumps(record, indent=2) + "\n")
             write_atomically(self._folder / "summary.txt", "\n".join(lines) + "\n")
         except OSError as error:
-            self._run.print(f"warning: the profile's summary could not be written: {error}")
+            self._reporter.print(f"warning: the profile's summary could not be written: {error}")
