@@ -143,7 +143,7 @@ def _run_here(jobs: list[Job], choices: Choices) -> int:
     started, failed = time.monotonic(), 0
     available, kind = _devices(jobs[0])
     for number, job in enumerate(jobs):
-        left = ", ".join(later.run_id for later in jobs[number:])
+        left = _names(jobs[number:])
         expected = cost.estimate(job, kind == "GPUs", available).seconds
         if choices.stop_after and time.monotonic() - started + expected > choices.stop_after * 60:
             progress.say(f"--stop-after {choices.stop_after:g}: no time for another job; left to do: {left}")
@@ -186,8 +186,7 @@ def _submit(jobs: list[Job], choices: Choices) -> int:
             failed += 1
             print(f"{start}not submitted  {error}", flush=True)
         except KeyboardInterrupt:
-            left = [job.run_id for job in jobs[number:]]
-            print(f"\nstopped by Ctrl-C; not submitted: {', '.join(left)}")
+            print(f"\nstopped by Ctrl-C; not submitted: {_names(jobs[number:])}")
             print("Jobs that are submitted go on (scancel ends them); the same command submits the others.")
             return INTERRUPTED
     if failed == len(jobs):
@@ -205,6 +204,11 @@ def _wait_for_room(submitted: list[str], most: int) -> None:
             print(f"{queued} jobs in the queue (--max-jobs {most}): waiting for one to end", flush=True)
             said = True
         time.sleep(LOOK_EVERY)
+
+
+def _names(jobs: list[Job]) -> str:
+    names = [job.run_id for job in jobs[:4]]
+    return ", ".join(names) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
 
 
 def _results(jobs: list[Job]) -> str:

@@ -18,6 +18,11 @@ _RANK_SIGNAL = re.compile(r"Signal (\d+) \((SIG\w+)\) received by PID|exitcode\s
 # Slurm's own words for the end of a job. A step is also cancelled when one of its ranks has failed.
 _SLURM_LIMITS = (
     (re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT"), states.TIMED_OUT, "ended by Slurm at its time limit"),
+    (
+        re.compile(r"^srun: error: .*: User defined signal 1$", re.M),
+        states.TIMED_OUT,
+        "ended by Slurm's warning (SIGUSR1) before its time limit, which came too early for it to save",
+    ),
     (re.compile(r"CANCELLED AT \S+ DUE TO NODE FAILURE"), states.NODE_FAILURE, "a node failed"),
     (
         re.compile(r"oom[_-]kill|OUT_OF_MEMORY|exceeded memory limit", re.I),

@@ -59,7 +59,12 @@ def _status_in_slurm(job: SlurmJob, jobid: str, status: str, said: str, log: str
         if status in states.BAD_ENDS:
             return status, said or "no reason on record"
         return states.FAILED, "Slurm says COMPLETED, but the run did not train to the end"
+    if state == states.FAILED and status == states.INTERRUPTED:  # run.sh ends with a code of its own then
+        return (states.TIMED_OUT if "SIGUSR1" in said else states.INTERRUPTED), said  # USR1: Slurm's warning
     if state == states.FAILED:
+        by_log, meaning = reasons.slurm_end(log)
+        if by_log == states.TIMED_OUT and not said:
+            return by_log, meaning
         reason = (
             said or reasons.from_log(log) or f"exit code {job.exit_code.split(':')[0]}; train.err does not say why"
         )

@@ -47,6 +47,7 @@ def command(job: Job) -> list[str]:
         *([f"--time={job.sweep.time_limit}"] if job.sweep.time_limit else []),
         f"--nodes={nodes}",
         f"--ntasks-per-node={tasks_per_node}",
+        f"--gpus-per-node={0 if job.sweep.cpu else tasks_per_node}",  # run.sh's four would be paid for, unused
         f"--job-name={job.run_id}",
         f"--output={job.folder / 'train.log'}",
         f"--error={job.folder / 'train.err'}",

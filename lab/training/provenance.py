@@ -7,6 +7,7 @@ and batch did the same work, on however many devices and however spread.
 import argparse
 import hashlib
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ def columns(
     )
     libraries = {"torch": str(torch.__version__), "cuda": torch.version.cuda or "" if on_gpu else "", "nccl": nccl}
     return {
-        "commit": git_commit(Path(__file__).parent),
+        "commit": git_commit(Path(__file__).parent) or os.environ.get("LAB_COMMIT", ""),  # a copy outside of git
         "variant": variant(options, build_parser().parse_args([])),
         "config_hash": config_hash(resolved, world_size),
         "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",

@@ -1,5 +1,6 @@
 """Bare logs, most of them bad: each is one row, and only a whole log of one run gives figures."""
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from run_folders import write_run
 
 import collect_results
+from lab.sweep.bare_log import read_log
 from lab.sweep.collect import collect
 from lab.sweep.compare import Row
 from lab.training.errors import UserError
@@ -253,3 +255,27 @@ def test_a_log_that_is_written_while_it_is_read_is_running(tmp_path):
         assert row["status"] in ("running", "failed")
         assert row["status"] == "running" or length < len(REPORT.split("\n")[0])
         assert row["time_epoch_s"] == ""
+
+
+def test_memory_does_not_grow_with_a_log(tmp_path):
+    path = write(tmp_path / "results" / "a.log", REPORT + STEPS * 100_000 + metric(1) + metric(2) + metric(3))
+    assert path.stat().st_size > 4 << 20
+    tracemalloc.start()
+    try:
+        assert read_log(path)["status"] == "done"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_thousand_runs_take_under_thirty_seconds_and_little_memory(root, monkeypatch):
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    import collect as benchmark
+
+    figures = benchmark.measure([1_000, 10_000])
+    print(figures)
+    _, processor, memory = figures[10_000]
+    assert processor < 30  # not by the clock: that of a busy machine says nothing
+    assert memory < 60  # MiB: their rows, and nothing of their files

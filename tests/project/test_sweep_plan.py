@@ -210,9 +210,9 @@ def test_dry_run_prints_the_slurm_commands(package, capsys, monkeypatch):
     assert run_benchmarks.main(argv) == 0
     _, baseline, _, ddp, total = capsys.readouterr().out.splitlines()
     assert " GPU-hours" in total
-    assert ddp.startswith("CODE=solutions sbatch --parsable --nodes=2 --ntasks-per-node=4 ")
+    assert ddp.startswith("CODE=solutions sbatch --parsable --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 ")
     assert " run.sh --strategy ddp " in ddp
-    assert " --nodes=1 --ntasks-per-node=1 " in baseline
+    assert " --nodes=1 --ntasks-per-node=1 --gpus-per-node=1 " in baseline
     words = shlex.split(ddp)
     run_id = words[words.index("--run-id") + 1]
     assert f"--output=results/{run_id}/train.log" in words

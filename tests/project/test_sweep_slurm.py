@@ -43,7 +43,7 @@ def test_every_job_is_submitted_with_its_code_and_its_log(cluster, capsys):
     assert launch.run_sweep(SWEEP) == 0
     baseline, ddp = (cluster / "calls").read_text().splitlines()
     run_id = plan_jobs(SWEEP)[1].run_id
-    assert ddp.startswith("CODE=solutions --parsable --nodes=1 --ntasks-per-node=2 ")
+    assert ddp.startswith("CODE=solutions --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=2 ")
     assert f"--output=results/{run_id}/train.log --error=results/{run_id}/train.err run.sh --strategy ddp" in ddp
     assert "--ntasks-per-node=1" in baseline
     assert [job_file(i)["jobid"] for i in (0, 1)] == ["41", "42"]
@@ -133,6 +133,11 @@ def test_nothing_is_submitted_when_one_point_does_not_fit_the_nodes(cluster, cap
             "slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-01-05T10:00:00 DUE TO NODE FAILURE ***\n",
             "node failure",
             "a node failed",
+        ),
+        (
+            "srun: error: node1: task 0: User defined signal 1\n",
+            "timed out",
+            "ended by Slurm's warning (SIGUSR1) before its time limit, which came too early for it to save",
         ),
         (
             "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=5.0.\n",
@@ -264,3 +269,4 @@ def test_a_time_limit_is_slurms_and_the_cpu_hides_the_gpus(cluster):
     launch.run_sweep(replace(SWEEP, time_limit=7, cpu=True))
     for call in (cluster / "calls").read_text().splitlines():
         assert call.startswith("GPUS=. --parsable --time=7 ")
+        assert " --gpus-per-node=0 " in call
