@@ -38,6 +38,12 @@ def prepare(job: Job, launcher: str, command: str) -> bool:
         if earlier:
             if not (folder / JOB_FILE).is_file():
                 raise UserError(f"{folder} was not made by a sweep: move it away, or choose another --output-dir")
+            other = local_sweep(folder)
+            if other not in (0, os.getpid()) and is_alive(other) and not _has_ended(folder):
+                raise UserError(
+                    f"{folder} is written by another sweep, process {other}: wait for it, or choose another "
+                    "--output-dir"
+                )
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_job(job, launcher, command)
@@ -80,6 +86,32 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
         "planned": now(),
     }
     write_atomically(job.folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
+
+
+def local_sweep(folder: Path) -> int:
+    """The process of the sweep on this machine that runs or ran the job here; 0 where there is none."""
+    job = read_json(folder / JOB_FILE)
+    launcher = job.get("launched_by")
+    if job.get("launcher") != "local" or not isinstance(launcher, dict):
+        return 0
+    pid = launcher.get("pid")
+    here = launcher.get("host") == socket.gethostname()
+    return pid if here and isinstance(pid, int) and pid > 0 else 0
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's; a number that is none
+        return True
+    return True
+
+
+def _has_ended(folder: Path) -> bool:
+    return read_json(folder / "status.json").get("status") in (states.DONE, states.INTERRUPTED, *states.BAD_ENDS)
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -1,12 +1,9 @@
 """In which state a run is and why, from its status.json, from Slurm, and from what its logs say of its end."""
 
-import os
-import socket
-from collections.abc import Mapping
 from pathlib import Path
 
 from lab.sweep import reasons, states
-from lab.sweep.job_folder import JOB_FILE, read_json
+from lab.sweep.job_folder import JOB_FILE, is_alive, local_sweep, read_json
 from lab.sweep.record_files import NotUsable, json_object, text_of
 from lab.sweep.slurm_query import SlurmJob
 
@@ -41,7 +38,7 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
             return state, ended
         if status == states.PENDING:
             return states.PENDING, f"job {jobid} has written nothing yet; see squeue --me"
-        if _is_orphaned(job):
+        if (sweep := local_sweep(folder)) and not is_alive(sweep):
             return states.FAILED, "the sweep that ran it has ended before it"
         return states.RUNNING, "has not ended" + (f"; see squeue --jobs={jobid}" if jobid else "")
     reason = said or reasons.from_log(log) or "no reason on record"
@@ -74,20 +71,3 @@ def _status_in_slurm(job: SlurmJob, jobid: str, status: str, said: str, log: str
     if said.startswith(reason):  # noted by an earlier collect
         return state, said
     return state, f"{reason}; {said}" if said and status != states.RUNNING else reason
-
-
-def _is_orphaned(job: Mapping[str, object]) -> bool:
-    """Whether a local sweep on this machine started it, and is no more."""
-    launcher = job.get("launched_by")
-    if job.get("launcher") != "local" or not isinstance(launcher, dict):
-        return False
-    pid = launcher.get("pid")
-    if launcher.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        pass
-    return False

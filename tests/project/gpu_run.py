@@ -4,6 +4,7 @@ Started by test_run_on_gpus.py: torchrun --nproc-per-node N gpu_run.py FOLDER. I
 holds.
 """
 
+import csv
 import importlib
 import os
 import signal
@@ -123,6 +124,27 @@ def vote_costs_little() -> None:
     say(f"a step takes {min(times[False]) * 1e6:.0f} us without and {min(times[True]) * 1e6:.0f} us with the vote")
 
 
+def measurements() -> None:
+    """Images on the device train as those of a loader do, and a window of steps has its time."""
+    still = {"noise": 0, "net": {"dropout": 0.0}}
+    strategy = ("--strategy", "ddp" if dist.get_world_size() > 1 else "none")
+    records = []
+    for source in ("loader", "device"):
+        name = ("--run-id", f"input-{source}", "--input", source, "--epochs", "2", "--deterministic")
+        records.append(tiny(*strategy, *name, **still)["records"])
+    assert records[0] == records[1], records
+    value = tiny(*strategy, *("--run-id", "measured", "--measure-steps", "30"), **still)
+    assert value["ended"] == "done", value
+    if dist.get_rank() == 0:
+        with (FOLDER / "measured" / "run.csv").open(newline="") as file:
+            row = list(csv.DictReader(file))[-1]
+        assert row["measured_steps"] == "30", row
+        assert float(row["step_time_s"]) > 0, row
+        assert row["device"] == torch.cuda.get_device_name(), row
+        assert row["driver"], row
+        say(f"a step takes {float(row['step_time_s']) * 1e6:.0f} us on {row['device']}, {row['versions']}")
+
+
 def signals_are_shared() -> None:
     """Last: it leaves the process group."""
     value = tiny(
@@ -152,6 +174,7 @@ def main() -> None:
             resumes(strategy, precision)
     bad_loss_is_named()
     vote_costs_little()
+    measurements()
     signals_are_shared()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.sweep import launch, local, progress, reasons
+from lab.sweep import job_folder, launch, local, progress, reasons
 from lab.sweep.plan import Sweep, plan_jobs
 from lab.training.errors import UserError
 
@@ -194,6 +194,22 @@ def test_again_does_what_failed_and_leaves_what_is_done(sweep_of, capsys):
     assert (plan_jobs(sweep)[0].folder / "run.csv").stat().st_mtime_ns == first
     assert launch.run_sweep(sweep) == 0
     assert capsys.readouterr().out.endswith("nothing left to do; next: ./plot_results.sh\n")
+
+
+def test_two_sweeps_do_not_write_into_one_folder(sweep_of):
+    sweep = sweep_of()
+    job = plan_jobs(sweep)[0]
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        job_folder.prepare(job, "local", "")
+        record = json.loads((job.folder / "job.json").read_text())
+        record["launched_by"]["pid"] = other.pid
+        (job.folder / "job.json").write_text(json.dumps(record))
+        with pytest.raises(UserError, match=f"is written by another sweep, process {other.pid}"):
+            launch.run_sweep(sweep)
+    finally:
+        other.communicate(timeout=60)
+    assert launch.run_sweep(sweep) == 0  # the other one is gone
 
 
 def test_other_code_means_other_results(sweep_of, tmp_path, capsys):
