@@ -62,8 +62,7 @@ def test_what_fails_times_out_or_is_cancelled_is_shown_as_such(root, cluster, tm
     sweep = "--launcher slurm --code code --devices 1 --epochs 1 --global-batch-size 32"
     data = ("--", "--dataset", "imagefolder", "--data-dir", write_few_images(tmp_path / "data"))
     command = (sys.executable, root / "run_benchmarks.py", *sweep.split(), "--strategies")
-    submitted = cluster.run(*command, "ddp", "fsdp1", *data, cwd=tmp_path).stdout
-    submitted += cluster.run(*command, "fsdp", "--time-limit", "1", *data, cwd=tmp_path).stdout
+    submitted = cluster.run(*command, "ddp", "fsdp", "fsdp1", "--time-limit", "5", *data, cwd=tmp_path).stdout
     ids = re.findall(r"\] (\w+) .*  job (\d+)  (\S+)/train.log", submitted)
     jobs = {strategy: job for strategy, job, _ in ids}
     folders = {strategy: tmp_path / folder for strategy, _, folder in ids}
@@ -73,6 +72,11 @@ def test_what_fails_times_out_or_is_cancelled_is_shown_as_such(root, cluster, tm
         cluster.run(sys.executable, root / "collect_results.py", cwd=tmp_path)
         with (tmp_path / "results" / "results.csv").open(newline="") as file:
             return {row["strategy"]: row for row in csv.DictReader(file)}
+
+    waiting = folders["fsdp"] / "train.log"
+    wait_until("fsdp waits", lambda: waiting.exists() and "waits" in waiting.read_text())
+    assert cluster.show(jobs["fsdp"])["TimeLimit"] == "00:05:00"
+    cluster.run("scontrol", "update", f"JobId={jobs['fsdp']}", "EndTime=now+1")  # limits are whole minutes else
 
     log = folders["fsdp1"] / "train.log"
     wait_until("fsdp1 trains", lambda: log.exists() and "[METRIC]" in log.read_text())
