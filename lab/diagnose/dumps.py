@@ -15,7 +15,7 @@ from typing import Any
 from lab.grading.recorder import Recorder
 from lab.grading.records import Lane
 
-_NAME = re.compile(r"(?:rank_?|trace_)(\d{1,6})$")  # nccl_trace_rank_3, gloo_rank_3
+_NAME = re.compile(r"(?:rank_?|trace_|recorder-)(\d{1,6})$")  # nccl_trace_rank_3; run.sh: flight-recorder-3
 _LARGEST = 1 << 28
 
 

@@ -2,22 +2,20 @@
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.diagnose.dumps import is_dump, read_dump
 from lab.grading.records import Lane
+from lab.sweep import slurm_query
 from lab.training.errors import UserError
 
 HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors begin, or at the very end
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
 _DEEP = 3  # folders below a run's own: checkpoints and traces lie there too, dumps and records of Slurm
-# Slurm's words for the state of a job, in the records of sacct and scontrol.
-_STATE = re.compile(
-    r"\b(TIMEOUT|OUT_OF_MEMORY|NODE_FAIL|CANCELLED|PREEMPTED|DEADLINE|BOOT_FAIL|FAILED|COMPLETED|RUNNING|PENDING)\b"
-)
 
 
 @dataclass(frozen=True)
@@ -87,13 +85,14 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
         else:
             lanes[rank] = lane
     text = "".join(_text(file) for file in logs) if log else ""
+    jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
     return Evidence(
         name=str(folder),
         log=text,
         status=_word(status.get("status")),
         reason=_word(status.get("reason")),
-        state=_state(files),
-        jobid=_word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text),
+        state=_state(files, jobid),
+        jobid=jobid,
         run_id=folder.name if status or config or job else "",
         config=config,
         lanes=lanes,
@@ -157,11 +156,20 @@ def _job_in(log: str) -> str:
     return found[1] if found else ""
 
 
-def _state(files: list[Path]) -> str:
-    """The state of the job in what sacct or scontrol said; the last record counts, a job may have run twice."""
-    for file in reversed([f for f in files if re.search(r"sacct|scontrol", f.name)]):
-        states = [state for state in _STATE.findall(_text(file)) if state not in ("RUNNING", "PENDING")]
-        if states:
-            # A job's own state comes first in sacct's table, its steps' below it.
-            return states[0]
-    return ""
+def _state(files: list[Path], jobid: str) -> str:
+    """What Slurm says of the job: now, where it answers; else what its records in the run's folder said.
+
+    A job's own line is meant, not its steps': a step is CANCELLED when one of its ranks has failed. After a
+    requeue the last of several lines counts.
+    """
+    now = slurm_query.jobs([jobid]).get(jobid) if jobid and shutil.which("sacct") else None
+    states = [now.state] if now else []
+    if not states:
+        for file in files:
+            if file.name.startswith("sacct"):
+                header, *lines = [line.split("|") for line in _text(file).splitlines() if "|" in line] or [[]]
+                if {"JobID", "State"} <= set(header):
+                    rows = [dict(zip(header, line, strict=False)) for line in lines]
+                    states += [row["State"] for row in rows if "." not in row["JobID"] and "State" in row]
+    known = [state.split()[0] for state in states if state.split()]
+    return next((state for state in reversed(known) if state not in ("RUNNING", "PENDING", "COMPLETING")), "")

@@ -228,7 +228,7 @@ SYMPTOMS = (
         r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<call>\w+),.*?Timeout\(ms\)=(?P<ms>\d+)",
         "rank {who} waited in vain in {call}, its collective number {number}, until the timeout of {seconds} s.",
         "Another rank did not come to it: it failed, hangs elsewhere, or called another collective.",
-        "FLIGHT_RECORDER=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
+        "DEBUG=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
     ),
     _symptom(
         "gloo-timeout",
@@ -236,7 +236,7 @@ SYMPTOMS = (
         r"Timed out waiting (?P<ms>\d+)ms for \w+ operation to complete",
         "{rank}waited in vain for another rank, until the timeout of {seconds} s.",
         "Another rank did not come to the same collective: it failed, hangs elsewhere, or called another one.",
-        "FLIGHT_RECORDER=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
+        "DEBUG=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
     ),
     _symptom(
         "unused-parameters",

@@ -11,6 +11,7 @@ from lab.diagnose.evidence import gather
 from lab.diagnose.hang import from_dumps
 from lab.diagnose.symptoms import SYMPTOMS
 from lab.diagnose.verdict import findings
+from lab.sweep.slurm_query import SlurmJob
 from lab.training.errors import UserError
 
 LOGS = Path(__file__).parent / "failed_jobs"
@@ -97,10 +98,22 @@ def test_a_run_that_is_done_is_not_accused(tmp_path):
 
 def test_what_slurm_says_of_the_end_counts_most(tmp_path):
     folder = run_folder(tmp_path, log=(LOGS / "srun-a-rank-killed.err").read_text(encoding="utf-8"))
-    (folder / "slurm").mkdir()
-    table = "JobID|State|ExitCode\n12|OUT_OF_MEMORY|0:125\n12.batch|OUT_OF_MEMORY|0:125\n12.0|CANCELLED|0:9\n"
-    (folder / "slurm" / "sacct-12.txt").write_text(table, encoding="utf-8")
+    records = folder / "slurm-12"
+    records.mkdir()
+    steps = "12.batch|batch|FAILED\n12.0|python|CANCELLED\n"
+    (records / "sacct.txt").write_text(f"JobID|JobName|State\n12|a|OUT_OF_MEMORY\n{steps}", encoding="utf-8")
     assert [finding.name for finding in findings(gather(folder))][:2] == ["out-of-memory", "killed"]
+    # A step is cancelled because a rank has failed: nobody has cancelled the job.
+    (records / "sacct.txt").write_text(f"JobID|JobName|State\n12|a|RUNNING\n{steps}", encoding="utf-8")
+    assert [finding.name for finding in findings(gather(folder))] == ["killed"]
+
+
+def test_what_slurm_says_now_counts_more_than_its_records(tmp_path, monkeypatch):
+    folder = run_folder(tmp_path, log="", jobid="12")
+    said = {"12": SlurmJob("TIMEOUT")}
+    monkeypatch.setattr("lab.sweep.slurm_query.jobs", lambda ids: {one: said[one] for one in ids})
+    monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
+    assert findings(gather(folder))[0].name == "time-limit"
 
 
 def test_a_run_that_failed_in_an_unknown_way_says_its_own_reason(tmp_path):
