@@ -11,7 +11,7 @@ from lab.training import options
 from lab.training.errors import UsageError
 from lab.training.profiling.intervals import difference, intersection, length, union
 from lab.training.profiling.profiler import TIMED, TRACED, WARM_UP, Window, choose_window
-from lab.training.profiling.summary import account, as_record, columns, describe, mean, verdict
+from lab.training.profiling.summary import account, as_record, columns, communicating, describe, mean, verdict
 from lab.training.profiling.trace import make_trace, read_trace
 
 MS = 1000.0  # a trace counts microseconds
@@ -79,6 +79,10 @@ def kernel(name, launched, begin, duration, stream=7):
     ]
 
 
+def look(events, step=None, data=None, times=None):
+    return account(make_trace(events), step, data, times or {})
+
+
 def gpu_step(begin, *, data=1.0, late=0.0, communication=3.0):
     """10 ms: the CPU fetches for `data` ms and is done with launching after 4 more. The GPU computes 2 + 3 + 1 ms,
     `late` ms after the launches, and communicates from 1.5 ms before the backward pass ends.
@@ -102,7 +106,7 @@ def test_the_time_of_a_gpu_step_is_counted_once():
     trace = make_trace([*gpu_step(0), *gpu_step(10)])
     assert trace.steps == 2
     assert trace.on_gpu
-    figures = account(trace, None, None)
+    figures = account(trace, None, None, {})
     assert figures.forward == pytest.approx(2)
     assert figures.backward == pytest.approx(3)
     assert figures.optimizer == pytest.approx(1)
@@ -115,13 +119,13 @@ def test_the_time_of_a_gpu_step_is_counted_once():
 
 
 def test_kernels_belong_to_the_part_that_launched_them_however_late_they_run():
-    figures = account(make_trace([*gpu_step(0, late=40), *gpu_step(10, late=40)]), 10.0, 1.0)
+    figures = look([*gpu_step(0, late=40), *gpu_step(10, late=40)], 10.0, 1.0)
     assert (figures.forward, figures.backward, figures.optimizer) == pytest.approx((2, 3, 1))
 
 
 def test_what_the_profiler_slows_down_is_not_counted():
     """10 ms under the profiler, 8 without: the kernels stay, the gaps shrink."""
-    figures = account(make_trace([*gpu_step(0), *gpu_step(10)]), 8.0, 0.25)
+    figures = look([*gpu_step(0), *gpu_step(10)], 8.0, 0.25)
     assert (figures.step, figures.traced_step) == pytest.approx((8, 10))
     assert (figures.forward, figures.backward, figures.optimizer) == pytest.approx((2, 3, 1))
     assert (figures.communication, figures.data, figures.launch) == pytest.approx((1.5, 0.25, 0.25))
@@ -129,12 +133,12 @@ def test_what_the_profiler_slows_down_is_not_counted():
 
 def test_time_for_data_that_the_gpu_spends_computing_is_not_counted():
     """The CPU is 5 ms ahead of the GPU in fetching; without the profiler the GPU is never idle."""
-    figures = account(make_trace([*gpu_step(0), *gpu_step(10)]), 7.5, 5.0)
+    figures = look([*gpu_step(0), *gpu_step(10)], 7.5, 5.0)
     assert (figures.data, figures.launch) == pytest.approx((0, 0))
 
 
 def total(figures):
-    names = ("data", "forward", "backward", "optimizer", "graph", "communication", "launch", "other")
+    names = ("data", "forward", "backward", "optimizer", "graph", "communication", "launch", "late", "other")
     return sum(getattr(figures, name) for name in names)
 
 
@@ -157,7 +161,7 @@ def cpu_step(begin, *, data=1.0, waits=2.0):
 
 
 def test_the_time_of_a_cpu_step_is_counted_once():
-    figures = account(make_trace([*cpu_step(0), *cpu_step(11.5)]), None, None)
+    figures = look([*cpu_step(0), *cpu_step(11.5)])
     assert (figures.data, figures.forward, figures.backward, figures.optimizer) == pytest.approx((1, 3, 4, 1))
     assert (figures.communication, figures.all_communication) == pytest.approx((2, 4))
     assert figures.hidden == figures.hidden_by_backward == pytest.approx(2)
@@ -167,18 +171,35 @@ def test_the_time_of_a_cpu_step_is_counted_once():
 
 
 def test_fully_hidden_and_fully_exposed_communication():
-    hidden = account(make_trace(cpu_step(0, waits=0)), None, None)
+    hidden = look(cpu_step(0, waits=0))
     assert hidden.hidden == hidden.all_communication == pytest.approx(2)
     assert hidden.communication == pytest.approx(0)
     alone = [event("gloo:all_gather", "user_annotation", 1.0, 5, thread=9)]
-    exposed = account(
-        make_trace(
-            [event("ProfilerStep#1", "user_annotation", 0, 7), *parts(("data", 1), ("forward", 6)), *alone]
-        ),
-        None,
-        None,
-    )
+    step = event("ProfilerStep#1", "user_annotation", 0, 7)
+    exposed = look([step, *parts(("data", 1), ("forward", 6)), *alone])
     assert (exposed.hidden, exposed.communication, exposed.forward) == pytest.approx((0, 5, 1))
+
+
+def test_waiting_for_a_late_rank_is_no_communication():
+    """The same collective takes 3 ms on the rank that comes last, and 11 where it was waited for."""
+    late, early = [*gpu_step(0), *gpu_step(20)], [*gpu_step(0, communication=11), *gpu_step(20, communication=11)]
+    times = communicating([make_trace(events).durations for events in (late, early)])
+    figures = [look(events, 18.5, 0.5, times) for events in (late, early)]
+    assert [one.all_communication for one in figures] == pytest.approx([3, 3])
+    assert [one.collectives for one in figures] == pytest.approx([3, 11])
+    assert [one.communication for one in figures] == pytest.approx([1.5, 3])  # the early one's comes last of all
+    assert [one.launch for one in figures] == pytest.approx([10.5, 9])
+    assert verdict(mean(figures), on_gpu=True)[0] == "launch-bound"
+
+
+def test_waiting_for_a_late_rank_on_the_cpu_has_a_row_of_its_own():
+    late, early = cpu_step(0, waits=0.5), cpu_step(0, waits=6)
+    times = communicating([make_trace(events).durations for events in (late, early)])
+    figures = look(early, times=times)
+    assert (figures.communication, figures.late) == pytest.approx((2.5, 3.5))
+    assert total(figures) == pytest.approx(figures.step)
+    assert "waits for late ranks 23%" in verdict(figures, on_gpu=False)[1]
+    assert any(line.startswith("  late ranks") for line in describe(figures, on_gpu=False, separate_backward=True))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +213,7 @@ def test_fully_hidden_and_fully_exposed_communication():
 )
 def test_each_verdict_on_a_gpu(step, data, communication, expected):
     events = [*gpu_step(0, communication=communication), *gpu_step(20, communication=communication)]
-    figures = account(make_trace(events), step, data)
+    figures = look(events, step, data)
     assert total(figures) == pytest.approx(figures.step)
     name, sentence = verdict(figures, on_gpu=True)
     assert name == expected
@@ -206,7 +227,7 @@ def test_each_verdict_on_a_gpu(step, data, communication, expected):
     [(1.0, 2.0, "compute-bound"), (9.0, 2.0, "data-bound"), (1.0, 12.0, "communication-bound")],
 )
 def test_each_verdict_on_the_cpu(data, waits, expected):
-    name, sentence = verdict(account(make_trace(cpu_step(0, data=data, waits=waits)), None, None), on_gpu=False)
+    name, sentence = verdict(look(cpu_step(0, data=data, waits=waits)), on_gpu=False)
     assert name == expected
     assert "issue work" not in sentence
 
@@ -219,7 +240,7 @@ def test_a_captured_step_has_one_part_for_all_its_kernels():
         event("conv", "kernel", 1.5, 4, thread=7, correlation=1),
         event("ncclDevKernel_AllReduce_Sum", "kernel", 4.5, 2, thread=20, correlation=1),
     ]
-    figures = account(make_trace(events), 7.0, 0.5)
+    figures = look(events, 7.0, 0.5)
     assert (figures.graph, figures.forward, figures.communication) == pytest.approx((4, 0, 1))
     text = "\n".join(describe(figures, on_gpu=True, separate_backward=True))
     assert "the captured step" in text
@@ -228,7 +249,7 @@ def test_a_captured_step_has_one_part_for_all_its_kernels():
 
 
 def test_the_summary_says_all_of_it():
-    figures = account(make_trace([*gpu_step(0), *gpu_step(10)]), 8.0, 0.25)
+    figures = look([*gpu_step(0), *gpu_step(10)], 8.0, 0.25)
     record = as_record([figures, figures], on_gpu=True)
     assert record["share"]["backward"] == pytest.approx(3 / 8)
     assert sum(record["share"].values()) == pytest.approx(1)
@@ -251,7 +272,7 @@ def test_a_plain_backward_is_not_told_from_the_forward_pass():
     events = [event("ProfilerStep#1", "user_annotation", 0, 4), *parts(("forward", 4))]
     trace = make_trace(events)
     assert not trace.has_backward
-    lines = describe(account(trace, None, None), on_gpu=False, separate_backward=False)
+    lines = describe(account(trace, None, None, {}), on_gpu=False, separate_backward=False)
     assert any("backward too: train_step() calls loss.backward()" in line for line in lines)
 
 

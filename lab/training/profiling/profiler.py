@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from lab.training.meter import EpochMeter
 from lab.training.profiling import summary
 from lab.training.profiling.phases import Phases
-from lab.training.profiling.trace import read_trace
+from lab.training.profiling.trace import Trace, read_trace
 from lab.training.records import write_atomically
 from lab.training.reporter import Reporter
 from lab.training.watch import StepReport, Watcher
@@ -162,7 +162,8 @@ class Profiler(Watcher):
         self._profile.stop()
         found: Any
         try:
-            found = self._look(self._profile)
+            trace = self._look(self._profile)
+            found = trace.durations, *self._timed()
         except (OSError, ValueError) as error:
             found = f"rank {dist.get_rank()}: {error}"
         self._profile, self._done = None, True
@@ -172,21 +173,22 @@ class Profiler(Watcher):
         if problems:
             self._reporter.print(f"warning: no profile: {problems[0]}")
             return
-        separate = everyone[0][1]
-        ranks = [figures for figures, _ in everyone]
+        times = summary.communicating([durations for durations, _, _ in everyone])
+        data = None if everyone[0][2] is None else max(data for _, _, data in everyone)
+        ranks: list[Any] = [None] * len(everyone)
+        dist.all_gather_object(ranks, summary.account(trace, found[1], data, times))
         whole = summary.mean(ranks)
         self._reporter.note_profile(
             report.epoch, summary.columns(whole, report.steps_per_epoch, on_gpu=self._on_gpu)
         )
         if dist.get_rank() == 0:
-            self._write(ranks, report, separate)
+            self._write(ranks, report, trace.has_backward)
 
-    def _look(self, traced: profile) -> tuple[summary.Figures, bool]:
+    def _look(self, traced: profile) -> Trace:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"rank{dist.get_rank()}.pt.trace.json.gz"
         traced.export_chrome_trace(str(path))
-        trace = read_trace(path)
-        return summary.account(trace, *self._timed()), trace.has_backward
+        return read_trace(path)
 
     def _write(self, ranks: list[summary.Figures], report: StepReport, separate: bool) -> None:
         window, whole = self._window, summary.mean(ranks)

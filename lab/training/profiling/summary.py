@@ -1,6 +1,6 @@
 """Where the time of a training step goes, and what holds it up: the arithmetic behind --profile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from lab.training.profiling.intervals import Interval, difference, intersection, length, union
@@ -27,26 +27,50 @@ class Figures:
     optimizer: float
     graph: float  # a captured step: forward, backward and optimizer in one
     communication: float  # nothing computes meanwhile
-    launch: float  # the GPU has nothing to do: the CPU has not issued the next work yet. 0 on the CPU
+    launch: float  # the GPU's: no work is issued, here or on the rank that a collective waits for. 0 on the CPU
+    late: float  # the CPU's: waiting in a collective for a rank that has not come to it. 0 on a GPU
     other: float  # on the CPU's own account: counting, printing, saving
-    all_communication: float  # the hidden part too
+    collectives: float  # from the moment this rank joins in until they are done: waiting, and communication
+    all_communication: float  # once the last rank has joined in; the hidden part too
     hidden: float  # of it, while something computes
     hidden_by_backward: float  # of that, while the backward pass computes
 
 
-def account(trace: Trace, step: float | None, data: float | None) -> Figures:
+def communicating(ranks: Sequence[Mapping[tuple[str, int], float]]) -> dict[tuple[str, int], float]:
+    """How long each collective takes once the last rank has joined in: its duration on that very rank.
+
+    Args:
+        ranks: Trace.durations of each.
+    """
+    common = set(ranks[0]).intersection(*ranks[1:])
+    return {key: min(durations[key] for durations in ranks) for key in common}
+
+
+def account(
+    trace: Trace, step: float | None, data: float | None, times: Mapping[tuple[str, int], float]
+) -> Figures:
     """One rank's figures.
 
     Args:
         step: milliseconds of a step without the profiler, None where that was not measured.
-        data: of these, how many the CPU was busy with the next batch.
+        data: of these, how many the CPU was busy with the next batch, on the rank where it was longest.
+        times: what communicating() found; what a collective takes longer than that is waiting for a late rank.
     """
-    return _account_of_gpu(trace, step, data) if trace.on_gpu else _account_of_cpu(trace, step)
+    # What is communicated comes last: a collective ends on all ranks together.
+    communication = union(
+        (max(begin, end - times.get(key, end - begin)), end) for key, (begin, end) in trace.collectives.items()
+    )
+    if trace.on_gpu:
+        return _account_of_gpu(trace, communication, step, data)
+    return _account_of_cpu(trace, communication, step)
 
 
-def _account_of_gpu(trace: Trace, step: float | None, data: float | None) -> Figures:
+def _account_of_gpu(
+    trace: Trace, communication: list[Interval], step: float | None, data: float | None
+) -> Figures:
     """Tracing makes the CPU slower, but no kernel. So the kernels' times are taken from the trace, and what is
-    left of a step without the profiler is the time in which the GPU had nothing to do.
+    left of a step without the profiler is the time in which the GPU had nothing to do. A kernel of a collective
+    that only waits for a late rank is nothing to do: in a launch-bound step some rank is always late.
     """
 
     def per_step(intervals: list[Interval]) -> float:
@@ -58,14 +82,13 @@ def _account_of_gpu(trace: Trace, step: float | None, data: float | None) -> Fig
         spent[part] = per_step(difference(trace.work[part], before))
         before = union([*before, *trace.work[part]])
     computing = sum(spent.values())
-    waiting = difference(trace.communication, before)
-    idle = difference([trace.window], union([*before, *trace.communication]))
-    copying = difference(trace.work[DATA], union([*before, *trace.communication]))
-    hidden = intersection(trace.communication, before)
+    busy = union([*before, *communication])
+    idle = difference([trace.window], busy)
+    copying = difference(trace.work[DATA], busy)
     traced = (trace.window[1] - trace.window[0]) / trace.steps / 1000
 
     whole = max(traced if step is None else step, computing)
-    exposed = min(per_step(waiting), whole - computing)
+    exposed = min(per_step(difference(communication, before)), whole - computing)
     rest = whole - computing - exposed
     if data is None:
         data = per_step(union([*intersection(idle, trace.parts[DATA]), *copying]))
@@ -80,42 +103,44 @@ def _account_of_gpu(trace: Trace, step: float | None, data: float | None) -> Fig
         graph=spent[GRAPH],
         communication=exposed,
         launch=rest - data,
+        late=0.0,
         other=spent[OTHER],
-        all_communication=per_step(trace.communication),
-        hidden=per_step(hidden),
-        hidden_by_backward=per_step(intersection(trace.communication, trace.work[BACKWARD])),
+        collectives=per_step(union(trace.collectives.values())),
+        all_communication=per_step(communication),
+        hidden=per_step(intersection(communication, before)),
+        hidden_by_backward=per_step(intersection(communication, trace.work[BACKWARD])),
     )
 
 
-def _account_of_cpu(trace: Trace, step: float | None) -> Figures:
+def _account_of_cpu(trace: Trace, communication: list[Interval], step: float | None) -> Figures:
     """The CPU's own time in each part, less that in which a collective runs and no operator does."""
+    traced = (trace.window[1] - trace.window[0]) / trace.steps / 1000
+    scale = 1 if step is None else step / traced  # the operators themselves are hardly slower under the profiler
 
     def per_step(intervals: list[Interval]) -> float:
-        return length(intersection(intervals, [trace.window])) / trace.steps / 1000
+        return length(intersection(intervals, [trace.window])) / trace.steps / 1000 * scale
 
     computing = union(interval for intervals in trace.work.values() for interval in intervals)
-    waiting = difference(trace.communication, computing)
+    collectives = union(trace.collectives.values())
+    waiting = difference(collectives, computing)
     spent = {part: per_step(difference(spans, waiting)) for part, spans in trace.parts.items()}
-    traced = (trace.window[1] - trace.window[0]) / trace.steps / 1000
-    exposed = per_step(waiting)
-    scale = 1 if step is None else step / traced  # the operators themselves are hardly slower under the profiler
+    exposed, hidden = per_step(difference(communication, computing)), intersection(communication, computing)
     return Figures(
         step=traced * scale,
         traced_step=traced,
-        data=spent[DATA] * scale,
-        forward=spent[FORWARD] * scale,
-        backward=spent[BACKWARD] * scale,
-        optimizer=spent[OPTIMIZER] * scale,
+        data=spent[DATA],
+        forward=spent[FORWARD],
+        backward=spent[BACKWARD],
+        optimizer=spent[OPTIMIZER],
         graph=0.0,
-        communication=exposed * scale,
+        communication=exposed,
         launch=0.0,
-        other=(traced - sum(spent.values()) - exposed) * scale,
-        all_communication=per_step(trace.communication) * scale,
-        hidden=per_step(intersection(trace.communication, computing)) * scale,
-        hidden_by_backward=per_step(
-            intersection(intersection(trace.communication, computing), trace.parts[BACKWARD])
-        )
-        * scale,
+        late=per_step(waiting) - exposed,
+        other=traced * scale - sum(spent.values()) - per_step(waiting),
+        collectives=per_step(collectives),
+        all_communication=per_step(communication),
+        hidden=per_step(hidden),
+        hidden_by_backward=per_step(intersection(hidden, trace.parts[BACKWARD])),
     )
 
 
@@ -144,6 +169,7 @@ def verdict(figures: Figures, *, on_gpu: bool) -> tuple[str, str]:
         del times["launch-bound"]
     order = sorted(times, key=lambda name: -times[name])
     said = ", ".join(f"{VERDICTS[name]} {times[name] / figures.step:.0%}" for name in order)
+    said += f", waits for late ranks {figures.late / figures.step:.0%}" if figures.late else ""
     return order[0], f"{order[0]}: of a step of {figures.step:.3g} ms the {device} {said}"
 
 
@@ -177,12 +203,12 @@ def describe(figures: Figures, *, on_gpu: bool, separate_backward: bool) -> list
         ("optimizer", figures.optimizer, ""),
         ("graph", figures.graph, "forward, backward and optimizer: the captured step"),
         ("communication", figures.communication, _hiding(figures)),
-        ("launch", figures.launch, "the GPU is idle: the CPU has not issued the next work"),
+        ("launch", figures.launch, "the GPU is idle: the next work is not issued, here or on a late rank"),
+        ("late ranks", figures.late, "waiting in a collective for a rank that is not there yet"),
         ("other", figures.other, "between the steps"),
     ]
     skipped = {"graph"} if figures.graph == 0 else {"forward", "backward", "optimizer"}
-    if not on_gpu:
-        skipped.add("launch")
+    skipped.add("late ranks" if on_gpu else "launch")
     if not separate_backward:
         skipped.add("backward")
     return [
@@ -205,7 +231,7 @@ def as_record(ranks: Sequence[Figures], *, on_gpu: bool) -> dict[str, object]:
     """What summary.json says of the figures."""
     whole = mean(ranks)
     name, sentence = verdict(whole, on_gpu=on_gpu)
-    parts = ("data", "forward", "backward", "optimizer", "graph", "communication", "launch", "other")
+    parts = ("data", "forward", "backward", "optimizer", "graph", "communication", "launch", "late", "other")
     return {
         "verdict": name,
         "sentence": sentence,

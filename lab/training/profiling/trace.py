@@ -31,8 +31,13 @@ class Trace:
     window: Interval  # from the first step's begin to the end of the last work that the steps asked for
     parts: Mapping[str, list[Interval]]  # part -> when the CPU was in it
     work: Mapping[str, list[Interval]]  # part -> when something computed for it; copies to the GPU are data's
-    communication: list[Interval]
+    collectives: Mapping[tuple[str, int], Interval]  # (name, which one of that name) -> when it ran
     on_gpu: bool
+
+    @property
+    def durations(self) -> dict[tuple[str, int], float]:
+        """Of the collectives, from the moment at which this rank has joined in."""
+        return {key: end - begin for key, (begin, end) in self.collectives.items()}
 
     @property
     def has_backward(self) -> bool:
@@ -67,20 +72,30 @@ def make_trace(events: list[dict[str, Any]]) -> Trace:
     on_gpu = [event for category in _ON_GPU for event in of_category.get(category, [])]
     if on_gpu:
         launches = [event for category in _LAUNCHES for event in of_category.get(category, [])]
-        work, communication = _work_of_gpu(on_gpu, launches, parts)
+        work, collectives = _work_of_gpu(on_gpu, launches, parts)
     else:
         collectives = [event for event in annotations if event["name"].startswith("gloo:")]
         work = _work_of_cpu(of_category.get("cpu_op", []), parts)
-        communication = [_span(event) for event in collectives]
     ended = [spans[-1][1] for spans in work.values() if spans] if on_gpu else []
     return Trace(
         steps=len(steps),
         window=(begin, max([*ended, *(_span(step)[1] for step in steps)])),
         parts=parts,
         work=work,
-        communication=union(communication),
+        collectives=_numbered(collectives),
         on_gpu=bool(on_gpu),
     )
+
+
+def _numbered(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], Interval]:
+    """Every rank has its collectives of one name in the same order."""
+    count: dict[str, int] = {}
+    numbered = {}
+    for event in sorted(events, key=lambda event: event["ts"]):
+        name = event["name"]
+        count[name] = count.get(name, 0) + 1
+        numbered[name, count[name]] = _span(event)
+    return numbered
 
 
 def _span(event: Mapping[str, Any]) -> Interval:
@@ -101,20 +116,20 @@ class _Clock:
 
 def _work_of_gpu(
     events: Iterable[Mapping[str, Any]], launches: Iterable[Mapping[str, Any]], parts: Mapping[str, list[Interval]]
-) -> tuple[dict[str, list[Interval]], list[Interval]]:
+) -> tuple[dict[str, list[Interval]], list[Mapping[str, Any]]]:
     launched = {event["args"]["correlation"]: event["ts"] for event in launches if "correlation" in event["args"]}
     clock = _Clock(parts)
     work: dict[str, list[Interval]] = {part: [] for part in (*PARTS, OTHER)}
-    communication = []
+    collectives = []
     for event in events:
         moment = launched.get(event["args"].get("correlation"))
         if moment is None:
             continue  # it was launched before the first step
         if event["name"].startswith("nccl"):
-            communication.append(_span(event))
+            collectives.append(event)
         else:
             work[clock.part_at(moment)].append(_span(event))
-    return {part: union(spans) for part, spans in work.items()}, communication
+    return {part: union(spans) for part, spans in work.items()}, collectives
 
 
 def _work_of_cpu(
