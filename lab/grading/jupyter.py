@@ -98,14 +98,14 @@ def _first_layout(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     notebook, file = f"notebook:{FIRST_NOTEBOOK}", f"editor:{FIRST_FILE}"
     sides = [{"type": "tab-area", "currentIndex": 0, "widgets": [name]} for name in (notebook, file)]
-    dock = {"type": "split-area", "orientation": "horizontal", "sizes": [0.55, 0.45], "children": sides}
+    dock = {"type": "split-area", "orientation": "horizontal", "sizes": [0.58, 0.42], "children": sides}
     data = {
         "layout-restorer:data": {
             "main": {"dock": dock, "current": notebook},
             "down": {"size": 0, "widgets": []},
             "left": {"collapsed": False, "current": "filebrowser", "widgets": ["filebrowser"]},
             "right": {"collapsed": True, "widgets": []},
-            "relativeSizes": [0.18, 0.82, 0],
+            "relativeSizes": [0.15, 0.85, 0],
         },
         notebook: {"data": {"path": FIRST_NOTEBOOK, "factory": "Notebook"}},
         file: {"data": {"path": FIRST_FILE, "factory": "Editor"}},

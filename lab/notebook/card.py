@@ -32,7 +32,7 @@ STYLE = """<style>
 color:var(--jp-ui-font-color1,#1c1f24);background:var(--jp-layout-color1,#fff);margin:4px 0;padding:10px 14px;
 border:1px solid var(--jp-border-color1,#bbb);border-left:6px solid var(--lab-mark,#5f6772);border-radius:4px}
 .lab-card p,.lab-card ul,.lab-card dl,.lab-card pre{margin:6px 0 0}
-.lab-card ul{list-style:none;padding:0}
+.lab-card ul{list-style:none;padding:0!important}
 .lab-card .lab-badge{display:inline-block;background:var(--lab-mark,#5f6772);color:#fff;font-weight:600;
 border-radius:4px;padding:0 8px;margin-right:8px}
 .lab-card .lab-quiet{color:var(--jp-ui-font-color2,#565d66)}

@@ -13,6 +13,7 @@ INK = "#14171a"  # of text on the fills below, in a light theme and in a dark on
 FILLS = ("#8ecae6", "#ffc078", "#b7e4a7", "#e5b8f4", "#ffe066", "#f7a8a8", "#99e9e0", "#d0d5dc")
 ALERT = "#ff8f8f"
 QUIET = "#d0d5dc"
+LENGTHS = {"start": 1.0, "middle": 0.5, "end": 0.0}  # the part of a text that is to the right of its x
 
 STYLE = """<style>
 .lab-figure{margin:4px 0;color:var(--jp-content-font-color1,#1c1f24);
@@ -23,7 +24,7 @@ font-family:var(--jp-ui-font-family,system-ui,sans-serif)}
 
 
 class Drawing:
-    """An SVG under construction; lengths are in pixels, from the upper left corner.
+    """An SVG under construction; lengths are in pixels, from the upper left corner. It is cut off at the right.
 
     Args:
         alt: what the picture shows, in words: for those who do not see it.
@@ -32,6 +33,7 @@ class Drawing:
     def __init__(self, width: float, height: float, alt: str) -> None:
         self.width, self.height, self.alt = width, height, alt
         self._parts: list[str] = []
+        self._right = 0.0  # of what has been drawn: the picture is no wider, so that it need not be shrunk
 
     def text(
         self,
@@ -46,6 +48,7 @@ class Drawing:
     ) -> None:
         """One line of text; y is its baseline, anchor is start, middle or end."""
         weight = ' font-weight="600"' if bold else ""
+        self._reach(x + LENGTHS[anchor] * (0.62 if bold else 0.56) * size * len(words))
         self._parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{weight} fill="{fill}">'
             f"{as_html(words)}</text>"
@@ -66,6 +69,7 @@ class Drawing:
     ) -> None:
         """A rectangle with a label in its middle; without a fill it is an outline."""
         dash = ' stroke-dasharray="4 3"' if dashed else ""
+        self._reach(x + width)
         self._parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{height:.1f}" rx="3" '
             f'fill="{fill}" stroke="currentColor" stroke-width="1"{dash}/>'
@@ -88,6 +92,7 @@ class Drawing:
     ) -> None:
         """A straight line, on request with a head at its end."""
         dash = ' stroke-dasharray="5 4"' if dashed else ""
+        self._reach(max(x1, x2))
         self._parts.append(
             f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" '
             f'stroke-width="{width}"{dash}/>'
@@ -108,10 +113,14 @@ class Drawing:
         if not dashed:
             self._parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in points]
 
+    def _reach(self, x: float) -> None:
+        self._right = max(self._right, x)
+
     def svg(self) -> str:
+        width = min(self.width, self._right + 4)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:.0f} {self.height:.0f}" '
-            f'width="{self.width:.0f}" height="{self.height:.0f}" role="img" aria-label="{as_html(self.alt)}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 0 {width + 1:.0f} {self.height:.0f}" '
+            f'width="{width + 1:.0f}" height="{self.height:.0f}" role="img" aria-label="{as_html(self.alt)}" '
             f'font-family="var(--jp-ui-font-family,system-ui,sans-serif)">{"".join(self._parts)}</svg>'
         )
 

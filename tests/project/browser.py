@@ -1,0 +1,65 @@
+"""A headless Chromium for the tests, and JupyterLab as `lab jupyter` starts it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+PATIENCE = 120_000  # milliseconds for anything that a page waits for
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+
+
+@contextmanager
+def page(width: int = 1500, height: int = 950) -> Iterator[Page]:
+    """An empty page; every address that it has asked outside of this machine is in page.elsewhere."""
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium: make services")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        try:
+            opened = chromium.new_page(viewport={"width": width, "height": height})
+            opened.set_default_timeout(PATIENCE)
+            yield opened
+        finally:
+            chromium.close()
+
+
+def keep(page: Page, name: str) -> None:
+    """Keep a screenshot, to be looked at."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+@contextmanager
+def jupyterlab(folder: Path, token: str = "letmein") -> Iterator[str]:
+    """The address of the server that `lab jupyter FOLDER` runs; it and its kernels end with the block."""
+    command = [sys.executable, "-m", "lab.cli", "jupyter", str(folder), "--no-browser", "--port", "0"]
+    env = {**os.environ, "JUPYTER_TOKEN": token}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        try:
+            assert server.stdout
+            said = ""
+            for line in server.stdout:
+                said += line
+                if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
+                    break
+            else:
+                pytest.fail(f"JupyterLab has not started: {said}")
+            threading.Thread(target=server.stdout.read, daemon=True).start()  # a full pipe would stop it
+            yield f"http://127.0.0.1:{found[1]}"
+        finally:
+            server.terminate()
+            server.wait(timeout=60)
