@@ -24,5 +24,5 @@ def run(args: argparse.Namespace) -> int:
         print(f"What was there before is kept in {backup}")
     print(f"Your lab is in {folder}. To begin:")
     print(f"  cd {folder}")
-    print("  lab check")
+    print("  lab check      # or lab jupyter: the guided notebooks")
     return 0

@@ -13,9 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lab.grading.syllabus import MODULES
 from lab.training.errors import UserError
 
-FIRST_NOTEBOOK, FIRST_FILE = "notebooks/0_start.ipynb", "exercises/model.py"
+FIRST_NOTEBOOK = "notebooks/0_start.ipynb"
 
 # The instructor's half of nbgrader; news and updates, which ask the internet and open a window about it.
 DISABLED = (
@@ -59,7 +60,7 @@ def profile(folder: Path) -> tuple[list[str], dict[str, str]]:
     command = [
         *(sys.executable, "-m", "jupyterlab"),
         f"--ServerApp.root_dir={folder}",
-        f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK}",
+        "--LabApp.default_url=/lab",  # where the student was last; at first, the layout below
         f"--LabApp.workspaces_dir={home / 'workspaces'}",
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -90,25 +91,31 @@ def _prepend(env: dict[str, str], name: str, path: Path) -> None:
 
 
 def _first_layout(folder: Path) -> None:
-    """The first file beside the first notebook; a layout that the student has made since then stays."""
+    """The exercises beside the first notebook; a layout that the student has made since then stays.
+
+    All of them: JupyterLab would open a file that is not there yet over the notebook that links to it.
+    """
     from jupyterlab_server.workspaces_handler import WorkspacesManager
 
     if folder.is_dir() and any(folder.iterdir()):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    notebook, file = f"notebook:{FIRST_NOTEBOOK}", f"editor:{FIRST_FILE}"
-    sides = [{"type": "tab-area", "currentIndex": 0, "widgets": [name]} for name in (notebook, file)]
-    dock = {"type": "split-area", "orientation": "horizontal", "sizes": [0.58, 0.42], "children": sides}
+    notebook, files = f"notebook:{FIRST_NOTEBOOK}", [f"exercises/{module}.py" for module in MODULES]
+    sides = [
+        {"type": "tab-area", "currentIndex": 0, "widgets": widgets}
+        for widgets in ([notebook], [f"editor:{file}" for file in files])
+    ]
+    dock = {"type": "split-area", "orientation": "horizontal", "sizes": [0.55, 0.45], "children": sides}
     data = {
         "layout-restorer:data": {
             "main": {"dock": dock, "current": notebook},
             "down": {"size": 0, "widgets": []},
-            "left": {"collapsed": False, "current": "filebrowser", "widgets": ["filebrowser"]},
+            "left": {"collapsed": True, "current": "filebrowser", "widgets": ["filebrowser"]},
             "right": {"collapsed": True, "widgets": []},
-            "relativeSizes": [0.15, 0.85, 0],
+            "relativeSizes": [0, 1, 0],
         },
         notebook: {"data": {"path": FIRST_NOTEBOOK, "factory": "Notebook"}},
-        file: {"data": {"path": FIRST_FILE, "factory": "Editor"}},
+        **{f"editor:{file}": {"data": {"path": file, "factory": "Editor"}} for file in files},
     }
     WorkspacesManager(str(folder)).save("default", json.dumps({"data": data, "metadata": {"id": "default"}}))
 

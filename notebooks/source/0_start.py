@@ -12,7 +12,7 @@
 # ranks. Here the ranks run on your CPU: what you learn holds for a hundred GPUs.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import check, figures, hint, progress, trace  # run this cell first
 
 # %% [markdown]
 # ## The idea of the whole lab

@@ -8,7 +8,7 @@
 # **Afterwards you can** write a `forward` that works for any batch size, and say which parts of a shape belong to one image.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import check, figures, hint, progress, trace  # run this cell first
 
 # %% [markdown]
 # ## The idea

@@ -9,7 +9,7 @@
 # all ranks without counting a sample twice.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import check, figures, hint, progress, trace  # run this cell first
 
 # %% [markdown]
 # ## Exercise 3.1: download once

@@ -9,7 +9,7 @@
 # when the ranks communicate.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import check, figures, hint, progress, trace  # run this cell first
 
 # %% [markdown]
 # ## How ranks add up

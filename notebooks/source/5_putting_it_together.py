@@ -8,7 +8,7 @@
 # **Afterwards you can** put a distributed program in order from the process group to the last epoch, and start it.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import check, figures, hint, progress, trace  # run this cell first
 
 # %% [markdown]
 # ## The idea

@@ -8,7 +8,7 @@
 # **Afterwards you can** measure how training scales, read the plots, and say what a result does and does not show.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import check, figures, hint, progress, trace  # run this cell first
 
 # %% [markdown]
 # ## The idea

@@ -47,7 +47,8 @@ def keep(page: Page, name: str) -> None:
 def jupyterlab(folder: Path, token: str = "letmein") -> Iterator[str]:
     """The address of the server that `lab jupyter FOLDER` runs; it and its kernels end with the block."""
     command = [sys.executable, "-m", "lab.cli", "jupyter", str(folder), "--no-browser", "--port", "0"]
-    env = {**os.environ, "JUPYTER_TOKEN": token}
+    config = folder.parent / "jupyter-config"  # not that of whoever runs the tests
+    env = {**os.environ, "JUPYTER_TOKEN": token, "JUPYTER_CONFIG_DIR": str(config)}
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
             assert server.stdout

@@ -39,9 +39,7 @@ def test_it_makes_the_folder_and_becomes_jupyterlab_on_the_first_notebook(tmp_pa
     work = tmp_path / "work"
     assert (work / "exercises" / "model.py").is_file()
     assert command[:3] == [sys.executable, "-m", "jupyterlab"]
-    assert {f"--ServerApp.root_dir={work}", "--LabApp.default_url=/lab/tree/notebooks/0_start.ipynb"} <= set(
-        command
-    )
+    assert {f"--ServerApp.root_dir={work}", "--LabApp.default_url=/lab"} <= set(command)
     assert {"--no-browser", "--ServerApp.port=9999"} <= set(command)
     assert env["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert env["JUPYTER_CONFIG_PATH"].split(os.pathsep)[0] == str(work / ".lab" / "jupyter" / "config")
@@ -69,7 +67,9 @@ def test_the_first_layout_has_a_file_beside_the_notebook_and_a_students_own_layo
     with pytest.raises(Started):
         main(["jupyter", str(folder)])
     [layout] = (folder / ".lab" / "jupyter" / "workspaces").iterdir()
-    assert {"notebook:notebooks/0_start.ipynb", "editor:exercises/model.py"} <= set(read(layout)["data"])
+    assert {"notebook:notebooks/0_start.ipynb", "editor:exercises/model.py", "editor:exercises/train.py"} <= set(
+        read(layout)["data"]
+    )
     layout.write_text("{}")
     (folder / "exercises" / "model.py").write_text("mine")
     with pytest.raises(Started):

@@ -1,5 +1,6 @@
 """What a student does, in a real browser: open JupyterLab, edit a file, save it, and check it red, then green."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,15 @@ expect.set_options(timeout=PATIENCE)
 
 
 def run_cell(on: Page, source: str) -> None:
-    """Click into the code cell that begins with `source`, and press Shift+Enter."""
+    """Click into the code cell that begins with `source`, press Shift+Enter, and wait until it has run."""
+    expect(on.locator("#jp-main-statusbar")).to_contain_text("Python 3 | Idle")  # a kernel is there
     cell = on.locator(".jp-NotebookPanel:visible .jp-CodeCell", has_text=source)
+    prompt = cell.locator(".jp-InputPrompt")
+    before = prompt.inner_text()
     cell.locator(".cm-content").first.click()
     on.keyboard.press("Shift+Enter")
+    expect(prompt).not_to_have_text(before)
+    expect(prompt).to_have_text(re.compile(r"\[\d+\]:"))
 
 
 def write_file(on: Page, text: str) -> None:

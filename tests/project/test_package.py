@@ -53,7 +53,9 @@ def test_start_writes_the_exercises_the_scripts_and_a_readme(lab: Path, root: Pa
 def test_start_says_what_to_type_next(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["start", "my-lab"]) == 0
-    assert capsys.readouterr().out == "Your lab is in my-lab. To begin:\n  cd my-lab\n  lab check\n"
+    said = capsys.readouterr().out
+    assert said.startswith("Your lab is in my-lab. To begin:\n  cd my-lab\n  lab check ")
+    assert "lab jupyter" in said
 
 
 def test_start_refuses_a_folder_that_is_not_empty(lab: Path, capsys):
