@@ -15,7 +15,9 @@
 #   LAUNCHER=torchrun     one torchrun for each node instead of one srun task for each GPU
 #   LAB_ENV=...           where PyTorch comes from: the folder of a virtual environment; env/load_modules.sh;
 #                         an Apptainer image (env/project.sif); edf.toml, where Slurm has a container engine
-#   DEBUG=1               NCCL's own log and its flight recorder, in the run's folder
+#   NCCL_DEBUG=INFO       what NCCL says of its network, in the run's folder
+#   FLIGHT_RECORDER=1     each rank's last collectives there, if one hangs: lab diagnose reads them
+#   PROFILER=...          what to start each rank's Python with; see slurm/profile_nsys.sh
 #
 # Then: squeue --me, and tail -f train.log
 #
@@ -135,12 +137,19 @@ for stream in log err; do
     ln -sfn "$folder/train.$stream" "train.$stream" || true # two jobs may do this at the same time
 done
 
-# NCCL says in nccl-HOST-PROCESS.log which network it uses. When a collective times out, each rank leaves its last
-# collectives in flight-recorder-RANK.
-if [[ -n ${DEBUG:-} ]]; then
-    export NCCL_DEBUG=${NCCL_DEBUG:-INFO} NCCL_DEBUG_FILE=$folder/nccl-%h-%p.log
-    export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=$folder/flight-recorder-
+# NCCL's log goes to a file for each process, not between the ranks' lines.
+if [[ -n ${NCCL_DEBUG:-} ]]; then
+    export NCCL_DEBUG_FILE=${NCCL_DEBUG_FILE:-$folder/nccl-%h-%p.log}
 fi
+if [[ -n ${FLIGHT_RECORDER:-} ]]; then
+    export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1
+    export TORCH_FR_DUMP_TEMP_FILE=$folder/flight-recorder-
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE=$TORCH_FR_DUMP_TEMP_FILE # its name before PyTorch 2.10
+fi
+
+# PROFILER is a command with its options. nsys and ncu put variables into file names: %q{RUN_FOLDER}
+read -ra profiler <<<"${PROFILER:-}"
+export RUN_FOLDER=$folder
 
 # ---- Without Slurm: torchrun starts the ranks ---------------------------------------------------------
 #
@@ -159,7 +168,7 @@ if [[ -z ${SLURM_JOB_ID:-} ]]; then
     # tee -i lives through Ctrl-C, so that the last lines of the ranks still arrive.
     export JOB_STDOUT=$folder/train.log JOB_STDERR=$folder/train.err
     {
-        "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" 2>&1 >&3 3>&- | tee -i "$JOB_STDERR" >&2
+        "${profiler[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" 2>&1 >&3 3>&- | tee -i "$JOB_STDERR" >&2
     } 3>&1 | tee -i "$JOB_STDOUT"
     exit
 fi
@@ -206,8 +215,9 @@ case ${LAUNCHER:-srun} in
         ((tasks % nodes == 0)) || fail "$tasks tasks cannot be spread evenly over $nodes nodes, as torchrun needs it"
         per_node=$((tasks / nodes))
         srun_options+=(--ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=$((cpus * per_node)))
-        if [[ -n ${SLURM_GPUS_PER_TASK:-} ]]; then
-            srun_options+=(--gpus-per-task=$((SLURM_GPUS_PER_TASK * per_node)))
+        if [[ -n ${SLURM_GPUS_PER_TASK:-} ]]; then # else srun would give the one task a single GPU
+            srun_options+=(--gpus-per-node=$((SLURM_GPUS_PER_TASK * per_node)))
+            unset SLURM_GPUS_PER_TASK
         fi
         launcher=(-m torch.distributed.run --nnodes "$nodes" --nproc-per-node "$per_node"
             --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT"
@@ -255,7 +265,7 @@ trap 'ended_by_slurm=yes' TERM
 echo "job $job: $tasks ranks on ${hosts//$'\n'/ }; they meet at $MASTER_ADDR:$MASTER_PORT"
 status_before=$(cat "$folder/status.json" 2>/dev/null || true)
 code=0
-srun "${srun_options[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" || code=$?
+srun "${srun_options[@]}" "${profiler[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" || code=$?
 
 if [[ -f slurm/system_records.sh ]]; then
     end_system_records "$folder" "$job"

@@ -12,7 +12,7 @@ set -euo pipefail
 
 NODES=2 CPUS=16 MEMORY=32000 GPUS=4 # of each node; memory in MB
 NET=10.77.0                         # addresses in a network of its own
-SELF=$(readlink -f "${BASH_SOURCE[0]}")
+SELF=$(readlink -f "$0")
 PATH=$PATH:/usr/sbin:/sbin
 
 fail() {
@@ -68,7 +68,7 @@ SlurmctldHost=login($NET.1)
 SlurmUser=root
 AuthType=auth/munge
 # A job goes back to the queue for as long as its credential lives: 120 s by default.
-AuthInfo=cred_expire=${CLUSTER_REQUEUE_DELAY:-10}
+AuthInfo=cred_expire=10
 StateSaveLocation=$d/state
 SlurmdSpoolDir=$d/nodes/%n/spool
 SlurmctldPidFile=$d/slurmctld.pid

@@ -26,12 +26,13 @@ def wait_until(what: str, holds: Callable[[], object], patience: float = PATIENC
 class Cluster:
     """A context manager. It ends with the tests however those end: it reads a pipe that only they hold open."""
 
+    script = SCRIPT
+
     def __enter__(self) -> Self:
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
-            "CLUSTER_REQUEUE_DELAY": "3",
         }
         self._process = subprocess.Popen(
             [SCRIPT, "run", "sh", "-c", 'echo "$CLUSTER_DIR"; exec cat'],
@@ -97,15 +98,17 @@ class Cluster:
         assert shown["JobState"] in wanted, f"job {job}: {shown['JobState']}, not {wanted}"
         return shown
 
-    def ranks(self, job: str) -> list[str]:
-        """The command lines of the job's Python processes on all nodes, by what is in their environment."""
-        script = (
-            f"grep -lz '^SLURM_JOB_ID={job}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | "
-            "while read -r pid; do "
-            'tr "\\0" " " <"/proc/$pid/cmdline" 2>/dev/null; echo " $pid"; done'
+    def ranks(self, job: str, rank: int | None = None) -> list[str]:
+        """The process numbers of the job's ranks, or of one rank, on all nodes; found by their environment."""
+        marks = [
+            f"^SLURM_JOB_ID={job}$",
+            "^SLURM_STEP_ID=",
+            f"^SLURM_PROCID={rank}$" if rank is not None else "^SLURM_PROCID=",
+        ]
+        script = "ls -d /proc/[0-9]*" + "".join(
+            f" | while read -r p; do grep -qsz '{mark}' $p/environ && echo $p; done" for mark in marks
         )
-        lines = self.run("bash", "-c", script, check=False).stdout.splitlines()
-        return [line for line in lines if "main.py" in line and "srun" not in line.split()[0]]
+        return [path.rpartition("/")[2] for path in self.run("sh", "-c", script, check=False).stdout.split()]
 
 
 def why_not() -> str:

@@ -173,6 +173,126 @@ def test_a_container_brings_its_own_python(package):
     assert " python exercises/main.py" in srun
 
 
+def test_the_environment_can_be_a_folder_an_image_or_modules(package, root):
+    play_python(package / "venv" / "bin" / "python")
+    start(package, LAB_ENV="venv", **SLURM)
+    assert " venv/bin/python exercises/main.py" in notes(package)[1]
+
+    (package / "lab.sif").touch()
+    start(package, LAB_ENV="lab.sif", **SLURM)
+    assert f" apptainer exec --nv --bind {package} --pwd {package} lab.sif python exercises" in notes(package)[1]
+
+    shutil.copytree(root / "env", package / "env")
+    (package / "env" / "modules.txt").write_text("# comment\n\npytorch/2.9  a remark\n")
+    module = 'module() { echo "module $*" >>"$MODULES"; }; export -f module'
+    (package / "env" / "site.sh").write_text(module)
+    start(package, LAB_ENV="env/load_modules.sh", MODULES=str(package / "modules"), **SLURM)
+    assert (package / "modules").read_text() == "module purge\nmodule load pytorch/2.9\n"
+    assert " python exercises/main.py" in notes(package)[1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ("nowhere.sif", "LAB_ENV=nowhere.sif: there is no such file or folder in "),
+        ("env/load_modules.sh", "LAB_ENV=env/load_modules.sh does not load: see above"),
+    ],
+)
+def test_an_environment_that_cannot_be_says_so(package, root, environment, sentence):
+    shutil.copytree(root / "env", package / "env")
+    done = start(package, LAB_ENV=environment, **SLURM)
+    assert done.returncode == 1
+    assert f"run.sh: {sentence}" in done.stderr
+    assert not (package / "notes").exists()
+
+
+def test_the_site_file_is_read_first(package):
+    (package / "env").mkdir()
+    (package / "env" / "site.sh").write_text("export OMP_NUM_THREADS=11\n")
+    start(package, **SLURM)
+    assert "OMP_NUM_THREADS=11" in notes(package)
+
+
+def test_torchrun_is_one_task_a_node_and_hands_the_warning_on(package):
+    start(package, "--epochs", "3", LAUNCHER="torchrun", SLURM_GPUS_PER_TASK="1", **SLURM)
+    srun = notes(package)[1]
+    assert " --ntasks=2 --ntasks-per-node=1 --cpus-per-task=24 --gpus-per-node=4 python -m " in srun
+    assert " --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-id 123456" in srun
+    assert (
+        " --rdzv-endpoint node7:13456 --signals-to-handle SIGTERM,SIGINT,SIGUSR1 exercises/main.py --epochs 3"
+        in srun
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"LAUNCHER": "mpirun"}, "LAUNCHER=mpirun: it is srun or torchrun"),
+        ({"LAUNCHER": "torchrun", "SLURM_NTASKS": "7"}, "7 tasks cannot be spread evenly over 2 nodes"),
+    ],
+)
+def test_a_launch_that_cannot_be_says_so(package, wrong, sentence):
+    done = start(package, **SLURM | wrong)
+    assert done.returncode == 1
+    assert f"run.sh: {sentence}" in done.stderr
+
+
+def test_a_run_has_the_name_and_the_folder_that_main_py_is_given(package):
+    start(package, "--run-id=mine", "--output-dir", "elsewhere", **SLURM)
+    assert notes(package)[1].endswith(" --run-id=mine --output-dir elsewhere --run-id mine")
+    assert (package / "train.log").readlink() == package / "elsewhere" / "mine" / "train.log"
+    task = {"SLURM_ARRAY_JOB_ID": "123450", "SLURM_ARRAY_TASK_ID": "3", "SLURM_JOB_NAME": "a/b"}
+    start(package, **SLURM | task)
+    assert notes(package)[1].endswith(" --run-id a-b-123450_3")
+
+
+def test_a_dry_run_leaves_no_run_behind(package):
+    start(package, "--dry-run", **SLURM)
+    assert [path.name for path in (package / "results").iterdir()] == [".dry-run"]
+
+
+def test_help_starts_no_ranks(package):
+    start(package, "--help")
+    assert notes(package)[0].endswith("/python exercises/main.py --help")
+    assert not (package / "results").exists()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_job_that_is_started_again_goes_on_if_there_is_something(package, checkpoint):
+    if checkpoint:
+        (package / "results/scaling-lab-123456/checkpoints").mkdir(parents=True)
+        (package / "results/scaling-lab-123456/checkpoints/latest.pth").touch()
+    start(package, SLURM_RESTART_COUNT="1", **SLURM)
+    assert notes(package)[1].endswith(" --resume auto") == checkpoint
+
+
+INTERRUPTED = '{"status": "interrupted", "reason": "stopped by SIGUSR1: saved at epoch 3, step 1"}'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code", "again"),
+    [
+        ("", INTERRUPTED, 85, True),
+        ("", INTERRUPTED.replace("saved at", "no checkpoint at"), 85, False),  # it would never come further
+        (INTERRUPTED, INTERRUPTED, 1, False),  # of the start before: this one died early
+        ("", '{"status": "failed", "reason": "bug"}', 1, False),
+    ],
+)
+def test_only_a_job_that_has_saved_after_the_warning_queues_again(package, before, after, code, again):
+    status = package / "results" / "scaling-lab-123456" / "status.json"
+    status.parent.mkdir(parents=True)
+    if before:
+        status.write_text(before)
+    play(package / "bin", "srun", f"echo '{after}' >{status}; exit 1")
+    requeue = 'if [[ $1 == requeue ]]; then echo "$*" >"$NOTES"; else printf "node7\\nnode8\\n"; fi'
+    play(package / "bin", "scontrol", requeue)
+    done = start(package, **SLURM)
+    assert done.returncode == code
+    assert (package / "notes").exists() == again
+    if again:
+        assert notes(package) == ["requeue 123456"]
+
+
 def test_the_venv_beside_it_is_used_when_the_active_python_has_no_torch(package):
     play_python(package / "bin" / "python", torch=False)
     play_python(package / ".venv" / "bin" / "python")
