@@ -23,8 +23,10 @@ def show_results(folder: str = "results") -> Card:
         return note_card(f"{folder}/ has no results.csv yet: run the two commands above in a terminal.")
     table = summary(read_results(results / "results.csv"))
     parts = [f"<pre>{as_html(table)}</pre>"]
-    for file in sorted((results / FIGURES_FOLDER).glob("*.png")):
-        name = file.stem.replace("_", " ")
+    figures = results / FIGURES_FOLDER
+    for file in sorted(figures.rglob("*.png"), key=lambda path: (len(path.parts), path)):
+        setting, name = file.relative_to(figures).parent.name, file.stem.replace("_", " ")
+        parts += [f"<p><strong>{as_html(name)}, {as_html(setting)}</strong></p>"] if setting else []
         alt = f"{name[0].upper()}{name[1:]} over the number of devices; the numbers are in the table above."
         data = base64.b64encode(file.read_bytes()).decode("ascii")
         parts.append(

@@ -12,7 +12,8 @@
 # ranks. Here the ranks run on your CPU: what you learn holds for a hundred GPUs.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace  # run this cell first
+# Run this cell first, here and in every notebook.
+from lab.notebook import check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea of the whole lab

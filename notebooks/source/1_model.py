@@ -8,7 +8,8 @@
 # **Afterwards you can** write a `forward` that works for any batch size, and say which parts of a shape belong to one image.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace  # run this cell first
+# Run this cell first, here and in every notebook.
+from lab.notebook import check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea

@@ -9,7 +9,8 @@
 # all ranks without counting a sample twice.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace  # run this cell first
+# Run this cell first, here and in every notebook.
+from lab.notebook import check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## Exercise 3.1: download once

@@ -8,7 +8,8 @@
 # **Afterwards you can** put a distributed program in order from the process group to the last epoch, and start it.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace  # run this cell first
+# Run this cell first, here and in every notebook.
+from lab.notebook import check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea

@@ -8,7 +8,8 @@
 # **Afterwards you can** write a training loop that is the same for one device, DDP and FSDP, and validate over all ranks exactly.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace  # run this cell first
+# Run this cell first, here and in every notebook.
+from lab.notebook import check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## Exercise 6.1: the training step and the epoch

@@ -8,7 +8,8 @@
 # **Afterwards you can** measure how training scales, read the plots, and say what a result does and does not show.
 
 # %%
-from lab.notebook import check, figures, hint, progress, trace  # run this cell first
+# Run this cell first, here and in every notebook.
+from lab.notebook import check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea
@@ -34,7 +35,8 @@ figures.scaling(compute_ms=100, communication_ms=20, hidden=0.0)
 # ./plot_results.sh
 # ```
 #
-# With GPUs take `--devices 1 2 4`, and a data set that fills them: `-- --dataset cifar10 --data-dir data --model resnet18`.
+# Where you have GPUs, take `--devices 1 2 4 --scaling strong weak --repeat 3`, and a network that fills them:
+# `-- --dataset cifar10 --data-dir data --model resnet18`.
 # **Before you run it**, write down what you expect for two devices: the speed-up, the accuracy, the memory. Then:
 
 # %%
@@ -73,14 +75,14 @@ figures.show_results("results")
 # ### Another global batch
 #
 # ```
-# python run_benchmarks.py --devices 1 2 --epochs 3 --global-batch-size 128 --output-dir results-batch-128
-# ./plot_results.sh results-batch-128
+# python run_benchmarks.py --devices 1 2 --epochs 3 --global-batch-size 128 2048 --output-dir results-batch
+# ./plot_results.sh results-batch
 # ```
 #
-# and the same with 2048. Predict: what do they do to the time per epoch, to the speed-up, to the accuracy?
+# Predict for both, against the 512 of before: the time per epoch, the speed-up, the accuracy.
 
 # %%
-figures.show_results("results-batch-128")
+figures.show_results("results-batch")
 
 # %% [markdown] answer="explore-batch" points=3
 # *Prediction:*
@@ -91,14 +93,14 @@ figures.show_results("results-batch-128")
 # ### More epochs
 #
 # ```
-# python run_benchmarks.py --devices 1 2 --epochs 10 --output-dir results-epochs-10
-# ./plot_results.sh results-epochs-10
+# python run_benchmarks.py --devices 1 2 --epochs 10 --output-dir results-epochs
+# ./plot_results.sh results-epochs
 # ```
 #
 # Predict: do the losses of one and of two devices move closer together, or apart? Does the speed-up change?
 
 # %%
-figures.show_results("results-epochs-10")
+figures.show_results("results-epochs")
 
 # %% [markdown] answer="explore-epochs" points=3
 # *Prediction:*
@@ -108,18 +110,17 @@ figures.show_results("results-epochs-10")
 # %% [markdown]
 # ### Mixed precision off
 #
-# On GPUs the forward and backward pass run in 16 bits unless you say otherwise. On CPUs it is the other way round: compare with
-# `-- --precision bf16` there.
+# On GPUs the forward and backward pass run in 16 bits unless you say otherwise; on CPUs in fp32. Run both:
 #
 # ```
-# python run_benchmarks.py --devices 1 2 --epochs 3 --output-dir results-fp32 -- --no-amp
-# ./plot_results.sh results-fp32
+# python run_benchmarks.py --devices 1 2 --epochs 3 --precision bf16 fp32 --output-dir results-precision
+# ./plot_results.sh results-precision
 # ```
 #
 # Predict: time, memory, accuracy. Why compare strategies only at equal precision?
 
 # %%
-figures.show_results("results-fp32")
+figures.show_results("results-precision")
 
 # %% [markdown] answer="explore-precision" points=3
 # *Prediction:*
