@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     *("check", "watch", "hint", "trace", "start", "jupyter", "reset", "fetch"),
     *("doctor", "system", "diagnose", "tensorboard", "predict", "cluster"),
-    *("course", "grade"),
+    *("course", "grade", "report"),
     *("stubs", "notebooks"),
 )
 

@@ -19,7 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SUBMISSIONS",
         help="a folder with one folder or one zip for each student, such as nbgrader's submitted/",
     )
-    parser.add_argument("--out", type=Path, default=Path("grades"), metavar="DIR", help="default: grades")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: grades, or DIR/grades of a course")
+    parser.add_argument(
+        "--course",
+        type=Path,
+        metavar="DIR",
+        help="put the marks into the gradebook of this course, and the submissions into its submitted/ "
+        "(known by itself where SUBMISSIONS is a course's submitted/)",
+    )
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="submissions graded at the same time (default: one for each core)"
     )
@@ -39,13 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: all is graded; 1: an instructor has to look at some submission."""
-    from lab.grading.course import store, tables
+    from lab.grading.course import store
     from lab.grading.course.batch import Shard, grade_class
+    from lab.grading.course.gradebook import Course, is_course
     from lab.grading.course.marks import SubmissionRecord
     from lab.grading.course.modules import DEADLINE
+    from lab.grading.course.outputs import write_all
 
     if args.merge and (args.submissions or args.shard or args.force or args.jobs or args.deadline):
-        raise UsageError("--merge takes folders of graded submissions, and of the other options only --out")
+        raise UsageError(
+            "--merge takes folders of graded submissions, and of the other options only --out and --course"
+        )
     if not args.merge and args.submissions is None:
         raise UsageError("say which submissions: lab grade SUBMISSIONS, a folder with one folder or zip a student")
     for name in ("jobs", "deadline"):
@@ -53,7 +64,13 @@ def run(args: argparse.Namespace) -> int:
         if value is not None and not value > 0:
             raise UsageError(f"--{name} {value}: expected more than 0")
     shard = Shard.parse(args.shard) if args.shard else None
-    out = args.out.expanduser()
+    deadline = args.deadline or DEADLINE
+    submissions = args.submissions.expanduser() if args.submissions else None
+    home = args.course.expanduser() if args.course else is_course(submissions) if submissions else None
+    course = Course(home) if home else None
+    if course and args.course and args.out:
+        raise UsageError(f"--out and --course: the grades of a course are in its own folder, {course.out}")
+    out = args.out.expanduser() if args.out else course.out if course else Path("grades")
     of = syllabus().points
 
     def progress(record: SubmissionRecord, number: int, count: int) -> None:
@@ -66,11 +83,15 @@ def run(args: argparse.Namespace) -> int:
         for record in records:
             store.save(out, record)
     else:
+        assert submissions is not None
+        if course and not course.holds(submissions):
+            course.hand_in(submissions)
+            submissions = course.submitted
         batch = grade_class(
-            args.submissions.expanduser(),
+            submissions,
             out,
             jobs=args.jobs or os.cpu_count() or 1,
-            deadline=args.deadline or DEADLINE,
+            deadline=deadline,
             shard=shard,
             force=args.force,
             progress=progress,
@@ -79,8 +100,16 @@ def run(args: argparse.Namespace) -> int:
         kept = f", {batch.kept} had been graded before and have not changed" if batch.kept else ""
         print(f"{batch.graded} graded{kept}.")
     if shard and shard.count > 1:
-        print(f"This was part {args.shard}. When all are done: lab grade --merge {out} [other folders] --out DIR")
+        print(f"This was part {args.shard}. When all are done: lab grade --merge {out} [other folders]")
         return 0
-    store.write(out / "marks.csv", tables.marks_csv(records))
-    print(f"Marks: {out / 'marks.csv'}")
-    return 1 if any(record.to_look for record in records) else 0
+    write_all(out, records)
+    print(
+        f"{out}: marks.csv, answers.csv to mark by hand, feedback/ for the students, report.html about the class"
+    )
+    failed: list[str] = []
+    if course and out == course.out:
+        failed = course.book(records, deadline, force=args.force)
+        print(f"Gradebook: {course.folder / 'gradebook.db'}; answers are marked in nbgrader's formgrader")
+        for said in failed:
+            print(f"  not in the gradebook: {said}")
+    return 1 if failed or any(record.to_look for record in records) else 0

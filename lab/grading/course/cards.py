@@ -17,7 +17,7 @@ LOOKS = {
     "lab error": ("!", "#7b4bb5"),
 }
 
-STYLE = """<style>
+RULES = """
 .lab-mark{font:14px/1.5 system-ui,sans-serif;color:#1c1f24;background:#fff;max-width:52rem;margin:8px 0;
 padding:10px 14px;border:1px solid #bbb;border-left:6px solid var(--lab-mark,#5f6772);border-radius:4px}
 .lab-mark .lab-head{display:flex;flex-wrap:wrap;gap:4px 10px;align-items:baseline}
@@ -29,7 +29,6 @@ padding:10px 14px;border:1px solid #bbb;border-left:6px solid var(--lab-mark,#5f
 .lab-mark dt{font-weight:600}
 .lab-mark dd{margin:0;white-space:pre-wrap;overflow-wrap:anywhere}
 .lab-mark dd.lab-code{font:13px/1.5 ui-monospace,monospace}
-</style>
 """
 
 
@@ -51,6 +50,25 @@ def exercise_card(mark: ExerciseMark) -> str:
     )
     items = "".join(f"<li>{item}</li>" for item in _items(mark))
     return f'<section class="lab-mark" style="--lab-mark:{colour}">{head}<ul>{items}</ul></section>'
+
+
+def notebook_card(mark: ExerciseMark) -> str:
+    """The same for nbgrader's pages: made of the few tags that are left when they are sanitized."""
+    sign, _ = LOOKS[mark.word]
+    word = f"blocked: {mark.outcome.detail}" if mark.word == "blocked" else mark.word
+    head = f"<strong>{sign} {as_html(word)}</strong> {as_html(mark.exercise)} {as_html(mark.title)}"
+    items = [
+        item.replace("<dl>", "<table>")
+        .replace("</dl>", "</table>")
+        .replace("<dt>", "<tr><td><strong>")
+        .replace("</dt>", "</strong></td>")
+        .replace('<dd class="lab-code">', "<dd>")
+        .replace("<dd>", "<td>")
+        .replace("</dd>", "</td></tr>")
+        for item in _items(mark)
+    ]
+    rows = "".join(f"<li>{item}</li>" for item in items)
+    return f"<div>{head}: <strong>{points_text(mark)}</strong></div><ul>{rows}</ul>"
 
 
 def exercise_text(mark: ExerciseMark) -> str:

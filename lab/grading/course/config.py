@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 ASSIGNMENT = "lab"
 COURSE = "scaling-lab"
-PLACEHOLDER = "*Write your answer here.*"
+GRADES = "grades"  # in the course directory: the records of `lab grade` and of `nbgrader autograde`
 
 _GLUE = "lab.grading.course.nbgrader_glue"
 
@@ -33,8 +33,19 @@ c.Autograde.exclude_overwriting = {{
 {editable}    ],
 }}
 
-# What a student's notebook looks like before it is answered, in the package and in the release.
-c.ClearSolutions.text_stub = "{placeholder}"
+# As nbgrader has it, but for the second: what an answer's cell says to begin with is its own, and stays.
+c.GenerateAssignment.preprocessors = [
+    "nbgrader.preprocessors.LockCells",
+    "{glue}.ClearOtherSolutions",
+    "nbgrader.preprocessors.ClearOutput",
+    "nbgrader.preprocessors.CheckCellMetadata",
+    "nbgrader.preprocessors.ComputeChecksums",
+    "nbgrader.preprocessors.SaveCells",
+    "nbgrader.preprocessors.ClearHiddenTests",
+    "nbgrader.preprocessors.ClearMarkScheme",
+    "nbgrader.preprocessors.ComputeChecksums",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
 
 # The modules' checks decide the marks, in a sandbox and outside of any kernel; of a student's notebooks only the
 # answers are used, put into the notebooks as they were released.
@@ -75,4 +86,4 @@ def config_text(editable: Sequence[str]) -> str:
         editable: the files that a student hands in changed, relative to the assignment: "exercises/data.py".
     """
     names = "".join(f'        "{name}",\n' for name in editable)
-    return _TEXT.format(course=COURSE, assignment=ASSIGNMENT, editable=names, placeholder=PLACEHOLDER, glue=_GLUE)
+    return _TEXT.format(course=COURSE, assignment=ASSIGNMENT, editable=names, glue=_GLUE)

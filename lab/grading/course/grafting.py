@@ -75,7 +75,10 @@ def put_marks(notebook: NotebookNode, marks: Iterable[ExerciseMark]) -> None:
         if mark is None:
             continue
         cell.execution_count = None
-        shown = {"text/html": cards.STYLE + cards.exercise_card(mark), "text/plain": cards.exercise_text(mark)}
+        shown = {
+            "text/html": cards.notebook_card(mark),
+            "text/plain": cards.exercise_text(mark),
+        }
         # The last line of a cell is a number: that many points. An open mark has none (see SaveMarks).
         points = f"{mark.points or 0.0:g}"
         cell.outputs = [

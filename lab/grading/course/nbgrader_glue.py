@@ -12,6 +12,8 @@ import atexit
 import glob
 import os
 import re
+import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +22,22 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbconvert.exporters import NotebookExporter
 from nbgrader.api import Gradebook
 from nbgrader.converters.autograde import Autograde
-from nbgrader.preprocessors import Execute, NbGraderPreprocessor, SaveAutoGrades
+from nbgrader.preprocessors import ClearSolutions, Execute, NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.preprocessors.execute import UnresponsiveKernelError
 from traitlets import Float
 
 from lab.grading.course import store
+from lab.grading.course.answers import ANSWER
 from lab.grading.course.assess import assess, not_assessed
+from lab.grading.course.config import GRADES
 from lab.grading.course.contents import shown
-from lab.grading.course.grafting import exercise_of, graft, is_solution, put_marks
+from lab.grading.course.grafting import exercise_of, grade_id, graft, is_solution, put_marks
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.modules import DEADLINE, TimedServer
 from lab.grading.course.submissions import read_submission
 from lab.grading.sandbox import SandboxError
 
-GRADES = "grades"  # in the course directory: where `lab grade --course` keeps its records, too
+_SECRET = "submission_secret.txt"
 
 _servers: list[TimedServer] = []
 
@@ -75,6 +79,8 @@ class SubmissionExporter(NotebookExporter):
         if self.converter._sanitizing:
             assignment = resources["nbgrader"]["assignment"]
             filename = str(self._released(assignment) / os.path.basename(filename))
+        else:
+            self._complete(Path(filename).parent)
         return super().from_filename(filename, resources, **options)
 
     def record(self, student: str, assignment: str) -> SubmissionRecord:
@@ -105,6 +111,13 @@ class SubmissionExporter(NotebookExporter):
     def _released(self, assignment: str) -> Path:
         return Path(self.course.format_path(self.course.release_directory, ".", assignment))
 
+    @staticmethod
+    def _complete(autograded: Path) -> None:
+        """Add what `nbgrader release_feedback` wants of everybody and only `nbgrader submit` gives."""
+        for name, text in (("timestamp.txt", f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f} UTC"), (_SECRET, "")):
+            if not (autograded / name).exists():
+                (autograded / name).write_text(text or secrets.token_hex(32))
+
     def _drop_links(self, submitted: Path) -> None:
         """nbgrader copies what a link leads to, and later hands that to the student."""
         for folder, folders, files in os.walk(submitted):
@@ -113,6 +126,15 @@ class SubmissionExporter(NotebookExporter):
                 if os.path.islink(path) or not (os.path.isdir(path) or os.path.isfile(path)):
                     self.log.warning("%s is a link or no file, and was removed", path)
                     os.unlink(path)
+
+
+class ClearOtherSolutions(ClearSolutions):
+    """Leaves the lab's questions as they are; an instructor's own cells are cleared as always."""
+
+    def preprocess_cell(self, cell: Any, resources: Any, cell_index: int) -> Any:
+        if grade_id(cell).startswith(ANSWER):
+            return cell, resources
+        return super().preprocess_cell(cell, resources, cell_index)
 
 
 class _OfSubmission(NbGraderPreprocessor):
@@ -139,13 +161,13 @@ class ModuleMarks(_OfSubmission):
         return nb, resources
 
 
-class SaveMarks(SaveAutoGrades):
+class SaveMarks(_OfSubmission, SaveAutoGrades):
     """Leaves a mark open in the gradebook where the lab was at fault: neither zero nor full, a person looks."""
 
     def preprocess(self, nb: Any, resources: Any) -> Any:
         nb, resources = super().preprocess(nb, resources)
         who = resources["nbgrader"]
-        record = self.parent.record(who["student"], who["assignment"])
+        record = self.record(resources)
         open_marks = {mark.exercise for mark in record.exercises if mark.points is None}
         cells = [cell for cell in nb.cells if exercise_of(cell) in open_marks]
         if cells:

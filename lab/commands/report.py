@@ -1,0 +1,29 @@
+"""lab report: how a class has done, from what `lab grade` has written."""
+
+import argparse
+from pathlib import Path
+
+HELP = "how a class has done: exercises by students, and the most frequent mistakes (for instructors)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "grades", nargs="+", type=Path, metavar="DIR", help="what `lab grade --out` has written; shards too"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to (default: the first DIR)")
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="mistakes to print (default: 5)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from lab.grading.course import store
+    from lab.grading.course.outputs import write_report
+    from lab.grading.course.report_page import mistakes
+
+    folders = [folder.expanduser() for folder in args.grades]
+    records = store.load_all(folders)
+    out = args.out.expanduser() if args.out else folders[0]
+    write_report(out, records)
+    for one in mistakes(records)[: max(0, args.top)]:
+        print(f"{len(one.students):4} of {len(records)}  {one.exercise}  {one.words}")
+    print(f"{out / 'report.html'}, report.csv and mistakes.csv")
+    return 0
