@@ -3,6 +3,7 @@
 # make test-slow  the tests that take long
 # make lab        open the notebooks in JupyterLab, in a student's package in work/
 # make cluster    a practice Slurm cluster of two nodes on this machine, and a shell on it (Linux, as root)
+# make course     for instructors: build the nbgrader course in course/ and release it
 # make mistakes   write docs/mistakes.md from the bank of answers in tests/answers
 # make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
 #
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH ?=
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow lint lab cluster mistakes services clean
+.PHONY: demo test test-slow lint lab cluster course mistakes services clean
 
 demo: $(INSTALLED)
 	$(BIN)/python run_benchmarks.py --preset demo
@@ -43,6 +44,10 @@ lab: $(INSTALLED)
 
 cluster: $(INSTALLED)
 	@$(BIN)/lab cluster
+
+course: $(INSTALLED)
+	$(BIN)/lab course build course
+	cd course && ../$(BIN)/nbgrader generate_assignment lab --force && ../$(BIN)/nbgrader release_assignment lab --force
 
 mistakes: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m answers.mistakes
