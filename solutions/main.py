@@ -13,6 +13,7 @@ from lab.training import options
 from lab.training.datasets import DataSets, load_datasets
 from lab.training.errors import one_sentence_errors
 from lab.training.filesystem import is_first_on_filesystem
+from lab.training.own import is_own, load_own
 from lab.training.run import EpochRecord, Run
 
 from data import get_dataloaders, load_once
@@ -45,6 +46,8 @@ def wrap_model(model: nn.Module, device: torch.device, args: argparse.Namespace)
 def build_optimizer(model: nn.Module, args: argparse.Namespace) -> Optimizer:
     """The optimizer of the wrapped model. args.learning_rate already follows the global batch size."""
     rate, decay = args.learning_rate, args.weight_decay
+    if is_own(args.optimizer):
+        return load_own("--optimizer", args.optimizer)(model.parameters(), lr=rate, weight_decay=decay)
     if args.optimizer == "adam":
         return Adam(model.parameters(), lr=rate, weight_decay=decay)
     if args.optimizer == "adamw":

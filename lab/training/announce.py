@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from lab.training import options, precision
 from lab.training.capture import WARM_UP
@@ -18,21 +19,26 @@ class Setup:
     args: argparse.Namespace  # resolved
     device: torch.device
     hosts: list[str]  # of every rank
-    model: nn.Module  # wrapped
+    parameters: int  # of the whole model
     steps_per_epoch: int  # optimizer steps
     dropped_samples: int  # an epoch
     channels_last: bool
     resumed: str | None  # the checkpoint, and where it goes on
 
     @property
-    def parameters(self) -> int:
-        """How many the optimizer has."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
-
-    @property
     def device_name(self) -> str:
         """The card's name, or "cpu"."""
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Of the whole model, also where each rank has a part of it only. Collective."""
+    count = sum(parameter.numel() for parameter in model.parameters())  # FSDP2's say how many the whole one has
+    if not isinstance(model, FullyShardedDataParallel):
+        return count
+    counts = [0] * dist.get_world_size()
+    dist.all_gather_object(counts, count)
+    return sum(counts)
 
 
 def config(setup: Setup) -> dict[str, object]:

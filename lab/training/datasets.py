@@ -14,6 +14,7 @@ from lab.training.imagefolder import find_imagefolder, load_imagefolder
 from lab.training.images import FileDataset, ImageDataset, Images
 from lab.training.inputs import IMAGENET, pipelines, takes_imagenets_images
 from lab.training.model_data_options import DATASETS
+from lab.training.own import is_own, load_own
 from lab.training.weights import fetch_weights
 
 SPLIT_SEED = 0
@@ -51,7 +52,7 @@ def load_datasets(
     (is_first_on_filesystem, load_once). Without that order the result is the same and the work is done twice.
 
     Args:
-        name: one of DATASETS.
+        name: one of DATASETS, or FILE:NAME for one's own: a function that is given data_dir and returns DataSets.
         data_dir: where the data is, or will be downloaded to. Not used for shapes.
         cache_dir: where decoded images are kept if data_dir is read-only.
         validation: "split": the data set's own validation images, or else a fixed tenth of the training images
@@ -68,6 +69,8 @@ def load_datasets(
     """
     if validation not in ("split", "test"):
         raise ValueError(f'validation is "split" or "test", not {validation!r}')
+    if is_own(name):
+        return _load_own(name, data_dir, validation)
     if name not in DATASETS:
         raise ValueError(f"no data set is called {name!r}; there are {', '.join(DATASETS)}")
     imagenets = takes_imagenets_images(network)
@@ -90,6 +93,19 @@ def load_datasets(
         valid=datasets.valid.through(still, *normalisation),
         test=None if datasets.test is None else datasets.test.through(still, *normalisation),
     )
+
+
+def _load_own(name: str, data_dir: Path | None, validation: str) -> DataSets:
+    datasets = load_own("--dataset", name)(data_dir)
+    if not isinstance(datasets, DataSets):
+        raise UserError(
+            f"--dataset {name} returned {type(datasets).__name__}: let it return DataSets(train, valid, ...)"
+        )
+    if validation == "split":
+        return datasets
+    if datasets.test is None:
+        raise UsageError(f"--dataset {name} has no test images: leave out --validation test.")
+    return replace(datasets, valid=datasets.test, test=None)
 
 
 def _given(data_dir: Path | None, option: str) -> Path:

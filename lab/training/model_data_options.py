@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.training.errors import UsageError
+from lab.training.own import is_own, metavar, one_of_or_own
 
 MODELS = ("cnn", "resnet18", "vgg19", "mnist_cnn", "vit")
 DATASETS = ("shapes", "cifar10", "mnist", "imagefolder")
@@ -18,10 +19,11 @@ def add_model_arguments(group: argparse._ArgumentGroup, positive: Number) -> Non
     """`positive` parses a whole number above zero."""
     group.add_argument(
         "--model",
-        choices=MODELS,
+        type=one_of_or_own(MODELS),
+        metavar=metavar(MODELS),
         default="cnn",
         help="cnn: the one of the exercises; resnet18: for 32x32 images; vgg19: torchvision's, for 224x224; "
-        "mnist_cnn: for mnist; vit: a vision transformer for 32x32, as large as you like",
+        "mnist_cnn: for mnist; vit: a vision transformer for 32x32, as large as you like; FILE:NAME: your own",
     )
     group.add_argument(
         "--width", type=positive, metavar="N", help=f"vit only: a multiple of 64 (default: {DEFAULT_WIDTH})"
@@ -46,10 +48,11 @@ def add_data_arguments(group: argparse._ArgumentGroup, positive: Number, not_neg
     """`positive` and `not_negative` parse whole numbers."""
     group.add_argument(
         "--dataset",
-        choices=DATASETS,
+        type=one_of_or_own(DATASETS),
+        metavar=metavar(DATASETS),
         default="shapes",
         help="shapes: drawn in code, no files; cifar10, mnist: downloaded once; imagefolder: "
-        "DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it",
+        "DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it; FILE:NAME: your own",
     )
     group.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where data set and weights are or will be stored"
@@ -112,17 +115,24 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     warnings: list[str] = []
     _resolve_model(options, resolved)
     _check_images(options)
-    if (options.dataset != "shapes" or options.pretrained) and options.data_dir is None:
-        what = "the ImageNet weights" if options.dataset == "shapes" else "the images"
-        option = "--pretrained" if options.dataset == "shapes" else f"--dataset {options.dataset}"
+    needs_files = options.dataset != "shapes" and not is_own(options.dataset)
+    if (needs_files or options.pretrained) and options.data_dir is None:
+        what = "the images" if needs_files else "the ImageNet weights"
+        option = f"--dataset {options.dataset}" if needs_files else "--pretrained"
         raise UsageError(f"{option} needs --data-dir, the folder that holds {what}")
     if options.dataset == "shapes" and options.data_dir is not None and not options.pretrained:
         warnings.append("--data-dir has no effect: shapes are drawn in code")
 
     if options.randaugment and options.augment is False:
         raise UsageError("--randaugment contradicts --no-augment: leave out one of them")
+    if is_own(options.dataset):
+        for option, given in (("--augment", options.augment), ("--randaugment", options.randaugment)):
+            if given:
+                raise UsageError(f"{option} cannot change the images of {options.dataset}: let it change its own")
     if options.augment is None:
-        natural = options.dataset in ("cifar10", "imagefolder") or options.model == "vgg19"
+        natural = options.dataset in ("cifar10", "imagefolder") or (
+            options.model == "vgg19" and not is_own(options.dataset)
+        )
         resolved.augment = options.randaugment or (natural and options.model != "cnn")
     if options.input == "device":
         if resolved.augment:
@@ -155,6 +165,8 @@ def _check_images(options: argparse.Namespace) -> None:
     """mnist and mnist_cnn go together. To pad digits and repeat them in three colours, so that another network
     takes them, would change what is measured without a word.
     """
+    if is_own(options.dataset) or is_own(options.model):
+        return
     if options.dataset == "mnist" and options.model != "mnist_cnn":
         raise UsageError(
             f"--model {options.model} takes colour images, those of mnist are 28x28 in grey: add --model mnist_cnn"

@@ -11,6 +11,7 @@ from pathlib import Path
 from lab.training import model_data_options
 from lab.training.launcher import require_launcher
 from lab.training.model_data_options import input_options, loader_options, model_options
+from lab.training.own import metavar, one_of_or_own
 from lab.training.resolve import (
     DEFAULT_BASE_LR,
     DEFAULT_BUCKET_CAP_MB,
@@ -137,7 +138,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"steps before the timed ones (default: {DEFAULT_MEASURE_WARMUP})",
     )
-    group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="the optimizer")
+    group.add_argument(
+        "--optimizer",
+        type=one_of_or_own(OPTIMIZERS),
+        metavar=metavar(OPTIMIZERS),
+        default="sgd",
+        help="sgd has momentum; FILE:NAME: your own",
+    )
     group.add_argument(
         "--base-lr",
         type=_positive(float),

@@ -49,7 +49,8 @@ class Reporter:
     def open_folder(self) -> Path:
         """Make the run's folder, or take up the one of an earlier part of the run. Raises as RunFolder."""
         args, ranks = self._args, len(self._hosts)
-        default = f"{time.strftime('%Y%m%d-%H%M%S')}-{args.strategy}-{args.model}-w{ranks}"
+        model = args.model.replace(":", ".")
+        default = f"{time.strftime('%Y%m%d-%H%M%S')}-{args.strategy}-{model}-w{ranks}"
         self.folder = RunFolder(args.output_dir, args.run_id or default, go_on=args.resume is not None)
         return self.folder.path
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lab.training import model_data_options
 from lab.training.errors import UsageError
+from lab.training.own import is_own
 
 REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant
 DEFAULT_GLOBAL_BATCH = 256
@@ -135,9 +136,13 @@ def _resolve_measurement(options: argparse.Namespace, resolved: argparse.Namespa
 
 def _resolve_rate(options: argparse.Namespace, resolved: argparse.Namespace, warnings: list[str]) -> None:
     if options.base_lr is None:
+        if is_own(options.optimizer):
+            raise UsageError(
+                f"--optimizer {options.optimizer} needs --base-lr: nobody else knows a good rate for it"
+            )
         resolved.base_lr = DEFAULT_BASE_LR[options.optimizer]
     if options.weight_decay is None:
-        resolved.weight_decay = DEFAULT_WEIGHT_DECAY[options.optimizer]
+        resolved.weight_decay = DEFAULT_WEIGHT_DECAY.get(options.optimizer, 0.0)
     # Goyal et al. 2017 (arXiv:1706.02677): a batch k times as large takes a k times larger step of SGD.
     follows = options.optimizer == "sgd" or options.scale_lr
     resolved.learning_rate = resolved.base_lr * (resolved.global_batch_size / REFERENCE_BATCH if follows else 1.0)

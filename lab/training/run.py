@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.training import checkpoint_file, options, precision, provenance, resume, seeding, tensorboard
-from lab.training.announce import Setup
+from lab.training.announce import Setup, count_parameters
 from lab.training.augment import set_epoch
 from lab.training.capture import Capture
 from lab.training.epoch_record import EpochRecord, make_record
@@ -167,7 +167,8 @@ class Run:
         steps, channels_last = self._pass_steps, self._channels_last
         dropped = len(loader.dataset) - steps * self.args.global_batch_size  # type: ignore[arg-type]
         source = f"{self._resumed.path}, {self.progress.where}" if self._resumed else None
-        setup = Setup(self.args, self.device, self.hosts, model, steps, dropped, channels_last, source)
+        parameters = count_parameters(model)
+        setup = Setup(self.args, self.device, self.hosts, parameters, steps, dropped, channels_last, source)
         self._reporter.begin(setup, self._warnings, self.progress.epochs_done)
 
     def print(self, line: str) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 from torch import nn
 
+from lab.training.errors import UserError
 from lab.training.networks.mnist_cnn import MNISTCNN
 from lab.training.networks.resnet import resnet18
 from lab.training.networks.vgg import vgg19
 from lab.training.networks.vit import VisionTransformer
+from lab.training.own import is_own, load_own
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet18,
@@ -25,12 +27,20 @@ def build_network(name: str, num_classes: int = 10, **options: object) -> nn.Mod
     """A network by name, with freshly initialised weights.
 
     Args:
+        name: one of NETWORKS, or FILE:NAME for one's own, which is called with the number of classes.
         options: vit takes width and depth; vgg19 takes weights, the file of the ImageNet weights to start from.
 
     Raises:
         ValueError: there is no network of this name.
-        UserError: a network cannot be built from these options.
+        UserError: a network cannot be built from these options, or one's own is not there or has no `.blocks`.
     """
+    if is_own(name):
+        own = load_own("--model", name)(num_classes, **options)
+        if not hasattr(own, "blocks"):
+            raise UserError(
+                f"--model {name} has no .blocks: make it the list of the modules that FSDP shall shard one by one"
+            )
+        return own
     if name not in NETWORKS:
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join(['cnn', *NETWORKS])}")
     network = NETWORKS[name](num_classes, **options)
