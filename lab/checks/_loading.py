@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.data import RandomSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks._observe import NumberedImages, attempt
 from lab.grading.rank import Rank
@@ -153,6 +155,7 @@ def make_loaders(data: Any, config: dict[str, Any], valid: NumberedImages | None
         config["global_batch_size"],
         num_workers=config["num_workers"],
         seed=config["seed"],
+        **config.get("options", {}),
     )
 
 
@@ -168,13 +171,18 @@ def draw_epochs(rank: Rank) -> dict[str, Any]:
 
 def draw_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
     made = attempt(rank, make_loaders, data, config)
-    loaders, report = made["value"], {"error": made["error"], "set_epoch": False, "num_workers": [], "epochs": []}
+    loaders = made["value"]
+    report: dict[str, Any] = {
+        "error": made["error"], "set_epoch": False, "num_workers": [], "epochs": [], "options": [],
+        "sampler_seed": -1, "valid_batch": -1, "valid_shuffled": False,
+    }  # fmt: skip
     if not isinstance(loaders, tuple | list) or len(loaders) != 2:
         return {"returned": describe_type(loaders), **report}
-    loader = loaders[0]
+    loader, valid = loaders
     set_epoch = find_set_epoch(loader)
     epochs = []
-    for epoch in config["epochs"]:
+    workers = [int(getattr(one, "num_workers", 0)) for one in loaders]
+    for epoch in config["epochs"] if workers[0] == 0 else []:
         if set_epoch is not None:
             set_epoch(epoch)
         epochs.append([number_images(batch) for batch in loader])
@@ -182,8 +190,14 @@ def draw_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]
         "returned": "two",
         "error": None,
         "set_epoch": set_epoch is not None,
-        "num_workers": [int(getattr(one, "num_workers", 0)) for one in loaders],
+        "num_workers": workers,
         "epochs": epochs,
+        "options": [
+            {name: repr(getattr(one, name, None)) for name in config.get("options", {})} for one in loaders
+        ],
+        "sampler_seed": find_seed(loader),
+        "valid_batch": int(getattr(valid, "batch_size", None) or -1),
+        "valid_shuffled": isinstance(getattr(valid, "sampler", None), RandomSampler),
     }
 
 
@@ -196,6 +210,13 @@ def find_set_epoch(loader: Any) -> Callable[[int], None] | None:
     batch_sampler = getattr(loader, "batch_sampler", None)
     places = [getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None), loader]
     return next((place.set_epoch for place in places if hasattr(place, "set_epoch")), None)
+
+
+def find_seed(loader: Any) -> int:
+    """The seed of the loader's DistributedSampler; -1 if it has none."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    places = [getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)]
+    return next((int(place.seed) for place in places if isinstance(place, DistributedSampler)), -1)
 
 
 def number_images(batch: Any) -> list[int]:

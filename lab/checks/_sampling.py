@@ -22,9 +22,11 @@ class Drawn:
     """What the judge asks of get_dataloaders on this many ranks, drawn anew for each run.
 
     Attributes:
-        configs: "plain" draws epochs 1, 2 and 1 again, "again" the same, "other seed" another; the samples of
-            "short" would fill the last batch if one were drawn twice; "whole" is a single batch; "workers" is
-            not drawn from.
+        configs: "plain" draws epochs 1, 2 and 1 again, "again" the same, "other seed" and "seed N" others; the
+            samples of "short" would fill the last batch if one were drawn twice; "whole" is a single batch;
+            "workers" and "options" are not drawn from.
+        likely_seeds: what a seed of 0 might be replaced by.
+        options: **loader_options of "options".
         refused: configurations that must raise ValueError.
     """
 
@@ -36,14 +38,24 @@ class Drawn:
         self.seed, self.other_seed = random.sample(range(10_000), 2)
         size = 4 * self.global_batch + random.randrange(world_size, self.global_batch - 1)
         short = 4 * self.global_batch - 1
-        self.names = ["plain", "again", "other seed", "short", "whole", "workers"]
+        self.likely_seeds = (1, 42, 123, 1234)
+        self.workers = random.randrange(3, 7)
+        self.options: dict[str, Any] = {
+            "prefetch_factor": random.randrange(3, 9), "persistent_workers": True, "pin_memory": False,
+            "timeout": random.randrange(5, 60),
+        }  # fmt: skip
+        seeds = (0, *self.likely_seeds)
+        self.names = ["plain", "again", "other seed", "short", "whole"]
+        self.names += [*(f"seed {seed}" for seed in seeds), "workers", "options"]
         self.configs = [
             self.config(size, self.seed, epochs=[1, 2, 1]),
             self.config(size, self.seed, epochs=[1]),
             self.config(size, self.other_seed, epochs=[1]),
             self.config(short, self.seed, epochs=[1]),
             self.config(self.global_batch, self.seed, epochs=[1]),
-            self.config(size, self.seed, epochs=[], num_workers=2),
+            *(self.config(size, seed, epochs=[1]) for seed in seeds),
+            self.config(size, self.seed, num_workers=self.workers),
+            self.config(size, self.seed, num_workers=self.workers) | {"options": self.options},
         ]
         self.refused = [
             self.config(size, self.seed) | {"global_batch_size": self.global_batch + 1},
@@ -79,9 +91,10 @@ def judge_drawing(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str,
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
     for name, config in zip(asked.names, asked.configs, strict=True):
         for rank, result in enumerate(results[name]):
-            if result["error"]:
+            if result["error"] and name != "options":
                 judge_error(code, asked, len(config["train"]), rank, result["error"])
-    if unusable := next((one["returned"] for report in reports for one in report if one["returned"] != "two"), ""):
+    made = [one for report in reports for one, name in zip(report, asked.names, strict=True) if name != "options"]
+    if unusable := next((one["returned"] for one in made if one["returned"] != "two"), ""):
         raise Diagnosis(
             "not-two-loaders",
             f"get_dataloaders() returned {unusable}.",
@@ -103,16 +116,6 @@ def judge_drawing(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str,
         if name == "plain":
             judge_order(code, asked, results[name])
     judge_seeds(code, asked, results)
-    for rank, result in enumerate(results["workers"]):
-        if result["num_workers"] != [2, 2]:
-            train, valid = (*result["num_workers"], 0, 0)[:2]
-            raise Diagnosis(
-                "num-workers-ignored",
-                f"num_workers=2 was asked for; on rank {rank} the training loader has {train}, "
-                f"the validation loader {valid}.",
-                "--num-workers would change nothing, and decoding images would hold up the GPU.",
-                where(code, r"DataLoader\((?!.*num_workers).*\)", r"DataLoader\("),
-            )
 
 
 def judge_error(code: Path, asked: Drawn, size: int, rank: int, error: dict[str, Any]) -> NoReturn:

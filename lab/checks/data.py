@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lab.checks._judge import retold
+from lab.checks._loader_arguments import judge_arguments, judge_idle
 from lab.checks._loading import draw_epochs, draw_validation, fail_to_load, watch_loading
 from lab.checks._look import look, mentions
 from lab.checks._report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
@@ -173,6 +174,7 @@ def judge_order(
 
 DRAWN = {
     "returned": str, "error": (None, ERROR), "set_epoch": bool, "num_workers": [int], "epochs": [[[int]]],
+    "options": [dict], "sampler_seed": int, "valid_batch": int, "valid_shuffled": bool,
 }  # fmt: skip
 
 
@@ -189,11 +191,16 @@ def every_rank_draws_its_own_part(ranks: Ranks) -> None:
         )
         expect_as_many([report["drawn"] for report in reports], len(drawn.configs))
         expect_as_many([report["refused"] for report in reports], len(drawn.refused))
+        for report in reports:
+            for result in report["drawn"]:
+                expect([list(options.values()) for options in result["options"]], [str])
         results = [
             [result | {"epochs": drawn.counted_from_0(result["epochs"])} for result in report["drawn"]]
             for report in reports
         ]
+        judge_idle(ranks.code, drawn, results)
         judge_drawing(ranks.code, drawn, results)
+        judge_arguments(ranks.code, drawn, results)
         judge_refusals(ranks.code, drawn, [report["refused"] for report in reports])
 
 

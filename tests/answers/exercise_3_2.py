@@ -25,6 +25,7 @@ return train_loader, valid_loader  # result
 SAMPLER = "sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)"
 TRAIN = "train_loader = DataLoader(train_set, batch_size=batch_size, sampler=sampler, drop_last=True, **workers)"
 VALID = "valid_loader = DataLoader(shard, batch_size=batch_size, **workers)"
+WORKERS = 'workers = {"num_workers": num_workers, **loader_options}'
 
 OWN_SAMPLER = """
 import torch
@@ -70,8 +71,8 @@ class Batches:
 bank.right(
     "PyTorch's BatchSampler around the distributed one",
     train="from torch.utils.data import BatchSampler\n"
-    "train_loader = DataLoader(train_set, batch_sampler=BatchSampler(sampler, batch_size, drop_last=True), "
-    "num_workers=num_workers)",
+    "batches = BatchSampler(sampler, batch_size, drop_last=True)\n"
+    "train_loader = DataLoader(train_set, batch_sampler=batches, **workers)",
 )
 bank.right(
     "a helper function for both loaders",
@@ -86,6 +87,15 @@ bank.right(
     "divmod in place of % and //",
     if_uneven="batch_size, rest = divmod(global_batch_size, world_size)\nif rest:",
     divide="",
+)
+
+bank.right(
+    "the options put together loader by loader",
+    train="""
+shared = dict(loader_options, num_workers=num_workers, batch_size=batch_size)
+train_loader = DataLoader(dataset=train_set, sampler=sampler, drop_last=True, **shared)
+""",
+    valid="valid_loader = DataLoader(shard, **shared)",
 )
 
 # ---- wrong
@@ -164,4 +174,52 @@ bank.wrong(
     "unusable-batch",
     "batches of images without labels",
     train=TRAIN.replace("drop_last", "collate_fn=lambda batch: batch[0][0], drop_last"),
+)
+bank.wrong(
+    "num-workers-ignored", "two workers at most", workers=WORKERS.replace(": num_workers", ": min(num_workers, 2)")
+)
+bank.wrong(
+    "workers-nobody-asked-for",
+    "two workers at least",
+    workers=WORKERS.replace(": num_workers", ": max(num_workers, 2)"),
+)
+bank.wrong(
+    "workers-nobody-asked-for",
+    "0 workers taken for no choice, for validation",
+    valid=VALID.replace("**workers", "num_workers=num_workers or 2, **loader_options"),
+)
+bank.wrong(
+    "loader-options-dropped", "loader_options is swallowed", workers='workers = {"num_workers": num_workers}'
+)
+bank.wrong(
+    "loader-options-dropped",
+    "loader_options for training only",
+    valid=VALID.replace("**workers", "num_workers=num_workers"),
+)
+bank.wrong(
+    "loader-options-dropped",
+    "loader_options for validation only",
+    train=TRAIN.replace("**workers", "num_workers=num_workers"),
+)
+bank.wrong(
+    "loader-options-dropped",
+    "an option is overruled",
+    workers=WORKERS.replace("**loader_options", "**loader_options, 'persistent_workers': False"),
+)
+bank.wrong(
+    "seed-zero-replaced", "seed 0 taken for no seed", sampler=SAMPLER.replace("seed=seed", "seed=seed or 42")
+)
+bank.wrong(
+    "seed-zero-replaced",
+    "seed 0 taken for no seed, in a sampler of its own",
+    sampler=OWN_SAMPLER.replace("(seed * 1000", "((seed or 42) * 1000"),
+)
+bank.wrong("wrong-validation-batch", "validation one by one", valid=VALID.replace("batch_size=batch_size, ", ""))
+bank.wrong(
+    "wrong-validation-batch",
+    "the global batch for validation",
+    valid=VALID.replace("batch_size=batch_size", "batch_size=global_batch_size"),
+)
+bank.wrong(
+    "validation-shuffled", "validation is shuffled", valid=VALID.replace("**workers", "shuffle=True, **workers")
 )

@@ -14,10 +14,10 @@ if global_batch_size > len(train_set):
 batch_size = global_batch_size // world_size
 sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)
 train_loader = DataLoader(
-    train_set, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers
+    train_set, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers, **loader_options
 )
 valid_loader = DataLoader(
-    ValidationShard(valid_set, rank, world_size), batch_size=batch_size, num_workers=num_workers
+    ValidationShard(valid_set, rank, world_size), batch_size=batch_size, num_workers=num_workers, **loader_options
 )
 return train_loader, valid_loader
 """
@@ -53,7 +53,7 @@ class Batches:
 
 SAMPLER = "DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True)"
 TRAIN = """DataLoader(
-    train_set, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers
+    train_set, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers, **loader_options
 )"""
 
 RIGHT = {
@@ -63,10 +63,10 @@ RIGHT = {
     ).replace("return train_loader, valid_loader", "return [train_loader, valid_loader]"),
     "own sampler": OWN_SAMPLER + LOADERS.replace(SAMPLER, "Sampler(len(train_set), rank, world_size, seed)"),
     "batch sampler": LOADERS.replace(
-        TRAIN, "DataLoader(train_set, batch_sampler=Batches(), num_workers=num_workers)"
+        TRAIN, "DataLoader(train_set, batch_sampler=Batches(), num_workers=num_workers, **loader_options)"
     ).replace("sampler = ", BATCH_SAMPLER.strip() + "\nsampler = "),
-    "workers kept": LOADERS.replace(
-        "num_workers=num_workers", "num_workers=num_workers, persistent_workers=num_workers > 0, pin_memory=False"
+    "more arguments": LOADERS.replace(
+        "**loader_options", "multiprocessing_context=None, in_order=True, **loader_options"
     ),
     "quotient and remainder": LOADERS.replace(
         "global_batch_size % world_size != 0", "divmod(global_batch_size, world_size)[1]"
