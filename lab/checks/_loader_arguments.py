@@ -108,7 +108,7 @@ def judge_validation_loader(code: Path, asked: Drawn, results: Sequence[dict[str
             raise Diagnosis(
                 "wrong-validation-batch",
                 f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
-                f"loader takes {size} samples at a time; expected {asked.batch}.",
+                f"loader has batches of {size}; expected {asked.batch}.",
                 "A larger batch may not fit in memory, and one of few samples takes many times as long.",
                 line,
             )
