@@ -80,6 +80,7 @@ class Capture:
             self._eager_steps += 1
             return train_step(model, optimizer, images, labels, run)
         if self._graph is None:
+            _expect_buffer_sync(model)
             self._graph = self._record(train_step, model, optimizer, images, labels, run)
         if images.shape != self._images.shape:
             self._meter.labels = labels
@@ -89,6 +90,7 @@ class Capture:
         self._stepper.set_rates()
         self._phases.enter(GRAPH)
         self._graph.replay()
+        _expect_buffer_sync(model)
         self._phases.enter("")
         self._stepper.steps += 1
         loss = self._loss.clone()  # the next replay writes to the same memory
@@ -113,9 +115,12 @@ class Capture:
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._loss = train_step(model, optimizer, self._images, self._labels, run)
         except RuntimeError as error:
+            first: BaseException = error
+            while first.__context__ is not None:  # ending a recording that has failed fails too
+                first = first.__context__
             raise UserError(
                 "--capture cannot record train_step(): nothing in it may wait for the GPU, as .item(), .cpu(), "
-                f"printing a tensor or an if on one do. CUDA says: {str(error).splitlines()[0]}"
+                f"printing a tensor or an if on one do. CUDA says: {str(first).splitlines()[0]}"
             ) from error
         return graph
 
@@ -128,3 +133,13 @@ class Capture:
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         if recorded is None and not failed:
             say(f"warning: --capture had no effect: the run ended within its first {WARM_UP} steps")
+
+
+def _expect_buffer_sync(model: nn.Module) -> None:
+    """Let DDP send rank 0's BatchNorm statistics around before its next forward pass.
+
+    It does so after every training step that went through its forward(), which a replay does not. The first pass
+    of an evaluation depends on it, and so does a recording: it must contain the broadcast.
+    """
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        model.require_forward_param_sync = True

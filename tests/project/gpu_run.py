@@ -5,6 +5,7 @@ holds.
 """
 
 import csv
+import gc
 import importlib
 import os
 import signal
@@ -41,6 +42,7 @@ def tiny(*argv: str, **inputs: Any) -> dict[str, Any]:
     folder = ("--output-dir", str(FOLDER), "--run-id", "r")
     device = f"cuda:{torch.cuda.current_device()}"
     result = tiny_run.train(Here({"argv": [*folder, *argv], "device": device, **inputs}))  # type: ignore[arg-type]
+    gc.collect()  # here, and not in a loader's worker: a process that was forked cannot free CUDA's objects
     if dist.is_initialized():
         dist.barrier()
     return result

@@ -190,3 +190,32 @@ def test_a_step_that_is_not_capturable_is_named(on_cpu, tmp_path):
 def test_a_run_too_short_to_be_captured_says_so(on_cpu, tmp_path, capsys):
     run_epochs(tmp_path, "--capture", samples=40)
     assert "warning: --capture had no effect: the run ended within its first 11 steps" in capsys.readouterr().out
+
+
+def test_replays_leave_ddp_as_training_steps_do(on_cpu, tmp_path, monkeypatch):
+    """DDP sends rank 0's BatchNorm statistics to the others before the first pass of an evaluation, if its own
+    forward() was called in training since the last one. The recording must contain that broadcast too.
+    """
+    monkeypatch.setattr(Rerun, "replay", lambda graph: None)
+    seen = []
+
+    def noting(self, train_step, model, *others):
+        seen.append(model.require_forward_param_sync)
+        return record(self, train_step, model, *others)
+
+    monkeypatch.setattr(capture.Capture, "_record", noting)
+    args = options.parse(["--strategy", "ddp", "--capture", "--output-dir", str(tmp_path), "--epochs", "1"])
+    loader = DataLoader(TensorDataset(torch.randn(160, 4), torch.arange(160) % 3), batch_size=8)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = capturable(train_step)
+    with Run(args, torch.device("cpu")) as run:
+        run.begin(model, optimizer, loader)
+        for _ in run.epochs():
+            for images, labels in run.batches(loader):
+                step(model, optimizer, images, labels, run)
+                seen.append(model.require_forward_param_sync)
+                with torch.no_grad():
+                    model(images)  # as an evaluation would between any two steps
+                assert not model.require_forward_param_sync
+    assert seen == [True] * (20 + 1)
