@@ -189,6 +189,7 @@ run() { # command...
         rm -rf "$CLUSTER_DIR"' EXIT
     trap 'exit 1' HUP INT TERM
     export CLUSTER_DIR LOCAL_SCRATCH=$CLUSTER_DIR/scratch
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # run.sh would start a thread for each CPU that is pretended
     unset SLURM_CONF
     if [[ -e /dev/nvidia0 ]]; then export CUDA_VISIBLE_DEVICES=; fi
     write_config
