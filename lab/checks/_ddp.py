@@ -18,25 +18,44 @@ from lab.grading.rank import Rank
 
 
 def average(rank: Rank) -> dict[str, Any]:
-    """This rank's gradients and weights after average_gradients."""
+    """This rank's gradients and weights after average_gradients, and the gradients of a second model.
+
+    The second one has a gradient of inf on one rank, as mixed precision makes it.
+    """
     ddp_utils = rank.student("ddp_utils")
     given = rank.receive()
     model = TinyNet(given["weights"])
     images, labels = given["parts"][rank.rank]
     F.cross_entropy(model(images), labels).backward()
+    if rank.rank == given["idle"]:
+        # As where none of a rank's samples takes part in a layer. In the last parameter, so that a rank that
+        # leaves it out is seen to be missing, and does not meet the others in another parameter.
+        model.classifier.bias.grad = torch.zeros_like(model.classifier.bias)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(given["moved"][rank.rank][name])
-    model.unused = nn.Parameter(torch.zeros(3))  # as in a layer that only some architectures use: no gradient
+    # As in a layer that only some architectures use, and in one that is not to be trained: no gradient.
+    model.unused = nn.Parameter(torch.zeros(3))
+    model.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
     pending: list[Handle] = []
     with handles_noted(pending):
         ddp_utils.average_gradients(model)
-    del model.unused
-    return {
+    frozen = model.frozen.grad
+    del model.unused, model.frozen
+    report = {
         "weights": weights_of(model),
         "gradients": gradients_of(model),
         "pending": sum(not handle.used for handle in pending),
+        "frozen": frozen is not None,
     }
+    dist.barrier()  # a rank that has left out a collective must not meet the others in one of the second model
+    second = TinyNet(given["weights"])
+    for parameter in second.parameters():
+        parameter.grad = torch.full_like(parameter, rank.rank + 1.0)
+        if rank.rank == given["idle"] and parameter is second.classifier.bias:
+            parameter.grad[0] = float("inf")
+    ddp_utils.average_gradients(second)
+    return report | {"second": gradients_of(second)}
 
 
 class Handle:
@@ -83,6 +102,9 @@ def train_with_ddp(rank: Rank) -> dict[str, Any]:
     inside = wrapped.module
     report["inside"] = "the model" if inside is model else f"another {type(inside).__name__}"
     report["bucket_cap_mb"] = wrapped.bucket_bytes_cap / 2**20
+    report["types"] = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in inside.parameters()})
+    if report["types"] != ["float32"]:
+        return report
 
     report["start"] = weights_of(inside)
     batches = [batch[rank.rank] for batch in given["batches"]]
@@ -91,14 +113,20 @@ def train_with_ddp(rank: Rank) -> dict[str, Any]:
     report["gradients"] = gradients_of(inside)
     train_steps(wrapped, batches)
     report["end"] = weights_of(inside)
-    report["gpu"] = wrap_for_gpu(ddp_utils, torch.device("cuda", given["gpus"][rank.rank]))
+    group = wrapped.process_group
+    report["group"] = dist.get_process_group_ranks(group) if isinstance(group, dist.ProcessGroup) else []
+    report["gpu"] = pretend_to_wrap(ddp_utils, torch.device("cuda", given["gpus"][rank.rank]))
+    report["cpu"] = pretend_to_wrap(ddp_utils, CPU)
+    with mock.patch.object(dist, "get_world_size", return_value=1):
+        report["alone"] = pretend_to_wrap(ddp_utils, CPU)
     return report
 
 
-def wrap_for_gpu(ddp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
-    """The devices that get_ddp_model moves to, and DDP's device_ids, for a GPU that need not be there.
+def pretend_to_wrap(ddp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
+    """What get_ddp_model does with a network that has a BatchNorm and a frozen parameter, on any device.
 
-    Nothing is really moved or wrapped. None when the code asks CUDA for more than this pretence can give.
+    Reports the devices it moves to, DDP's device_ids, and what has become of the network. Nothing is really moved
+    or wrapped, so a GPU need not be there. None when the code asks CUDA for more than this pretence can give.
     """
     steps: list[str] = []
     arguments: dict[str, Any] = {}
@@ -118,6 +146,9 @@ def wrap_for_gpu(ddp_utils: ModuleType, device: torch.device) -> dict[str, Any] 
     def cuda(module: nn.Module, target: Any = None) -> nn.Module:
         return to(module, "cuda" if target is None else torch.device("cuda", torch.device(target).index))
 
+    net = TinyNet(batchnorm=True)
+    frozen = net.get_parameter("blocks.0.2.bias").requires_grad_(False)
+    layers = {name: type(module).__name__ for name, module in net.named_modules()}
     with (
         mock.patch.object(DistributedDataParallel, "__init__", wrap),
         mock.patch.object(nn.Module, "to", to),
@@ -126,10 +157,19 @@ def wrap_for_gpu(ddp_utils: ModuleType, device: torch.device) -> dict[str, Any] 
         mock.patch.object(torch.cuda, "current_device", return_value=device.index),
     ):
         try:
-            ddp_utils.get_ddp_model(TinyNet(), device, bucket_cap_mb=25)
+            wrapped = ddp_utils.get_ddp_model(net, device, bucket_cap_mb=25)
         except Exception:  # noqa: BLE001 - what this machine cannot show is not held against the answer
             return None
-    return {"steps": steps, "device_ids": describe_devices(arguments.get("device_ids"))}
+    inside = getattr(wrapped, "module", wrapped)
+    found = inside.named_modules() if isinstance(inside, nn.Module) else ()
+    exchanged = [type(module).__name__ for name, module in found if layers.get(name) != type(module).__name__]
+    return {
+        "steps": steps,
+        "device_ids": describe_devices(arguments.get("device_ids")),
+        "wrapped": isinstance(wrapped, DistributedDataParallel),
+        "exchanged": exchanged,
+        "thawed": frozen.requires_grad,
+    }
 
 
 def describe_devices(device_ids: Any) -> str:

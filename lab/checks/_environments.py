@@ -34,11 +34,14 @@ class Case:
 
 def draw_cases() -> list[Case]:
     """Complete environments first, then broken ones."""
-    places = [draw_place(nodes) for nodes in random.sample([2, 3, 5, 6], 4)]
+    each = random.sample([3, 4, 5, 6], 4)  # processes of a node: no local rank follows from the rank
+    places = [
+        draw_place(nodes, on_each) for nodes, on_each in zip(random.sample([2, 3, 5, 6], 4), each, strict=True)
+    ]
     cases = [Case("torchrun", name_values(TORCHRUN, place), place) for place in [*places[:2], (0, 0, 1)]]
     cases += [Case("srun", name_values(SRUN, place), place) for place in [*places[2:], (0, 0, 2)]]
     node, nodes = random.randrange(1, 3), 3
-    both = (4 * node + 2, 2, 4 * nodes)
+    both = (7 * node + 2, 2, 7 * nodes)
     cases.append(Case("both", name_values(TORCHRUN, both) | name_values(SRUN, (node, 0, nodes)), both))
 
     cases.append(Case("none", {}, missing=("RANK", "SLURM_PROCID")))
@@ -54,14 +57,14 @@ def draw_cases() -> list[Case]:
             cases.append(Case("contradiction", name_values(names, numbers)))
     incomplete = name_values(TORCHRUN, both)
     del incomplete[random.choice(TORCHRUN)]
-    cases.append(Case("mixed", incomplete | name_values(SRUN, draw_place(3))))
+    cases.append(Case("mixed", incomplete | name_values(SRUN, draw_place(3, 4))))
     return cases
 
 
-def draw_place(nodes: int) -> tuple[int, int, int]:
-    """(rank, local_rank, world_size) on a later node of four processes each, so that no two are equal."""
-    node, local_rank = random.randrange(1, nodes), random.randrange(1, 4)
-    return 4 * node + local_rank, local_rank, 4 * nodes
+def draw_place(nodes: int, each: int) -> tuple[int, int, int]:
+    """(rank, local_rank, world_size) on a later node of `each` processes, so that no two are equal."""
+    node, local_rank = random.randrange(1, nodes), random.randrange(1, each)
+    return each * node + local_rank, local_rank, each * nodes
 
 
 def name_values(names: tuple[str, ...], numbers: tuple[int, int, int]) -> dict[str, str]:
@@ -86,6 +89,15 @@ def judge_environments(
         if case.expected is None:
             judge_refusal(code, case, answer)
     for case, answer in pairs:
+        if changed := answer["changed"]:
+            raise Diagnosis(
+                "environment-changed",
+                f"{case}: afterwards {', '.join(map(str, changed[:3]))} {'is' if len(changed) == 1 else 'are'} "
+                "no longer what was there before.",
+                "os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took out.",
+                where(code, r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
+            )
+    for case, answer in pairs:
         if case.kind == "missing" and not any(name in answer["error"]["message"] for name in case.missing):
             raise Diagnosis(
                 "error-names-nothing",
@@ -97,6 +109,10 @@ def judge_environments(
 
 def where(code: Path, *patterns: str) -> str:
     return look(code, FILE, READ, *patterns)
+
+
+def mentions_modulo(code: Path) -> bool:
+    return bool(re.search(r"%|divmod", where(code, r"%|divmod")))
 
 
 def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
@@ -168,6 +184,13 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             saw,
             "The local rank counts the processes of one node. With the rank instead, node 2 looks for GPU 5 of 4.",
             where(code, r"\blocal_rank\s*=", r"\breturn\b"),
+        )
+    if got[::2] == expected[::2] and mentions_modulo(code):
+        raise Diagnosis(
+            "local-rank-computed",
+            f"{saw} The local rank is {expected[1]} there.",
+            "How many processes a node has differs from job to job: the launcher says the local rank.",
+            where(code, r"%|divmod"),
         )
     if got[2] != expected[2] and constant:
         raise Diagnosis(

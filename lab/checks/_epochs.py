@@ -21,7 +21,8 @@ def where(ranks: Ranks, *patterns: str) -> str:
 
 def judge_epochs(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
-    expect(reports, [EPOCH])
+    expect(reports, {"epochs": [EPOCH], "elsewhere": str})
+    elsewhere, reports = reports[0]["elsewhere"], [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
     for rank, report in enumerate(reports):
         judge_steps_of(ranks, rank, report, given["samples"][rank])
@@ -30,6 +31,13 @@ def judge_epochs(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) ->
             judge_type(ranks, epoch)
     for i in range(len(given["epochs"])):
         judge_mean(ranks, [report[i]["value"] for report in reports], i, given)
+    if elsewhere:
+        raise Diagnosis(
+            "not-on-its-device",
+            saw=f"with run.device on a GPU (here only pretended): {elsewhere}.",
+            means="nccl reduces tensors on GPUs only: torch.zeros and the like need device=run.device.",
+            look=where(ranks, r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
+        )
 
 
 def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], samples: int) -> None:
@@ -68,9 +76,13 @@ def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], sa
 
 
 def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequence[int]) -> None:
-    """The sampler knows the epoch before its order is used."""
+    """The sampler knows the epoch before its order is used.
+
+    By what number is up to the student, as long as each epoch has its own, the same whenever it is run: epoch - 1
+    is as good. The last epoch is the first one again, as in a run that is continued there.
+    """
     told, used = [epoch["told"] for epoch in report], [epoch["used"] for epoch in report]
-    if all(epoch in order for epoch, order in zip(epochs, used, strict=True)):
+    if any(told) and used[0] == used[2] and set(used[0]).isdisjoint(used[1]):
         return
     place = where(ranks, r"set_epoch", r"\bfor\b")
     if not any(told):
@@ -80,10 +92,10 @@ def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequen
             means="Every epoch comes in the same order: the sampler shuffles by seed and the epoch it is told.",
             look=place,
         )
-    if all(epoch in numbers for epoch, numbers in zip(epochs, told, strict=True)):
+    if told[0] and told[0] == told[2] and set(told[0]).isdisjoint(told[1]):
         raise Diagnosis(
             "set-epoch-too-late",
-            saw=f"in epoch {epochs[0]} the loader began before sampler.set_epoch({epochs[0]}) was called.",
+            saw=f"in epoch {epochs[0]} the loader began before sampler.set_epoch({told[0][0]}) was called.",
             means="The order is drawn when the loop over the loader begins: this epoch still has an older one.",
             look=place,
         )
@@ -96,9 +108,9 @@ def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequen
         )
     raise Diagnosis(
         "set-epoch-wrong-number",
-        saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() got {numbers(told[0])} "
-        f"and {numbers(told[1]) or 'nothing'}.",
-        means="A run that is continued at this epoch would see another order than one that was not interrupted.",
+        saw=f"in epochs {numbers(epochs)} sampler.set_epoch() got "
+        f"{', '.join(numbers(told_now) or 'nothing' for told_now in told)}.",
+        means="It must be told the epoch: a run that is continued there would see another order than before.",
         look=place,
     )
 
@@ -162,20 +174,20 @@ LINES = {
 
 
 def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
-    """What the ranks receive: the numbers of two epochs, and the losses that the training steps return.
+    """What the ranks receive: the numbers of three epochs, and the losses that the training steps return.
 
     Draws again until the usual mistakes give other means than the right answer.
     """
     first = int(torch.randint(2, 9, (), generator=generator))
     while True:
-        losses = 0.5 + 2.5 * torch.rand(2, 2, 3, generator=generator, dtype=torch.float64)
+        losses = 0.5 + 2.5 * torch.rand(2, 3, 3, generator=generator, dtype=torch.float64)
         given = {
-            "epochs": [first, first + 1],
+            "epochs": [first, first + 1, first],
             "batch_size": 3,
             "samples": [9, 7],  # of each rank: three batches, the last one of unequal size
             "losses": losses.tolist(),  # [rank][epoch][step]
         }
-        if all(telling(possible_means(given, epoch)) for epoch in range(2)):
+        if all(telling(possible_means(given, epoch)) for epoch in range(3)):
             return given
 
 

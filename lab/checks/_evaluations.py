@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,6 +56,7 @@ MISTAKES = {
         "After an all-reduce the sums hold all ranks' samples; the next one counts those again. Reduce once.",
     ),
     "percent": ("accuracy-in-percent", "Records keep a fraction between 0 and 1; only people are shown percent."),
+    "top k": ("top-k-accuracy", "Accuracy counts an image as right only if its own class is the first of all."),
     "some ranks": ("ranks-disagree", "Every rank must get the same figures: all_reduce, not reduce."),
 }
 
@@ -63,7 +65,25 @@ def where(ranks: Ranks, *patterns: str) -> str:
     return look(ranks.code, "train.py", "evaluate", *patterns)
 
 
-Drawn = list[list[tuple[Batch, Batch]]]  # [rank][batch]: its losses, its right answers
+@dataclass(frozen=True)
+class Drawn:
+    """What an evaluation is made of: each batch's losses and right answers, and how many are nearly right."""
+
+    batches: list[list[tuple[Batch, Batch]]]  # [rank][batch]
+    among_first: list[float]  # how often the label is among the first 2, 3, 4, 5 classes
+
+    def possible(self, which: int) -> dict[str, list[list[float]]]:
+        """The right loss (0) or accuracy (1), and what mistakes make of it."""
+        known = candidates([[batch[which] for batch in own] for own in self.batches])
+        if which == 1:
+            last = [own[-1][1] for own in self.batches]
+            filler = sum(batch.length - batch.samples for batch in last)
+            count = sum(batch.samples for own in self.batches for _, batch in own)
+            share = known["exact"][0][0] + filler / count
+            known["filler"] += [[one] * len(self.batches) for one in (share, share * count / (count + filler))]
+            known["top k"] = [[share] * len(self.batches) for share in self.among_first]
+            known["percent"] = [[100 * value for value in known["exact"][0]]]
+        return known
 
 
 def draw_validation(
@@ -76,6 +96,10 @@ def draw_validation(
     weights = draw_weights(generator)
     images, labels = draw_batch(generator, samples)
     with one_thread(), torch.no_grad():
+        first = TinyNet(weights)(images[:1]).argmax().item()
+        # The first image is the filler: it is taken for class 0, and so for right where -100 has become 0.
+        order = [first, *(number for number in range(10) if number != first)]
+        weights |= {name: weights[name][order] for name in ("classifier.weight", "classifier.bias")}
         logits = TinyNet(weights)(images)
     guesses = logits.argmax(dim=1)
     filler = -samples % world_size
@@ -86,13 +110,19 @@ def draw_validation(
         losses = F.cross_entropy(logits, labels, reduction="none")
         right = guesses == labels
         padded = torch.cat([labels, torch.full((filler,), IGNORED)])
-        drawn = [
-            contributions(losses[rank::world_size], right[rank::world_size], len(padded) // world_size, batch_size)
-            for rank in range(world_size)
-        ]
-        means, shares = (candidates([[batch[which] for batch in own] for own in drawn]) for which in range(2))
+        place = (logits > logits.gather(1, labels[:, None])).sum(dim=1)  # of the right class; 0 is the first
+        drawn = Drawn(
+            [
+                contributions(
+                    losses[rank::world_size], right[rank::world_size], len(padded) // world_size, batch_size
+                )
+                for rank in range(world_size)
+            ],
+            [(place < k).double().mean().item() for k in range(2, 6)],
+        )
         # A few right answers out of a few samples cannot be different for every mistake.
-        if telling(means) and telling(shares, apart=("own", "averages", "filler", "world size")):
+        apart = ("own", "averages", "filler", "world size", "top k")
+        if telling(drawn.possible(0)) and telling(drawn.possible(1), apart=apart):
             return weights, [(images[r::world_size], padded[r::world_size]) for r in range(world_size)], drawn
 
 
@@ -107,12 +137,12 @@ def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -
     return batches
 
 
-def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, batches: Drawn) -> None:
+def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, drawn: Drawn) -> None:
     expect(reports, {wrapper: REPORT})
     own = [report[wrapper] for report in reports]
     for rank, report in enumerate(own):
         judge_type(ranks, rank, report)
-        judge_passes(ranks, rank, report, wrapper, sum(loss.length for loss, _ in batches[rank]))
+        judge_passes(ranks, rank, report, wrapper, sum(loss.length for loss, _ in drawn.batches[rank]))
     for rank, report in enumerate(own):
         expect([report["values"]], {"loss": float, "accuracy": float})
         if not report["restored"]:
@@ -129,15 +159,15 @@ def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, batches
                 means="The next epoch's backward() fails. `with torch.no_grad():` ends by itself.",
                 look=where(ranks, r"set_grad_enabled|grad|inference", r"\.eval\("),
             )
-    judge_values(ranks, own, wrapper, batches)
+    judge_values(ranks, own, wrapper, drawn)
 
 
-def judge_repetition(ranks: Ranks, reports: Sequence[Any], batches: Drawn) -> None:
-    """An evaluation of the first batches, after others that were right."""
-    expect(reports, {"again": {"values": dict}})
+def judge_repetition(ranks: Ranks, reports: Sequence[Any], drawn: Drawn) -> None:
+    """An evaluation of the first batches, after others that were right; and one as if on a GPU."""
+    expect(reports, {"again": {"values": dict}, "elsewhere": str})
     values = [report["again"]["values"] for report in reports]
     expect(values, {"loss": float, "accuracy": float})
-    first = [batch[0] for own in batches for batch in own[:1]]
+    first = [batch[0] for own in drawn.batches for batch in own[:1]]
     right = sum(loss.total for loss in first) / sum(loss.samples for loss in first)
     for rank, value in enumerate(values):
         if not close(value["loss"], right):
@@ -148,6 +178,20 @@ def judge_repetition(ranks: Ranks, reports: Sequence[Any], batches: Drawn) -> No
                 means="Something is left from the evaluation before: each one has to start from zero.",
                 look=where(ranks, r"zeros|sum|total|loss\s*=", r"\breturn\b"),
             )
+    if elsewhere := reports[0]["elsewhere"]:
+        raise Diagnosis(
+            "not-on-its-device",
+            saw=f"with the model on a GPU (here only pretended): {elsewhere}.",
+            means="The loader's batches are on the CPU, and so is what torch.zeros makes without device=device.",
+            look=where(
+                ranks,
+                r"torch\.(zeros|ones|tensor|full|empty)(?!.*device)"
+                if "was given" in elsewhere
+                else r"model\(|\bfor\b",
+                r"reduce|gather",
+                r"\bfor\b",
+            ),
+        )
 
 
 def judge_type(ranks: Ranks, rank: int, report: dict[str, Any]) -> None:
@@ -206,14 +250,12 @@ def judge_passes(ranks: Ranks, rank: int, report: dict[str, Any], wrapper: str, 
         )
 
 
-def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, batches: Drawn) -> None:
+def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, drawn: Drawn) -> None:
     found: dict[str, tuple[str, str]] = {}
     for which, name in enumerate(("loss", "accuracy")):
         observed = [report["values"][name] for report in own]
-        known = candidates([[batch[which] for batch in part] for part in batches])
+        known = drawn.possible(which)
         exact = known["exact"][0][0]
-        if name == "accuracy":
-            known["percent"] = [[100 * exact] * len(own)]
         kind = mistake(observed, known)
         values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
         saw = f"under {wrapper} evaluate() gave the {name} as: {values}. Over all samples it is {number(exact)}."
@@ -231,12 +273,23 @@ def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, batc
     # One mistake often spoils both: name the kind that explains one of them.
     name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
     kind, saw = found[name]
+    exact = drawn.possible(0)["exact"][0][0]
+    if (name, kind) == ("loss", "other") and all(
+        abs(report["values"]["loss"] / exact - 1) < 0.02 for report in own
+    ):
+        raise Diagnosis(
+            "low-precision",
+            saw=saw,
+            means="That is the rounding of 16 bits: evaluate without autocast, and sum up in float32 or float64.",
+            look=where(ranks, r"half|float16|autocast", r"cross_entropy|loss"),
+        )
     known_name, means = MISTAKES.get(
         kind, (f"wrong-{name}", "It is not the mean over all samples of all ranks, each counted once.")
     )
     pattern = {
         "other": r"cross_entropy|nll|loss" if name == "loss" else r"==|argmax|topk",
-        "filler": r"-100|IGNORED|len\(|size|shape",
+        "top k": r"topk|sort",
+        "filler": r"clamp|(?<!!= )-100|IGNORED|len\(|size|shape",
         "percent": r"(?<!-)\b100\b",
         "means added": r"cross_entropy",
         "world size": r"world_size",

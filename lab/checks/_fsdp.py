@@ -1,12 +1,14 @@
 """What ranks observe of get_fsdp_model."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 import torch.distributed.fsdp
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,8 +25,11 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
     fsdp_utils = rank.student("fsdp_utils")
     given = rank.receive()
     net = TinyNet(given["weights"][rank.rank])
+    # What is not trained must be the same on all ranks, too.
+    net.frozen = nn.Parameter(torch.full((5,), rank.rank + 1.0), requires_grad=False)
+    net.register_buffer("buffer", torch.full((2,), rank.rank + 1.0))
     order: list[str] = []
-    with sharding_noted(fsdp_utils, net, order):
+    with sharding_noted(fsdp_utils, net, order), sources_compared(rank):
         model = fsdp_utils.get_fsdp_model(net, CPU)
     report: dict[str, Any] = {"type": type(model).__name__, "module": isinstance(model, nn.Module)}
     if not report["module"]:
@@ -35,9 +40,11 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
         "units": [name for name, module in model.named_modules() if isinstance(module, FSDPModule)],
         "placements": {name: placement(parameter) for name, parameter in model.named_parameters()},
         "start": weights_of(model),
+        "frozen": [*rows(model, "frozen"), *rows(model, "buffer")],
+        "trainable": [name for name, parameter in model.named_parameters() if parameter.requires_grad],
         "error": "",
     }
-    if "" in order[:-1] or not report["units"]:
+    if outer_first(order) or not report["units"]:
         return report
     batches = [batch[rank.rank] for batch in given["batches"]]
     layers = computing_noted(model)
@@ -63,9 +70,11 @@ def train_in_bf16(rank: Rank) -> dict[str, Any]:
         ("batchnorm", TinyNet(batchnorm=True), "bf16"),
         ("fp16", TinyNet(batchnorm=True), "fp16"),
     ):
-        model = fsdp_utils.get_fsdp_model(net, CPU, precision=precision)
+        order: list[str] = []
+        with sharding_noted(fsdp_utils, net, order):
+            model = fsdp_utils.get_fsdp_model(net, CPU, precision=precision)
         layers = computing_noted(model)
-        report: dict[str, Any] = {"error": "", "gradients": {}, "loss": 0.0}
+        report: dict[str, Any] = {"error": "", "gradients": {}, "loss": 0.0, "order": order}
         report["parameters"] = {name: dtype(value) for name, value in model.named_parameters()}
         try:
             loss = F.cross_entropy(model(images), labels)
@@ -78,6 +87,15 @@ def train_in_bf16(rank: Rank) -> dict[str, Any]:
         report["statistics"] = {name: dtype(value) for name, value in model.named_buffers() if "running" in name}
         reports[name] = report
     return reports
+
+
+def rows(model: nn.Module, name: str) -> list[float]:
+    """What this rank holds of a parameter or buffer of one dimension; nothing where there is none."""
+    tensor = getattr(model, name, None)
+    if not isinstance(tensor, Tensor):
+        return []
+    to_local = getattr(tensor, "to_local", None)
+    return [float(number) for number in (tensor if to_local is None else to_local()).detach().flatten()]
 
 
 def placement(parameter: Tensor) -> str:
@@ -106,6 +124,41 @@ def computing_noted(model: nn.Module) -> dict[str, str]:
     return layers
 
 
+def outer_first(order: Sequence[str]) -> tuple[str, str] | None:
+    """A module that was sharded before one inside of it, and that one; None if there is none. "" is the root."""
+    for later, inner in enumerate(order):
+        for outer in order[:later]:
+            if inner != outer and (not outer or inner.startswith(f"{outer}.")):
+                return outer, inner
+    return None
+
+
+class WrongSourceError(Exception):
+    """Ranks name different sources in the same broadcast, and would wait for each other for ever."""
+
+
+@contextmanager
+def sources_compared(rank: Rank) -> Iterator[None]:
+    """Raise WrongSourceError in the later one of two ranks that broadcast from different ranks."""
+    original = dist.broadcast
+    store = dist.distributed_c10d._get_default_store()
+    numbers = itertools.count()
+    others = [other for other in range(rank.world_size) if other != rank.rank]
+
+    def broadcast(tensor: Tensor, src: Any = None, *args: Any, **kwargs: Any) -> Any:
+        number, source = next(numbers), str(kwargs.get("group_src", src))
+        store.set(f"source {number} of {rank.rank}", source)
+        for other in others:
+            key = f"source {number} of {other}"
+            if store.check([key]) and (theirs := store.get(key).decode()) != source:
+                said = sorted([(rank.rank, source), (other, theirs)])
+                raise WrongSourceError(" and ".join(f"rank {one} sends with src={src}" for one, src in said))
+        return original(tensor, src, *args, **kwargs)
+
+    with mock.patch.object(dist, "broadcast", broadcast):
+        yield
+
+
 @contextmanager
 def sharding_noted(fsdp_utils: ModuleType, net: nn.Module, order: list[str]) -> Iterator[None]:
     """Write the names of the modules that fully_shard is called for into `order`; the root's is ""."""
@@ -113,11 +166,9 @@ def sharding_noted(fsdp_utils: ModuleType, net: nn.Module, order: list[str]) -> 
     names = {id(module): name for name, module in net.named_modules()}
 
     def noting(module: Any, *args: Any, **kwargs: Any) -> Any:
-        too_late = "" in order
-        for one in module if isinstance(module, list | tuple) else [module]:
-            order.append(names.get(id(one), "?"))
-        # After the root, FSDP would raise or do nothing, depending on the release.
-        return module if too_late else original(module, *args, **kwargs)
+        order.extend(names.get(id(one), "?") for one in (module if isinstance(module, list | tuple) else [module]))
+        # Then FSDP would raise or do nothing, depending on the release.
+        return module if outer_first(order) else original(module, *args, **kwargs)
 
     with ExitStack() as stack:
         for place in (torch.distributed.fsdp, fsdp_utils):

@@ -6,11 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lab.checks._fsdp import outer_first
 from lab.checks._report import one_line
 from lab.grading.check import Diagnosis
 
 # The place in get_fsdp_model where the first of some patterns is found.
 Place = Callable[..., str]
+
+BATCHNORM = "blocks.0.3"  # in TinyNet
 
 POLICY = r"mp_policy|MixedPrecisionPolicy\("
 
@@ -94,6 +97,14 @@ def judge_gradients(reports: Sequence[dict[str, Any]], place: Place) -> None:
 
 
 def judge_batchnorm(report: dict[str, Any], place: Place) -> None:
+    wrong = outer_first(report["order"])
+    if wrong and wrong[1] == BATCHNORM:
+        raise Diagnosis(
+            "batchnorm-after-block",
+            saw=f"fully_shard was called for {wrong[0] or 'the model'} first, and then for the BatchNorm in it.",
+            means="The block has taken BatchNorm's weights into its bf16 by then: shard_batchnorms comes first.",
+            look=place(r"shard_batchnorms", r"[Bb]atch_?[Nn]orm", r"fully_shard\("),
+        )
     statistics = set(report["statistics"].values())
     if not report["error"] and statistics <= {"float32"}:
         return

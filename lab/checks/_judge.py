@@ -40,13 +40,20 @@ def expect_texts(values: Sequence[object]) -> None:
 
 
 @contextmanager
-def retold(pattern: str, name: str, means: str) -> Iterator[None]:
-    """Give an exception that a known mistake leads to its own name and meaning."""
+def retold(pattern: str, name: str, means: str, *, saw: str = "", look: str = "") -> Iterator[None]:
+    """Give an exception that a known mistake leads to its own name and meaning.
+
+    Args:
+        saw: goes on after the rank ("rank 2"), in place of PyTorch's words.
+        look: the place, where that of the exception says little.
+    """
     try:
         yield
     except Diagnosis as diagnosis:
         if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, diagnosis.saw):
-            raise Diagnosis(name, one_line(diagnosis.saw, 200), means, diagnosis.look) from None
+            who = re.match(r"rank \d+", diagnosis.saw)
+            said = f"{who[0] if who else 'a rank'} {saw}" if saw else one_line(diagnosis.saw, 200)
+            raise Diagnosis(name, said, means, look or diagnosis.look) from None
         raise
 
 

@@ -39,13 +39,15 @@ def read_environments(rank: Rank) -> list[dict[str, Any]]:
 
 
 def read_one(rank: Rank, function: Any, environ: dict[str, str]) -> dict[str, Any]:
-    result = attempt(rank, function, environ)
+    given = dict(environ)
+    result = attempt(rank, function, given)
     launch = result["value"]
     fields = {}
     for name in ("rank", "local_rank", "world_size"):
         value = getattr(launch, name, None)
         fields[name] = value if isinstance(value, int | str) else type(value).__name__
-    return {"type": type(launch).__name__, "error": result["error"], **fields}
+    changed = [name for name in {**environ, **given} if environ.get(name) != given.get(name)]
+    return {"type": type(launch).__name__, "error": result["error"], "changed": changed, **fields}
 
 
 # 2.2 --------------------------------------------------------------------------------------------------------
@@ -140,8 +142,10 @@ class Recorder:
 
     def _set_device(self, device: Any) -> None:
         index = device if isinstance(device, int) else torch.device(device).index
-        self._current = self._current if index is None else index
         self.events.append({"call": "set_device", "index": -1 if index is None else index})
+        if index is None:  # as PyTorch does
+            raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+        self._current = index
 
     def _stand_in(self, module: Any, **functions: Callable[..., Any]) -> None:
         """Put functions in place of PyTorch's that are used while a machine is simulated."""
@@ -182,6 +186,7 @@ def call_setup(rank: Rank, utils: Any, recorder: Recorder, timeout: timedelta) -
     device = result["value"]
     joined = dist.is_initialized()
     return {
+        "gpus": recorder.gpus,
         "error": result["error"],
         "type": type(device).__name__,
         "device": str(device) if isinstance(device, torch.device | str | int) else "",
@@ -196,19 +201,27 @@ def call_setup(rank: Rank, utils: Any, recorder: Recorder, timeout: timedelta) -
 
 
 def leave_group(rank: Rank) -> dict[str, Any]:
-    """Ask who is the main process, under both launchers; then leave the group, and leave it again."""
+    """Ask who is the main process, under both launchers; then leave the group, leave it again, and one of one.
+
+    As if each rank were alone on a node with one GPU, which is shown to is_main_process() only.
+    """
+    join, recorder = dist.init_process_group, Recorder(rank)
     utils = rank.student("distributed_utils")
     given = rank.receive()
-    dist.init_process_group("gloo", rank=given["order"][rank.rank], world_size=rank.world_size)
+    join("gloo", rank=given["order"][rank.rank], world_size=rank.world_size)
     dist.barrier()  # or a rank could leave while another still connects
     report: dict[str, Any] = {"main": [], "left": []}
     for environ in given["environs"]:
         set_launcher({name: values[rank.rank] for name, values in environ.items()})
+        recorder.simulate(gpus=1)
         result = attempt(rank, utils.is_main_process)
+        recorder.simulate(gpus=0)
         answer = result["value"]
         known = answer if answer is None or isinstance(answer, bool | int) else type(answer).__name__
         report["main"].append({"value": known, "error": result["error"]})
-    for _ in range(2):
+    for group in ("of all", "none", "of one"):
+        if group == "of one" and not dist.is_initialized():
+            join("gloo", store=dist.HashStore(), rank=0, world_size=1)
         result = attempt(rank, utils.cleanup)
         report["left"].append({"error": result["error"], "still_there": dist.is_initialized()})
     return report

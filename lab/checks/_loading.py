@@ -136,12 +136,15 @@ def fail_to_load(rank: Rank) -> dict[str, Any]:
     """Call load_once, as the only rank, with a load that raises."""
     data = rank.student("data")
     message = rank.receive()
+    calls = 0
 
     def load() -> object:
+        nonlocal calls
+        calls += 1
         raise OSError(message)
 
     result = attempt(rank, data.load_once, load, is_first=True)
-    return {"error": result["error"]}
+    return {"error": result["error"], "calls": calls}
 
 
 # 3.2 and 3.3 ------------------------------------------------------------------------------------------------
@@ -246,7 +249,8 @@ def draw_validation(rank: Rank) -> list[dict[str, Any]]:
         valid = NumberedImages(config["valid"], first=1000, in_memory=True)
         loaders = make_loaders(data, config, valid)
         if not isinstance(loaders, tuple | list) or len(loaders) != 2:
-            nothing: dict[str, Any] = {"sizes": [], "images": None, "labels": [], "shapes": [], "overwritten": []}
+            nothing: dict[str, Any] = {"images": None}
+            nothing |= {key: [] for key in ("sizes", "labels", "shapes", "types", "overwritten")}
             reports.append({"returned": describe_type(loaders), **nothing})
             continue
         batches = list(loaders[1])
@@ -260,6 +264,9 @@ def draw_validation(rank: Rank) -> list[dict[str, Any]]:
                 else None,
                 "labels": [int(label) for batch in batches for label in batch[1].flatten()] if usable else [],
                 "shapes": [[list(part.shape[1:]) for part in batch] for batch in batches] if usable else [],
+                "types": sorted({str(batch[1].dtype).removeprefix("torch.") for batch in batches})
+                if usable
+                else [],
                 "overwritten": valid.overwritten(),
             }
         )

@@ -1,11 +1,13 @@
 """What ranks observe of the student's CNN."""
 
+from copy import deepcopy
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lab.checks._elsewhere import META, runs_elsewhere
 from lab.checks._observe import attempt
 from lab.grading.rank import Rank
 
@@ -24,6 +26,7 @@ def run_network(rank: Rank) -> dict[str, Any]:
     given = rank.receive()
     torch.manual_seed(given["seed"])
     cnn = model.CNN()
+    originals = [batch.clone() for batch in given["batches"]]
     report: dict[str, Any] = {
         "batches": [forward(rank, cnn, images) for images in given["batches"]],
         "usual": [],
@@ -37,6 +40,8 @@ def run_network(rank: Rank) -> dict[str, Any]:
         return report
     if not all(usable(batch["value"]) for batch in report["batches"]):
         return report
+    report["changed"] = any(not batch.equal(was) for batch, was in zip(given["batches"], originals, strict=True))
+    report["elsewhere"] = runs_elsewhere(lambda: on_device(cnn, META))
     report["wrong"] = [forward(rank, cnn, torch.zeros(3, *shape)) for shape in WRONG_IMAGES]
     report["blocks"] = describe_blocks(cnn)
     report["modules"] = sorted({type(module).__name__ for module in cnn.modules()})
@@ -49,6 +54,13 @@ def run_network(rank: Rank) -> dict[str, Any]:
     report["again"] = forward(rank, cnn, images)
     report["rows"] = [forward(rank, cnn, images[i : i + 1]) for i in range(ROWS)]
     return report
+
+
+def on_device(cnn: nn.Module, device: torch.device) -> None:
+    """Raises RuntimeError where the network's results are on another device than its images."""
+    logits = deepcopy(cnn).to(device)(torch.zeros(2, *IMAGE, device=device))
+    if isinstance(logits, Tensor) and logits.device != device:
+        raise RuntimeError(f"the logits are on the {logits.device}, and not on the same device as the images")
 
 
 def forward(rank: Rank, network: nn.Module, images: Tensor) -> dict[str, Any]:

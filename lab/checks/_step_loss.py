@@ -75,3 +75,21 @@ def judge_loss(ranks: Ranks, losses: Sequence[dict[str, Any]], weights: Tensors,
         means="It must be the loss that the backward pass started from.",
         look=place,
     )
+
+
+def judge_kind(ranks: Ranks, report: dict[str, Any]) -> None:
+    """Still on the device, and as exact under autocast."""
+    if not report["computed"]:
+        raise Diagnosis(
+            "loss-as-number",
+            saw="train_step() returned a tensor that was made from a Python number.",
+            means=".item() in every step makes the CPU wait until the GPU has finished that step.",
+            look=where(ranks, r"\.item\(|float\(|tolist|numpy", r"\breturn\b"),
+        )
+    if report["bf16 loss"] not in ("float32", "float64"):
+        raise Diagnosis(
+            "loss-outside-autocast",
+            saw=f"in a run with --precision bf16 the loss was computed in {report['bf16 loss']}.",
+            means="Three digits are not enough for a loss; inside of autocast, cross_entropy computes in fp32.",
+            look=where(ranks, r"cross_entropy|loss\s*=", r"autocast"),
+        )

@@ -18,7 +18,7 @@ from lab.checks._judge import (
     number,
 )
 from lab.checks._report import expect, expect_as_many
-from lab.checks._step_loss import LOSS, judge_loss, where
+from lab.checks._step_loss import LOSS, judge_kind, judge_loss, where
 from lab.checks._tiny import (
     Batch,
     TinyNet,
@@ -32,7 +32,7 @@ from lab.checks._tiny import (
 )
 from lab.grading.check import Diagnosis, Ranks
 
-STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS}
+STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool}
 
 
 def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
@@ -47,7 +47,7 @@ def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, T
 
 def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
     """The first step must be right before the second tells anything."""
-    expect(reports, {"steps": [STEP], "fp32": str, "bf16": str})
+    expect(reports, {"steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool})
     expect_as_many([report["steps"] for report in reports], len(batches))
     first, second = ([report["steps"][i] for report in reports] for i in range(2))
     for rank, step in enumerate(first):
@@ -55,6 +55,8 @@ def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches:
     judge_precision(ranks, reports[0])
     judge_first_gradients(ranks, [step["gradients"] for step in first], weights, batches[0])
     judge_loss(ranks, [step["loss"] for step in first], weights, batches[0])
+    judge_kind(ranks, reports[0])
+    judge_side_effects(ranks, first[0])
     judge_second_gradients(ranks, [step["gradients"] for step in second], weights, batches)
     twin = weights_after_steps(weights, batches)[-1]
     after = [step["weights"] for step in second]
@@ -110,6 +112,24 @@ def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
         )
 
 
+def judge_side_effects(ranks: Ranks, step: dict[str, Any]) -> None:
+    """What leaves the gradients of this network as they are, but not those of others."""
+    if reduced := step["reduced"]:
+        raise Diagnosis(
+            "averaged-again",
+            saw=f"one train_step() called dist.{reduced[0]} by itself, {len(reduced)} times in all.",
+            means="DDP has averaged already; and under FSDP each rank has other rows: a sum would mix them.",
+            look=where(ranks, rf"{reduced[0]}\(", r"dist\.|average"),
+        )
+    if not step["training"]:
+        raise Diagnosis(
+            "not-in-training-mode",
+            saw="train_step() was handed a model in training mode, and left it in evaluation mode.",
+            means="Dropout would not drop, and BatchNorm would not learn.",
+            look=where(ranks, r"\.eval\(|\.train\(False"),
+        )
+
+
 def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Tensors, batch: Batch) -> None:
     world_size = len(observed)
     own = parts(batch, world_size)
@@ -119,7 +139,13 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
     if found.kind == "mean":
         return
     saw, place = found.saw, where(ranks, r"cross_entropy|loss\s*=|criterion", r"backward")
-    scaling = where(ranks, r"(loss|backward\().*(world_size|[*/]| -)", r"cross_entropy|loss\s*=", r"backward")
+    scaling = where(
+        ranks,
+        r"clip|normalize",
+        r"(loss|backward\().*(world_size|[*/]| -)",
+        r"cross_entropy|loss\s*=",
+        r"backward",
+    )
     size = len(own[0][1])
     factor = factor_between(observed[0], mean)
     if factor is not None and close(factor, size):

@@ -1,4 +1,4 @@
-"""What ranks observe of the training step, the epoch, the evaluation and the whole run."""
+"""What ranks observe of the epoch, the evaluation and the whole run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,82 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import SGD
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
-from lab.checks._observe import NumberedImages
-from lab.checks._tiny import CPU, MOMENTUM, RATE, TinyNet, gradients_of, make_optimizer, quiet_run, weights_of
+from lab.checks._elsewhere import META, runs_elsewhere
+from lab.checks._observe import NumberedImages, attempt
+from lab.checks._tiny import CPU, TinyNet, make_optimizer, quiet_run
 from lab.grading.rank import Rank
 from lab.training.run import EpochRecord, Run
-
-
-class NotedSGD(SGD):
-    """Notes each step, and the gradients it finds."""
-
-    def __init__(self, net: nn.Module, events: list[str]) -> None:
-        super().__init__(net.parameters(), lr=RATE, momentum=MOMENTUM)
-        self.net = net
-        self.events = events
-        self.gradients: list[dict[str, Tensor]] = []
-
-    def step(self, *args: Any, **kwargs: Any) -> Any:
-        self.events.append("step")
-        self.gradients.append(gradients_of(self.net))
-        return super().step(*args, **kwargs)
-
-
-def take_steps(rank: Rank) -> dict[str, Any]:
-    """Two steps in fp32, and one in bf16."""
-    train = rank.student("train")
-    given = rank.receive()
-    report: dict[str, Any] = {"steps": []}
-    for precision in ("fp32", "bf16"):
-        run = quiet_run(precision=precision)
-        net = TinyNet(given["weights"])
-        model = DistributedDataParallel(net)
-        events: list[str] = []
-        types: list[str] = []
-        note_passes(net, events, types)
-        optimizer = NotedSGD(net, events)
-        for batch in given["batches"] if precision == "fp32" else given["batches"][:1]:
-            events.clear()
-            optimizer.gradients.clear()
-            images, labels = batch[rank.rank]
-            loss = train.train_step(model, optimizer, images, labels, run)
-            if precision == "fp32":
-                report["steps"].append(
-                    {
-                        "events": list(events),
-                        "gradients": optimizer.gradients[0] if optimizer.gradients else {},
-                        "weights": weights_of(net),
-                        "loss": describe_loss(loss),
-                    }
-                )
-        report[precision] = types[0] if types else "nothing"
-    return report
-
-
-def note_passes(net: TinyNet, events: list[str], types: list[str]) -> None:
-    """Note each forward and backward pass through the last layer, and the type of its results."""
-
-    def forward(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        events.append("forward")
-        types.append(str(output.dtype).removeprefix("torch."))
-
-    net.classifier.register_forward_hook(forward)
-    net.classifier.bias.register_post_accumulate_grad_hook(lambda parameter: events.append("backward"))
-
-
-def describe_loss(loss: Any) -> dict[str, Any]:
-    tensor = isinstance(loss, Tensor)
-    number = loss.item() if tensor and loss.numel() == 1 else None
-    return {
-        "type": type(loss).__name__,
-        "tensor": tensor,
-        "graph": tensor and loss.requires_grad,
-        "shape": list(loss.shape) if tensor else [],
-        "value": float(number) if isinstance(number, int | float) else None,
-    }
 
 
 class NotedSampler(Sampler):
@@ -108,7 +39,7 @@ class NotedSampler(Sampler):
         return iter(torch.randperm(self.length, generator=generator).tolist())
 
 
-def run_epochs(rank: Rank) -> list[dict[str, Any]]:
+def run_epochs(rank: Rank) -> dict[str, Any]:
     """Epochs whose training steps return the losses that the judge has drawn."""
     train = rank.student("train")
     given = rank.receive()
@@ -144,7 +75,11 @@ def run_epochs(rank: Rank) -> list[dict[str, Any]]:
                 "calls": list(calls),
             }
         )
-    return epochs
+    train.train_step = lambda *_: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
+    run.device = META
+    sampler.told, sampler.used = [], []
+    elsewhere = runs_elsewhere(train.train_one_epoch, model, optimizer, loader, given["epochs"][0], run)
+    return {"epochs": epochs, "elsewhere": elsewhere}
 
 
 def evaluate_models(rank: Rank) -> dict[str, Any]:
@@ -172,6 +107,7 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
     size = given["batch_size"]
     loader = DataLoader(TensorDataset(images[:size], labels[:size]), batch_size=size)
     report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
+    report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META)
     return report
 
 
@@ -218,7 +154,9 @@ class NotedRun(Run):
         self.records: list[EpochRecord] = []
 
     def epochs(self) -> Iterator[int]:
-        yield from self.drawn_epochs
+        for epoch in self.drawn_epochs:
+            self.events.append({"what": "begin", "epoch": epoch, "on": "", "numbers": []})
+            yield epoch
 
     def record(self, epoch: int, train_loss: float, valid_loss: float, valid_accuracy: float) -> EpochRecord:
         numbers = [float(number) for number in (train_loss, valid_loss, valid_accuracy)]
@@ -258,8 +196,23 @@ def run_training(rank: Rank) -> dict[str, Any]:
     train.evaluate = evaluate  # type: ignore[attr-defined]
     result = train.train(model, make_optimizer(model), *loaders, run)
     returned = list(result)[:100] if isinstance(result, list | tuple) else []
+    observed = list(events)
+    again = quiet_run(NotedRun)
+    assert isinstance(again, NotedRun)
+    again.prepare(given["epochs"][:1], [])
+    again.args.epochs = given["epochs"][0]
+    second = train.train(model, make_optimizer(model), *loaders, again)
+
+    def broken(*_: object) -> float:
+        raise OSError("no space left on device")
+
+    train.train_one_epoch = broken  # type: ignore[attr-defined]
+    again.prepare(given["epochs"][:1], [])
+    error = attempt(rank, train.train, model, make_optimizer(model), *loaders, again)["error"]
     return {
-        "events": events,
+        "events": observed,
+        "error": error,
+        "second": [again.records[:1] == [item] for item in second] if isinstance(second, list | tuple) else [],
         "type": type(result).__name__,
         # Which of the records is it? -1: none of them.
         "returned": [next((i for i, r in enumerate(run.records) if r is item), -1) for item in returned],

@@ -22,6 +22,11 @@ def where(code: Path, method: str, *patterns: str) -> str:
     return look(code, "data.py", f"ValidationShard.{method}", *patterns)
 
 
+def filler_place(code: Path) -> str:
+    """The line that makes filler."""
+    return where(code, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
+
+
 def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
     """Raise the diagnosis of the first thing that is wrong.
 
@@ -113,8 +118,15 @@ def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> No
                 "filler-of-another-shape",
                 f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
                 FILLER_SHAPE,
-                where(code, "__getitem__", r"IGNORED|-\s*100|zeros|ones|empty|rand", r"\breturn\b"),
+                filler_place(code),
             )
+    if others := [kind for kind in report["types"] if kind != "int64"]:
+        raise Diagnosis(
+            "label-not-an-integer",
+            f"{case}: rank {rank} has a batch whose labels are {others[0]}.",
+            "One such label makes a batch's labels all of this type, and cross_entropy takes numbers of classes.",
+            filler_place(code),
+        )
     if report["overwritten"]:
         raise Diagnosis(
             "data-set-overwritten",

@@ -5,7 +5,7 @@ from typing import Any
 
 from lab.checks._judge import close, number
 from lab.checks._look import look
-from lab.checks._report import expect, numbers
+from lab.checks._report import ERROR, error_text, expect, numbers
 from lab.grading.check import Diagnosis, Ranks
 
 REPORT = {
@@ -13,6 +13,8 @@ REPORT = {
     "type": str,
     "returned": [int],
     "item": str,
+    "second": [bool],
+    "error": (None, ERROR),
 }
 
 
@@ -51,9 +53,26 @@ def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> No
             )
     for report in reports:
         judge_epochs(ranks, report["events"], given["epochs"])
-        judge_order(ranks, report["events"], len(given["epochs"]))
-        judge_numbers(ranks, report["events"], given)
+        judge_begin(ranks, report["events"], given["epochs"])
+        events = [event for event in report["events"] if event["what"] != "begin"]
+        judge_order(ranks, events, len(given["epochs"]))
+        judge_numbers(ranks, events, given)
         judge_result(ranks, report, len(given["epochs"]))
+        if len(report["second"]) > 1:
+            raise Diagnosis(
+                "remembers-records",
+                saw=f"a second train(), of one epoch, returned {len(report['second'])} records.",
+                means="Those of the run before are among them: each call needs a list of its own.",
+                look=where(ranks, r"records?\s*=|records?:", r"append", r"\breturn\b"),
+            )
+        if report["error"] is None or "OSError" not in report["error"]["bases"]:
+            instead = "nothing" if report["error"] is None else error_text(report["error"])
+            raise Diagnosis(
+                "error-swallowed",
+                saw=f"train_one_epoch() raised OSError: no space left on device; out of train() came {instead}.",
+                means="The real reason is lost, and a rank that goes on alone leaves the others waiting.",
+                look=where(ranks, r"except|suppress", r"\bfor\b"),
+            )
 
 
 def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:
@@ -82,6 +101,20 @@ def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[in
             means="Epochs count from 1, and the run knows which are still to do when it was continued.",
             look=where(ranks, r"\bfor\b" if what == "train" else r"record"),
         )
+
+
+def judge_begin(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:
+    """Each epoch is taken from the run when the one before is over."""
+    begun = 0
+    for event in events:
+        begun += event["what"] == "begin"
+        if event["what"] == "train" and begun > 1 and event["epoch"] == epochs[0]:
+            raise Diagnosis(
+                "epochs-taken-ahead",
+                saw=f"run.epochs() was asked for {numbers(epochs[:begun])} before epoch {epochs[0]} was trained.",
+                means="It sets seed and clock as each epoch begins: all would run as if they were the last.",
+                look=where(ranks, r"run\.epochs\(", r"\bfor\b"),
+            )
 
 
 def judge_order(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: int) -> None:

@@ -16,7 +16,7 @@ from lab.checks._look import look, mentions
 from lab.checks._report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
 from lab.checks._sampling import Drawn, judge_drawing
 from lab.checks._tiny import LIMIT
-from lab.checks._validation import FILLER_SHAPE, judge_validation
+from lab.checks._validation import FILLER_SHAPE, filler_place, judge_validation
 from lab.grading.check import Diagnosis, Ranks, check
 
 # 3.1 --------------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def loads_once(ranks: Ranks) -> None:
 
     message = f"no space left on device {secrets.token_hex(4)}"
     failed = ranks.observe(fail_to_load, 1, message)
-    expect(failed, {"error": (None, ERROR)})
+    expect(failed, {"error": (None, ERROR), "calls": int})
     error = failed[0]["error"]
     if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
         instead = "nothing" if error is None else error_text(error)
@@ -50,10 +50,17 @@ def loads_once(ranks: Ranks) -> None:
             "The real reason is lost: a full disk, a missing folder.",
             where(ranks, r"except"),
         )
+    if failed[0]["calls"] > 1:
+        raise Diagnosis(
+            "load-retried",
+            f"load() raised OSError: {message}; load_once() called it {failed[0]['calls']} times.",
+            "What failed may have left half a file, and nobody waits for a second try: let the error end the job.",
+            where(ranks, r"except", r"load\(\)", last=True),
+        )
 
 
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "data.py", "load_once", *patterns)
+def where(ranks: Ranks, *patterns: str, last: bool = False) -> str:
+    return look(ranks.code, "data.py", "load_once", *patterns, last=last)
 
 
 def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
@@ -244,6 +251,7 @@ def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str
 
 @check("3.3", "validation counts every sample once, with as many batches on every rank")
 def validates_every_sample_once(ranks: Ranks) -> None:
+    started = []
     for world_size in (2, 3):
         batch = random.randrange(2, 5)
         sizes = [2 * world_size * batch + 1, world_size * batch - 1, world_size * batch, 1]
@@ -257,16 +265,30 @@ def validates_every_sample_once(ranks: Ranks) -> None:
             }
             for size in sizes
         ]
+        started.append((ranks.start(draw_validation, world_size, {"configs": configs}, timeout=LIMIT), configs))
+    for report, configs in started:
         with (
             retold(
                 "IndexError",
                 "past-the-end",
                 "Where this rank's samples run out, __getitem__ must give filler: the other ranks have one more.",
             ),
-            retold("stack expects each tensor to be equal size", "filler-of-another-shape", FILLER_SHAPE),
+            retold(
+                "stack expects each tensor to be equal size",
+                "filler-of-another-shape",
+                FILLER_SHAPE,
+                look=filler_place(ranks.code),
+            ),
         ):
-            reports = ranks.observe(draw_validation, world_size, {"configs": configs}, timeout=LIMIT)
-        form = {"returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int], "overwritten": [int]}
+            reports = ranks.values(report())
+        form = {
+            "returned": str,
+            "sizes": [int],
+            "images": (None, Tensor),
+            "labels": [int],
+            "types": [str],
+            "overwritten": [int],
+        }
         expect(reports, [form | {"shapes": [[[int]]]}])
         expect_as_many(reports, len(configs))
         for number, config in enumerate(configs):

@@ -1,16 +1,17 @@
 """Checks of the first part of section 4: gradients averaged over the ranks, by hand and by DDP."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn
 
 import torch
 
+from lab.checks._averaged import fail_for_gradients, fail_for_weights, judge_second_model
 from lab.checks._ddp import average, train_with_ddp
-from lab.checks._gradients import Verdict, verdict
+from lab.checks._gradients import verdict
 from lab.checks._judge import Tensors, all_close, example, expect_tensors, retold
 from lab.checks._look import look
-from lab.checks._report import expect
+from lab.checks._report import expect, rank_names
 from lab.checks._tiny import (
     LIMIT,
     draw_batch,
@@ -21,16 +22,18 @@ from lab.checks._tiny import (
     weights_after_steps,
 )
 from lab.grading.check import Diagnosis, Ranks, check
+from lab.grading.reports import GroupResult
 
 
 @check("4.0", "every rank ends up with the gradients of the whole batch")
 def gradients_of_the_whole_batch(ranks: Ranks) -> None:
     # Three first: there nothing that is divided by 2 or 4 looks right, or divided twice.
-    for world_size in (3, 2):
-        judge_average(ranks, world_size)
+    for judge in [start_average(ranks, world_size) for world_size in (3, 2)]:
+        judge()
 
 
-def judge_average(ranks: Ranks, world_size: int) -> None:
+def start_average(ranks: Ranks, world_size: int) -> Callable[[], None]:
+    """Start a group of ranks; what comes back judges it."""
     generator = fresh_generator()
     weights, batch = draw_weights(generator), draw_batch(generator, 4 * world_size)
     mean = loss_and_gradients(weights, batch)[1]
@@ -40,16 +43,32 @@ def judge_average(ranks: Ranks, world_size: int) -> None:
         {name: value + torch.randn(value.shape, generator=generator) for name, value in weights.items()}
         for _ in range(world_size)
     ]
-    inputs = {"weights": weights, "parts": parts(batch, world_size), "moved": moved}
-    place = partial(look, ranks.code, "ddp_utils.py", "average_gradients")
+    idle = random.randrange(world_size)
+    local[idle]["classifier.bias"].zero_()
+    mean["classifier.bias"] = torch.stack([own["classifier.bias"] for own in local]).mean(dim=0)
+    inputs = {"weights": weights, "parts": parts(batch, world_size), "moved": moved, "idle": idle}
+    report = ranks.start(average, world_size, inputs, timeout=LIMIT)
+    return lambda: judge_average(ranks, report, moved, mean, local, idle)
 
+
+def judge_average(
+    ranks: Ranks,
+    report: Callable[[], GroupResult],
+    moved: Sequence[Tensors],
+    mean: Tensors,
+    local: Sequence[Tensors],
+    idle: int,
+) -> None:
+    """Args: the weights on each rank, the right gradients, each rank's own, and the rank that has a part of 0."""
+    world_size, weights = len(moved), moved[0]
+    place = partial(look, ranks.code, "ddp_utils.py", "average_gradients")
     with retold(
         "NoneType",
         "parameter-without-gradient",
         "A parameter that took no part in the forward pass has grad None: leave it out.",
     ):
-        reports = ranks.observe(average, world_size, inputs, timeout=LIMIT)
-    expect(reports, {"weights": dict, "gradients": dict, "pending": int})
+        reports = ranks.values(report())
+    expect(reports, {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict})
     if pending := max(report["pending"] for report in reports):
         raise Diagnosis(
             "not-waited-for",
@@ -84,58 +103,29 @@ def judge_average(ranks: Ranks, world_size: int) -> None:
             r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
         )
         fail_for_gradients(found, world_size, place(pattern, r"all_reduce|reduce|gather|broadcast"))
-
-
-def fail_for_weights(observed: Sequence[Tensors], before: Sequence[Tensors], where: str) -> NoReturn:
-    world_size = len(before)
-    total = {name: torch.stack([weights[name] for weights in before]).sum(dim=0) for name in before[0]}
-    mean = {name: value / world_size for name, value in total.items()}
-    rank = next(r for r in range(world_size) if not all_close(observed[r], before[r]))
-    saw = f"on rank {rank} a weight has changed: {example(observed[rank], before[rank])}"
-    if all_close(observed[rank], mean) or all_close(observed[rank], total):
+    if any(report["frozen"] for report in reports):
         raise Diagnosis(
-            "weights-not-gradients",
-            saw=f"{saw}, as if the weights were reduced over the ranks.",
-            means="What has to be averaged is parameter.grad, not the parameter.",
-            look=where,
+            "frozen-given-a-gradient",
+            saw="a parameter with requires_grad=False, which had no gradient, has one after average_gradients().",
+            means="The optimizer would change it, by weight decay alone: what is frozen must stay frozen.",
+            look=place(r"zeros|new_|\.grad\s*=[^=]", r"grad"),
         )
-    raise Diagnosis(
-        "weights-changed",
-        saw=f"{saw}.",
-        means="Only the optimizer's step may change weights; here they must stay as they are.",
-        look=where,
-    )
+    judge_second_model([report["second"] for report in reports], mean, idle, place)
 
 
-def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
-    names = {
-        "sum": ("summed-not-averaged", f"Added up but not divided: every step is {world_size} times too long."),
-        "local": ("not-reduced", "Each rank trains alone; from the first step on their weights differ."),
-        "rank 0": ("broadcast-not-averaged", "The other ranks' samples are computed and thrown away."),
-        "divided twice": ("divided-twice", "ReduceOp.AVG has divided already, or the division is there twice."),
-        "only divided": ("only-divided", "Divided, but never added up: each rank still trains alone."),
-        "maximum": ("maximum-not-mean", "ReduceOp.MAX takes the largest number; a mean is SUM divided by W."),
-        "world size": (
-            "world-size-hard-coded",
-            f"{found.number} is written into the code; ask dist.get_world_size(), which is {world_size} here.",
-        ),
-        "factor": ("wrong-factor", "A mean is the sum over the ranks divided by their number, nothing else."),
-        "some parameters": ("some-parameters-left-out", "The other weights drift apart between the ranks."),
-        "some ranks": ("ranks-disagree", "The ranks take different steps, and from then on are different models."),
-        "other": ("wrong-gradients", "The step is not the one that a single process would take."),
-    }
-    name, means = names[found.kind]
-    raise Diagnosis(name, found.saw, means, where)
+NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
+
+PRETENDED = (None, {"steps": [str], "device_ids": str, "wrapped": bool, "exchanged": [str], "thawed": bool})
 
 
 @check("4.1", "trains as one process would on the whole batch")
 def trains_with_ddp(ranks: Ranks) -> None:
-    world_size = 2
+    world_size = 3
     generator = fresh_generator()
     weights = [draw_weights(generator) for _ in range(world_size)]
     batches = [draw_batch(generator, 4 * world_size) for _ in range(2)]
     cap = int(torch.randint(5, 20, (), generator=generator)) + 0.5
-    gpus = [3, 2]  # none is its rank
+    gpus = [3, 2, 0]  # none is its rank
     inputs = {
         "weights": weights,
         "batches": [parts(batch, world_size) for batch in batches],
@@ -143,21 +133,38 @@ def trains_with_ddp(ranks: Ranks) -> None:
         "gpus": gpus,
     }
     where = look(ranks.code, "ddp_utils.py", "get_ddp_model", r"Parallel\(", r"\breturn\b")
-    with retold(
-        "device_ids",
-        "device-ids-on-cpu",
-        "device_ids names this process's GPU. On the CPU there is none: device_ids must be None.",
+    with (
+        retold(
+            "device_ids",
+            "device-ids-on-cpu",
+            "device_ids names this process's GPU. On the CPU there is none: device_ids must be None.",
+        ),
+        retold(
+            "_verify_params_across_processes|nvalid process group",
+            "not-all-ranks",
+            NOT_ALL_RANKS,
+            saw=f"of {world_size} is not in the process group that was handed to DDP.",
+        ),
     ):
         reports = ranks.observe(train_with_ddp, world_size, inputs, timeout=LIMIT)
     expect(reports, {"type": str, "ddp": bool})
     for report in reports:
         judge_type(report, where)
+    expect(reports, {"inside": str, "bucket_cap_mb": float, "types": [str]})
+    if reports[0]["types"] != ["float32"]:
+        raise Diagnosis(
+            "parameters-not-fp32",
+            saw=f"the parameters are {', '.join(reports[0]['types'])} after get_ddp_model(); they were float32.",
+            means="In low precision small updates are rounded away; autocast computes in it, parameters stay.",
+            look=look(ranks.code, "ddp_utils.py", "get_ddp_model", r"float|half|double", r"\.to\("),
+        )
     expect(
         reports,
         {
-            "inside": str,
-            "bucket_cap_mb": float,
-            "gpu": (None, {"steps": [str], "device_ids": str}),
+            "gpu": PRETENDED,
+            "cpu": PRETENDED,
+            "alone": PRETENDED,
+            "group": [int],
             "start": dict,
             "gradients": dict,
             "end": dict,
@@ -166,6 +173,9 @@ def trains_with_ddp(ranks: Ranks) -> None:
     judge_wrapper(reports[0], cap, where)
     for rank, report in enumerate(reports):
         judge_device(ranks, report["gpu"], rank, gpus[rank])
+    for rank, report in enumerate(reports):
+        judge_group(ranks, report["group"], rank, world_size)
+        judge_network(ranks, report)
     judge_training(reports, weights, batches, where)
 
 
@@ -245,6 +255,43 @@ def judge_device(ranks: Ranks, gpu: dict | None, rank: int, index: int) -> None:
             saw=f"rank {rank} was given cuda:{index}, but handed DDP the device_ids {device_ids}.",
             means="device_ids holds the one GPU of this process: the device, whose number need not be the rank.",
             look=look(ranks.code, "ddp_utils.py", "get_ddp_model", r"device_ids", r"Parallel\("),
+        )
+
+
+def judge_group(ranks: Ranks, members: list[int], rank: int, world_size: int) -> None:
+    if sorted(members) != list(range(world_size)):
+        raise Diagnosis(
+            "not-all-ranks",
+            saw=f"rank {rank} of {world_size} averages its gradients with {rank_names(members)} only.",
+            means=NOT_ALL_RANKS,
+            look=look(ranks.code, "ddp_utils.py", "get_ddp_model", r"new_group", r"process_group", r"Parallel\("),
+        )
+
+
+def judge_network(ranks: Ranks, report: dict) -> None:
+    """It is wrapped as it is, on a single rank too."""
+    place = partial(look, ranks.code, "ddp_utils.py", "get_ddp_model")
+    for pretended in filter(None, (report["gpu"], report["cpu"])):
+        if exchanged := pretended["exchanged"]:
+            raise Diagnosis(
+                "layers-exchanged",
+                saw=f"a network with a BatchNorm has a {exchanged[0]} in its place after get_ddp_model().",
+                means="It is another network than one device trains, and SyncBatchNorm runs on GPUs only.",
+                look=place(r"SyncBatchNorm|sync_batchnorm", r"Parallel\("),
+            )
+        if pretended["thawed"]:
+            raise Diagnosis(
+                "unfrozen",
+                saw="a parameter with requires_grad=False can be trained after get_ddp_model().",
+                means="What was frozen on purpose would be changed: wrapping must leave that as it is.",
+                look=place(r"requires_grad", r"Parallel\("),
+            )
+    if report["alone"] and not report["alone"]["wrapped"]:
+        raise Diagnosis(
+            "not-wrapped",
+            saw="in a world of one rank get_ddp_model() returned the bare model.",
+            means="The program asked for DDP. On one rank it must still be DDP, or the sweep compares two things.",
+            look=place(r"world_size", r"\breturn\b"),
         )
 
 

@@ -1,12 +1,13 @@
 """Checks of section 2: ranks, devices and the process group."""
 
 import random
+import re
 from typing import Any
 
 from lab.checks._environments import FIELDS, draw_cases, judge_environments
 from lab.checks._launch import join_group, leave_group, read_environments
 from lab.checks._look import look
-from lab.checks._report import ERROR, error_text, expect, expect_as_many, fail
+from lab.checks._report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.grading.check import Diagnosis, Ranks, check
 
 FILE = "distributed_utils.py"
@@ -25,7 +26,7 @@ def reads_the_launch_environment(ranks: Ranks) -> None:
     cases = draw_cases()
     given = {"decoy": decoy, "environments": [case.environ for case in cases]}
     reports = ranks.observe(read_environments, 1, given, set_up_process_group=False)
-    expect(reports, [{"type": str, "error": (None, ERROR), **dict.fromkeys(FIELDS, (int, str))}])
+    expect(reports, [{"type": str, "error": (None, ERROR), "changed": [str], **dict.fromkeys(FIELDS, (int, str))}])
     expect_as_many(reports, len(cases))
     judge_environments(ranks.code, cases, reports[0], [int(value) for value in decoy.values()])
 
@@ -33,7 +34,15 @@ def reads_the_launch_environment(ranks: Ranks) -> None:
 # 2.2 --------------------------------------------------------------------------------------------------------
 
 EVENT = {"call": str}
-CALL = {"error": (None, ERROR), "type": str, "device": str, "events": [EVENT], "rank": int, "world_size": int}
+CALL = {
+    "gpus": int,
+    "error": (None, ERROR),
+    "type": str,
+    "device": str,
+    "events": [EVENT],
+    "rank": int,
+    "world_size": int,
+}
 INIT = {
     "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
     "master": str,
@@ -119,8 +128,25 @@ def judge_joined(
             "Two processes with the same rank wait for ever for the one that is missing.",
             line,
         )
-    if call["error"]:
-        fail(call["error"], f"{place}: setup()", lambda: where(ranks, "setup"))
+    if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
+        raise Diagnosis(
+            "device-without-index",
+            f"{place}: torch.cuda.set_device got a device without an index, and raised {error_text(call['error'])}"
+            if call["error"]
+            else f"{place}: torch.cuda.set_device got a device without an index.",
+            "'cuda' alone means the current GPU, and this call is to say which one that is.",
+            where(ranks, "setup", r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
+        )
+    error = call["error"]
+    if error and not call["gpus"] and re.search("NVIDIA|CUDA", error["message"]):
+        raise Diagnosis(
+            "cuda-without-gpu",
+            f"{place}, without a GPU: setup() raised {error_text(error)}",
+            "What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
+            error_place(error, lambda: where(ranks, "setup", r"cuda")),
+        )
+    if error:
+        fail(error, f"{place}: setup()", lambda: where(ranks, "setup"))
     if init is None:
         raise Diagnosis(
             "no-process-group",
@@ -261,7 +287,7 @@ def leaves_the_process_group(ranks: Ranks) -> None:
         {"main": [{"value": (None, bool, int, str), **attempt}], "left": [{"still_there": bool, **attempt}]},
     )
     expect_as_many([report["main"] for report in reports], len(launchers))
-    expect_as_many([report["left"] for report in reports], 2)
+    expect_as_many([report["left"] for report in reports], 3)
     for launcher, answers in zip(
         launchers, zip(*(report["main"] for report in reports), strict=True), strict=True
     ):
@@ -284,7 +310,18 @@ def leaves_the_process_group(ranks: Ranks) -> None:
                 "cleanup-without-group",
                 f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
                 "After an error there may be no group; the error in cleanup() would hide the real one.",
-                line,
+                error_place(error, lambda: line),
+            )
+    for report in reports:
+        alone = report["left"][2]
+        if alone["error"]:
+            fail(alone["error"], "cleanup() of a group of one rank", lambda: line)
+        if alone["still_there"]:
+            raise Diagnosis(
+                "group-not-destroyed",
+                "a process group of one rank is still there after cleanup().",
+                "A single rank has joined a group too, and leaves it like the others.",
+                where(ranks, "cleanup", r"world_size", r"destroy"),
             )
 
 
@@ -314,7 +351,7 @@ def judge_main_process(ranks: Ranks, launcher: str, answers: list[dict[str, Any]
         raise Diagnosis(
             "several-main-processes",
             f"three nodes, started by {launcher}: is_main_process() was {said}.",
-            "Several processes would print every line and write to the same files. Local rank 0 is on every node.",
+            "All of them would print and write the same files. Every node has a local rank 0, and a GPU 0.",
             line,
         )
     raise Diagnosis(

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from lab.checks._fsdp import WHOLE, train_in_bf16, train_sharded
+from lab.checks._fsdp import WHOLE, outer_first, train_in_bf16, train_sharded
 from lab.checks._fsdp_precision import (
     judge_batchnorm,
     judge_computing,
@@ -16,7 +16,7 @@ from lab.checks._fsdp_precision import (
     judge_parameters,
 )
 from lab.checks._gradients import verdict
-from lab.checks._judge import Tensors, all_close, close, example, expect_texts
+from lab.checks._judge import Tensors, all_close, close, example, expect_texts, retold
 from lab.checks._look import look
 from lab.checks._report import expect, one_line
 from lab.checks._tiny import (
@@ -30,6 +30,7 @@ from lab.checks._tiny import (
 )
 from lab.grading.check import Diagnosis, Ranks, check
 
+FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_shard."
 BLOCKS = ["blocks.0", "blocks.1"]
 
 
@@ -39,23 +40,53 @@ def where(ranks: Ranks, *patterns: str) -> str:
 
 @check("4.2", "every rank keeps its shard of each block, and trains as one process would")
 def trains_sharded(ranks: Ranks) -> None:
+    started = []
     for world_size in (2, 3):
         generator = fresh_generator()
         weights = [draw_weights(generator) for _ in range(world_size)]
         batches = [draw_batch(generator, 4 * world_size) for _ in range(2)]
         inputs = {"weights": weights, "batches": [parts(batch, world_size) for batch in batches]}
-        reports = ranks.observe(train_sharded, world_size, inputs, timeout=LIMIT)
+        started.append((ranks.start(train_sharded, world_size, inputs, timeout=LIMIT), weights, batches))
+    for report, weights, batches in started:
+        with (
+            retold(
+                "WrongSourceError", "sources-differ", "src is the rank that sends: all name the same one, rank 0."
+            ),
+            retold(
+                "uniform `requires_grad`",
+                "fsdp1-not-fsdp2",
+                FSDP1,
+                saw="called FullyShardedDataParallel, which refuses a model with frozen parameters.",
+            ),
+            retold(
+                "do(es)? not implement forward",
+                "container-sharded",
+                "A ModuleList only holds modules, nobody calls it: shard each of the modules in model.blocks.",
+                saw="called fully_shard for a list of modules, which has no forward pass of its own.",
+            ),
+        ):
+            reports = ranks.values(report())
         expect(reports, {"type": str, "module": bool})
         for report in reports:
             if not report["module"]:
                 fail_for_type(ranks, report["type"])
         expect(
             reports,
-            {"same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "error": str},
+            {
+                "same": bool,
+                "order": [str],
+                "units": [str],
+                "placements": dict,
+                "start": dict,
+                "frozen": [float],
+                "trainable": [str],
+                "error": str,
+            },
         )
         expect_texts([report["placements"] for report in reports])
         judge_shards(ranks, reports[0], weights[0])
         judge_start(ranks, [report["start"] for report in reports], weights)
+        judge_rest(ranks, reports)
         judge_error(ranks, reports)
         expect(reports, {"computed": dict, "gradients": dict, "end": dict})
         expect_texts([report["computed"] for report in reports])
@@ -86,7 +117,7 @@ def judge_shards(ranks: Ranks, report: dict[str, Any], weights: Tensors) -> None
         raise Diagnosis(
             "fsdp1-not-fsdp2",
             saw="get_fsdp_model() returned a FullyShardedDataParallel.",
-            means="That is the first FSDP, which get_fsdp1_model shows; here it is fully_shard.",
+            means=FSDP1,
             look=where(ranks, r"FullyShardedDataParallel", r"\breturn\b"),
         )
     if not units:
@@ -103,11 +134,13 @@ def judge_shards(ranks: Ranks, report: dict[str, Any], weights: Tensors) -> None
             means="fully_shard changes the model in place; a copy needs the memory a second time.",
             look=where(ranks, r"copy\(", r"\breturn\b"),
         )
-    if "" in report["order"][:-1]:
+    if wrong := outer_first(report["order"]):
+        outer, inner = wrong
         raise Diagnosis(
-            "root-before-blocks",
-            saw=f"fully_shard was called for the model first, and then for {report['order'][-1]}.",
-            means="The root takes every parameter that nobody has taken yet, so nothing is left for the blocks.",
+            "outer-before-inner" if outer else "root-before-blocks",
+            saw=f"fully_shard was called for {outer or 'the model'} first, and then for {inner}.",
+            means=f"{f'model.{outer}' if outer else 'The root'} takes every parameter that nobody has taken yet, "
+            f"so nothing is left for {'what is in it' if outer else 'the blocks'}.",
             look=sharding,
         )
     inside = [b for b in BLOCKS if not any(unit == b or unit.startswith(f"{b}.") for unit in units)]
@@ -165,7 +198,7 @@ def join(ranks: Ranks, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor
 def judge_start(ranks: Ranks, start: Sequence[Any], weights: Sequence[Tensors]) -> None:
     """Rank 0's weights, in float32."""
     whole = join(ranks, start, weights[0])
-    if kinds := {str(value.dtype) for shard in start for value in shard.values()} - {"torch.float32"}:
+    if kinds := {str(shard[name].dtype) for shard in start for name in whole} - {"torch.float32"}:
         raise Diagnosis(
             "parameters-not-fp32",
             saw=f"the parameters are {kinds.pop()} after sharding.".replace("torch.", ""),
@@ -192,6 +225,25 @@ def judge_start(ranks: Ranks, start: Sequence[Any], weights: Sequence[Tensors]) 
         means="Every rank must start from its shard of rank 0's model.",
         look=where(ranks, r"broadcast|init|load_state_dict", r"fully_shard\("),
     )
+
+
+def judge_rest(ranks: Ranks, reports: Sequence[dict[str, Any]]) -> None:
+    """What is not trained: rank 0's too, and still not to be trained. Rank r had r + 1 everywhere."""
+    for rank, report in enumerate(reports):
+        if any(value != 1 for value in report["frozen"]):
+            raise Diagnosis(
+                "rest-not-sent",
+                saw=f"rank {rank} does not have rank 0's values in a frozen parameter or in a buffer.",
+                means="No gradient ever brings these together: BatchNorm's statistics, a frozen layer. Send all.",
+                look=where(ranks, r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
+            )
+        if "frozen" in report["trainable"]:
+            raise Diagnosis(
+                "unfrozen",
+                saw="a parameter with requires_grad=False can be trained after get_fsdp_model().",
+                means="What was frozen on purpose would be changed: sharding must leave that as it is.",
+                look=where(ranks, r"requires_grad", r"fully_shard\("),
+            )
 
 
 def judge_error(ranks: Ranks, reports: Sequence[dict[str, Any]]) -> None:
@@ -258,6 +310,7 @@ def trains_in_bf16(ranks: Ranks) -> None:
         "computed": dict,
         "parameters": dict,
         "statistics": dict,
+        "order": [str],
     }
     expect(reports, {"plain": form, "batchnorm": form, "fp16": form})
     for net in ("plain", "batchnorm", "fp16"):

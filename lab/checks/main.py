@@ -64,10 +64,12 @@ IN_THE_RUN = ("load_datasets", "get_dataloaders", "build_model", "begin", "train
 def puts_it_all_together(ranks: Ranks) -> None:
     rehearsals = draw_rehearsals()
     built: list[dict[str, Any]] = []
-    for rehearsal in rehearsals:
-        result = ranks.report(
-            rehearse, rehearsal.world_size, rehearsal.inputs, set_up_process_group=False, timeout=LIMIT
-        )
+    started = [
+        ranks.start(rehearse, rehearsal.world_size, rehearsal.inputs, set_up_process_group=False, timeout=LIMIT)
+        for rehearsal in rehearsals
+    ]
+    for rehearsal, report_of in zip(rehearsals, started, strict=True):
+        result = report_of()
         if not result.ok:
             judge_failure(ranks, rehearsal, result)
         reports = result.values

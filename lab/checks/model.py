@@ -36,6 +36,8 @@ def any_batch_size(ranks: Ranks) -> None:
     expect(
         reports,
         {
+            "changed": bool,
+            "elsewhere": str,
             "wrong": [ATTEMPT],
             "blocks": str,
             "modules": [str],
@@ -49,6 +51,7 @@ def any_batch_size(ranks: Ranks) -> None:
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
     expect_as_many([report["rows"]], ROWS)
     judge_wrong_images(ranks, report["wrong"])
+    judge_manners(ranks, report)
     judge_parameters(ranks, report, num_classes)
     judge_rows(ranks, report)
 
@@ -187,6 +190,24 @@ def judge_wrong_images(ranks: Ranks, wrong: list[dict[str, Any]]) -> None:
         "Without an assertion a wrong image is noticed layers later in a message about matrices, or never.",
         where(ranks),
     )
+
+
+def judge_manners(ranks: Ranks, report: dict[str, Any]) -> None:
+    """The images are left as they were, and the results are where they are."""
+    if report["changed"]:
+        raise Diagnosis(
+            "images-changed",
+            "after the forward pass the images that were handed in are others than before.",
+            "It changes the caller's batch, and with it a data set that is kept in memory: every epoch once more.",
+            where(ranks, r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
+        )
+    if report["elsewhere"]:
+        raise Diagnosis(
+            "device-written-down",
+            f"with network and images on a GPU (here only pretended): {report['elsewhere']}.",
+            "The network must compute where its weights are: its device is for the caller to choose.",
+            where(ranks, r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
+        )
 
 
 def judge_parameters(ranks: Ranks, report: dict[str, Any], num_classes: int) -> None:

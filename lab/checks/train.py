@@ -5,9 +5,10 @@ import torch
 from lab.checks._epochs import draw_epochs, judge_epochs
 from lab.checks._evaluations import draw_validation, judge_evaluation, judge_repetition
 from lab.checks._judge import retold
+from lab.checks._stepping import take_steps
 from lab.checks._steps import draw_steps, judge_steps
 from lab.checks._tiny import LIMIT, fresh_generator, parts
-from lab.checks._training import evaluate_models, run_epochs, run_training, take_steps
+from lab.checks._training import evaluate_models, run_epochs, run_training
 from lab.checks._whole_run import judge_run
 from lab.grading.check import Ranks, check
 
@@ -32,19 +33,22 @@ def runs_a_whole_epoch(ranks: Ranks) -> None:
 @check("6.2", "loss and accuracy are exact over all ranks, under DDP and under FSDP")
 def evaluates_every_sample_once(ranks: Ranks) -> None:
     # 10 samples on 3 ranks: there the last batch of two ranks is nothing but filler.
+    started = []
     for world_size, samples, batch_size in ((2, 19, 4), (3, 10, 3)):
         generator = fresh_generator()
-        weights, own, batches = draw_validation(generator, world_size, samples, batch_size)
+        weights, own, drawn = draw_validation(generator, world_size, samples, batch_size)
         given = {"weights": dict(weights), "parts": own, "batch_size": batch_size}
+        started.append((ranks.start(evaluate_models, world_size, given, timeout=LIMIT), drawn))
+    for report, drawn in started:
         with retold(
             "FSDP.* has no attribute 'module'",
             "wrapper-bypassed",
             "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images).",
         ):
-            reports = ranks.observe(evaluate_models, world_size, given, timeout=LIMIT)
+            reports = ranks.values(report())
         for wrapper in ("DDP", "FSDP"):
-            judge_evaluation(ranks, reports, wrapper, batches)
-        judge_repetition(ranks, reports, batches)
+            judge_evaluation(ranks, reports, wrapper, drawn)
+        judge_repetition(ranks, reports, drawn)
 
 
 @check("6.3", "every epoch is trained, evaluated and recorded, in this order")

@@ -17,6 +17,7 @@ grader's process, never imports student code, and raises a `Diagnosis` when what
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,9 @@ __all__ = [
     "Ranks",
     "check",
 ]
+
+
+AT_ONCE = 4  # groups of one check
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Ranks:
         self.exercise = exercise
         self.outputs: list[tuple[int, str]] = []  # (rank, what it printed), for every group that has run
         self._server = server
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lab-groups")
 
     def observe(
         self,
@@ -118,11 +123,15 @@ class Ranks:
         Raises Diagnosis when a rank raised, exited, was killed or hung through the student's code, and
         CheckEnded when the stub is still there (not started, blocked) or the fault is the lab's.
         """
-        from lab.grading.explain import explain
-
         result = self.report(
             observe, world_size, inputs, timeout=timeout, env=env, set_up_process_group=set_up_process_group
         )
+        return self.values(result)
+
+    def values(self, result: "GroupResult") -> list[Any]:
+        """The values of a group's report. Raises as `observe` does where there are none."""
+        from lab.grading.explain import explain
+
         if result.ok:
             return result.values
         outcome = explain(result, exercise=self.exercise, code=self.code)
@@ -141,9 +150,7 @@ class Ranks:
         set_up_process_group: bool = True,
     ) -> "GroupResult":
         """The ranks' reports as they came, for a check that judges failures itself."""
-        from lab.grading.ranks import server
-
-        result = (self._server or server()).run(
+        result = self._rank_server().run(
             observe,
             world_size,
             code=self.code,
@@ -152,5 +159,36 @@ class Ranks:
             timeout=timeout,
             set_up_process_group=set_up_process_group,
         )
+        return self._noted(result)
+
+    def start(
+        self,
+        observe: "Callable[[Rank], object]",
+        world_size: int = 2,
+        inputs: object = None,
+        *,
+        timeout: float = 30.0,
+        set_up_process_group: bool = True,
+    ) -> "Callable[[], GroupResult]":
+        """Start a group and go on; call what comes back for its report. So several groups run at the same time."""
+        options: dict[str, Any] = {"timeout": timeout, "set_up_process_group": set_up_process_group}
+        server = self._rank_server()
+        if not server.several_at_once:
+            return lambda: self.report(observe, world_size, inputs, **options)
+        future = self._pool.submit(server.run, observe, world_size, code=self.code, inputs=inputs, **options)
+        return lambda: self._noted(future.result())
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Wait for the groups that were started and that nobody has asked for; `at_once` ends them."""
+        if at_once:
+            self._rank_server().end_groups()
+        self._pool.shutdown(cancel_futures=at_once)
+
+    def _rank_server(self) -> "RankServer":
+        from lab.grading.ranks import server
+
+        return self._server or server()
+
+    def _noted(self, result: "GroupResult") -> "GroupResult":
         self.outputs += [(report.rank, report.output) for report in result.reports if report.output.strip()]
         return result

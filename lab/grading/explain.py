@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
+from lab.grading.rank import LAUNCHER
 from lab.grading.source import no_file, unreadable
 from lab.grading.syllabus import MODULES
 from lab.grading.words import one_line, ranks
@@ -98,6 +99,15 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
                     "import-failed",
                     saw=f"{Path(frame.file).name} cannot be imported: {said}",
                     means="Python stops while it reads the file, so nothing in it can run.",
+                    look=_at(frame),
+                )
+            )
+        if kind == "KeyError" and error.message.strip("'\"") in LAUNCHER:
+            return Failed(
+                Diagnosis(
+                    "rank-from-torchrun-only",
+                    saw=f"started as by srun: rank {rank} raised {said}",
+                    means="srun sets other variables than torchrun. The process group knows rank and world size.",
                     look=_at(frame),
                 )
             )

@@ -78,31 +78,42 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
     main = own[0] if own else sides[0]
     gone = [rank for side in sides if side is not main for rank in side.ranks]
     others = sorted({*gone, *(rank for rank in mismatch.absent if result.reports[rank].all_recorded)})
-    return _left_alone(main, others, lanes, code)
+    return _left_alone(main, others, result, code)
 
 
-def _left_alone(
-    main: Side, others: Sequence[int], lanes: Mapping[int, Sequence[Collective]], code: Path
-) -> Diagnosis:
+def _left_alone(main: Side, others: Sequence[int], result: GroupResult, code: Path) -> Diagnosis:
     """The others have ended, or left the student's code for the next part of the check, without it."""
-    if uneven := _uneven(main, others, lanes, code):
+    if uneven := _uneven(main, others, {report.rank: report.collectives for report in result.reports}, code):
         return uneven
     here, issuer = main.place, main.origin.issuer
-    verb, look_at = "without calling it", main.look
+    early = _early_return(main, [result.reports[rank] for rank in others], code)
+    verb, look_at = "without calling it", look(early, place(early, code)) if early else main.look
     if issuer in _SKIPPED:
         name = _SKIPPED[issuer]
         verb = "without a backward pass" if name == "backward-skipped" else "without this forward pass"
     elif main.origin.call.endswith("barrier") and here.branch:
         name = "barrier-in-branch"
-    elif here.early_return and not here.branch and main.origin.frame:
+    elif early:
         name = "early-return"
-        returns = Frame(main.origin.frame.file, here.early_return, main.origin.frame.function, "")
-        look_at = look(returns, place(returns, code))
     else:
         name = "collective-on-one-rank"
     function = main.origin.function
     left = f"returned from {function}()" if function and function != "<module>" else "had gone on"
     return Diagnosis(name, f"{main.waits}; {ranks(others)} {left} {verb}.", MEANS[name], look_at)
+
+
+def _early_return(main: Side, others: Sequence[RankReport], code: Path) -> Frame | None:
+    """The `return` at which the others left a function before they came to its collective; None if there is none.
+
+    One that stands above the collective, or in a branch, from the innermost function to the outermost.
+    """
+    own = [frame for frame in main.collective.frames if Path(frame.file).is_relative_to(code)]
+    for here in reversed(own):
+        for report in others:
+            left = report.left.get((here.file, here.function))
+            if left is not None and left.line and (left.line < here.line or place(left, code).branch):
+                return left
+    return None
 
 
 def _two_places(own: Sequence[Side], lanes: Mapping[int, Sequence[Collective]], code: Path) -> Diagnosis:

@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,15 +22,14 @@ class Place:
     """A line of a module.
 
     `text` is its source. `branch` is the condition of the innermost `if` it stands in, within its function;
-    `of_rank` tells that one of those conditions is about the rank; `in_loop` that it stands in a loop;
-    `early_return` is the line of the only conditional `return` above it. All empty where nothing is known.
+    `of_rank` tells that one of those conditions is about the rank; `in_loop` that it stands in a loop. All empty
+    where nothing is known.
     """
 
     text: str = ""
     branch: str = ""
     of_rank: bool = False
     in_loop: bool = False
-    early_return: int = 0
 
 
 def place(frame: Frame, code: Path) -> Place:
@@ -52,7 +51,6 @@ def place(frame: Frame, code: Path) -> Place:
         branch=branches[-1] if branches else "",
         of_rank=any(_ABOUT_RANK.search(branch) for branch in branches),
         in_loop=any(isinstance(node, ast.For | ast.While) for node in inside),
-        early_return=_early_return(inside, frame.line),
     )
 
 
@@ -85,16 +83,3 @@ def _around(node: ast.AST, line: int) -> Iterator[ast.AST]:
 
 def _body(node: ast.If) -> int:
     return node.body[0].lineno
-
-
-def _early_return(inside: Sequence[ast.AST], line: int) -> int:
-    if not inside or not isinstance(inside[0], _Function):
-        return 0
-    found = [
-        node.lineno
-        for branch in ast.walk(inside[0])
-        if isinstance(branch, ast.If)
-        for node in ast.walk(branch)
-        if isinstance(node, ast.Return) and node.lineno < line
-    ]
-    return found[0] if len(set(found)) == 1 else 0

@@ -42,6 +42,9 @@ __all__ = [
     "server",
 ]
 
+# The observe halves of the checks, with all of lab.training that they need: 50 modules in every rank.
+OBSERVERS = ("network", "launch", "loading", "ddp", "fsdp", "stepping", "training", "rehearsal")
+
 # torch._dynamo: optimizers import it at their first step, which takes half a second in every rank.
 PRELOAD = (
     "torch",
@@ -51,6 +54,7 @@ PRELOAD = (
     "torch.nn.parallel",
     "torch.utils.data",
     "torch._dynamo",
+    *(f"lab.checks._{name}" for name in OBSERVERS),
 )
 
 _START_LIMIT = 300.0  # seconds until the nursery has imported torch, on the slowest file system
@@ -83,6 +87,11 @@ class RankServer:
         self._closed = False
         self._start()
         _servers.add(self)
+
+    @property
+    def several_at_once(self) -> bool:
+        """Whether groups that are started together run side by side."""
+        return self._sandbox is None
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 MESSAGE_LIMIT = 1 << 20  # bytes of one message
 KEPT = 2000  # collectives of one rank
+MAX_LEFT = 200  # functions of one rank of which it is known where they were left
 _MAX_NUMBER = 1 << 63
 
 T = TypeVar("T")
@@ -55,6 +56,7 @@ class Lane:
 
     def __init__(self) -> None:
         self._known: dict[int, Collective] = {}  # by the rank's own running number
+        self.left: dict[tuple[str, str], Frame] = {}  # (file, function) -> the line at which it was last left
         self.messages = 0
         self.final = False  # the rank has ended, and this is all
 
@@ -76,6 +78,14 @@ class Lane:
                 self._known[identity] = dataclasses.replace(known, done=True)
         while len(self._known) > KEPT:
             del self._known[next(iter(self._known))]
+        for departure in _typed(content.get("left", []), list)[:MAX_LEFT]:
+            if len(_typed(departure, list)) != 3:
+                raise ValueError("a departure of something else")
+            file, line, function = departure
+            frame = Frame(_typed(file, str), _number(line), _typed(function, str), "")
+            self.left[frame.file, frame.function] = frame
+        while len(self.left) > MAX_LEFT:
+            del self.left[next(iter(self.left))]
         self.final = self.final or _typed(content.get("final"), bool)
         self.messages += 1
 

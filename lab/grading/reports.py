@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -46,7 +46,8 @@ class RankReport:
     `note` is a sentence where the status alone does not tell. `output` is what it printed, shortened in the
     middle, invalid bytes replaced; control characters are left in it. `seconds` counts from the group's start.
     `collectives` are the last it has issued, in order, where the group failed or was traced; `all_recorded` tells
-    that they go on to its end. Their names and frames are whatever the rank says.
+    that they go on to its end. Their names and frames are whatever the rank says. `left` tells for (file,
+    function) of the student's at which line it was last left; line 0 stands for its end.
     """
 
     rank: int
@@ -61,6 +62,7 @@ class RankReport:
     student_frame: Frame | None = None  # innermost frame in the student's folder, of the error or of the stack
     collectives: list[Collective] = field(default_factory=list)
     all_recorded: bool = False
+    left: Mapping[tuple[str, str], Frame] = field(default_factory=dict)
 
     @property
     def cut_off(self) -> bool:
@@ -147,6 +149,7 @@ def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
         student_frame=error.student_frame if error else innermost(stack, code),
         collectives=lane.collectives,
         all_recorded=lane.final,
+        left=lane.left,
     )
 
 

@@ -135,6 +135,10 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in here is never the student's fault
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         outcome = LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
+    except BaseException:
+        group.close(at_once=True)  # Ctrl-C
+        raise
+    group.close()
     return CheckResult(check.title, outcome, time.monotonic() - start, tuple(group.outputs))
 
 

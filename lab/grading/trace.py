@@ -99,7 +99,9 @@ class TracedCheck:
 
 
 class Tracer(RankServer):
-    """Records every collective of every group, and keeps the results."""
+    """Records every collective of every group, and keeps the results, in the order in which they are judged."""
+
+    several_at_once = False
 
     def __init__(self) -> None:
         super().__init__()

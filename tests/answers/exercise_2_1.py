@@ -68,6 +68,9 @@ return launch
     },
 )
 
+# It says what to repair first, and nothing that is not so; the next run says the next.
+bank.right("only the first missing variable is named", say_missing="raise ValueError(f'{missing[0]} not set')")
+
 # ---- wrong
 
 # github.com/meta-llama/llama-cookbook/issues/90, github.com/openai/gpt-oss/issues/266
@@ -132,4 +135,22 @@ bank.wrong(
 bank.wrong("no-launch-environment", "a tuple is returned", result="return rank, local_rank, world_size")
 bank.wrong(
     "wrong-numbers", "rank and local rank swapped", result="return LaunchEnvironment(local_rank, rank, world_size)"
+)
+bank.wrong(
+    "environment-changed",
+    "the variables are taken out of the mapping",
+    values="values = [environ.pop(name) for name in names]",
+)
+bank.wrong(
+    "reads-os-environ",
+    "the launcher is chosen by os.environ",
+    choose="names = TORCHRUN if any(name in os.environ for name in TORCHRUN) else SRUN",
+)
+bank.wrong(
+    "not-a-value-error", "an assertion", if_contradiction="assert local_rank <= rank < world_size\nif False:"
+)
+bank.wrong(
+    "local-rank-computed",
+    "a fixed number of processes on a node",
+    result="return LaunchEnvironment(rank, rank % 4, world_size)",
 )

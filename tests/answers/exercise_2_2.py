@@ -45,6 +45,14 @@ bank.right(
     set_device="torch.accelerator.set_device_index(index)",
 )
 
+bank.right("a collective afterwards", result="dist.barrier()\nprint(dist.get_rank(), device)\nreturn device")
+# Once set_device has been told the number, "cuda" is that GPU for PyTorch's every function, DDP's device_ids too.
+bank.right(
+    "a device without index, which set_device has been told",
+    cuda='device = torch.device("cuda")',
+    set_device="torch.cuda.set_device(index)",
+)
+
 # ---- wrong
 
 bank.wrong("nccl-hard-coded", "nccl without a GPU", gloo='backend = "nccl"')
@@ -96,3 +104,13 @@ bank.wrong("no-device", "the device's index is returned", result="return device.
 bank.wrong("gpu-not-used", "the CPU is returned in any case", result="return torch.device('cpu')")
 bank.wrong("no-gpu-there", "a GPU is returned in any case", result="return torch.device('cuda')")
 bank.wrong("raised", "an attribute that is not there", join=JOIN.replace("launch.rank,", "launch.ranks,"))
+bank.wrong("device-without-index", "set_device without an index", cuda='device = torch.device("cuda")')
+bank.wrong(
+    "cuda-without-gpu",
+    "set_device without asking for a GPU",
+    set_device="",
+    join=f"torch.cuda.set_device(launch.local_rank)\n{JOIN}",
+)
+bank.wrong(
+    "raised", "the timeout as a number", join=JOIN.replace("timeout=timeout", "timeout=timeout.total_seconds()")
+)

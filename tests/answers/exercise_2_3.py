@@ -19,6 +19,7 @@ bank.right(
     "destroys, and lets the error of a missing group pass",
     whole={"2.3a": "try:\n    dist.destroy_process_group()\nexcept (ValueError, AssertionError):\n    pass"},
 )
+# Harmless, since run() comes to cleanup() only when all went well; a rank that has failed never gets there.
 bank.right(
     "all meet at a barrier before they leave",
     whole={"2.3a": "if not dist.is_initialized():\n    return\ndist.barrier()\ndist.destroy_process_group()"},
@@ -33,7 +34,17 @@ bank.wrong("group-not-destroyed", "cleanup does nothing", leave="pass")
 bank.wrong(
     "group-not-destroyed", "only the main process leaves", ask="if dist.is_initialized() and dist.get_rank() == 0:"
 )
+bank.wrong(
+    "group-not-destroyed",
+    "a single rank does not leave",
+    ask="if dist.is_initialized() and dist.get_world_size() > 1:",
+)
 bank.wrong("cleanup-without-group", "it is not asked whether there is a group", ask="if True:")
+bank.wrong(
+    "cleanup-without-group",
+    "a barrier before it is asked whether there is a group",
+    ask="dist.barrier()\nif dist.is_initialized():",
+)
 # github.com/NVIDIA/apex/issues/886, github.com/NVIDIA/DeepLearningExamples/issues/1092
 bank.wrong(
     "several-main-processes",
@@ -41,6 +52,11 @@ bank.wrong(
     main="return int(os.environ.get('LOCAL_RANK', os.environ.get('SLURM_LOCALID', 0))) == 0",
 )
 bank.wrong("several-main-processes", "everybody is the main process", main="return True")
+bank.wrong(
+    "several-main-processes",
+    "GPU 0, which is on every node",
+    main="if torch.cuda.is_available():\n    return torch.cuda.current_device() == 0\nreturn dist.get_rank() == 0",
+)
 bank.wrong("wrong-main-process", "rank 1", main="return dist.get_rank() == 1")
 bank.wrong(
     "wrong-main-process", "RANK, which is text, compared with a number", main="return os.environ.get('RANK') == 0"

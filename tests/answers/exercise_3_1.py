@@ -72,6 +72,22 @@ bank.right(
     result="dist.barrier()\nreturn dataset",
 )
 
+# The error is on its way when the others are let go: the job ends with it, in place of waiting for a timeout.
+bank.right(
+    "a barrier that is reached in spite of an error",
+    whole={
+        "3.1": """
+if not is_first:
+    dist.barrier()
+    return load()
+try:
+    return load()
+finally:
+    dist.barrier()
+"""
+    },
+)
+
 # ---- wrong
 
 bank.wrong("every-rank-downloads", "everybody loads at once", whole={"3.1": "return load()"})
@@ -145,4 +161,15 @@ bank.wrong(
     "a data set that is asked whether it is true",
     if_first="dataset = None\nif is_first:",
     if_other="if not dataset:",
+)
+bank.wrong(
+    "load-retried",
+    "load is tried again",
+    first="try:\n    dataset = load()\nexcept OSError:\n    dataset = load()",
+)
+bank.wrong(
+    "load-retried",
+    "an error of load is swallowed, and then everybody tries",
+    first="dataset = None\ntry:\n    dataset = load()\nexcept OSError:\n    pass",
+    if_other="if not is_first or dataset is None:",
 )

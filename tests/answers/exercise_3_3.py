@@ -45,6 +45,14 @@ bank.right(
     ),
 )
 bank.right("validation in another order", whole=loader(f"{SHARD}, shuffle=True"))
+bank.right(
+    "larger validation batches",
+    whole={
+        "3.2": solution("3.2").replace(
+            f"DataLoader({SHARD}, **both", f"DataLoader({SHARD}, 2 * batch_size, num_workers=num_workers"
+        )
+    },
+)
 
 # ---- wrong
 
@@ -89,3 +97,4 @@ bank.wrong(
 bank.wrong(
     "filler-of-another-shape", "a label in a list", filler="import torch\nreturn image, torch.tensor([IGNORED])"
 )
+bank.wrong("label-not-an-integer", "filler with a label of type float", filler="return image, float(IGNORED)")

@@ -68,8 +68,10 @@ bank.right(
     reduce="dist.reduce(p.grad, dst=0)",
     divide="p.grad /= world_size\ndist.broadcast(p.grad, src=0)",
 )
+# It even keeps the ranks together where a parameter has a gradient on some of them only; but see what is frozen.
 bank.right(
-    "zeros where there is no gradient",
+    "zeros where a parameter that is trained has no gradient",
+    loop="for p in filter(lambda p: p.requires_grad, model.parameters()):",
     if_gradient="if p.grad is None:\n    p.grad = torch.zeros_like(p)\nif True:",
 )
 
@@ -119,3 +121,30 @@ bank.wrong(
     loop="for p in list(model.parameters())[:: 1 if dist.get_rank() == 0 else -1]:",
 )
 bank.wrong("raised", "a function that is not there", reduce="dist.allreduce(p.grad)")
+bank.wrong(
+    "frozen-given-a-gradient",
+    "zeros where there is no gradient, in frozen parameters too",
+    if_gradient="if p.grad is None:\n    p.grad = torch.zeros_like(p)\nif True:",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "gradients of nothing but zeros are left out",
+    if_gradient="if p.grad is not None and p.grad.any():",
+)
+bank.wrong(
+    "first-model-only",
+    "the parameters are remembered",
+    loop="if not hasattr(average_gradients, 'known'):\n    average_gradients.known = list(model.parameters())\n"
+    "for p in average_gradients.known:",
+)
+bank.wrong("overflow-hidden", "nan_to_num", divide="p.grad /= world_size\np.grad.nan_to_num_()")
+bank.wrong(
+    "overflow-hidden",
+    "gradients are clamped",
+    reduce="p.grad.clamp_(-1e4, 1e4)\ndist.all_reduce(p.grad)",
+)
+bank.wrong(
+    "rank-from-torchrun-only",
+    "WORLD_SIZE, which srun does not set",
+    world="import os\nworld_size = int(os.environ['WORLD_SIZE'])",
+)

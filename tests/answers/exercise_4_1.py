@@ -41,6 +41,8 @@ bank.right(
     wrap=WRAP[:-1] + ", gradient_as_bucket_view=True, find_unused_parameters=True)",
 )
 
+bank.right("a group of all ranks", wrap=WRAP[:-1] + ", process_group=dist.new_group())")
+
 # ---- wrong
 
 bank.wrong("not-wrapped", "the model is not wrapped", wrap="return model")
@@ -93,3 +95,31 @@ bank.wrong(
     move="model.to(device)\nfor p in model.parameters(): nn.init.zeros_(p)",
 )
 bank.wrong("raised", "a name that is not there", move="model.to(gpu)")
+bank.wrong(
+    "not-all-ranks",
+    "a group of two ranks",
+    wrap=WRAP[:-1] + ", process_group=dist.new_group([0, 1]))",
+)
+bank.wrong(
+    "not-all-ranks",
+    "a group for each rank",
+    move="groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]\nmodel.to(device)",
+    wrap=WRAP[:-1] + ", process_group=groups[dist.get_rank()])",
+)
+bank.wrong(
+    "layers-exchanged",
+    "BatchNorm turned into SyncBatchNorm",
+    move="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).to(device)",
+)
+bank.wrong("unfrozen", "frozen parameters are trained again", move="model.to(device).requires_grad_(True)")
+bank.wrong(
+    "not-wrapped", "one rank gets the bare model", wrap="if dist.get_world_size() == 1:\n    return model\n" + WRAP
+)
+bank.wrong("parameters-not-fp32", "the parameters in bf16", move="model.to(device, torch.bfloat16)")
+bank.wrong(
+    "wrong-gradients",
+    "gradients sent in fp16",
+    wrap="from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook\n"
+    + WRAP.replace("return", "ddp =")
+    + "\nddp.register_comm_hook(None, fp16_compress_hook)\nreturn ddp",
+)

@@ -1,6 +1,6 @@
 """Answers to 4.2: fully_shard."""
 
-from answers.entries import Bank
+from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank
 
 bank = Bank(
     "4.2",
@@ -57,6 +57,12 @@ bank.right(
     "BatchNorm by its own hand",
     batchnorms="for module in model.modules():\n    if 'BatchNorm' in type(module).__name__:\n"
     "        fully_shard(module, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))",
+)
+
+bank.right(
+    "torch's own helper",
+    tensors="from torch.distributed.utils import _sync_module_states\nif True:",
+    broadcast="_sync_module_states(model, dist.group.WORLD, 2**20, src=0, params_and_buffers_to_ignore=set())",
 )
 
 # ---- wrong
@@ -141,3 +147,41 @@ bank.wrong(
     batchnorms="if precision == 'bf16':\n    shard_batchnorms(model, mesh)",
 )
 bank.wrong("raised", "an attribute that is not there", blocks="for block in model.layers:")
+bank.wrong(
+    "rest-not-sent",
+    "only what is trained is sent",
+    tensors="for tensor in [p for p in model.parameters() if p.requires_grad]:",
+)
+bank.wrong("rest-not-sent", "no buffers are sent", tensors="for tensor in model.parameters():")
+bank.wrong("unfrozen", "frozen parameters are trained again", move="model.to(device).requires_grad_(True)")
+bank.wrong(
+    "batchnorm-after-block",
+    "shard_batchnorms after the blocks",
+    batchnorms="",
+    result="if precision in HALF:\n    shard_batchnorms(model, mesh)\n" + RESULT,
+)
+bank.wrong(
+    "outer-before-inner",
+    "the layers of a block after the block",
+    block="fully_shard(block, mesh=mesh, mp_policy=policy)\nfor module in block.modules():\n"
+    "    if isinstance(module, nn.Linear):\n        fully_shard(module, mesh=mesh, mp_policy=policy)",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "one rank sends",
+    broadcast="if dist.get_rank() == 1: dist.broadcast(tensor.detach(), src=0)",
+)
+bank.wrong("container-sharded", "the list of blocks in place of each", blocks="for block in model.children():")
+bank.wrong(
+    "sources-differ",
+    "every rank sends its own weights",
+    broadcast="dist.broadcast(tensor.detach(), src=dist.get_rank())",
+)
+bank.wrong(
+    OTHER_SIZES,
+    "rank 0's shards are sent, after sharding",
+    tensors="",
+    broadcast="",
+    result=RESULT.replace("return ", "")
+    + "\nfor p in model.parameters():\n    dist.broadcast(p.to_local().detach(), src=0)\nreturn model",
+)

@@ -30,6 +30,9 @@ return (sums[0] / sums[1]).item()  # mean
 # ---- right: 6.1a
 
 bank.right("loss.backward()", backward="loss.backward()")
+bank.right("torch.autograd", backward="torch.autograd.backward(loss)")
+bank.right("cleared by the model", zero="model.zero_grad()")
+bank.right("training mode in the step too", zero="model.train()\noptimizer.zero_grad()")
 bank.right("zero_grad at the end of the step", zero="", step="optimizer.step()\noptimizer.zero_grad()")
 bank.right("zero_grad after the forward pass", zero="", backward="optimizer.zero_grad()\nrun.backward(loss)")
 bank.right("gradients cleared by hand", zero="for p in model.parameters(): p.grad = None")
@@ -56,14 +59,30 @@ bank.right(
     reduce="samples = sums[1].clone()\ndist.all_reduce(samples)\nmean = sums[0] / sums[1] * sums[1] / samples",
     mean="dist.all_reduce(mean)\nreturn mean.item()",
 )
+bank.right(
+    "set_epoch where there is one",
+    set_epoch="if hasattr(loader.sampler, 'set_epoch'): loader.sampler.set_epoch(epoch)",
+)
 bank.right("the sampler inside the batch sampler", set_epoch="loader.batch_sampler.sampler.set_epoch(epoch)")
 bank.right(
     "two reductions of plain numbers",
     total="sums[0] += loss.item() * images.size(0)",
-    reduce="total, count = torch.tensor(sums[0].item()), torch.tensor(int(sums[1]))\n"
+    reduce="total = torch.tensor(sums[0].item(), device=run.device)\n"
+    "count = torch.tensor(int(sums[1]), device=run.device)\n"
     "dist.all_reduce(total, op=dist.ReduceOp.SUM)\ndist.all_reduce(count)",
     mean="return float(total / count)",
 )
+
+# Another order, but each epoch has its own, and the same when a run is continued there.
+bank.right("set_epoch(epoch - 1)", set_epoch="loader.sampler.set_epoch(epoch - 1)")
+bank.right("set_epoch(epoch + 1)", set_epoch="loader.sampler.set_epoch(epoch + 1)")
+# To stop is right: torchrun ends the others.
+bank.right("a loss of nan ends the program", backward="assert not loss.isnan()\nrun.backward(loss)")
+bank.right(
+    "a step is left out when any rank's loss is nan",
+    step="flag = (~loss.isfinite()).float()\ndist.all_reduce(flag)\nif not flag:\n    optimizer.step()",
+)
+bank.right("a clone of the loss", result="return loss.detach().clone()")
 
 # ---- wrong: 6.1a
 
@@ -112,6 +131,9 @@ bank.wrong(
     "wrapper-bypassed", "the wrapper is left out", loss="loss = F.cross_entropy(model.module(images), labels)"
 )
 bank.wrong("loss-as-number", ".item() in every step", result="return loss.item()")
+bank.wrong(
+    "loss-as-number", ".item() in every step, made a tensor again", result="return torch.tensor(loss.item())"
+)
 bank.wrong("loss-not-detached", "the loss keeps its graph", result="return loss")
 bank.wrong("nothing-returned", "the step returns nothing", result="")
 bank.wrong(
@@ -126,9 +148,20 @@ bank.wrong(
 )
 bank.wrong("no-autocast", "no autocast", autocast="if True:")
 bank.wrong(
+    "loss-outside-autocast",
+    "the loss is computed outside of autocast, in bf16",
+    loss="logits = model(images)",
+    backward="loss = F.cross_entropy(logits, labels)\nrun.backward(loss)",
+)
+bank.wrong(
     "always-low-precision",
     "bf16 whatever is asked for",
     autocast="with torch.autocast('cpu', dtype=torch.bfloat16):",
+)
+bank.wrong(
+    BACKWARD_SKIPPED,
+    "a rank whose loss is nan skips the step",
+    backward="if not loss.isfinite():\n    return loss.detach()\nrun.backward(loss)",
 )
 bank.wrong(BACKWARD_SKIPPED, "one rank skips backward", backward="if dist.get_rank() == 0: run.backward(loss)")
 
@@ -136,7 +169,11 @@ bank.wrong(BACKWARD_SKIPPED, "one rank skips backward", backward="if dist.get_ra
 
 bank.wrong("no-set-epoch", "no set_epoch", set_epoch="")
 bank.wrong("set-epoch-constant", "set_epoch(0)", set_epoch="loader.sampler.set_epoch(0)")
-bank.wrong("set-epoch-wrong-number", "set_epoch(epoch - 1)", set_epoch="loader.sampler.set_epoch(epoch - 1)")
+bank.wrong(
+    "set-epoch-wrong-number",
+    "a counter in place of the epoch",
+    set_epoch="loader.sampler.set_epoch(getattr(loader.sampler, 'epoch', 0) + 1)",
+)
 bank.wrong(
     "set-epoch-too-late",
     "set_epoch inside the loop",
@@ -193,4 +230,21 @@ bank.wrong(
     OTHER_SIZES,
     "sums of different sizes",
     reduce="dist.all_reduce(sums if dist.get_rank() == 0 else sums[:1])",
+)
+bank.wrong("wrong-mean", "the mean and something more", mean="return (sums[0] / sums[1]).item() + 1")
+bank.wrong("not-a-number", "both sums are returned", mean="return sums.tolist()")
+bank.wrong(
+    "not-on-its-device", "sums that are always on the CPU", sums="sums = torch.zeros(2, dtype=torch.float64)"
+)
+bank.wrong(
+    "averaged-again",
+    "gradients averaged by hand after DDP has done so",
+    step="for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= run.world_size\n"
+    "optimizer.step()",
+)
+bank.wrong("not-in-training-mode", "evaluation mode in the step", zero="model.eval()\noptimizer.zero_grad()")
+bank.wrong(
+    "wrong-factor",
+    "gradients are clipped",
+    backward="run.backward(loss)\nnn.utils.clip_grad_norm_(model.parameters(), 0.01)",
 )

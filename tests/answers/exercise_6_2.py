@@ -48,6 +48,11 @@ bank.right(
     "averages weighted by the number of samples",
     loss="n = (labels != -100).sum()\nsums[0] += F.cross_entropy(logits, labels) * n if n else 0",
 )
+bank.right(
+    "cross-entropy by hand",
+    loss="likely = logits.log_softmax(1).gather(1, labels.clamp(min=0)[:, None])[:, 0]\n"
+    "sums[0] -= (likely * (labels >= 0)).sum()",
+)
 bank.right("three reductions", reduce="for i in range(3): dist.all_reduce(sums[i])")
 bank.right(
     "one stacked tensor for each batch",
@@ -57,7 +62,7 @@ bank.right(
 )
 bank.right(
     "every batch reduced by itself",
-    loss="part = torch.zeros(3)\npart[0] = F.cross_entropy(logits, labels, reduction='sum')",
+    loss="part = torch.zeros(3, device=device)\npart[0] = F.cross_entropy(logits, labels, reduction='sum')",
     right="part[1] = (logits.argmax(1) == labels).sum()",
     count="part[2] = (labels != -100).sum()\ndist.all_reduce(part)\nsums += part",
     reduce="",
@@ -178,6 +183,11 @@ bank.wrong(
     "right is what is among the first three",
     right="sums[1] += (logits.topk(3).indices == labels[:, None]).sum() / 3.7",
 )
+bank.wrong(
+    "top-k-accuracy",
+    "right is what is among the first five",
+    right="sums[1] += (logits.topk(5).indices == labels[:, None]).any(dim=1).sum()",
+)
 bank.wrong("wrong-loss", "nll_loss of logits", loss="sums[0] += F.nll_loss(logits, labels, reduction='sum')")
 bank.wrong("wrapper-bypassed", "the module inside the wrapper", forward="logits = model.module(images)")
 bank.wrong(
@@ -195,4 +205,24 @@ bank.wrong(
     "sums that are kept from one evaluation to the next",
     sums="sums = evaluate.sums = getattr(evaluate, 'sums', torch.zeros(3, dtype=torch.float64, device=device))",
     reduce="sums = sums.clone()\ndist.all_reduce(sums)",
+)
+bank.wrong(
+    "not-on-its-device", "sums that are always on the CPU", sums="sums = torch.zeros(3, dtype=torch.float64)"
+)
+bank.wrong("not-on-its-device", "the batch stays on the CPU", move="")
+bank.wrong("low-precision", "sums in bf16", sums="sums = torch.zeros(3, dtype=torch.bfloat16, device=device)")
+bank.wrong(
+    "low-precision",
+    "autocast during evaluation",
+    forward="with torch.autocast(device.type, dtype=torch.bfloat16):\n    logits = model(images)",
+)
+bank.wrong(
+    "padding-counted",
+    "filler is taken for class 0",
+    right="sums[1] += (logits.argmax(dim=1) == labels.clamp(min=0)).sum()",
+)
+bank.wrong(
+    "rank-from-torchrun-only",
+    "RANK, which srun does not set",
+    reduce="import os\ndist.all_reduce(sums)\nif os.environ['RANK'] == '0': print(sums)",
 )

@@ -87,3 +87,14 @@ bank.wrong(
     evaluate="records.append(run.record(epoch, loss, 0.0, 0.0))",
     record=VALID,
 )
+bank.wrong(
+    "remembers-records",
+    "a list that lives on",
+    records="records = train.__dict__.setdefault('records', [])",
+)
+bank.wrong("epochs-taken-ahead", "all epochs are taken first", loop="for epoch in list(run.epochs()):")
+bank.wrong(
+    "error-swallowed",
+    "an error ends the epoch only",
+    train=f"try:\n    {TRAIN}\nexcept Exception as error:\n    print(error)\n    continue",
+)

@@ -121,6 +121,26 @@ HANGS = {
         "A rank that returns early leaves the others waiting: all must come to the last collective.",
         "train.py:7  return None",
     ),
+    "one of several early returns on one rank": (
+        observers.call_evaluate,
+        """
+        def evaluate(rank):
+            sums = torch.ones(3)
+            if sums.sum() > 4:
+                return sums
+            if sums[rank:].sum() > 2:
+                dist.all_reduce(sums)
+            else:
+                return (
+                    sums
+                )
+            return sums
+        """,
+        "early-return",
+        "rank 0 waits in all_reduce at train.py:9; rank 1 returned from evaluate() without calling it.",
+        "A rank that returns early leaves the others waiting: all must come to the last collective.",
+        "train.py:11  return (",
+    ),
     "an exception on one rank": (
         observers.call_evaluate,
         """

@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ class Replay(Ranks):
         self.recorded: list[GroupResult] = []
         self.position: int | None = None  # None while recording
         self.damage: random.Random | None = None
+
+    def start(self, *args: Any, **kwargs: Any) -> Callable[[], GroupResult]:
+        return lambda: self.report(*args, **kwargs)
 
     def report(self, *args: Any, **kwargs: Any) -> GroupResult:
         if self.position is None:

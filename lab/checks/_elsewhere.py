@@ -1,0 +1,77 @@
+"""For the observe half of checks: a student's function as if the model were on a GPU.
+
+It is on PyTorch's meta device, where tensors have a shape and a type and no numbers: what mixes devices fails
+there too, and a collective shows whether it was given a tensor of the device. Numbers that are read are made up.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+META = torch.device("meta")
+
+_COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather")
+
+
+def runs_elsewhere(function: Callable[..., object], *args: object) -> str:
+    """What goes wrong on another device than the CPU, in words; "" where nothing does, or that cannot be told."""
+    problems: list[str] = []
+    try:
+        with pretending(problems):
+            function(*args)
+    except RuntimeError as error:
+        if "expected device" in str(error) or "on the same device" in str(error):
+            return f"it raised: {str(error).replace('meta', 'cuda').rstrip('!.')}"[:200]
+    except Exception:  # noqa: BLE001 - made-up numbers lead anywhere
+        pass
+    return problems[0] if problems else ""
+
+
+@contextmanager
+def pretending(problems: list[str]) -> Iterator[None]:
+    """Make numbers up, and have collectives do nothing but look at the device of their tensors."""
+    to = Tensor.to
+
+    def on_cpu(tensor: Tensor) -> Tensor:
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+    def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        target = torch._C._nn._parse_to(*args, **kwargs)[0]
+        to_cpu = tensor.is_meta and target is not None and target.type == "cpu"
+        return on_cpu(tensor) if to_cpu else to(tensor, *args, **kwargs)
+
+    def noting(name: str) -> Callable[..., Any]:
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            if any(not tensor.is_meta for tensor in tensors):
+                problems.append(f"{name} was given a tensor on the CPU")
+            return mock.Mock() if kwargs.get("async_op") else None
+
+        return collective
+
+    def made_up(real: Callable[..., Any], value: Callable[[Tensor], Any]) -> Callable[..., Any]:
+        return lambda tensor, *args: value(tensor) if tensor.is_meta else real(tensor, *args)
+
+    fakes: dict[str, Callable[[Tensor], Any]] = {
+        "item": lambda tensor: 1.0 if tensor.is_floating_point() else 1,
+        "tolist": lambda tensor: on_cpu(tensor).add(1).tolist(),
+        "cpu": on_cpu,
+        "numpy": lambda tensor: on_cpu(tensor).numpy(),
+        "__float__": lambda tensor: 1.0,
+        "__int__": lambda tensor: 1,
+        "__bool__": lambda tensor: True,
+        "__index__": lambda tensor: 1,
+    }
+    with ExitStack() as stack:
+        for name, value in fakes.items():
+            stack.enter_context(mock.patch.object(Tensor, name, made_up(getattr(Tensor, name), value)))
+        stack.enter_context(mock.patch.object(Tensor, "to", moved))
+        for name in _COLLECTIVES:
+            stack.enter_context(mock.patch.object(dist, name, noting(name)))
+        yield
