@@ -63,6 +63,7 @@ class Progress:
         self._total = total
         self._number = 0
         self._job: Job | None = None
+        self._epochs = 0  # of it
         self._state = self._metric = ""
         self._started = self._last_line = time.monotonic()
 
@@ -74,6 +75,7 @@ class Progress:
     def start(self, job: Job, *, replaced: bool = False) -> None:
         self._number += 1
         self._job = job
+        self._epochs = 1 if job.sweep.measure_steps else job.sweep.epochs  # a measurement is one long epoch
         self._state = "starting" + (" (replaces an earlier try)" if replaced else "")
         self._metric = ""
         self._started = time.monotonic()
@@ -83,7 +85,7 @@ class Progress:
         """A new line of the job's log, or None when there is none and only time has passed."""
         fields = parse_metric(line) if line is not None else {}
         if fields and self._job is not None:
-            self._state = self._metric = describe_metric(fields, self._job.sweep.epochs)
+            self._state = self._metric = describe_metric(fields, self._epochs)
             self._show()
         elif line is not None and line.startswith("epoch "):  # main.py's own line between two epochs
             self._state = line

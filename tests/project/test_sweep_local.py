@@ -196,6 +196,11 @@ def test_again_does_what_failed_and_leaves_what_is_done(sweep_of, capsys):
     assert capsys.readouterr().out.endswith("nothing left to do; next: ./plot_results.sh\n")
 
 
+def test_a_measurement_is_one_epoch_to_its_end(sweep_of, capsys):
+    launch.run_sweep(replace(sweep_of(), measure_steps=50))
+    assert "epoch 1/1  3.21 s" in capsys.readouterr().out
+
+
 def test_two_sweeps_do_not_write_into_one_folder(sweep_of):
     sweep = sweep_of()
     job = plan_jobs(sweep)[0]
