@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from lab.grading.jupyter import FIRST_NOTEBOOK, profile
+from lab.grading.jupyter import profile
 from lab.grading.package import start
 from lab.grading.paths import find_code, is_labs_own, student_folder
 from lab.training.errors import UserError
@@ -54,6 +54,4 @@ def _folder(named: Path | None) -> Path:
             print(f"Your lab is in {folder}.")
         elif is_labs_own(folder / "exercises"):
             raise UserError(f"{named} is the lab itself; name a folder to work in, such as work")
-    if not (folder / FIRST_NOTEBOOK).is_file():
-        raise UserError(f"{folder} has no {FIRST_NOTEBOOK}: name a folder that `lab start` has made")
     return folder

@@ -16,7 +16,8 @@ from typing import Any
 from lab.grading.syllabus import MODULES
 from lab.training.errors import UserError
 
-FIRST_NOTEBOOK = "notebooks/0_start.ipynb"
+# In a folder that `lab start` has made; in an assignment that nbgrader has handed out.
+FIRST_NOTEBOOKS = ("notebooks/0_start.ipynb", "0_start.ipynb")
 
 # The instructor's half of nbgrader; news and updates, which ask the internet and open a window about it.
 DISABLED = (
@@ -37,12 +38,25 @@ SERVER = {
 SETTINGS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
 
+def first_notebook(folder: Path) -> str:
+    """The notebook to begin with, as a path in a student's folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    for name in FIRST_NOTEBOOKS:
+        if (folder / name).is_file():
+            return name
+    raise UserError(f"{folder} has no {FIRST_NOTEBOOKS[0]}: name a folder that `lab start` has made")
+
+
 def profile(folder: Path) -> tuple[list[str], dict[str, str]]:
     """Write the profile for a student's folder. Returns JupyterLab's command line and environment.
 
     Raises:
-        UserError: JupyterLab is not installed, or the folder cannot be written.
+        UserError: JupyterLab is not installed, there are no notebooks, or the folder cannot be written.
     """
+    notebook = first_notebook(folder)
     if find_spec("jupyterlab") is None:
         raise UserError("JupyterLab is not installed here: pip install jupyterlab, or use lab check without it")
     home = folder / ".lab" / "jupyter"
@@ -54,7 +68,7 @@ def profile(folder: Path) -> tuple[list[str], dict[str, str]]:
         )
         _write(home / "config" / "labconfig" / "default_setting_overrides.json", SETTINGS)
         _write(home / "data" / "kernels" / "python3" / "kernel.json", _kernel())
-        _first_layout(home / "workspaces")
+        _first_layout(home / "workspaces", notebook)
     except OSError as error:
         raise UserError(f"cannot write {error.filename or home}: {error.strerror}") from None
     command = [
@@ -90,7 +104,7 @@ def _prepend(env: dict[str, str], name: str, path: Path) -> None:
     env[name] = os.pathsep.join([str(path), *filter(None, [env.get(name)])])
 
 
-def _first_layout(folder: Path) -> None:
+def _first_layout(folder: Path, first: str) -> None:
     """The exercises beside the first notebook; a layout that the student has made since then stays.
 
     All of them: JupyterLab would open a file that is not there yet over the notebook that links to it.
@@ -100,7 +114,7 @@ def _first_layout(folder: Path) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    notebook, files = f"notebook:{FIRST_NOTEBOOK}", [f"exercises/{module}.py" for module in MODULES]
+    notebook, files = f"notebook:{first}", [f"exercises/{module}.py" for module in MODULES]
     sides = [
         {"type": "tab-area", "currentIndex": 0, "widgets": widgets}
         for widgets in ([notebook], [f"editor:{file}" for file in files])
@@ -114,7 +128,7 @@ def _first_layout(folder: Path) -> None:
             "right": {"collapsed": True, "widgets": []},
             "relativeSizes": [0, 1, 0],
         },
-        notebook: {"data": {"path": FIRST_NOTEBOOK, "factory": "Notebook"}},
+        notebook: {"data": {"path": first, "factory": "Notebook"}},
         **{f"editor:{file}": {"data": {"path": file, "factory": "Editor"}} for file in files},
     }
     WorkspacesManager(str(folder)).save("default", json.dumps({"data": data, "metadata": {"id": "default"}}))

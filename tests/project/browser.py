@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import nbgrader
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
@@ -18,6 +19,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+NBGRADER = Path(nbgrader.__file__).parents[4]  # where its files for Jupyter are too
 PATIENCE = 120_000  # milliseconds for anything that a page waits for
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 
@@ -49,6 +51,9 @@ def jupyterlab(folder: Path, token: str = "letmein") -> Iterator[str]:
     command = [sys.executable, "-m", "lab.cli", "jupyter", str(folder), "--no-browser", "--port", "0"]
     config = folder.parent / "jupyter-config"  # not that of whoever runs the tests
     env = {**os.environ, "JUPYTER_TOKEN": token, "JUPYTER_CONFIG_DIR": str(config)}
+    if not NBGRADER.is_relative_to(sys.prefix):  # JupyterLab finds extensions in its own Python only
+        env["JUPYTER_PATH"] = str(NBGRADER / "share" / "jupyter")
+        env["JUPYTER_CONFIG_PATH"] = str(NBGRADER / "etc" / "jupyter")
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
             assert server.stdout

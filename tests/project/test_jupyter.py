@@ -78,6 +78,17 @@ def test_the_first_layout_has_a_file_beside_the_notebook_and_a_students_own_layo
     assert (folder / "exercises" / "model.py").read_text() == "mine"
 
 
+def test_an_assignment_that_nbgrader_has_handed_out_opens_too(tmp_path, started):
+    folder = tmp_path / "lab"
+    assert main(["start", str(folder)]) == 0
+    for notebook in (folder / "notebooks").glob("*.ipynb"):
+        notebook.rename(folder / notebook.name)
+    with pytest.raises(Started):
+        main(["jupyter", str(folder)])
+    [layout] = (folder / ".lab" / "jupyter" / "workspaces").iterdir()
+    assert "notebook:0_start.ipynb" in read(layout)["data"]
+
+
 def test_it_refuses_the_lab_itself_and_a_folder_without_notebooks(tmp_path, started, monkeypatch, capsys, root):
     monkeypatch.chdir(root)
     assert main(["jupyter"]) == 1

@@ -64,6 +64,12 @@ def test_a_student_opens_the_lab_edits_a_file_and_checks_it_red_then_green(tmp_p
         expect(card).to_contain_text("✓ passed")
         card.scroll_into_view_if_needed()
         keep(on, "student-green")
+
+        assert "Formgrader" not in on.locator(".lm-MenuBar").inner_text()
+        on.locator(".jp-NotebookPanel:visible .jp-Toolbar").get_by_text("Validate").click()
+        dialog = on.locator(".jp-Dialog")
+        expect(dialog).to_contain_text("Success!")
+        keep(on, "student-validated")
         assert [
             url for url in elsewhere if not url.startswith((address, address.replace("http", "ws"), "data:"))
         ] == []
