@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -121,13 +122,26 @@ class RunFolder:
         trained = [row for row in metrics if row["phase"] != "test"]
         _write_table(self.path / "metrics.csv", METRICS_COLUMNS, trained)
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A disk that takes no records ends the run: what it did would be lost without a word."""
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"cannot write the run's records to {self.path} ({error.strerror}): make room there, and go on "
+                "with --resume latest"
+            ) from error
+
     def log(self, line: str) -> None:
         """One line, or several, to train.log; what a sweep prints ends in there by itself."""
         if self._log is not None:
-            print(line, file=self._log, flush=True)
+            with self._writing():
+                print(line, file=self._log, flush=True)
 
     def write_config(self, config: Mapping[str, object]) -> None:
-        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+        with self._writing():
+            write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
     def write_status(self, status: str, reason: str = "") -> None:
         """status is running, done, interrupted (told to stop; it can be resumed) or failed."""
@@ -142,12 +156,14 @@ class RunFolder:
     def add_metrics(self, epoch: int, phase: str, loss: float, accuracy: float, throughput: float) -> None:
         """One row of metrics.csv. Accuracy is a fraction, throughput in images per second."""
         row = dict(zip(METRICS_COLUMNS, (epoch, phase, *map(_number, (loss, accuracy, throughput))), strict=True))
-        _append_row(self.path / "metrics.csv", METRICS_COLUMNS, row)
+        with self._writing():
+            _append_row(self.path / "metrics.csv", METRICS_COLUMNS, row)
 
     def add_epoch(self, row: Mapping[str, object]) -> None:
         """One epoch's row of run.csv; keys are RUN_COLUMNS, missing ones stay empty."""
         self._rows.append({"run_id": self.run_id, "ts": now(), **row})
-        self._write_rows(self._rows)
+        with self._writing():
+            self._write_rows(self._rows)
 
     def close(self, status: str, reason: str, summary: Mapping[str, object], error: str = "") -> None:
         """Add run.csv's summary row and the final status; `error` is a traceback for train.err."""
@@ -160,12 +176,13 @@ class RunFolder:
             "status": status,
             "reason": reason,
         }
-        self._write_rows([*self._rows, ended])
-        if error and self._own_errors:  # else Python itself prints it there
-            (self.path / "train.err").write_text(error, encoding="utf-8")
-        self.write_status(status, reason)
-        if self._log is not None:
-            self._log.close()
+        with self._writing():
+            self._write_rows([*self._rows, ended])
+            if error and self._own_errors:  # else Python itself prints it there
+                (self.path / "train.err").write_text(error, encoding="utf-8")
+            self.write_status(status, reason)
+            if self._log is not None:
+                self._log.close()
 
     def _write_rows(self, rows: list[dict[str, object]]) -> None:
         _write_table(self.path / "run.csv", RUN_COLUMNS, rows)

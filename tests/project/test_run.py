@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import sys
 
 import pytest
 import torch
@@ -165,6 +166,14 @@ def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "results").write_text("a file, not a folder")
     with pytest.raises(UserError, match=r"cannot write the run's records to .*results"):
         make_run(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+def test_a_disk_that_takes_no_records_is_named(tmp_path):
+    full = pytest.raises(UserError, match=r"records to .*/r \(No space left on device\): make room there")
+    with full, make_run(tmp_path) as run:
+        run.folder._log = open("/dev/full", "w")  # noqa: SIM115
+        run.print("a line")
 
 
 def test_a_dry_run_writes_nothing(tmp_path, capsys):
