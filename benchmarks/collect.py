@@ -1,6 +1,6 @@
 """How long collecting takes, and how much memory, for 1,000 and 10,000 run folders.
 
-    python benchmarks/collect.py [RUNS ...]
+Run: python benchmarks/collect.py [RUNS ...]      (needs no GPU)
 
 Every tenth run is damaged in one of several ways, every twentieth is a bare log. Each measurement is a process of
 its own; its memory is the most that was ever resident, less that of the same process with ten runs.

@@ -103,7 +103,7 @@ def read_benchmarks(root: Path) -> list[Benchmark]:
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         run = re.search(r"^Run: (\S.*?)(?:\s{2,}\((.*)\))?$", text, re.MULTILINE)
         if run:
-            claim = " ".join(text.partition("\n\n")[0].split()).removeprefix("Claim: ")
+            claim = re.sub(r"^Claims?: ", "", " ".join(text.partition("\n\n")[0].split()))
             found.append(Benchmark(claim[0].upper() + claim[1:], run[1], (run[2] or "").removeprefix("needs ")))
     return found
 
