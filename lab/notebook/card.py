@@ -41,6 +41,7 @@ border-radius:4px;padding:0 8px;margin-right:8px}
 .lab-card dd.lab-code,.lab-card pre{font-family:var(--jp-code-font-family,ui-monospace,monospace);font-size:13px}
 .lab-card pre{white-space:pre-wrap;overflow-wrap:anywhere;max-height:20em;overflow:auto;
 background:var(--jp-layout-color2,#f3f4f6);color:inherit;padding:6px 10px}
+.lab-card pre.lab-table{white-space:pre;max-height:none;font-size:12px}
 .lab-card summary{cursor:pointer;margin-top:6px}
 .lab-card code{font-family:var(--jp-code-font-family,ui-monospace,monospace);color:inherit;
 background:var(--jp-layout-color2,#f3f4f6);padding:0 4px}

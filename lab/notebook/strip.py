@@ -21,7 +21,8 @@ SHOWN[CHANGED] = ("?", "#2563a8")
 
 STYLE = """<style>
 .lab-strip{display:flex;flex-wrap:wrap;gap:6px;padding:0!important;margin:8px 0 0;list-style:none}
-.lab-strip li{min-width:5.2em;border:1px solid var(--jp-border-color1,#bbb);border-top:5px solid var(--lab-mark);
+.lab-strip li{list-style:none!important;margin:0;min-width:5.2em;
+border:1px solid var(--jp-border-color1,#bbb);border-top:5px solid var(--lab-mark);
 border-radius:4px;padding:2px 8px;text-align:center}
 .lab-strip b{display:block}
 </style>"""

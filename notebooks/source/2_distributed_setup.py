@@ -81,7 +81,8 @@ check("2.3")
 # What do ranks see of each other? In a terminal:
 #
 # ```
-# torchrun --standalone --nproc-per-node 3 --no-python bash -c 'echo rank $RANK of $WORLD_SIZE'
+# torchrun --standalone --nproc-per-node 3 --no-python \
+#     bash -c 'echo rank $RANK of $WORLD_SIZE'
 # ```
 #
 # Run it twice. Why is the order not the same each time?

@@ -33,7 +33,8 @@ check("5.1")
 # Now start your program, in a terminal. A dry run does everything but the training, which is section 6:
 #
 # ```
-# torchrun --standalone --nproc-per-node 2 exercises/main.py --strategy ddp --dry-run
+# torchrun --standalone --nproc-per-node 2 \
+#     exercises/main.py --strategy ddp --dry-run
 # ```
 #
 # On a cluster with Slurm: `sbatch run.sh --strategy ddp --dry-run`. `python exercises/main.py --help` lists everything that you can

@@ -85,8 +85,10 @@ check("6.3")
 # Section 5 done? Then train with both wrappers, in a terminal. This takes a minute or two on a laptop:
 #
 # ```
-# torchrun --standalone --nproc-per-node 2 exercises/main.py --strategy ddp --epochs 5
-# torchrun --standalone --nproc-per-node 2 exercises/main.py --strategy fsdp --epochs 5
+# torchrun --standalone --nproc-per-node 2 \
+#     exercises/main.py --strategy ddp --epochs 5
+# torchrun --standalone --nproc-per-node 2 \
+#     exercises/main.py --strategy fsdp --epochs 5
 # ```
 #
 # Each run leaves a folder in `results/`; the lines that begin with `[METRIC]` are its figures, epoch by epoch.

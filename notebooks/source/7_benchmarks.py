@@ -31,7 +31,7 @@ figures.scaling(compute_ms=100, communication_ms=20, hidden=0.0)
 # In a terminal: one device without a wrapper as the baseline, then DDP and FSDP on more. `--dry-run` shows the commands first.
 #
 # ```
-# python run_benchmarks.py --devices 1 2 --epochs 3
+# python run_benchmarks.py --devices 1 2
 # ./plot_results.sh
 # ```
 #
@@ -75,7 +75,8 @@ figures.show_results("results")
 # ### Another global batch
 #
 # ```
-# python run_benchmarks.py --devices 1 2 --epochs 3 --global-batch-size 128 2048 --output-dir results-batch
+# python run_benchmarks.py --devices 1 2 \
+#     --global-batch-size 128 2048 --output-dir results-batch
 # ./plot_results.sh results-batch
 # ```
 #
@@ -93,7 +94,8 @@ figures.show_results("results-batch")
 # ### More epochs
 #
 # ```
-# python run_benchmarks.py --devices 1 2 --epochs 10 --output-dir results-epochs
+# python run_benchmarks.py --devices 1 2 --epochs 15 \
+#     --output-dir results-epochs
 # ./plot_results.sh results-epochs
 # ```
 #
@@ -113,7 +115,8 @@ figures.show_results("results-epochs")
 # On GPUs the forward and backward pass run in 16 bits unless you say otherwise; on CPUs in fp32. Run both:
 #
 # ```
-# python run_benchmarks.py --devices 1 2 --epochs 3 --precision bf16 fp32 --output-dir results-precision
+# python run_benchmarks.py --devices 1 2 \
+#     --precision bf16 fp32 --output-dir results-precision
 # ./plot_results.sh results-precision
 # ```
 #
