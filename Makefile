@@ -55,7 +55,7 @@ mistakes: $(INSTALLED)
 services:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-		slurm-wlm munge slurmdbd mariadb-server-core iproute2 util-linux shellcheck \
+		slurm-wlm munge slurmdbd mariadb-server-core iproute2 util-linux procps shellcheck \
 		bubblewrap chromium chromium-driver
 
 clean:

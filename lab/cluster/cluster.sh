@@ -85,7 +85,7 @@ PropagateResourceLimits=NONE
 SlurmdParameters=config_overrides
 ReturnToService=2
 # Seconds between SIGTERM and SIGKILL; until a silent node counts as down.
-KillWait=5
+KillWait=8
 SlurmdTimeout=10
 MinJobAge=3600
 SchedulerType=sched/backfill
@@ -136,7 +136,7 @@ start_accounting() {
 start_node() { # number
     local name=node$1 pid
     mkdir -p "$CLUSTER_DIR/nodes/$name"/{spool,scratch}
-    unshare --net --uts --mount -- "$SELF" _node "$1" >>"$CLUSTER_DIR/log/$name.out" 2>&1 &
+    unshare --net --uts --mount -- bash "$SELF" _node "$1" >>"$CLUSTER_DIR/log/$name.out" 2>&1 &
     pid=$!
     echo "$pid" >"$CLUSTER_DIR/nodes/$name/pid"
     wait_for "the network of $name" bash -c "[[ \$(readlink /proc/$pid/ns/mnt) != \$(readlink /proc/self/ns/mnt) ]]"
@@ -211,7 +211,7 @@ END
     # If this script is killed, so is the cluster. What is mounted inside cannot be seen outside. In the background, so
     # that a signal ends this script at once; Ctrl-C is still for what runs inside.
     setpriv --pdeathsig KILL env --default-signal=INT,QUIT unshare --net --uts --mount --pid --fork --kill-child -- \
-        "$SELF" _pod "${command[@]}" <&0 &
+        bash "$SELF" _pod "${command[@]}" <&0 &
     outer=$!
     wait "$outer" || status=$?
     exit "$status"
@@ -228,7 +228,7 @@ on)
     export CLUSTER_DIR=$2
     node_pid=$(cat "$CLUSTER_DIR/nodes/$3/pid")
     shift 3
-    exec "$SELF" exec "$CLUSTER_DIR" nsenter -t "$node_pid" --net --uts --mount --wd="$PWD" -- "$@"
+    exec bash "$SELF" exec "$CLUSTER_DIR" nsenter -t "$node_pid" --net --uts --mount --wd="$PWD" -- "$@"
     ;;
 _pod) shift && pod "$@" ;;
 _node) node "$2" ;;
