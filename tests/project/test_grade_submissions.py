@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 import stat
 import zipfile
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_folders_and_zips_are_read_alike_however_they_are_wrapped(work: Path, tm
     with zipfile.ZipFile(packed) as archive:
         archive.extractall(tmp_path / "unpacked")
     for place in (packed, tmp_path / "unpacked"):
-        assert names(place) == (FILES, {f"{prefix}notebooks/1_model.ipynb"})
+        assert names(place) == (FILES, {"notebooks/1_model.ipynb"})
     assert read_submission("a", packed).key == read_submission("b", tmp_path / "unpacked").key
 
 
@@ -185,6 +186,17 @@ def test_students_are_found_by_folder_or_zip_and_never_twice(work: Path):
         find_submissions(work / "exercises")
     with pytest.raises(UserError, match="cannot be read: No such file"):
         find_submissions(work / "nowhere")
+
+
+def test_in_nbgraders_submitted_folder_only_this_assignment_is_read(work: Path):
+    submitted = work.parent.parent / "submitted"
+    shutil.copytree(work, submitted / "alice" / "lab")
+    (submitted / "alice" / "other" / "exercises").mkdir(parents=True)
+    (submitted / "alice" / "other" / "exercises" / "data.py").write_text("x = 1\n")
+    [path] = find_submissions(submitted).values()
+    submission = read_submission("alice", path)
+    assert submission.remarks == ()
+    assert submission.key == read_submission("alice", work).key
 
 
 def test_the_key_changes_with_any_byte_and_only_then(work: Path):

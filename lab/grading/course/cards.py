@@ -5,8 +5,12 @@ All that a student or a student's code has written goes through as_html().
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lab.grading.course.marks import ExerciseMark, Finding
 from lab.grading.markup import as_html
+
+Lines = Callable[[Finding], str]  # how the three lines of a diagnosis are shown
 
 # Outcome's word -> sign and colour. White on each colour, and each on white, is readable.
 LOOKS = {
@@ -57,16 +61,7 @@ def notebook_card(mark: ExerciseMark) -> str:
     sign, _ = LOOKS[mark.word]
     word = f"blocked: {mark.outcome.detail}" if mark.word == "blocked" else mark.word
     head = f"<strong>{sign} {as_html(word)}</strong> {as_html(mark.exercise)} {as_html(mark.title)}"
-    items = [
-        item.replace("<dl>", "<table>")
-        .replace("</dl>", "</table>")
-        .replace("<dt>", "<tr><td><strong>")
-        .replace("</dt>", "</strong></td>")
-        .replace('<dd class="lab-code">', "<dd>")
-        .replace("<dd>", "<td>")
-        .replace("</dd>", "</td></tr>")
-        for item in _items(mark)
-    ]
+    items = _items(mark, _list)
     rows = "".join(f"<li>{item}</li>" for item in items)
     return f"<div>{head}: <strong>{points_text(mark)}</strong></div><ul>{rows}</ul>"
 
@@ -79,15 +74,26 @@ def exercise_text(mark: ExerciseMark) -> str:
     return "\n".join(lines)
 
 
-def _items(mark: ExerciseMark) -> list[str]:
+def _grid(finding: Finding) -> str:
+    rows = f"<dt>saw</dt><dd>{as_html(finding.saw)}</dd><dt>means</dt><dd>{as_html(finding.means)}</dd>"
+    rows += f'<dt>look</dt><dd class="lab-code">{as_html(finding.look)}</dd>'
+    return f"<dl>{rows}</dl>"
+
+
+def _list(finding: Finding) -> str:
+    rows = f"<li><strong>saw</strong>: {as_html(finding.saw)}</li>"
+    rows += f"<li><strong>means</strong>: {as_html(finding.means)}</li>"
+    rows += f"<li><strong>look</strong>: <code>{as_html(finding.look)}</code></li>"
+    return f"<ul>{rows}</ul>"
+
+
+def _items(mark: ExerciseMark, lines: Lines = _grid) -> list[str]:
     if mark.word == "blocked":
         return [f"It builds on {as_html(mark.outcome.detail)}, which does not pass yet."]
-    if not mark.checks:
-        return [_item(mark.outcome)]
-    return [_item(check) for check in mark.checks]
+    return [_item(check, lines) for check in mark.checks or (mark.outcome,)]
 
 
-def _item(finding: Finding) -> str:
+def _item(finding: Finding, lines: Lines) -> str:
     sign, _ = LOOKS[finding.outcome]
     if finding.outcome == "not started":
         return f"Nothing is written at TODO {as_html(finding.detail)} yet."
@@ -98,6 +104,4 @@ def _item(finding: Finding) -> str:
         )
     if not finding.name:
         return f"{sign} {as_html(finding.title)}"
-    rows = f"<dt>saw</dt><dd>{as_html(finding.saw)}</dd><dt>means</dt><dd>{as_html(finding.means)}</dd>"
-    rows += f'<dt>look</dt><dd class="lab-code">{as_html(finding.look)}</dd>'
-    return f"{sign} <strong>failed: {as_html(finding.title)}</strong><dl>{rows}</dl>"
+    return f"{sign} <strong>failed: {as_html(finding.title)}</strong>{lines(finding)}"

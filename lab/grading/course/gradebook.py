@@ -14,7 +14,7 @@ from lab.grading.course import store
 from lab.grading.course.build import CONFIG
 from lab.grading.course.config import ASSIGNMENT, GRADES
 from lab.grading.course.marks import SubmissionRecord
-from lab.grading.course.submissions import Submission, find_submissions, read_submission
+from lab.grading.course.submissions import SUBMITTED, Submission, find_submissions, read_submission
 from lab.training.errors import UserError
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
@@ -29,7 +29,7 @@ class Course:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
-        self.submitted = self.folder / "submitted"
+        self.submitted = self.folder / SUBMITTED
         self.out = self.folder / GRADES
         if not (self.folder / CONFIG).is_file():
             raise UserError(f"{folder} is no course directory: make one with `lab course build {folder}`")
@@ -124,4 +124,4 @@ class Course:
 def is_course(submissions: Path) -> Path | None:
     """The course directory that a submitted/ folder belongs to."""
     parent = submissions.resolve().parent
-    return parent if submissions.name == "submitted" and (parent / CONFIG).is_file() else None
+    return parent if submissions.name == SUBMITTED and (parent / CONFIG).is_file() else None

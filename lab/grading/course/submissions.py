@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.grading import confine
+from lab.grading.course.config import ASSIGNMENT
 from lab.grading.course.contents import Contents, Unusable, limit_of, opened, shown
 from lab.grading.course.version import fingerprint
 from lab.grading.sandbox import MAX_BYTES, MAX_FILES
 from lab.grading.syllabus import MODULES
 from lab.training.errors import UserError
 
+SUBMITTED = "submitted"  # nbgrader's name of the folder that it collects into
 MAX_NOTEBOOKS = 40
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
@@ -83,7 +86,10 @@ def find_submissions(folder: Path) -> dict[str, Path]:
         if entry.name.startswith("."):
             continue
         student = entry.name
-        if not entry.is_dir():
+        path = entry
+        if folder.name == SUBMITTED and (entry / ASSIGNMENT).is_dir():
+            path = entry / ASSIGNMENT  # nbgrader's: other assignments may lie beside it
+        elif not entry.is_dir():
             if entry.suffix.lower() != ".zip" or not entry.is_file():
                 continue
             student = entry.stem
@@ -92,7 +98,7 @@ def find_submissions(folder: Path) -> dict[str, Path]:
             raise UserError(
                 f"{folder}: {student} is there twice ({found[student].name}, {entry.name}); remove one of them"
             )
-        found[student] = entry
+        found[student] = path
     if not found:
         raise UserError(f"{folder} holds no submission: expected one folder or one .zip for each student")
     return found
@@ -113,6 +119,7 @@ def _read(student: str, contents: Contents) -> Submission:
     notebooks: dict[str, bytes | int] = {}
     remarks: list[str] = []
     home = _home(names)
+    wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or name.name in MODULE_FILES])
     if home is None:
         remarks.append("no folder with the modules (model.py, data.py, ...) was found")
     else:
@@ -143,7 +150,7 @@ def _read(student: str, contents: Contents) -> Submission:
             break
         content = _content(contents, name, remarks)
         if content is not None:
-            notebooks[str(name)] = content
+            notebooks[str(name.relative_to(wrapper))] = content
     return Submission(student, modules, notebooks, (*contents.remarks, *remarks))
 
 
@@ -153,6 +160,13 @@ def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> byt
     except Unusable as error:
         remarks.append(str(error))
         return None
+
+
+def _wrapper(names: list[PurePosixPath]) -> PurePosixPath:
+    """The folder that all of it is in: whether it was handed in too makes no difference."""
+    parts = [name.parent.parts for name in names] or [()]
+    common = zip(*parts, strict=False)
+    return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])
 
 
 def _home(names: list[PurePosixPath]) -> PurePosixPath | None:
