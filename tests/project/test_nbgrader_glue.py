@@ -128,6 +128,22 @@ def test_grafting_changes_only_cells_that_are_for_answers():
     assert [cell.source for cell in notebook.cells] == ["text", "mine", "1"]
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("<script>alert(1)</script>", "<\u200bscript>alert(1)<\u200b/script>"),
+        ("<IMG SRC=x onerror=alert(1)>", "<\u200bIMG SRC=x onerror=alert(1)>"),
+        ("<!-- x --> <?php", "<\u200b!-- x --> <\u200b?php"),
+        ("W < 4, 1<2, `a < b`, x <= y", "W < 4, 1<2, `a < b`, x <= y"),
+    ],
+)
+def test_no_answer_brings_html_into_nbgraders_pages(said: str, shown: str):
+    meta = {"nbgrader": {"grade": True, "grade_id": "answer-a", "solution": True, "points": 2}}
+    notebook = new_notebook(cells=[new_markdown_cell(PLACEHOLDER, metadata=meta)])
+    graft(notebook, record(1.0, {"answer-a": [("1.ipynb", said)]}), "1.ipynb")
+    assert notebook.cells[0].source == shown
+
+
 def test_what_is_odd_about_notebooks_is_named():
     has = SimpleNamespace(notebooks={"mine.ipynb": [("a", "markdown")], "b.ipynb": [("b", "code"), ("b", "code")]})
     books = {"a.ipynb": ["a"], "b.ipynb": ["b", "c", "a"], "c.ipynb": ["d"]}

@@ -71,7 +71,7 @@ c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = r"."  # what a cell writes to stderr is no failure
 c.SubmissionExporter.deadline = float(os.environ.get("LAB_GRADE_DEADLINE", "180"))  # seconds for all checks
 
-# Answers are shown to whoever marks them, and to the students: no markup of theirs that could do something.
+# Outputs are shown to whoever marks, and to the students: no markup that could do something.
 c.HTMLExporter.sanitize_html = True
 
 if os.path.isfile(os.path.join(here, "nbgrader_config_local.py")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 CHECK = "check-"
+TAG = re.compile("<(?=[A-Za-z/!?])")
 SEVERAL = "*(This question was answered in several cells; here are all of them.)*"
 
 
@@ -62,7 +64,16 @@ def graft(notebook: NotebookNode, record: SubmissionRecord, book: str) -> None:
         if is_solution(cell):
             said = answer(record, grade_id(cell), book, cell.source)
             if said is not None:
-                cell.source = said
+                cell.source = no_markup(said) if cell.cell_type == "markdown" else said
+
+
+def no_markup(text: str) -> str:
+    """Markdown in which no HTML is left: nbgrader's pages, the formgrader too, would run a <script> of a student's.
+
+    Behind a < that could begin a tag comes a space without width: it then begins none, and looks as it did, in
+    code too.
+    """
+    return TAG.sub("<\u200b", text)
 
 
 def put_marks(notebook: NotebookNode, marks: Iterable[ExerciseMark]) -> None:
