@@ -68,7 +68,7 @@ def graft(notebook: NotebookNode, record: SubmissionRecord, book: str) -> None:
 
 
 def no_markup(text: str) -> str:
-    """Markdown in which no HTML is left: nbgrader's pages, the formgrader too, would run a <script> of a student's.
+    """Markdown in which no HTML is left: nbgrader's pages, the formgrader too, would run a student's <script>.
 
     Behind a < that could begin a tag comes a space without width: it then begins none, and looks as it did, in
     code too.
