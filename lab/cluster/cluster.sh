@@ -200,7 +200,7 @@ PATH=$PATH
 PS1='(practice cluster) \w\\$ '
 cat <<'WELCOME'
 A practice cluster of $NODES nodes, each with $CPUS CPUs and $GPUS GPUs. The GPUs are pretended: your ranks train on this
-machine's CPU. Try  sinfo  and  srun --nodes=2 hostname ; docs/cluster.md in the repository goes on from there.
+machine's CPU. Try  sinfo  and  srun --nodes=2 hostname ; docs/cluster.md goes on from there.
 Ctrl-D, or exit, ends the cluster with all its jobs.
 WELCOME
 END

@@ -25,6 +25,8 @@ CONTENTS = (
     "env",
     "notebooks",
     "docs/templates",
+    "docs/cluster.md",
+    "docs/failures.md",
 )
 NOT_FOR_STUDENTS = ("__pycache__", ".ipynb_checkpoints", "source", "results")
 

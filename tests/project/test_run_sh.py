@@ -343,3 +343,22 @@ def test_edf_names_no_site(root):
     assert environment["image"]
     paths = [environment["workdir"], *environment["mounts"]]
     assert all("${" in path and not re.search(r"(^|:)/", path) for path in paths)
+
+
+def test_the_image_gets_all_that_the_package_is_made_of(root):
+    definition = (root / "env" / "project.def").read_text()
+    copied = dict(re.findall(r"^    (\S+) /opt/scaling-lab/(\S+)$", definition, re.M))
+    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {
+        "pyproject.toml",
+        "README.md",
+        *wheel["packages"],
+        *(Path(p).parts[0] for p in wheel["force-include"]),
+    }
+    assert needed <= copied.keys()
+    assert all(source == target and (root / source).exists() for source, target in copied.items())
+
+
+def test_a_profiler_stands_before_python(package):
+    start(package, PROFILER="nsys profile --output=%q{RUN_FOLDER}/rank", **SLURM)
+    assert " nsys profile --output=%q{RUN_FOLDER}/rank python exercises/main.py" in notes(package)[1]
