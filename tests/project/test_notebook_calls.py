@@ -123,6 +123,21 @@ def test_what_is_misused_is_said_in_one_sentence(tmp_path, package):
         assert result.stdout.count("\n") == 1
 
 
+def test_an_interrupted_check_says_so_without_a_traceback_and_stops_what_follows(package):
+    program = (
+        f"{IMPORT}\nimport os, signal, threading\nfrom lab.notebook import session\n"
+        "session.warm = lambda: signal.raise_signal(signal.SIGINT)\n"
+        "del os.environ['LAB_GRADING']\n"
+        "try: check('3.2', '3.3')\n"
+        "except KeyboardInterrupt as stopped: print(stopped._render_traceback_())"
+    )
+    result = plain(program, package / "notebooks", **SILENT)
+    running, stopped, error = result.stdout.splitlines()
+    assert running.startswith("3.2")
+    assert stopped == "Stopped. Nothing was left running."
+    assert error == "['interrupted']"
+
+
 # Both layouts -------------------------------------------------------------------------------------------------
 
 
