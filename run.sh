@@ -131,6 +131,7 @@ done
 mkdir -p "$folder" || fail "cannot make the run's folder $folder: choose another with --output-dir"
 folder=$(cd "$folder" && pwd)
 arguments=("$@" --run-id "$run_id")
+resume=$(option --resume "" "$@") # then the run's log is there already, and is added to
 
 # train.log and train.err beside this script always lead to the latest run.
 for stream in log err; do
@@ -168,8 +169,8 @@ if [[ -z ${SLURM_JOB_ID:-} ]]; then
     # tee -i lives through Ctrl-C, so that the last lines of the ranks still arrive.
     export JOB_STDOUT=$folder/train.log JOB_STDERR=$folder/train.err
     {
-        "${profiler[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" 2>&1 >&3 3>&- | tee -i "$JOB_STDERR" >&2
-    } 3>&1 | tee -i "$JOB_STDOUT"
+        "${profiler[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" 2>&1 >&3 3>&- | tee -i ${resume:+-a} "$JOB_STDERR" >&2
+    } 3>&1 | tee -i ${resume:+-a} "$JOB_STDOUT"
     exit
 fi
 
@@ -228,23 +229,25 @@ esac
 
 # Slurm has opened train-12.log for job 12 before the run's folder was there. It becomes train.log in that folder,
 # and a link stays: Slurm follows it when it starts this job again. What sbatch --output named stays where it is.
-keep() { # log|err, number of the stream
-    local opened
+keep() { # log|err, number of the stream: sets opened, the file that the stream ends in
     opened=$(readlink "/proc/$$/fd/$2")
-    if [[ $opened == */train-$SLURM_JOB_ID.$1 ]]; then
-        if ln -f "$opened" "$folder/train.$1" 2>/dev/null; then
-            ln -sfn "$folder/train.$1" "$opened"
-            opened=$folder/train.$1
-        else # on another file system
-            ln -sfn "$opened" "$folder/train.$1"
-        fi
+    if [[ $opened != */train-$SLURM_JOB_ID.$1 ]]; then return; fi
+    local kept=$folder/train.$1
+    if [[ -n $resume && -s $kept ]]; then # a new job for an old run: go on below what is there
+        cat "$opened" >>"$kept"
+        if [[ $1 == log ]]; then exec >>"$kept"; else exec 2>>"$kept"; fi
+        ln -sfn "$kept" "$opened"
+        opened=$kept
+    elif ln -f "$opened" "$kept" 2>/dev/null; then
+        ln -sfn "$kept" "$opened"
+        opened=$kept
+    else # on another file system
+        ln -sfn "$opened" "$kept"
     fi
-    echo "$opened"
 }
 # main.py keeps a log of its own in the run's folder, and has to know if that is the same file.
-JOB_STDOUT=$(keep log 1)
-JOB_STDERR=$(keep err 2)
-export JOB_STDOUT JOB_STDERR
+keep log 1 && export JOB_STDOUT=$opened
+keep err 2 && export JOB_STDERR=$opened
 
 # The job as Slurm sees it, and how busy the GPUs are, go to the run's folder too.
 if [[ -f slurm/system_records.sh ]]; then

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -55,7 +56,11 @@ esac""",
 
 
 def start(
-    package: Path, *flags: str, script: Path | None = None, **environment: str
+    package: Path,
+    *flags: str,
+    script: Path | None = None,
+    stdout: int | TextIO = subprocess.PIPE,
+    **environment: str,
 ) -> subprocess.CompletedProcess:
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "OMP_", "PYTHON"))
@@ -65,7 +70,8 @@ def start(
         [str(script or package / "run.sh"), *flags],
         env={**clean, "PATH": path, "NOTES": str(package / "notes"), **environment},
         cwd=package,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=60,
         check=False,
@@ -362,3 +368,27 @@ def test_the_image_gets_all_that_the_package_is_made_of(root):
 def test_a_profiler_stands_before_python(package):
     start(package, PROFILER="nsys profile --output=%q{RUN_FOLDER}/rank", **SLURM)
     assert " nsys profile --output=%q{RUN_FOLDER}/rank python exercises/main.py" in notes(package)[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [((), "job\n"), (("--resume", "auto"), "earlier\njob\n"), (("--resume=best",), "earlier\njob\n")],
+)
+def test_slurms_log_becomes_the_runs_and_a_resumed_run_keeps_its_own(package, flags, expected):
+    folder = package / "results" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "train.log").write_text("earlier\n")
+    play(package / "bin", "srun", 'echo "JOB_STDOUT=$JOB_STDOUT" >"$NOTES"')
+    opened = package / "train-123456.log"
+    with opened.open("w") as stream:
+        start(package, "--run-id", "mine", *flags, stdout=stream, **SLURM)
+    assert re.sub(r"^job .*", "job", (folder / "train.log").read_text(), flags=re.M) == expected
+    assert notes(package) == [f"JOB_STDOUT={folder}/train.log"]
+    assert not opened.is_symlink()
+    assert not opened.exists()
+
+
+def test_outside_slurm_a_resumed_run_keeps_its_log(package):
+    for flags in ((), ("--resume", "latest")):
+        start(package, "--run-id", "mine", *flags)
+    assert (package / "results" / "mine" / "train.log").read_text() == "out\nout\n"
