@@ -43,6 +43,9 @@ figures.one_step(ranks=3, samples=4)
 # 5. **Stuck?** `hint("1.1")` shows one hint at a time. `trace("6.2")` draws what the ranks have said to each other.
 # 6. **Answer** the questions in the cells below them: two or three sentences are enough. Your instructor reads them.
 #
+# A notebook whose first cell has run keeps PyTorch loaded, in about 0.8 GB. When you have finished one: *File, Close and Shut Down
+# Notebook*.
+#
 # The same in a terminal (*File, New, Terminal*): `lab check 1.1`, `lab hint 1.1`, `lab watch`. If something looks wrong with the
 # machine: `lab doctor`.
 
