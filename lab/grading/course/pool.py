@@ -18,6 +18,7 @@ from lab.grading.environment import ROOT, clean_environment
 
 GRACE = 90.0  # seconds over a submission's own deadline, the start of a worker included, before it is given up
 TRIES = 2
+COMMAND = (sys.executable, "-m", "lab.grading.course.worker")
 
 
 class Worker:
@@ -50,6 +51,7 @@ class Worker:
                 timer.cancel()
             if answer is not None:
                 return answer
+            process.kill()  # whatever it said instead, it is not to be asked again
             code = process.wait()
             why = (
                 f"grading took over {self.deadline + GRACE:g} s" if late.is_set() else f"it ended with code {code}"
@@ -70,7 +72,7 @@ class Worker:
                 return None
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "lab.grading.course.worker"],
+                    COMMAND,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
