@@ -50,7 +50,8 @@ def program(name: str) -> list[str]:
 def call(*command: str, cwd: Path | None = None) -> float:
     """Seconds that a command takes. Ends the benchmark where it fails."""
     begin = time.monotonic()
-    env = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic by its name
+    env = {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command], cwd=cwd, env=env, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
