@@ -136,8 +136,8 @@ SYMPTOMS = (
     _symptom(
         "same-gpu",
         1,
-        r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+) both on CUDA device (?P<device>\w+)",
-        "Ranks {one} and {two} are both on GPU {device}.",
+        r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+) both on CUDA device",
+        "Ranks {one} and {two} are both on the same GPU.",
         "Each rank needs a GPU of its own: torch.cuda.set_device(local_rank) comes before the process group.",
         "lab check 2.2",
         "sbatch --ntasks-per-node=4 --gpus-per-node=4 run.sh   # as many GPUs as tasks",
@@ -228,7 +228,7 @@ SYMPTOMS = (
         r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<call>\w+),.*?Timeout\(ms\)=(?P<ms>\d+)",
         "rank {who} waited in vain in {call}, its collective number {number}, until the timeout of {seconds} s.",
         "Another rank did not come to it: it failed, hangs elsewhere, or called another collective.",
-        "DEBUG=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
+        "FLIGHT_RECORDER=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
     ),
     _symptom(
         "gloo-timeout",
@@ -236,7 +236,7 @@ SYMPTOMS = (
         r"Timed out waiting (?P<ms>\d+)ms for \w+ operation to complete",
         "{rank}waited in vain for another rank, until the timeout of {seconds} s.",
         "Another rank did not come to the same collective: it failed, hangs elsewhere, or called another one.",
-        "DEBUG=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
+        "FLIGHT_RECORDER=1 {rerun}, then lab diagnose {run}   # names the ranks and the lines",
     ),
     _symptom(
         "unused-parameters",

@@ -131,7 +131,8 @@ def before_after(rows: Sequence[Row]) -> Figure | None:
             ha="center",
             fontweight="bold",
         )
-    axes.set_xticks(range(len(pairs)), [name for _, name, *_ in pairs])
+    figure.set_figwidth(max(6.4, 1.1 * len(pairs) + 1.4))
+    axes.set_xticks(range(len(pairs)), [name for _, name, *_ in pairs], fontsize=9.5)
     axes.margins(y=0.12)
     axes.set_ylabel("time per step (ms)")
     axes.bar(0, 0, facecolor="#ffffff", edgecolor=IDEAL, label="before")
@@ -170,7 +171,8 @@ def _pairs(rows: Sequence[Row]) -> Iterator[tuple[str, str, Point, Point]]:
             rest = " ".join(word for word in _options(variant) if word != option)
             without = groups.get((*key[:-1], rest))
             if without:
-                label = f"{key[0]}\n{key[1]} device{'s' * (key[1] != '1')}"
+                row = members[0]
+                label = f"{key[0]} on {key[1]}\n{row['per_gpu_batch']} each\n{row['scaling']}"
                 yield option, label, _point(without), _point(members)
 
 

@@ -1,5 +1,6 @@
 """Predictions beside measurements: what `lab predict` prints and draws."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ class Forecast:
     @property
     def title(self) -> str:
         parts = dict(zip(MACHINE, self.machine, strict=True))
+        parts["variant"] = re.sub(r"--measure-\w+ \d+ ?", "", parts["variant"]).strip()
         what = " on ".join(filter(None, (parts["model"], parts["dataset"])))
         more = (parts["precision"], parts["variant"], "CPU" if parts["device"] == "cpu" else parts["device"])
         return ", ".join(filter(None, (what, *more)))
@@ -181,7 +183,9 @@ def table(one: Forecast) -> list[str]:
             f"  {count:>7}   {middle:>9.4g}   {between:>14}   {efficiency:>10.0%}   {measured:>13}   {off:>4}"
         )
     lines.append(f"  {one.verdict}")
-    if one.breaks is not None:
+    if one.breaks == 1:
+        lines.append("  The wrapper alone, on one device, costs more than half.")
+    elif one.breaks is not None:
         lines.append(f"  From {one.breaks} devices on, more than half of them is lost.")
     if one.lines and one.lines[-1].predicted.devices > one.node:
         lines.append(f"  Beyond {one.node} it is guesswork: the network between nodes is in no measurement.")

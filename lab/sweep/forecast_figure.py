@@ -22,7 +22,8 @@ def draw(one: Forecast, folder: Path, command: str) -> Path:
         command: what made the figure, for its metadata.
     """
     batch = one.curve[0].batch
-    png = folder / f"predict_{one.strategy}_{one.scaling}_{batch}.png"
+    variant = "_capture" if "--capture" in one.title else ""
+    png = folder / f"predict_{one.strategy}_{one.scaling}_{batch}{variant}.png"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with plt.rc_context(STYLE):
@@ -94,7 +95,7 @@ def _efficiency(axes: Axes, one: Forecast) -> None:
     axes.axhline(100 * USEFUL, linestyle=":", color=IDEAL)
     axes.set_ylim(0, max(110.0, max(high) * 1.05))
     axes.set_ylabel("efficiency over one device without a wrapper (%)")
-    if one.breaks is not None:
+    if one.breaks is not None and one.breaks > 1:
         at = next(p for p in one.curve if p.devices == one.breaks)
         axes.annotate(
             f"half is lost\nfrom {one.breaks} devices on",

@@ -1,6 +1,7 @@
 """From results.csv to figures: which runs belong in which figure, and where the files are."""
 
 import csv
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -155,6 +156,12 @@ def _draw(drawings: dict[str, Drawing], folder: Path, command: str) -> list[Path
     return files
 
 
+LONGEST_NAME = 80  # characters of a folder
+
+
 def _slug(text: str) -> str:
-    """Text fit for a folder name."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    """Text fit for a folder name; a long one ends with a few digits that stand for all of it."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

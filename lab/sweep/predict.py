@@ -1,18 +1,20 @@
 """A small model of what a training step costs, fitted to measured points, and what it says of more devices.
 
     t(N, b) = launch + wrapper + image b + exposed(N, b)
-    exposed = max(messages, messages + moved - hidden 2/3 (launch + image b))
+    exposed = issue + max(messages, messages + moved - hidden 2/3 (launch + image b)), nothing for N = 1
     messages = latency (N - 1),   moved = bytes (N - 1) / N
 
 for N devices with b images each. A ring all-reduce sends 2 (N - 1) messages a bucket and moves 2 (N - 1)/N of the
 gradients' bytes over each link; the all-gathers and the reduce-scatter of FSDP do so alike, with other constants
 (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009). The backward pass, two thirds of the compute,
-hides some of what is moved; the last bucket, and the start of each message, it cannot hide.
+hides some of what is moved; the start of each message it cannot hide. `issue` is what it costs the CPU, and
+the kernels of the collectives, to talk at all: the same with one partner or with many.
 
-A few points do not determine six numbers: on two devices nobody can tell latency from bytes. So the model is not
-fitted once: many sets of constants are drawn, each weighs as much as it agrees with the measurements, and the
-prediction is their weighted median, with the range that holds the middle 80 per cent. The range is honest about
-what was not measured; it knows nothing of what the model leaves out, such as the network between nodes.
+A few points do not determine seven numbers: on two devices nobody can tell one kind of talking from another. So
+the model is not fitted once: many sets of constants are drawn, each weighs as much as it agrees with the
+measurements, and the prediction is their weighted median, with the range that holds the middle 80 per cent. The
+range is honest about what was not measured; it knows nothing of what the model leaves out, such as the network
+between nodes.
 """
 
 import statistics
@@ -26,9 +28,10 @@ from lab.sweep.collect import Row, number
 from lab.sweep.plan import BASELINE
 from lab.sweep.run_folder import device_count
 from lab.training.errors import UserError
+from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
 
 # Runs that differ in one of these have other constants.
-MACHINE = ("model", "dataset", "precision", "device", "input", "variant", "bucket_cap_mb")
+MACHINE = ("model", "dataset", "precision", "device", "input", "variant")
 NOISE = 0.02  # relative: the least that is believed of a measurement, whatever its repeats say
 DRAWS = 200_000
 ENOUGH = 200  # draws that must count; else the measurements are believed less, and it is said
@@ -110,6 +113,8 @@ def measurements(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Measured]]:
         total = device_count(row["global_batch"])
         if row["status"] != "done" or not devices or not total or not images > 0 or total < devices:
             continue
+        if number(row, "bucket_cap_mb") not in (DEFAULT_BUCKET_CAP_MB,) and row["bucket_cap_mb"]:
+            continue  # other buckets, other constants
         machine = tuple(row.get(name, "") for name in MACHINE)
         node = device_count(row["gpus_per_node"]) if device_count(row["nodes"]) > 1 else devices
         key = (row["strategy"], row["scaling"] or "strong", devices, total // devices, node)
@@ -178,18 +183,21 @@ def _draw(draw: np.random.Generator, base: Sequence[Measured], own: Sequence[Mea
         wrapper = np.clip(extra, 0, None)
     else:
         wrapper = total * draw.uniform(0, 1, DRAWS) ** 2
-    # On two devices some time is exposed. Which part of it is messages, nobody knows; mostly it is the lesser one.
-    # Some sets hide all that is moved behind the backward pass, and have messages only.
+    # On two devices some time is exposed, and nobody knows of which kind it is. Any parting is as likely, but
+    # messages to each further device mostly are the least. Some sets hide all that is moved behind the backward.
     exposed = max(point.seconds for point in own) * draw.uniform(0, 1, DRAWS) ** 2
     hidden = draw.uniform(0, 1, DRAWS)
     cover = hidden * 2 / 3 * (launch + image * min(point.batch for point in own))
     all_hidden = draw.random(DRAWS) < 0.3
+    issue = draw.uniform(0, 1, DRAWS) * exposed
+    exposed = exposed - issue
     share = np.where(all_hidden, 1.0, draw.uniform(0, 1, DRAWS) ** 2)
     behind = np.where(all_hidden, draw.uniform(0, 1, DRAWS), 1.0)
     return {
         "launch": launch,
         "image": image,
         "wrapper": wrapper,
+        "issue": issue,
         "latency": share * exposed,
         "bytes": 2 * ((1 - share) * exposed + behind * cover),
         "hidden": hidden,
@@ -200,5 +208,7 @@ def _step(constants: Mapping[str, Array], devices: int, batch: int) -> Array:
     compute = constants["launch"] + constants["image"] * batch
     messages = constants["latency"] * (devices - 1)
     moved = constants["bytes"] * (devices - 1) / devices
-    exposed = np.maximum(messages, messages + moved - constants["hidden"] * 2 / 3 * compute)
+    if devices == 1:
+        return compute + constants["wrapper"]
+    exposed = constants["issue"] + np.maximum(messages, messages + moved - constants["hidden"] * 2 / 3 * compute)
     return compute + constants["wrapper"] + exposed

@@ -1,10 +1,11 @@
 """results.csv as a table for people."""
 
 import math
+import re
 from collections.abc import Sequence
 
 from lab.sweep import states
-from lab.sweep.compare import SETTING, Point, Row, baseline_times, efficiency, grouped, number, points
+from lab.sweep.compare import SETTING, Point, Row, baseline_times, grouped, number, points
 
 HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
 
@@ -53,7 +54,7 @@ def _notes(members: Sequence[Row], found: Sequence[Point], baseline: float | Non
     finished = [row for row in members if row["status"] == states.DONE]
     if baseline is None and finished:
         notes.append("no speed-up: there is no finished run of --strategy none on 1 device to compare with")
-    if any(efficiency(row) > SUSPICIOUS for row in finished):
+    if any(point.efficiency().median > SUSPICIOUS for point in found):
         notes.append("faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine")
     steps = [number(row, "measured_steps") for row in finished]
     if any(count < ENOUGH_STEPS for count in steps):
@@ -78,10 +79,15 @@ def describe_setting(key: tuple[str, ...]) -> str:
         f"{row['scaling']} scaling" if row["scaling"] else "",
         f"{row['epochs']} epochs" if row["epochs"] not in ("", "1") else "",
         "images on the device" if row["input"] == "device" else "",
-        row["variant"],
+        _without_measuring(row["variant"]),
         "CPU" if row["device"] == "cpu" else row["device"],
     ]
     return ", ".join(filter(None, parts)) or "unknown"
+
+
+def _without_measuring(variant: str) -> str:
+    """The options without those that say how long was measured: the table of points tells it better."""
+    return re.sub(r"--measure-\w+ \d+ ?", "", variant).strip()
 
 
 def _cells(point: Point, one: Point | None, repeated: bool, weak: bool) -> tuple[str, ...]:

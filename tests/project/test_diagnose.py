@@ -18,13 +18,21 @@ LOGS = Path(__file__).parent / "failed_jobs"
 
 # The log of a job that failed in this way -> the diagnosis, and what must be said.
 REAL = {
+    "device-assert.err": ("device-assert", "assertion in a CUDA kernel"),
+    "device-index.err": ("device-index", "a GPU that this process cannot see"),
     "gloo-timeout.err": ("gloo-timeout", "Rank 2 waited in vain for another rank, until the timeout of 6 s."),
     "loss-not-finite.err": ("not-finite", "the loss became nan at epoch 1, step 2"),
+    "nccl-interface.err": ("nccl-interface", "NCCL found no network interface"),
+    "nccl-timeout.err": (
+        "nccl-timeout",
+        "Rank 0 waited in vain in ALLREDUCE, its collective number 48, until the",
+    ),
     "no-launcher.err": ("no-launcher", "does not know its rank"),
     "node-failure.err": ("node-failure", "A node of the job failed."),
     "not-done-yet.err": ("not-done-yet", "Exercise 5.1b is not done yet"),
     "port-in-use.err": ("port-in-use", "port: 29777"),
     "rendezvous-ranks-missing.err": ("ranks-missing", "RendezvousTimeoutError"),
+    "same-gpu.err": ("same-gpu", "Ranks 0 and 1 are both on the same GPU."),
     "sbatch-partition.err": ("sbatch-refused", "Invalid partition name specified"),
     "scancel.err": ("cancelled", "The job was cancelled."),
     "srun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),

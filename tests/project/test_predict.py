@@ -157,3 +157,26 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
     assert "lab predict" in svg
     assert main(["predict", str(results), "--devices", "0"]) == 1
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_ddps_usual_bucket_is_not_another_machine_and_other_buckets_are_left_out():
+    rows = [one | {"bucket_cap_mb": "25" if one["strategy"] == "ddp" else ""} for one in sweep(counts=(1, 2))]
+    odd = [one | {"bucket_cap_mb": "1", "images_per_sec": "1"} for one in rows if one["strategy"] == "ddp"]
+    (points,) = measurements([*rows, *odd]).values()
+    assert {point.strategy for point in points} == {"none", "ddp"}
+    assert all(point.seconds < 1 for point in points)
+
+
+def test_a_wrapper_that_alone_costs_more_than_half_is_called_that():
+    slow = [
+        one | {"images_per_sec": str(float(one["images_per_sec"]) / (4 if one["strategy"] == "ddp" else 1))}
+        for one in sweep(counts=(1, 2))
+    ]
+    for one in forecast(slow, [4]):
+        assert one.breaks == 1
+        assert "The wrapper alone, on one device, costs more than half." in "\n".join(table(one))
+
+
+def test_how_long_was_measured_is_not_in_the_title():
+    rows = [one | {"variant": "--capture --measure-steps 100 --measure-warmup 20"} for one in sweep()]
+    assert forecast(rows, [4])[0].title == "resnet18 on shapes, bf16, --capture, A card"

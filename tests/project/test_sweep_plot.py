@@ -259,6 +259,17 @@ def test_runs_that_cannot_be_compared_are_not_in_one_figure(results):
     assert folders == {"figures", "cnn-on-shapes-bf16-global-batch-256-strong-scaling-3-epochs-cpu"}
 
 
+def test_the_folder_of_a_long_setting_has_a_name_that_can_be_typed(results):
+    for devices in (1, 2):
+        write_run(results, "ddp", devices, run_id=f"other-{devices}", precision="bf16")
+    path = collect(results).path
+    text = path.read_text().replace("bf16", "bf16" + "-and-something-long" * 6)
+    path.write_text(text)
+    folders = {path.parent.name for path in plot(path).files} - {"figures"}
+    assert all(len(name) <= 80 for name in folders)
+    assert len(folders) == 1
+
+
 def test_unfinished_runs_are_named(results):
     write_run(results, "ddp", 8, seconds=(9.0, 2.0), status="running")
     assert plot(collect(results).path).notes == ["not finished, so not drawn: ddp-8"]
