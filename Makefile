@@ -1,4 +1,4 @@
-# make demo       set up, run the main job on the embedded data set, draw the three figures
+# make demo       set up, run the main job on the embedded data set, draw the figures
 # make test       set up, lint, type-check, run the tests
 # make test-slow  the tests that take long
 # make lab        open the notebooks in JupyterLab, in a student's package in work/

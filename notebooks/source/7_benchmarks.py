@@ -67,6 +67,19 @@ figures.show_results("results")
 # *Write your answer here.*
 
 # %% [markdown]
+# ## Predict more devices
+#
+# Four devices: what do you expect? Write a number down. Then let a small cost model say what it makes of your one and two:
+#
+# ```
+# lab predict results/results.csv --devices 4 8
+# ```
+#
+# It prints a range, because two devices cannot tell how much of the waiting is messages and how much is bytes. Run
+# `python run_benchmarks.py --devices 4` if you can, collect, and predict again: the measurement now stands beside the
+# prediction, which still knows one and two devices only. On two CPU cores four ranks share cores: which way will the model be wrong?
+
+# %% [markdown]
 # ## Explore
 #
 # Three experiments. For each: write your **prediction** into the answer cell first, then run it, then write what came out. A wrong
