@@ -102,10 +102,14 @@ def run(args: argparse.Namespace) -> int:
     if shard and shard.count > 1:
         print(f"This was part {args.shard}. When all are done: lab grade --merge {out} [other folders]")
         return 0
-    write_all(out, records)
+    former = write_all(out, records)
     print(
         f"{out}: marks.csv, answers.csv to mark by hand, feedback/ for the students, report.html about the class"
     )
+    if former:
+        print(
+            f"{former}: the answers.csv that was there; some of what was marked in it is of answers that changed"
+        )
     failed: list[str] = []
     if course and out == course.out:
         failed = course.book(records, deadline, force=args.force)

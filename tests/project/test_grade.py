@@ -55,6 +55,18 @@ def test_running_again_grades_only_what_has_changed(graded: Path, capsys: pytest
     assert {path: path.stat().st_mtime_ns for path in (graded / "grades" / store.FOLDER).iterdir()} == before
 
 
+def test_an_answers_table_with_marks_that_fit_no_answer_is_kept_and_named(
+    graded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "grades"
+    shutil.copytree(graded / "grades", out)
+    assert main(["grade", str(graded / "class"), "--out", str(out), "--deadline", str(HANG)]) == 0
+    assert "answers-before" not in capsys.readouterr().out
+    (out / "answers.csv").write_text("student;my points\nperfect;2\n")
+    assert main(["grade", str(graded / "class"), "--out", str(out), "--deadline", str(HANG)]) == 0
+    assert f"{out / 'answers-before-1.csv'}: the answers.csv that was there" in capsys.readouterr().out
+
+
 def test_shards_of_a_class_merge_to_the_same_marks(graded: Path, tmp_path: Path):
     """The records are there already: what counts is that each shard takes its own, and that none is lost."""
     for number in ("1", "2"):

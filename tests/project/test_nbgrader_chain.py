@@ -121,6 +121,7 @@ def test_feedback_has_the_diagnoses_and_nothing_of_a_student_s_that_could_run(co
         assert "<script>alert" not in text
     theirs = (course.folder / "feedback" / "mistakes" / "lab" / "6_training_loop.html").read_text()
     assert "Every epoch comes in the same order" in theirs
+    assert "<script src=" not in theirs.lower()  # nothing that the page would wait for
     for tag in ("div", "ul", "table", "tbody", "section", "style"):  # the card is made of what sanitizing leaves
         assert f"&lt;{tag}" not in theirs
 

@@ -13,6 +13,9 @@ _TEXT = """\
 import os
 import sys
 
+import lab
+import nbgrader
+
 c = get_config()
 here = os.path.dirname(os.path.abspath(__file__))
 # nbgrader calls alembic by its name, also where the virtual environment is not active.
@@ -73,6 +76,11 @@ c.SubmissionExporter.deadline = float(os.environ.get("LAB_GRADE_DEADLINE", "180"
 
 # Outputs are shown to whoever marks, and to the students: no markup that could do something.
 c.HTMLExporter.sanitize_html = True
+# The formgrader's and the feedback's pages, but so that they wait for nothing from the internet.
+c.HTMLExporter.extra_template_basedirs = [
+    os.path.join(os.path.dirname(lab.__file__), "grading", "course", "templates"),
+    os.path.join(os.path.dirname(nbgrader.__file__), "server_extensions", "formgrader", "templates"),
+]
 
 if os.path.isfile(os.path.join(here, "nbgrader_config_local.py")):
     load_subconfig("nbgrader_config_local.py", path=here)
