@@ -67,6 +67,9 @@ def profile(folder: Path) -> tuple[list[str], dict[str, str]]:
             {"disabledExtensions": dict.fromkeys(DISABLED, True)},
         )
         _write(home / "config" / "labconfig" / "default_setting_overrides.json", SETTINGS)
+        if notebook == FIRST_NOTEBOOKS[1]:
+            # nbgrader's Assignment List, and nbgrader in a terminal, look for the assignment below this folder.
+            _write(home / "config" / "nbgrader_config.json", {"Exchange": {"assignment_dir": str(folder.parent)}})
         _write(home / "data" / "kernels" / "python3" / "kernel.json", _kernel())
         _first_layout(home / "workspaces", notebook)
     except OSError as error:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import nbgrader
@@ -45,27 +45,38 @@ def keep(page: Page, name: str) -> None:
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
-@contextmanager
-def jupyterlab(folder: Path, token: str = "letmein") -> Iterator[str]:
+def jupyterlab(folder: Path) -> AbstractContextManager[str]:
     """The address of the server that `lab jupyter FOLDER` runs; it and its kernels end with the block."""
     command = [sys.executable, "-m", "lab.cli", "jupyter", str(folder), "--no-browser", "--port", "0"]
-    config = folder.parent / "jupyter-config"  # not that of whoever runs the tests
+    return server(command, folder)
+
+
+def config_folder(folder: Path) -> Path:
+    """Where a server in this folder looks for its user's settings: not those of whoever runs the tests."""
+    return folder.parent / "jupyter-config"
+
+
+@contextmanager
+def server(command: list[str], folder: Path, token: str = "letmein") -> Iterator[str]:
+    """The address of JupyterLab, started by this command in the folder."""
+    config = config_folder(folder)
     env = {**os.environ, "JUPYTER_TOKEN": token, "JUPYTER_CONFIG_DIR": str(config)}
     if not NBGRADER.is_relative_to(sys.prefix):  # JupyterLab finds extensions in its own Python only
         env["JUPYTER_PATH"] = str(NBGRADER / "share" / "jupyter")
         env["JUPYTER_CONFIG_PATH"] = str(NBGRADER / "etc" / "jupyter")
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=folder, env=env, text=True, **pipes) as running:
         try:
-            assert server.stdout
+            assert running.stdout
             said = ""
-            for line in server.stdout:
+            for line in running.stdout:
                 said += line
                 if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
                     break
             else:
                 pytest.fail(f"JupyterLab has not started: {said}")
-            threading.Thread(target=server.stdout.read, daemon=True).start()  # a full pipe would stop it
+            threading.Thread(target=running.stdout.read, daemon=True).start()  # a full pipe would stop it
             yield f"http://127.0.0.1:{found[1]}"
         finally:
-            server.terminate()
-            server.wait(timeout=60)
+            running.terminate()
+            running.wait(timeout=60)

@@ -87,6 +87,8 @@ def test_an_assignment_that_nbgrader_has_handed_out_opens_too(tmp_path, started)
         main(["jupyter", str(folder)])
     [layout] = (folder / ".lab" / "jupyter" / "workspaces").iterdir()
     assert "notebook:0_start.ipynb" in read(layout)["data"]
+    settings = read(folder / ".lab" / "jupyter" / "config" / "nbgrader_config.json")
+    assert settings == {"Exchange": {"assignment_dir": str(tmp_path)}}  # so that Submit in JupyterLab finds it
 
 
 def test_it_refuses_the_lab_itself_and_a_folder_without_notebooks(tmp_path, started, monkeypatch, capsys, root):
