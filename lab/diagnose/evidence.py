@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.diagnose.dumps import is_dump, read_dump
+from lab.diagnose.slurm_job import submitted
 from lab.grading.records import Lane
 from lab.sweep import slurm_query
+from lab.sweep.slurm_query import SlurmJob
 from lab.training.errors import UserError
 
 HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors begin, or at the very end
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
+_JOB = re.compile(r"\d+(?:_\d+)?")
+_NOT_ENDED = ("", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
 _DEEP = 3  # folders below a run's own: checkpoints and traces lie there too, dumps and records of Slurm
 
 
@@ -24,7 +28,9 @@ class Evidence:
 
     log      what it printed: standard output, then errors
     status   what status.json says: running, done, interrupted, failed; "" without one
-    state    what Slurm says: TIMEOUT, NODE_FAIL, ...; "" where nothing does
+    state    what Slurm says of its end: TIMEOUT, NODE_FAIL, ...; "" where nothing does
+    now      what Slurm says of it now, if it answers and knows the job
+    command  that submits it again: "sbatch --ntasks-per-node=2 run.sh --epochs 3"; "" if not known
     config   of the run, as far as it could be read
     lanes    rank -> its collectives, from the flight recorder's dumps
     """
@@ -39,6 +45,8 @@ class Evidence:
     config: Mapping[str, object] = field(default_factory=dict)
     lanes: Mapping[int, Lane] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
+    now: SlurmJob | None = None
+    command: str = ""
 
     @property
     def world_size(self) -> int:
@@ -47,7 +55,7 @@ class Evidence:
 
 
 def gather(path: Path) -> Evidence:
-    """Read a run's folder, a log, or a flight recorder's dump (and those of the other ranks beside it).
+    """Read a run's folder, a log, a job's number, or a flight recorder's dump (and those of the ranks beside it).
 
     Raises:
         UserError: there is nothing to read at `path`.
@@ -55,18 +63,39 @@ def gather(path: Path) -> Evidence:
     try:
         if path.is_dir():
             return _folder(path)
+        if _JOB.fullmatch(str(path)) and not path.exists():
+            return _job(str(path))
         if not path.is_file():
             raise UserError(f"{path} is not there: name a run's folder in results/, or a log such as train.err")
         if is_dump(path):
             return _folder(path.parent, log=False)
-        if path.resolve().name in ("train.log", "train.err") and any(
-            (path.resolve().parent / name).is_file() for name in _RECORDS
+        beside = path.resolve().parent
+        if path.resolve().name in ("train.log", "train.err") and (
+            any((beside / name).is_file() for name in _RECORDS) or any(beside.glob("slurm-*/scontrol.txt"))
         ):
-            return _folder(path.resolve().parent)  # train.err beside run.sh is a link to a run's own
+            return _folder(beside)  # train.err beside run.sh is a link to a run's own
         log = _other_half(path) + _text(path)
-        return Evidence(name=str(path), log=log, jobid=_job_in(log))
+        jobid = _job_in(log)
+        return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid))
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+
+
+def _job(number: str) -> Evidence:
+    """A job by its number: its run's folder here, its log where there is no folder, or what Slurm says of it."""
+    for folder in (
+        *Path("results").glob(f"*-{number}"),
+        *(run.parent for run in Path("results").glob(f"*/slurm-{number}")),
+    ):
+        if folder.is_dir():
+            return gather(folder)
+    for log in (Path(f"train-{number}.err"), Path(f"slurm-{number}.out")):
+        if log.is_file():
+            return gather(log)
+    now = _now(number)
+    if now is None:
+        raise UserError(f"job {number}: there is no log of it here, and Slurm does not know it")
+    return Evidence(name=f"job {number}", log="", jobid=number, now=now, state=_ended(now))
 
 
 def _folder(folder: Path, *, log: bool = True) -> Evidence:
@@ -86,17 +115,21 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
             lanes[rank] = lane
     text = "".join(_text(file) for file in logs) if log else ""
     jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
+    now = _now(jobid)
+    asked = [file for file in files if file.name == "scontrol.txt"]
     return Evidence(
         name=str(folder),
         log=text,
         status=_word(status.get("status")),
         reason=_word(status.get("reason")),
-        state=_state(files, jobid),
+        state=_ended(now) if now else _state(files),
         jobid=jobid,
         run_id=folder.name if status or config or job else "",
         config=config,
         lanes=lanes,
         unreadable=tuple(unreadable),
+        now=now,
+        command=submitted(_text(max(asked, key=lambda file: file.stat().st_mtime))) if asked else "",
     )
 
 
@@ -150,26 +183,36 @@ def _word(value: object) -> str:
 
 
 def _job_in(log: str) -> str:
-    found = re.search(r"^job (\d+(?:_\d+)?): \d+ tasks? on ", log, re.M) or re.search(
-        r"\b(?:JOB|STEP) (\d+)(?:\.\w+)? ON \S+ CANCELLED", log
+    """The job that wrote a log; the last one, where several have gone on in it."""
+    found = re.findall(r"^job (\d+(?:_\d+)?): \d+ ranks? on ", log, re.M) or re.findall(
+        r"\b(?:JOB |STEP |StepId=)(\d+)", log
     )
-    return found[1] if found else ""
+    return found[-1] if found else ""
 
 
-def _state(files: list[Path], jobid: str) -> str:
-    """What Slurm says of the job: now, where it answers; else what its records in the run's folder said.
+def _now(jobid: str) -> SlurmJob | None:
+    """What Slurm says of the job, where it answers."""
+    return slurm_query.jobs([jobid]).get(jobid) if jobid and shutil.which("sacct") else None
+
+
+def _ended(job: SlurmJob) -> str:
+    """How it ended, in one word; "" while it has not."""
+    state = (job.state.split() or [""])[0]
+    return "" if state in _NOT_ENDED else state
+
+
+def _state(files: list[Path]) -> str:
+    """What Slurm's records in the run's folder say of the job's end.
 
     A job's own line is meant, not its steps': a step is CANCELLED when one of its ranks has failed. After a
     requeue the last of several lines counts.
     """
-    now = slurm_query.jobs([jobid]).get(jobid) if jobid and shutil.which("sacct") else None
-    states = [now.state] if now else []
-    if not states:
-        for file in files:
-            if file.name.startswith("sacct"):
-                header, *lines = [line.split("|") for line in _text(file).splitlines() if "|" in line] or [[]]
-                if {"JobID", "State"} <= set(header):
-                    rows = [dict(zip(header, line, strict=False)) for line in lines]
-                    states += [row["State"] for row in rows if "." not in row["JobID"] and "State" in row]
+    states: list[str] = []
+    for file in files:
+        if file.name.startswith("sacct"):
+            header, *lines = [line.split("|") for line in _text(file).splitlines() if "|" in line] or [[]]
+            if {"JobID", "State"} <= set(header):
+                rows = [dict(zip(header, line, strict=False)) for line in lines]
+                states += [row["State"] for row in rows if "." not in row["JobID"] and "State" in row]
     known = [state.split()[0] for state in states if state.split()]
-    return next((state for state in reversed(known) if state not in ("RUNNING", "PENDING", "COMPLETING")), "")
+    return next((state for state in reversed(known) if state not in _NOT_ENDED), "")

@@ -37,9 +37,17 @@ _MEANS: dict[int, str] = {
     signal.SIGTERM: "Somebody or something told the job to stop: scancel, a time limit, Ctrl-C.",
     signal.SIGSEGV: "Compiled code touched memory that is not its own: a broken installation, or mixed versions.",
     signal.SIGABRT: "Compiled code gave up: the lines above its end say why.",
+    signal.SIGUSR1: "The warning a minute before the time is up came before the run had begun: too little time.",
     signal.SIGBUS: "Shared memory, or a file on disk, ran out underneath the process.",
 }
-_SIGNALS = {"Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7}
+_SIGNALS = {
+    "Killed": 9,
+    "Terminated": 15,
+    "Aborted": 6,
+    "Segmentation fault": 11,
+    "Bus error": 7,
+    "User defined signal 1": 10,
+}
 
 
 def symptoms(log: str) -> Iterator[Finding]:
@@ -108,7 +116,8 @@ def ended(log: str) -> Finding | None:
     saw = f"Rank {rank} was ended by {name}."
     if code == signal.SIGKILL:
         return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
-    return Finding("ended-by-signal", saw, _MEANS.get(code, "It did not end by itself."), ("{rerun}",), order=4)
+    again = "{longer}" if code == signal.SIGUSR1 else "{rerun}"
+    return Finding("ended-by-signal", saw, _MEANS.get(code, "It did not end by itself."), (again,), order=4)
 
 
 def _code(match: re.Match[str]) -> int | None:

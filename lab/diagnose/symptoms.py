@@ -56,12 +56,36 @@ SYMPTOMS = (
     _symptom(
         "no-launcher",
         0,
-        r"(?P<why>environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set"
-        r"|this process was not started by a launcher|\S.* not set: start this program with torchrun or srun)",
+        r"(?P<why>environment variable (?:RANK|WORLD_SIZE) expected, but not set"
+        r"|this process was started by no launcher|\S.* not set: start this program with torchrun or srun)",
         "The program does not know its rank: {why}.",
         "The program was started with python alone: no launcher told it its rank and the number of ranks.",
         "torchrun --standalone --nproc-per-node 2 exercises/main.py",
         "sbatch run.sh   # on a cluster",
+    ),
+    _symptom(
+        "not-by-srun",
+        0,
+        r"this process is in a Slurm job, but srun did not start it",
+        "The program does not know its rank: python was typed in a job, without srun.",
+        "A job's script runs once, on its first node. srun in it starts the ranks, and numbers them.",
+        "sbatch run.sh   # has srun in it, and tells the ranks where they meet",
+    ),
+    _symptom(
+        "no-meeting-point",
+        0,
+        r"environment variable (?P<what>MASTER_ADDR|MASTER_PORT) expected, but not set",
+        "The ranks do not know where they meet: {what} is not set.",
+        "srun numbers the ranks, but names no place to meet: a job script exports MASTER_ADDR and MASTER_PORT.",
+        "sbatch run.sh   # exports both; so does torchrun",
+    ),
+    _symptom(
+        "not-submitted-right",
+        0,
+        r"^run\.sh: (?!no Python with torch|the job could not be queued)(?P<why>.+)$",
+        "No rank was started: {why}.",
+        "It looks at what it was given before it starts anything.",
+        "sbatch run.sh   # from the folder that holds it, once that is mended",
     ),
     _symptom(
         "port-in-use",
@@ -104,7 +128,7 @@ SYMPTOMS = (
     _symptom(
         "out-of-memory",
         1,
-        r"oom[_-]kill|OUT_OF_MEMORY|Out Of Memory|exceeded (?:job|step) memory limit"
+        r"oom[_-]kill|OUT_OF_MEMORY|Out Of Memory|[Ee]xceeded (?:(?:job|step) )?memory limit"
         r"|DefaultCPUAllocator: (?:can't|not enough)",
         "The job used more memory than it was given (the node's, not the GPU's).",
         "Slurm or the kernel ends a job at its limit, in the midst of anything. Loader processes count too.",

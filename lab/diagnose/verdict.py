@@ -5,12 +5,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.diagnose import hang, logs
+from lab.diagnose import hang, logs, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.finding import Finding
 from lab.grading.words import one_line
 
 _GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
+_NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 GOES_ON = "{rerun} --run-id {run_id} --resume auto"
 
 # What Slurm itself says of the end of a job, in its records or in the log.
@@ -20,7 +21,7 @@ _STATES: Mapping[str, Finding] = {
         "The job came to its time limit, and Slurm ended it.",
         "It needed more time than was asked for. Or it hung: does the log grow until the end?",
         (
-            "sbatch --time=02:00:00 run.sh ... --resume auto   # goes on from the last checkpoint",
+            "{longer} --run-id {run_id} --resume auto   # goes on from the last checkpoint",
             "tail -n 3 {log}",
         ),
         order=0,
@@ -78,7 +79,19 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _found(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.now is not None:
+        waits = slurm_job.waiting(evidence.jobid, evidence.now, saved=evidence.status == "interrupted")
+        if waits is not None:
+            yield waits
     if evidence.status == "done" and not evidence.lanes:
+        if (lost := _NO_CHECKPOINT.search(evidence.log)) is not None:
+            yield Finding(
+                "no-checkpoint",
+                f"The run is done, but of its checkpoints not all could be written: {lost['line']}.",
+                "Its results are there; what would be needed to go on from it, or to use its weights, may not be.",
+                ("df -h . ; quota -s ; du -sh results/*", "{rerun}   # with --output-dir on another disk"),
+                order=0,
+            )
         return
     if evidence.state in _STATES:
         yield _STATES[evidence.state]
@@ -130,8 +143,10 @@ def _values(evidence: Evidence) -> dict[str, str]:
     launcher = "sbatch run.sh" if evidence.jobid else "./run.sh"
     strategy = evidence.config.get("strategy")
     known = f" --strategy {shlex.quote(strategy)}" if isinstance(strategy, str) else ""
+    rerun = evidence.command or launcher + known
     return {
-        "rerun": launcher + known,
+        "rerun": rerun,
+        "longer": rerun.replace("sbatch", "sbatch --time=01:00:00", 1),
         "half": half,
         "job": evidence.jobid,
         "run": folder,

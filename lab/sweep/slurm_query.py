@@ -37,7 +37,7 @@ def jobs(ids: Iterable[str]) -> dict[str, SlurmJob]:
         known |= _from_accounting(wanted[start : start + AT_ONCE])
     missing = set(wanted) - known.keys()
     # The controller knows of the present what accounting learns later, and is all there is on sites without.
-    if missing or any(job.state.startswith(("PENDING", "RUNNING")) for job in known.values()):
+    if missing or any(job.state.startswith(("PENDING", "RUNNING", "REQUEUED")) for job in known.values()):
         known |= {name: job for name, job in _from_controller().items() if name in wanted}
     return known
 

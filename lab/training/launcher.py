@@ -28,7 +28,7 @@ def require_launcher(environ: Mapping[str, str] = os.environ) -> None:
             f"    torchrun --standalone --nproc-per-node 2 {sys.argv[0]} --strategy ddp\n"
             "or, on a cluster, sbatch run.sh"
         )
-    instead = f"start it with  srun python {sys.argv[0]}  or with  sbatch run.sh"
+    instead = "submit it with  sbatch run.sh , which starts the ranks with srun and says where they meet"
     if "SLURM_STEP_ID" not in environ:
         raise UsageError(
             f"this process is in a Slurm job, but srun did not start it, so it has no rank: {instead}"

@@ -20,7 +20,9 @@ LOGS = Path(__file__).parent / "failed_jobs"
 REAL = {
     "device-assert.err": ("device-assert", "assertion in a CUDA kernel"),
     "device-index.err": ("device-index", "a GPU that this process cannot see"),
+    "disk-full.err": ("disk-full", "(No space left on device): choose another --output-dir"),
     "gloo-timeout.err": ("gloo-timeout", "Rank 2 waited in vain for another rank, until the timeout of 6 s."),
+    "job-without-srun.err": ("not-by-srun", "python was typed in a job, without srun"),
     "loss-not-finite.err": ("not-finite", "the loss became nan at epoch 1, step 2"),
     "nccl-interface.err": ("nccl-interface", "NCCL found no network interface"),
     "nccl-timeout.err": (
@@ -37,10 +39,15 @@ REAL = {
     "scancel.err": ("cancelled", "The job was cancelled."),
     "srun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),
     "srun-a-rank-raised.err": ("raised", "Rank 1 raised AssertionError: expected images [B, 3, 32, 32]"),
+    "srun-no-meeting-point.err": ("no-meeting-point", "MASTER_ADDR is not set"),
+    "srun-out-of-memory.err": ("out-of-memory", "The job used more memory than it was given"),
     "store-ranks-missing.err": ("ranks-missing", "1/2 clients joined"),
+    "time-limit.err": ("time-limit", "The job came to its time limit"),
     "torchrun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),
     "torchrun-a-rank-raised.err": ("raised", "at model.py, line 35, in forward."),
     "uneven-batch.err": ("uneven-batch", "A global batch of 256 images cannot be divided evenly among 3 ranks"),
+    "warned-before-it-began.err": ("ended-by-signal", "Rank 0 was ended by SIGUSR1."),
+    "wrong-folder.err": ("not-submitted-right", "submit from the folder that holds run.sh"),
 }
 
 
