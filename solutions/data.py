@@ -20,7 +20,7 @@ def load_once(load: Callable[[], T], is_first: bool) -> T:
 
     Args:
         load: loads the data set from the disk, and puts it there if it is missing.
-        is_first: whether this process goes first.
+        is_first: whether this process goes first: one does for each disk, so it need not be rank 0.
     """
     # TODO 3.1: let the first process load while the others wait, then let the others load. Every process must
     # come to the same barrier.
@@ -85,7 +85,8 @@ def get_dataloaders(
         ValueError: the global batch cannot be divided evenly, or is larger than the training set.
     """
     # TODO 3.2: check the global batch size, and give every rank its own part of the training set: use a
-    # DistributedSampler with this seed, and drop what does not fill a batch on every rank. Pass num_workers and
+    # DistributedSampler with this seed, and drop what does not fill a batch on every rank. The validation loader
+    # reads a ValidationShard (exercise 3.3), with the same batch size and no sampler. Pass num_workers and
     # **loader_options on to both DataLoaders.
     ### BEGIN SOLUTION 3.2
     rank, world_size = dist.get_rank(), dist.get_world_size()

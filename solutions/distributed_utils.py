@@ -25,7 +25,8 @@ SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 def read_launch_environment(environ: Mapping[str, str]) -> LaunchEnvironment:
     """Read rank, local rank and world size from the variables of torchrun, or else of srun.
 
-    torchrun comes first: where srun starts torchrun on every node, only torchrun's count is of processes.
+    torchrun comes first: where srun starts one torchrun on every node, both sets of variables are there, and
+    srun's count the torchruns, not the processes that these start.
 
     Raises:
         ValueError: variables are missing, are not numbers, or contradict each other. Never guess a world of
@@ -57,7 +58,8 @@ def setup(timeout: timedelta = timedelta(minutes=10)) -> torch.device:
         timeout: how long a collective may wait for the other ranks before it fails.
     """
     # TODO 2.2: read the launch environment. With CUDA, choose the device by local_rank and make it the current
-    # one before init_process_group. A process that is shown a single GPU finds it at index 0.
+    # one before init_process_group. A process that is shown a single GPU finds it at index 0. Give
+    # init_process_group the rank, the world size and the timeout too.
     ### BEGIN SOLUTION 2.2
     launch = read_launch_environment(os.environ)
     if torch.cuda.is_available():

@@ -212,7 +212,7 @@ def judge_batches(code: Path, asked: Drawn, size: int, saw: str, drawn: list[Epo
                 f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
                 f"Together the ranks would take {asked.world_size * sizes[0]} samples a step, and not the "
                 f"{asked.global_batch} that were asked for.",
-                where(code, r"batch_size\s*=\s*global_batch_size", r"batch_size"),
+                where(code, r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", r"batch_size"),
             )
         constant = asked.world_size != 2 and sizes[0] == asked.global_batch // 2
         raise Diagnosis(

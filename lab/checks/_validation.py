@@ -13,11 +13,19 @@ from lab.grading.check import Diagnosis
 
 IGNORED = -100
 FILLER_SHAPE = "Not every data set has images of that size: make filler from one of its own, with a plain number."
+NO_SHARD = (
+    "A sampler repeats samples to make the ranks' parts equal: let the validation loader read a ValidationShard."
+)
 FIRST = 1000  # the number of the first sample of the validation set
 
 
+def reads_shard(code: Path) -> bool:
+    """Whether get_dataloaders uses the student's ValidationShard at all."""
+    return mentions(code, "data.py", "get_dataloaders", "ValidationShard")
+
+
 def where(code: Path, method: str, *patterns: str) -> str:
-    if not mentions(code, "data.py", "get_dataloaders", "ValidationShard"):
+    if not reads_shard(code):
         return look(code, "data.py", "get_dataloaders", r"valid.*ampler", r"valid_set", r"valid")
     return look(code, "data.py", f"ValidationShard.{method}", *patterns)
 
@@ -144,7 +152,7 @@ def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: i
         raise Diagnosis(
             "every-rank-validates-everything",
             f"{case}: all of them are on {total[0]} ranks.",
-            "Validation takes as long as on a single rank: each should read its part only.",
+            "Validation takes as long as on a single rank: each should read its ValidationShard only.",
             look(code, "data.py", "get_dataloaders", r"valid_set"),
         )
     if twice:
@@ -153,7 +161,9 @@ def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: i
             "sample-counted-twice",
             f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
             f"(on ranks {' and '.join(holders)}).",
-            "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100.",
+            "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
+            if reads_shard(code)
+            else NO_SHARD,
             where(code, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
         )
     if missing := [number for number in range(size) if not total[number]]:

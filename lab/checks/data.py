@@ -12,7 +12,7 @@ from torch import Tensor
 from lab.checks._judge import retold
 from lab.checks._loader_arguments import judge_arguments, judge_idle
 from lab.checks._loading import draw_epochs, draw_validation, fail_to_load, watch_loading
-from lab.checks._look import look, mentions
+from lab.checks._look import at, look, mentions
 from lab.checks._report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
 from lab.checks._sampling import Drawn, judge_drawing
 from lab.checks._tiny import LIMIT
@@ -79,7 +79,7 @@ def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
         "barrier-in-branch",
         f"{rank_names(numbers)}{which} {verb} for ever{place}; {rank_names(back)} went past without a barrier.",
         "A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
-        where(ranks, r"barrier"),
+        at("data.py", frame.line, frame.text) if frame else where(ranks, r"barrier"),
     )
 
 

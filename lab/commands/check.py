@@ -81,6 +81,10 @@ def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> Non
         feedback.say(f"Stuck? lab hint {stuck.exercise.id}")
     if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
         return
-    if exercise := progress.unfinished(student_folder(code), code, syllabus()):
+    folder, of = student_folder(code), syllabus()
+    if exercise := progress.unfinished(folder, code, of):
         feedback.blank()
-        feedback.next_exercise(exercise)
+        if exercise.id in progress.to_check_again(folder, code, of):
+            feedback.check_again(exercise)
+        else:
+            feedback.next_exercise(exercise)

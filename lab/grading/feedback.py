@@ -142,6 +142,12 @@ class Feedback(Page):
         self._text("      ", f"then type: lab check {exercise.id}")
         self._text("      ", f"stuck? lab hint {exercise.id}")
 
+    def check_again(self, exercise: Exercise) -> None:
+        """Where to go on when the exercise has passed, but in another version of its file."""
+        self._text("Next: ", f"{exercise.id} {exercise.title}", bold=True)
+        self._text("      ", f"{exercise.file} has changed since it passed")
+        self._text("      ", f"type: lab check {exercise.id}")
+
     # Hints ------------------------------------------------------------------------------------------------
 
     def hints(self, exercise: Exercise, numbers: Iterable[int]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from lab.grading.package import is_todo
 from lab.grading.source import MAX_MODULE_BYTES
 from lab.grading.state import read_state, write_state
 from lab.grading.suite import ExerciseResult
@@ -52,9 +53,39 @@ def passed(folder: Path, code: Path, of: Syllabus) -> set[str]:
 
 
 def unfinished(folder: Path, code: Path, of: Syllabus) -> Exercise | None:
-    """The first exercise that has not passed, as far as we know."""
+    """The first exercise that has not passed, as far as we know.
+
+    Writing 2.2 changes the file in which 2.1 has passed. Nobody wants to be sent back for that: exercises that
+    only have to be checked again come last.
+    """
     known = passed(folder, code, of)
-    return next((exercise for exercise in of.exercises if exercise.id not in known), None)
+    left = [exercise for exercise in of.exercises if exercise.id not in known]
+    again = to_check_again(folder, code, of)
+    return next((exercise for exercise in left if exercise.id not in again), next(iter(left), None))
+
+
+def to_check_again(folder: Path, code: Path, of: Syllabus) -> set[str]:
+    """Ids of the exercises that had passed before their module was changed, and are still written."""
+    entries = read(folder)
+    return {
+        exercise.id
+        for exercise in of.exercises
+        if entries.get(exercise.id, {}).get("outcome") == "passed"
+        and module_hash(code / exercise.file)
+        and not is_stub(exercise, code)
+    } - passed(folder, code, of)
+
+
+def is_stub(exercise: Exercise, code: Path) -> bool:
+    """Whether a TODO of the exercise still raises."""
+    file = code / exercise.file
+    try:
+        if not file.is_file() or file.stat().st_size > MAX_MODULE_BYTES:
+            return False
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(is_todo(line, exercise.id) and not line.lstrip().startswith("#") for line in text.splitlines())
 
 
 def store(folder: Path, code: Path, results: Iterable[ExerciseResult]) -> None:

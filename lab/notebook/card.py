@@ -137,7 +137,8 @@ def _explained(exercise: Exercise, outcome: Outcome, title: str, code: Path, *, 
         return f"{lead}<dl>{rows}</dl></li>"
     if isinstance(outcome, NotStarted):
         todo = as_html(outcome.region or exercise.id)
-        return f"<li>Look for <strong>TODO {todo}</strong> in {file_link(exercise, code)}, and save it.</li>"
+        place = f"<strong>TODO {todo}</strong> in {file_link(exercise, code)}"
+        return f"<li>Look for {place}, write what it asks for, and save the file.</li>"
     if isinstance(outcome, LabError):
         details = f"<details><summary>Details</summary><pre>{as_html(outcome.details)}</pre></details>"
         return (

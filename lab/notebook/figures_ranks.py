@@ -127,9 +127,9 @@ def validation_parts(samples: int = 7, ranks: int = 2) -> Card:
     few = (
         "Nothing to fill here."
         if not filler
-        else f"Dashed: {filler} filler with the label -100, which is not counted."
+        else f"Dashed: filler, {filler} in all, with the label -100, which is not counted."
     )
-    return figure(drawing, f"{places} places on every rank. {few}")
+    return figure(drawing, f"{places} place{'s' * (places > 1)} on every rank. {few}")
 
 
 def _draws(samples: int, ranks: int, epochs: int, *, sampler: bool, set_epoch: bool) -> list[list[list[int]]]:
@@ -163,6 +163,9 @@ def _what_it_means(drawn: list[list[list[int]]], samples: int) -> str:
     first = [index for row in drawn[0] for index in row]
     twice = len(first) - len(set(first))
     said = [f"In epoch 1 the ranks draw {len(first)} samples, {len(set(first))} different ones of {samples}."]
+    for epoch, rows in enumerate(drawn, start=1):
+        if left_out := set(range(samples)).difference(*rows):
+            said.append(f"In epoch {epoch} nobody draws {', '.join(map(str, sorted(left_out)))}.")
     if twice:
         said.append("Each rank works through the whole set: more ranks, but not less work for each.")
     if len(drawn) > 1 and drawn[0] == drawn[1]:

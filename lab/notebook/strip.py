@@ -8,9 +8,7 @@ from lab.grading import progress
 from lab.grading.diagnosis import Blocked, Failed, NotStarted, Passed
 from lab.grading.feedback import SIGNS
 from lab.grading.markup import as_html
-from lab.grading.package import is_todo
 from lab.grading.paths import student_folder
-from lab.grading.source import MAX_MODULE_BYTES
 from lab.grading.syllabus import Exercise, Syllabus, syllabus
 from lab.notebook.card import COLOURS, file_link, framed
 from lab.notebook.show import Card
@@ -50,7 +48,7 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
         )
         lines.append(f"{exercise.id:4} {exercise.title:33} {sign} {word}")
     parts = [STYLE, f"<div><strong>{summary}</strong></div>", f'<ol class="lab-strip">{"".join(items)}</ol>']
-    following = next((exercise for exercise in of.exercises if state[exercise.id] != Passed.word), None)
+    following = progress.unfinished(student_folder(code), code, of)
     if following:
         where = f"Next: {following.id} {following.title}"
         parts.append(f"<p>{as_html(where)}, in {file_link(following, code)}.</p>")
@@ -59,20 +57,8 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
 
 
 def _state(exercise: Exercise, code: Path, entry: dict[str, str]) -> str:
-    if _is_stub(exercise, code):
+    if progress.is_stub(exercise, code):
         return NotStarted.word
     if entry.get("module") == progress.module_hash(code / exercise.file) != "" and entry.get("outcome") in SHOWN:
         return entry["outcome"]
     return CHANGED
-
-
-def _is_stub(exercise: Exercise, code: Path) -> bool:
-    """Whether a TODO of the exercise still raises."""
-    file = code / exercise.file
-    try:
-        if not file.is_file() or file.stat().st_size > MAX_MODULE_BYTES:
-            return False
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return any(is_todo(line, exercise.id) and not line.lstrip().startswith("#") for line in text.splitlines())

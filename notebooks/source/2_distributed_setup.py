@@ -16,14 +16,19 @@ from lab.notebook import check, figures, hint, progress, trace
 # ## The idea
 #
 # A launcher starts the same program many times and tells each copy its place in environment variables. The **rank** counts
-# processes in the whole job, the **local rank** those on one node. With these numbers the processes find each other and form a
-# **process group**; only then can they communicate.
+# processes in the whole job, the **local rank** those on one node, both from 0; the **world size** is how many there are in all.
+# The processes meet at an address that all of them are told (`MASTER_ADDR`, `MASTER_PORT`; torchrun sets it, and the job script for
+# srun) and form a **process group**; only then can they communicate.
 
 # %%
 figures.rank_map(nodes=2, gpus_per_node=4)
 
 # %% [markdown]
 # Try `nodes=3, gpus_per_node=2`. Which numbers exist once in the job, and which once on each node?
+#
+# There are two launchers. **torchrun** comes with PyTorch. It starts processes on the node where you call it and can start them again
+# when one fails; for more nodes it is called on each. **srun** comes with Slurm. It starts any program, torchrun too, on all nodes
+# that the job has been given.
 #
 # | | torchrun | srun |
 # |---|---|---|
@@ -43,7 +48,7 @@ check("2.1")
 # %% [markdown]
 # ## Exercise 2.2: join the process group
 #
-# `TODO 2.2`: choose the device first, then join the group. With CUDA the ranks talk through **nccl**, without through **gloo**.
+# `TODO 2.2`: choose the device first, then join the group with `dist.init_process_group`. With CUDA the ranks talk through **nccl**, without through **gloo**.
 
 # %% check="2.2"
 check("2.2")
@@ -64,6 +69,7 @@ check("2.2")
 # %% [markdown]
 # ## Exercise 2.3: leave in good order
 #
+# A process group is threads and open connections to the other ranks, with nccl GPU memory too, and a process can be in one only.
 # `TODO 2.3a` and `TODO 2.3b`: leave the group, and know whether you are the rank that prints and writes files.
 
 # %% check="2.3"

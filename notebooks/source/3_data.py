@@ -16,7 +16,10 @@ from lab.notebook import check, figures, hint, progress, trace
 # ## Exercise 3.1: download once
 #
 # Four ranks that download to the same folder at once overwrite each other's files. So one goes first, and the others wait for it at
-# a **barrier**, which nobody passes before all have come. `TODO 3.1` in [exercises/data.py](../exercises/data.py).
+# a **barrier**, `dist.barrier()`, which nobody passes before all have come. Which one goes first, `is_first` says: rank 0 where all
+# nodes share a disk, and one rank on each node where every node has a disk of its own.
+#
+# `TODO 3.1` in [exercises/data.py](../exercises/data.py).
 
 # %% check="3.1"
 check("3.1")
@@ -31,8 +34,8 @@ check("3.1")
 # %% [markdown]
 # ## Which rank draws which sample
 #
-# A **DistributedSampler** shuffles all indices in the same way on every rank, and then each rank takes every W-th of them. The figure
-# asks PyTorch's own sampler.
+# A **DistributedSampler** shuffles all indices in the same way on every rank, and then each of the W ranks takes every W-th of
+# them. The figure asks PyTorch's own sampler.
 
 # %%
 figures.who_draws_what(samples=12, ranks=3, epochs=2)
@@ -48,21 +51,22 @@ figures.who_draws_what(samples=12, ranks=3, epochs=1, sampler=False)
 # forgot. You will call it in section 6.
 
 # %%
-figures.who_draws_what(samples=12, ranks=3, epochs=2, set_epoch=False)
+figures.who_draws_what(samples=12, ranks=3, set_epoch=False)
 
 # %% [markdown]
-# Try `samples=13`. What becomes of the thirteenth?
+# Try `samples=13` here and in the first figure. One sample is left out: is it the same one in both epochs?
 #
 # ## Exercise 3.2: every rank its own samples
 #
 # `TODO 3.2` in `get_dataloaders`. The **global batch** is what all ranks draw together for one step: each rank loads its share of it.
+# The validation loader reads your `ValidationShard`, which exercise 3.3 fills in.
 
 # %% check="3.2"
 check("3.2")
 
 # %% [markdown]
 # **Question.** What happens to the training without a DistributedSampler, on W ranks? Think of the time for an epoch, of what the ranks
-# learn from, and of the effective data set.
+# learn from, and of how often an epoch uses each sample.
 
 # %% [markdown] answer="no-sampler" points=2
 # *Write your answer here.*
@@ -78,7 +82,7 @@ check("3.2")
 figures.validation_parts(samples=7, ranks=2)
 
 # %% [markdown]
-# Try `ranks=4`, then `samples=8`. How much filler can there be at most?
+# Try 4 ranks with 7, 8 and 9 samples. How much filler can there be at most?
 #
 # `TODO 3.3a` and `TODO 3.3b` in `ValidationShard`.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -195,6 +196,28 @@ def test_ids_and_sections_show_their_details_only(lab: Path, verdicts, capsys):
         "      then type: lab check 1.1\n"
         "      stuck? lab hint 1.1\n"
     )
+
+
+def test_who_writes_on_is_not_sent_back_to_what_has_passed_in_the_same_file(
+    lab: Path, verdicts, capsys, root: Path
+):
+    file = lab / "exercises" / "distributed_utils.py"
+    shutil.copy(root / "solutions" / "distributed_utils.py", file)
+    shutil.copy(root / "solutions" / "model.py", file.parent)
+    assert main(["check", "1.1", "2.1", "2.2"]) == 0
+    file.write_text(file.read_text() + "# 2.3\n")
+    capsys.readouterr()
+    assert main(["check", "2.3"]) == 0
+    assert "\nNext: 3.1 Download once\n" in capsys.readouterr().out  # not 2.1, which has passed before
+    assert main(["check", "1.1", "3", "4", "5", "6"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "\nNext: 2.1 Who am I? Rank and world size\n"
+        "      distributed_utils.py has changed since it passed\n"
+        "      type: lab check 2.1\n"
+    )
+    shutil.copy(root / "exercises" / "distributed_utils.py", file)  # begun anew: nothing of it has passed
+    assert main(["check", "3"]) == 0
+    assert "\nNext: 2.1 Who am I? Rank and world size\n      open exercises/" in capsys.readouterr().out
 
 
 def test_each_line_is_out_before_the_next_check_begins(lab: Path, verdicts, monkeypatch, capsys):

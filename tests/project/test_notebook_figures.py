@@ -73,9 +73,24 @@ def test_who_draws_what_shows_each_sample_once_or_tells_what_is_wrong():
 
     assert "draw 12 samples, 12 different ones of 12." in figures.who_draws_what(samples=12, ranks=3).text
     assert "12 different ones of 13" in figures.who_draws_what(samples=13, ranks=3).text
+    for epoch, (drawn, left_out) in enumerate(
+        draws_and_left_out(figures.who_draws_what(samples=13).text), start=1
+    ):
+        assert {left_out} == set(range(13)) - drawn, epoch
+    assert "nobody draws" not in figures.who_draws_what(samples=12, ranks=3).text
     assert "draw 36 samples" in figures.who_draws_what(samples=12, ranks=3, sampler=False).text
     assert "Epoch 2 repeats the order" in figures.who_draws_what(set_epoch=False).text
     assert "repeats" not in figures.who_draws_what().text
+
+
+def draws_and_left_out(text: str) -> list[tuple[set[int], int]]:
+    """For each epoch, what the ranks draw, and the one sample that the caption says is left out."""
+    drawn = [
+        set(map(int, re.findall(r"\b\d+(?=[,;.])", line))) for line in re.findall(r"epoch \d: (rank 0.*?\.)", text)
+    ]
+    left_out = [int(number) for number in re.findall(r"In epoch \d nobody draws (\d+)\.", text)]
+    assert len(drawn) == len(left_out) == 2
+    return list(zip(drawn, left_out, strict=True))
 
 
 def test_sharding_divides_what_ddp_replicates():
