@@ -44,15 +44,6 @@ bank.right(
         "for i in range(rank, -(-len(valid_set) // world_size) * world_size, world_size)]"
     ),
 )
-bank.right("validation in another order", whole=loader(f"{SHARD}, shuffle=True"))
-bank.right(
-    "larger validation batches",
-    whole={
-        "3.2": solution("3.2").replace(
-            f"DataLoader({SHARD}, **both", f"DataLoader({SHARD}, 2 * batch_size, num_workers=num_workers"
-        )
-    },
-)
 
 # ---- wrong
 
