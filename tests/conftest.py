@@ -27,6 +27,16 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def environment_as_before():
+    """Some code sets variables for the programs that it starts: they must not reach the next test."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """With LAB_NO_SKIPS=1 a skipped test fails, so that a missing service cannot hide behind a green run."""
