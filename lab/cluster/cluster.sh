@@ -43,6 +43,13 @@ require() {
 
 # ---- the configuration --------------------------------------------------------------------------------
 
+# A real cluster never gives a number twice. This one begins after the jobs that have left something in this folder:
+# a second job 1 would find the run's folder of the first, and be refused.
+first_job() {
+    { find results -maxdepth 4 -name 'slurm-[0-9]*' || true; find . -maxdepth 1 -name 'train-[0-9]*.*' || true; } 2>/dev/null |
+        sed -E 's/.*(slurm|train)-0*([0-9]{1,8}).*/\2/' | sort -n | tail -n 1 | awk '{ last = $1 } END { print last + 1 }'
+}
+
 write_config() {
     local d=$CLUSTER_DIR i
     mkdir -p "$d"/{etc,log,state,db,munge,scratch,nodes}
@@ -88,6 +95,7 @@ ReturnToService=2
 KillWait=8
 SlurmdTimeout=10
 MinJobAge=3600
+FirstJobId=$(first_job)
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=0
 SelectType=select/cons_tres

@@ -18,6 +18,7 @@ HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors b
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
 _JOB = re.compile(r"\d+(?:_\d+)?")
+_BEGINS = re.compile(r"^(?:job \d+(?:_\d+)?: \d+ ranks? on|run\.sh: here begins job) ", re.M)  # by run.sh
 _NOT_ENDED = ("", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
 _DEEP = 3  # folders below a run's own: checkpoints and traces lie there too, dumps and records of Slurm
 
@@ -113,7 +114,7 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
             unreadable.append(dump.name)
         else:
             lanes[rank] = lane
-    text = "".join(_text(file) for file in logs) if log else ""
+    text = "".join(_latest(_text(file)) for file in logs) if log else ""
     jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
     now = _now(jobid)
     asked = [file for file in files if file.name == "scontrol.txt"]
@@ -180,6 +181,12 @@ def _json(file: Path) -> Mapping[str, object]:
 
 def _word(value: object) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def _latest(log: str) -> str:
+    """What the last of the jobs that have gone on in a log wrote there; all of it where only one has."""
+    begun = [found.start() for found in _BEGINS.finditer(log)]
+    return log[begun[-1] :] if begun else log
 
 
 def _job_in(log: str) -> str:

@@ -82,10 +82,18 @@ SYMPTOMS = (
     _symptom(
         "not-submitted-right",
         0,
-        r"^run\.sh: (?!no Python with torch|the job could not be queued)(?P<why>.+)$",
+        r"^run\.sh: (?!no Python with torch|the job could not be queued|here begins job)(?P<why>.+)$",
         "No rank was started: {why}.",
         "It looks at what it was given before it starts anything.",
         "sbatch run.sh   # from the folder that holds it, once that is mended",
+    ),
+    _symptom(
+        "run-id-taken",
+        0,
+        r"main\.py: (?P<folder>\S+) already holds a finished run",
+        "The job did not train: {folder} already holds a finished run.",
+        "Its --run-id is that of an older run, which was left as it is.",
+        "{rerun}   # without --run-id: the folder is then named after the job",
     ),
     _symptom(
         "port-in-use",

@@ -92,6 +92,8 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
                 ("df -h . ; quota -s ; du -sh results/*", "{rerun}   # with --output-dir on another disk"),
                 order=0,
             )
+        # By a later job, which wrote to the same log and was refused.
+        yield from (one for one in logs.symptoms(evidence.log) if one.name == "run-id-taken")
         return
     if evidence.state in _STATES:
         yield _STATES[evidence.state]

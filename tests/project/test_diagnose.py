@@ -35,6 +35,7 @@ REAL = {
     "port-in-use.err": ("port-in-use", "port: 29777"),
     "rendezvous-ranks-missing.err": ("ranks-missing", "RendezvousTimeoutError"),
     "same-gpu.err": ("same-gpu", "Ranks 0 and 1 are both on the same GPU."),
+    "run-id-taken.err": ("run-id-taken", "results/scaling-lab-4 already holds a finished run"),
     "sbatch-partition.err": ("sbatch-refused", "Invalid partition name specified"),
     "scancel.err": ("cancelled", "The job was cancelled."),
     "srun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),

@@ -23,6 +23,7 @@ SHOWN = """JobId=6 JobName=scaling-lab
    Power=
    TresPerNode=gres:gpu:4
 """
+LOGS = Path(__file__).parent / "failed_jobs"
 SAVED = "stopped by SIGUSR1: saved at epoch 2, step 4"
 
 
@@ -157,6 +158,13 @@ def test_a_job_that_run_sh_refused_is_the_latest(slurm, capsys):
     assert "nothing went wrong" not in out
 
 
+def test_a_job_that_found_its_run_done_is_told_so(slurm):
+    refused = (LOGS / "run-id-taken.err").read_text(encoding="utf-8")
+    folder = run_of("4", status="done")
+    (folder / "train.err").write_text(refused, encoding="utf-8")
+    assert [finding.name for finding in findings(gather(folder))] == ["run-id-taken"]
+
+
 def test_a_run_without_its_checkpoints_is_not_called_well(slurm):
     lost = "warning: the checkpoint of the end of epoch 1 could not be written (No space left on device); none yet"
     first, *_ = findings(gather(run_of("1", status="done", log=f"{lost}\n")))
@@ -172,3 +180,13 @@ def test_the_queue_is_asked_for_jobs_that_can_never_start(tmp_path, monkeypatch)
     squeue.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines), encoding="utf-8")
     squeue.chmod(0o755)
     assert stuck() == ["10", "12"]
+
+
+def test_what_an_earlier_job_of_the_run_said_is_not_held_against_a_later_one(slurm):
+    folder = run_of("4", status="failed", log="job 5: 2 ranks on node1; they meet at node1:10005\n")
+    (folder / "train.err").write_text(
+        "slurmstepd-node1: error: *** JOB 4 ON node1 CANCELLED AT 2026-11-28T03:39:39 ***\n"
+        "run.sh: here begins job 5\nsrun: error: node1: task 1: Killed\n",
+        encoding="utf-8",
+    )
+    assert [finding.name for finding in findings(gather(folder))] == ["killed"]

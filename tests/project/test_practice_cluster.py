@@ -36,6 +36,22 @@ def test_it_lives_as_long_as_the_command_and_leaves_nothing_behind(root):
     assert processes_with(folder) == []
 
 
+def test_its_jobs_begin_after_those_that_left_something_here(tmp_path):
+    text = SCRIPT.read_text()
+    first_job = text[text.index("first_job() {") : text.index("write_config() {")]
+
+    def number() -> str:
+        command = ["bash", "-c", f"set -euo pipefail\n{first_job}\nfirst_job"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert number() == "1"
+    (tmp_path / "train-3.err").touch()
+    assert number() == "4"
+    for name in ("scaling-lab-9/slurm-9", "local-20261128-034000", "sensitivity-12_3/slurm-12_3"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+    assert number() == "13"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="setpriv is Linux's")
 def test_without_root_it_says_what_to_do():
     command = ["bash", "-s", "run", "true"]
