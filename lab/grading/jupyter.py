@@ -127,7 +127,7 @@ def _first_layout(folder: Path, first: str) -> None:
         "layout-restorer:data": {
             "main": {"dock": dock, "current": notebook},
             "down": {"size": 0, "widgets": []},
-            "left": {"collapsed": True, "current": "filebrowser", "widgets": ["filebrowser"]},
+            "left": {"collapsed": True, "visible": True, "widgets": ["filebrowser"]},
             "right": {"collapsed": True, "widgets": []},
             "relativeSizes": [0, 1, 0],
         },

@@ -44,6 +44,7 @@ def test_a_student_opens_the_lab_edits_a_file_and_checks_it_red_then_green(tmp_p
         on.goto(f"{address}/?token=letmein")
         expect(on.locator(".jp-NotebookPanel:visible h1", has_text="Start here")).to_be_visible()
         expect(on.locator(".jp-FileEditor:visible .cm-content")).to_contain_text("TODO 1.1")
+        expect(on.locator(".jp-FileBrowser")).not_to_be_visible()  # its place belongs to the notebook and the file
         expect(on.locator(".jp-Notification-Toast, .Toastify__toast")).to_have_count(0)
         keep(on, "student-start")
 
