@@ -278,6 +278,14 @@ SYMPTOMS = (
         "Some parameters had no part in the loss, or a backward pass was left out.",
         "lab check 4.1 6.1",
     ),
+    _symptom(
+        "program-said",
+        3,
+        r"^(?:\[rank\d+\]: ?|\d+: )?main\.py: (?!another rank has ended)(?P<why>.+)$",
+        "The program ended with the words: {why}.",
+        "One rank's error ends the job: the others cannot go on without it.",
+        "lab check    # finds most mistakes on this machine, within seconds",
+    ),
     # Numbers --------------------------------------------------------------------------------------------------
     _symptom(
         "not-finite",

@@ -1,5 +1,6 @@
 """From the evidence to what is said: the cause first, then what else was seen."""
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -73,7 +74,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     found = sorted(_found(evidence), key=lambda finding: finding.order)
     once = list({finding.name: finding for finding in reversed(found)}.values())[::-1]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
-    again = {"raised", "failed", "nccl-timeout", "gloo-timeout", "ended-by-signal"}
+    again = {"raised", "program-said", "failed", "nccl-timeout", "gloo-timeout", "ended-by-signal"}
     once = [one for one in once if one is once[0] or one.name not in again]
     return [_filled(one, evidence) for one in once]
 
@@ -109,10 +110,15 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
             (GOES_ON,),
             order=0,
         )
-    yield from logs.symptoms(evidence.log)
+    said = list(logs.symptoms(evidence.log))
+    yield from said
+    raised = logs.exception(evidence.log)
     if (hung := hang.from_dumps(evidence.lanes, evidence.world_size)) is not None:
-        yield hung
-    for one in (logs.exception(evidence.log), logs.ended(evidence.log)):
+        # A rank that has failed does not come to the next collective: then the others' waiting is no cause.
+        failed = raised is not None or any(one.name == "program-said" for one in said)
+        follows = failed and hung.name in ("rank-missing", "rank-without-dump")
+        yield dataclasses.replace(hung, order=4) if follows else hung
+    for one in (raised, logs.ended(evidence.log)):
         if one is not None:
             yield one
     if evidence.status == "failed" and evidence.reason:

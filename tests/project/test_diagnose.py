@@ -40,6 +40,7 @@ REAL = {
     "scancel.err": ("cancelled", "The job was cancelled."),
     "srun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),
     "srun-a-rank-raised.err": ("raised", "Rank 1 raised AssertionError: expected images [B, 3, 32, 32]"),
+    "srun-a-rank-refused.err": ("program-said", "ended with the words: images have the wrong shape."),
     "srun-no-meeting-point.err": ("no-meeting-point", "MASTER_ADDR is not set"),
     "srun-out-of-memory.err": ("out-of-memory", "The job used more memory than it was given"),
     "store-ranks-missing.err": ("ranks-missing", "1/2 clients joined"),
@@ -183,6 +184,14 @@ def test_a_collective_that_one_rank_did_not_come_to(tmp_path):
         "rank 1 never came to it: the last that it called was all_reduce at train.py:5."
     )
     assert found.do == ("look at train.py, line 88, in evaluate()",)
+
+
+def test_a_rank_that_has_failed_is_the_cause_of_the_others_waiting(tmp_path):
+    folder = dumps(tmp_path, rank_0=[entry(1, 5), entry(2, 88)], rank_1=[entry(1, 5)])
+    assert [finding.name for finding in findings(gather(folder))] == ["rank-missing"]
+    for name, cause in (("srun-a-rank-refused.err", "program-said"), ("srun-a-rank-raised.err", "raised")):
+        (folder / "train.err").write_text((LOGS / name).read_text(encoding="utf-8"), encoding="utf-8")
+        assert [finding.name for finding in findings(gather(folder))][:2] == [cause, "rank-missing"]
 
 
 def test_different_collectives(tmp_path):
