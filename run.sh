@@ -233,7 +233,7 @@ keep() { # log|err, number of the stream: sets opened, the file that the stream 
     opened=$(readlink "/proc/$$/fd/$2")
     if [[ $opened != */train-$SLURM_JOB_ID.$1 ]]; then return; fi
     local kept=$folder/train.$1
-    if [[ -n $old ]]; then # a new job for an old run: go on below what is there
+    if [[ -n $old ]]; then # go on below what is there; train.log names the job by itself
         if [[ $1 == err ]]; then echo "run.sh: here begins job $job" >>"$kept"; fi
         cat "$opened" >>"$kept"
         if [[ $1 == log ]]; then exec >>"$kept"; else exec 2>>"$kept"; fi
@@ -246,8 +246,11 @@ keep() { # log|err, number of the stream: sets opened, the file that the stream 
         ln -sfn "$opened" "$kept"
     fi
 }
+# Is this a new job for an old run, that goes on or is done (and will be refused)? Its log stays.
 old=
-if [[ -s $folder/train.log && $folder != */.dry-run ]]; then old=yes; fi
+if [[ -s $folder/train.log ]] && { [[ -n $resume ]] || grep -qs '"status": "done"' "$folder/status.json"; }; then
+    old=yes
+fi
 # main.py keeps a log of its own in the run's folder, and has to know if that is the same file.
 keep log 1 && export JOB_STDOUT=$opened
 keep err 2 && export JOB_STDERR=$opened

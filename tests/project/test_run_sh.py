@@ -60,6 +60,7 @@ def start(
     *flags: str,
     script: Path | None = None,
     stdout: int | TextIO = subprocess.PIPE,
+    stderr: int | TextIO = subprocess.PIPE,
     **environment: str,
 ) -> subprocess.CompletedProcess:
     clean = {
@@ -71,7 +72,7 @@ def start(
         env={**clean, "PATH": path, "NOTES": str(package / "notes"), **environment},
         cwd=package,
         stdout=stdout,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         timeout=60,
         check=False,
@@ -386,6 +387,21 @@ def test_slurms_log_becomes_the_runs_and_a_resumed_run_keeps_its_own(package, fl
     assert notes(package) == [f"JOB_STDOUT={folder}/train.log"]
     assert not opened.is_symlink()
     assert not opened.exists()
+
+
+@pytest.mark.parametrize(("status", "kept"), [("done", True), ("failed", False)])
+def test_a_job_for_a_run_that_is_done_leaves_its_log_as_it_was(package, status, kept):
+    folder = package / "results" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "status.json").write_text(f'{{\n  "status": "{status}"\n}}\n')
+    for name in ("train.log", "train.err"):
+        (folder / name).write_text("earlier\n")
+    play(package / "bin", "srun", "echo refused >&2")
+    with (package / "train-123456.log").open("w") as log, (package / "train-123456.err").open("w") as errors:
+        start(package, "--run-id", "mine", stdout=log, stderr=errors, **SLURM)
+    said = (folder / "train.err").read_text()
+    assert said == ("earlier\nrun.sh: here begins job 123456\nrefused\n" if kept else "refused\n")
+    assert (folder / "train.log").read_text().startswith("earlier\n") == kept
 
 
 def test_outside_slurm_a_resumed_run_keeps_its_log(package):
