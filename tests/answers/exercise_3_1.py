@@ -119,6 +119,21 @@ return dataset
 )
 bank.wrong(
     "barrier-in-branch",
+    "a second barrier, for the others only",  # the place is that barrier, not the first one
+    whole={
+        "3.1": """
+if is_first:
+    dataset = load()
+dist.barrier()
+if not is_first:
+    dist.barrier(group=None)
+    dataset = load()
+return dataset
+"""
+    },
+)
+bank.wrong(
+    "barrier-in-branch",
     "the first one returns before the barrier",
     first="return load()",
 )
