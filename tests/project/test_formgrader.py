@@ -119,6 +119,7 @@ def test_a_student_submits_and_an_instructor_marks_the_answer(tmp_path: Path, ca
     [submission] = (course.folder / "submitted").iterdir()
     assert main(["grade", str(submission.parent)]) == 0
     mark(course.folder)
+    course.nbgrader("autograde", "lab", "--force")  # the answer is the same: it stays marked
     with Gradebook(f"sqlite:///{course.folder / 'gradebook.db'}") as gradebook:
         where = ("1_model", "lab", submission.name)
         grade = gradebook.find_grade("answer-why-shape", *where)

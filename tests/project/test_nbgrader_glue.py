@@ -69,7 +69,9 @@ def test_nbgrader_reads_exactly_these_points_from_a_check_cell(points: float):
     assert "<b>" not in notebook.cells[0].outputs[0]["data"]["text/html"]
 
 
-def test_a_mark_that_is_open_needs_a_person_and_is_no_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A gradebook in which alice has submitted a notebook with a check and a question."""
     # A new gradebook calls alembic by its name; nbgrader_config.py sees to that in a course.
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     url = f"sqlite:///{tmp_path / 'gradebook.db'}"
@@ -77,14 +79,49 @@ def test_a_mark_that_is_open_needs_a_person_and_is_no_zero(tmp_path: Path, monke
         gradebook.add_assignment("lab")
         gradebook.add_notebook("3_data", "lab")
         gradebook.add_grade_cell("check-3-2", "3_data", "lab", max_score=10, cell_type="code")
+        gradebook.add_grade_cell("answer-a", "3_data", "lab", max_score=2, cell_type="markdown")
+        gradebook.add_solution_cell("answer-a", "3_data", "lab")
         gradebook.add_student("alice")
         gradebook.add_submission("lab", "alice")
+    return url
+
+
+def test_an_answer_that_was_marked_needs_a_mark_again_only_when_it_has_changed(tmp_path: Path, url: str):
+    notebook = new_notebook(cells=[new_markdown_cell("", metadata=graded("", "answer-a", solution=True).metadata)])
+    who = {"notebook": "3_data", "assignment": "lab", "student": "alice", "db_url": url}
+    saver = SaveMarks()
+    saver.record = lambda resources: record(10.0)  # type: ignore[method-assign]
+    saver.grades = lambda: tmp_path  # type: ignore[method-assign]
+
+    def graded_again(said: str, mark: float | None = None) -> tuple[float | None, bool]:
+        """What the gradebook has then; a person gives the mark afterwards."""
+        notebook.cells[0].source = said
+        saver.preprocess(notebook, {"nbgrader": who})
+        with Gradebook(url) as gradebook:
+            grade = gradebook.find_grade("answer-a", "3_data", "lab", "alice")
+            found = grade.manual_score, grade.needs_manual_grade
+            if mark is not None:
+                grade.manual_score, grade.needs_manual_grade = mark, False
+                gradebook.db.commit()
+            return found
+
+    assert graded_again("one") == (None, True)
+    assert graded_again("one", mark=1.5) == (None, True)
+    assert graded_again("one") == (1.5, False)
+    assert graded_again("two") == (1.5, True)
+    assert graded_again("two", mark=2.0) == (1.5, True)
+    (tmp_path / "marked" / "alice.json").write_text("damaged")
+    assert graded_again("two") == (2.0, True)
+
+
+def test_a_mark_that_is_open_needs_a_person_and_is_no_zero(tmp_path: Path, url: str):
     notebook = new_notebook(cells=[graded('check("3.2")', "check-3-2", points=10.0)])
     who = {"notebook": "3_data", "assignment": "lab", "student": "alice", "db_url": url}
     for points, expected in ((None, (None, True)), (10.0, (10.0, False))):
         put_marks(notebook, record(points).exercises)
         saver = SaveMarks()
         saver.record = lambda resources, points=points: record(points)  # type: ignore[method-assign]
+        saver.grades = lambda: tmp_path  # type: ignore[method-assign]
         saver.preprocess(notebook, {"nbgrader": who})
         with Gradebook(url) as gradebook:
             grade = gradebook.find_grade("check-3-2", "3_data", "lab", "alice")

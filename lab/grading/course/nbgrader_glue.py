@@ -26,7 +26,7 @@ from nbgrader.preprocessors import ClearSolutions, Execute, NbGraderPreprocessor
 from nbgrader.preprocessors.execute import UnresponsiveKernelError
 from traitlets import Float
 
-from lab.grading.course import store
+from lab.grading.course import marked, store
 from lab.grading.course.answers import ANSWER
 from lab.grading.course.assess import assess, not_assessed
 from lab.grading.course.config import GRADES
@@ -162,11 +162,16 @@ class ModuleMarks(_OfSubmission):
 
 
 class SaveMarks(_OfSubmission, SaveAutoGrades):
-    """Leaves a mark open in the gradebook where the lab was at fault: neither zero nor full, a person looks."""
+    """Leaves a mark open in the gradebook where the lab was at fault: neither zero nor full, a person looks.
+
+    A mark that a person gave an answer stays done while the answer is the same.
+    """
 
     def preprocess(self, nb: Any, resources: Any) -> Any:
-        nb, resources = super().preprocess(nb, resources)
         who = resources["nbgrader"]
+        before = marked.marked(who, nb)
+        nb, resources = super().preprocess(nb, resources)
+        marked.keep(who, nb, before, self.grades())
         record = self.record(resources)
         open_marks = {mark.exercise for mark in record.exercises if mark.points is None}
         cells = [cell for cell in nb.cells if exercise_of(cell) in open_marks]
@@ -179,6 +184,10 @@ class SaveMarks(_OfSubmission, SaveAutoGrades):
                     grade.needs_manual_grade = True
                 gradebook.db.commit()
         return nb, resources
+
+    def grades(self) -> Path:
+        """Where the records are."""
+        return Path(self.parent.course.root) / GRADES
 
 
 class SurvivingExecute(Execute):
