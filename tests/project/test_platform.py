@@ -20,9 +20,12 @@ SPECIFIC = re.compile(
 
 # Where else it may be, and why.
 ALLOWED = {
+    "diagnose/symptoms.py": "words about Linux machines, of which the jobs on clusters are",
     "grading/confine.py": "runs inside bubblewrap only; hide_memory() does nothing where there is no prctl",
     "grading/sandbox.py": "starts bubblewrap; refuses with a sentence elsewhere",
     "sweep/processes.py": "asks ps where there is no /proc",
+    "system/machine.py": "describes the machine: sysctl on macOS, /proc and lscpu on Linux, else nothing",
+    "training/provenance.py": "asks nvidia-smi where the driver has no file in /proc",
     "training/meter.py": "ru_maxrss counts bytes on macOS and KiB elsewhere",
 }
 
