@@ -11,10 +11,14 @@ SMALL = ("--dataset", "imagefolder", "--global-batch-size", "32")
 
 # Says what each rank was given, and needs no PyTorch.
 LOOK = """
-import os, time
+import glob, os, time
 names = "SLURM_PROCID RANK CUDA_VISIBLE_DEVICES OMP_NUM_THREADS TORCH_FR_DUMP_TEMP_FILE NCCL_DEBUG_FILE"
 print("look", *(os.environ.get(name, "-") for name in names.split()), os.uname().nodename, flush=True)
-time.sleep(float(os.environ.get("LOOK_SECONDS", "0")))
+wanted, pattern = os.environ.get("LOOK_UNTIL", "0 -").split()  # so many files with something in them
+deadline = time.monotonic() + 120
+def written(): return sum(os.path.getsize(file) > 100 for file in glob.glob(pattern))
+while written() < int(wanted) and time.monotonic() < deadline:
+    time.sleep(0.2)
 """
 
 # The reference, but rank 1 fails when the first epoch is recorded.

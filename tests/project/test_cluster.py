@@ -146,7 +146,8 @@ def test_a_rank_that_raises_ends_the_job_with_its_traceback(cluster, package, jo
     job = jobs["raises"]
     folder = folder_of(package, job)
     shown = cluster.wait(job, "FAILED")
-    assert shown["ExitCode"] == "1:0"
+    # The other rank loses its partner and ends by itself, or srun is sooner and ends it (128 + SIGTERM).
+    assert shown["ExitCode"] in ("1:0", "143:0")
     wait_until("its ranks are gone", lambda: not cluster.ranks(job), patience=10)
     errors = (folder / "train.err").read_text()
     assert "Traceback (most recent call last)" in errors
@@ -230,7 +231,7 @@ def test_gpus_are_sampled_on_every_node_while_the_ranks_run(cluster, package, jo
         *(package, "--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=2", "--cpus-per-task=1", "run.sh"),
         CODE="look",
         PATH=path,
-        LOOK_SECONDS="8",
+        LOOK_UNTIL="2 results/*/slurm-*/gpus-*.csv",
     )
     cluster.wait(job, "COMPLETED")
     for node in ("node1", "node2"):
