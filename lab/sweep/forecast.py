@@ -1,13 +1,13 @@
 """Predictions beside measurements: what `lab predict` prints and draws."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.sweep.collect import Row
+from lab.sweep.compare import Row
 from lab.sweep.plan import BASELINE
 from lab.sweep.predict import MACHINE, Measured, Model, Predicted, fit, measurements
+from lab.sweep.table import without_measuring
 from lab.training.errors import UserError
 
 AIM = 0.15  # how far a prediction may be off
@@ -53,7 +53,7 @@ class Forecast:
     @property
     def title(self) -> str:
         parts = dict(zip(MACHINE, self.machine, strict=True))
-        parts["variant"] = re.sub(r"--measure-\w+ \d+ ?", "", parts["variant"]).strip()
+        parts["variant"] = without_measuring(parts["variant"])
         what = " on ".join(filter(None, (parts["model"], parts["dataset"])))
         more = (parts["precision"], parts["variant"], "CPU" if parts["device"] == "cpu" else parts["device"])
         return ", ".join(filter(None, (what, *more)))

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.sweep.collect import Row, number
+from lab.sweep.compare import Row, number
 from lab.sweep.plan import BASELINE
 from lab.sweep.run_folder import device_count
 from lab.training.errors import UserError
@@ -113,7 +113,7 @@ def measurements(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Measured]]:
         total = device_count(row["global_batch"])
         if row["status"] != "done" or not devices or not total or not images > 0 or total < devices:
             continue
-        if number(row, "bucket_cap_mb") not in (DEFAULT_BUCKET_CAP_MB,) and row["bucket_cap_mb"]:
+        if row["bucket_cap_mb"] and number(row, "bucket_cap_mb") != DEFAULT_BUCKET_CAP_MB:
             continue  # other buckets, other constants
         machine = tuple(row.get(name, "") for name in MACHINE)
         node = device_count(row["gpus_per_node"]) if device_count(row["nodes"]) > 1 else devices

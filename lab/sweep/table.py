@@ -79,13 +79,13 @@ def describe_setting(key: tuple[str, ...]) -> str:
         f"{row['scaling']} scaling" if row["scaling"] else "",
         f"{row['epochs']} epochs" if row["epochs"] not in ("", "1") else "",
         "images on the device" if row["input"] == "device" else "",
-        _without_measuring(row["variant"]),
+        without_measuring(row["variant"]),
         "CPU" if row["device"] == "cpu" else row["device"],
     ]
     return ", ".join(filter(None, parts)) or "unknown"
 
 
-def _without_measuring(variant: str) -> str:
+def without_measuring(variant: str) -> str:
     """The options without those that say how long was measured: the table of points tells it better."""
     return re.sub(r"--measure-\w+ \d+ ?", "", variant).strip()
 
