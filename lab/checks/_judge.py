@@ -44,7 +44,7 @@ def retold(pattern: str, name: str, means: str, *, saw: str = "", look: str = ""
     """Give an exception that a known mistake leads to its own name and meaning.
 
     Args:
-        saw: goes on after the rank ("rank 2"), in place of PyTorch's words.
+        saw: in place of PyTorch's words; {rank} in it becomes "rank 2", whichever raised first.
         look: the place, where that of the exception says little.
     """
     try:
@@ -52,7 +52,7 @@ def retold(pattern: str, name: str, means: str, *, saw: str = "", look: str = ""
     except Diagnosis as diagnosis:
         if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, diagnosis.saw):
             who = re.match(r"rank \d+", diagnosis.saw)
-            said = f"{who[0] if who else 'a rank'} {saw}" if saw else one_line(diagnosis.saw, 200)
+            said = saw.format(rank=who[0] if who else "a rank") or one_line(diagnosis.saw, 200)
             raise Diagnosis(name, said, means, look or diagnosis.look) from None
         raise
 

@@ -143,7 +143,7 @@ def trains_with_ddp(ranks: Ranks) -> None:
             "_verify_params_across_processes|nvalid process group",
             "not-all-ranks",
             NOT_ALL_RANKS,
-            saw=f"of {world_size} is not in the process group that was handed to DDP.",
+            saw=f"{{rank}} of {world_size} is not in the process group that was handed to DDP.",
         ),
     ):
         reports = ranks.observe(train_with_ddp, world_size, inputs, timeout=LIMIT)

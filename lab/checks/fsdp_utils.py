@@ -56,13 +56,13 @@ def trains_sharded(ranks: Ranks) -> None:
                 "uniform `requires_grad`",
                 "fsdp1-not-fsdp2",
                 FSDP1,
-                saw="called FullyShardedDataParallel, which refuses a model with frozen parameters.",
+                saw="get_fsdp_model() called FullyShardedDataParallel, which refuses frozen parameters.",
             ),
             retold(
                 "do(es)? not implement forward",
                 "container-sharded",
                 "A ModuleList only holds modules, nobody calls it: shard each of the modules in model.blocks.",
-                saw="called fully_shard for a list of modules, which has no forward pass of its own.",
+                saw="get_fsdp_model() called fully_shard for a list of modules, which has no forward().",
             ),
         ):
             reports = ranks.values(report())

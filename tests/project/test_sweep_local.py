@@ -45,7 +45,7 @@ def alive(pid: int) -> bool:
     """A zombie is not alive: nobody may have waited for it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
