@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from lab.training import checkpoint, checkpoint_file, seeding
 from lab.training.errors import UserError
@@ -20,8 +19,9 @@ from lab.training.together import from_rank_0
 
 # Options that a run cannot change on its way without becoming another run, as the command line spells them.
 SHAPING = (
-    *("dataset", "validation", "global_batch_size", "accumulate", "epochs", "optimizer", "base_lr", "schedule"),
-    *("warmup_epochs", "momentum", "weight_decay", "clip_norm", "seed", "precision", "augment", "randaugment"),
+    *("dataset", "validation", "global_batch_size", "accumulate", "epochs", "optimizer", "base_lr", "scale_lr"),
+    *("schedule", "warmup_epochs", "momentum", "weight_decay", "clip_norm", "seed", "precision", "augment"),
+    "randaugment",
 )
 
 
@@ -126,6 +126,8 @@ def differences(resumed: Resumed, args: argparse.Namespace, world_size: int) -> 
         before, now = resumed.config.get(name), getattr(args, name)
         if name == "epochs" and args.schedule == "constant":
             continue  # only more or fewer of the same
+        if name == "scale_lr" and args.optimizer == "sgd":
+            continue  # whose rate follows the batch with or without
         if name in resumed.config and before != now:
             warnings.append(f"resumed with another --{name.replace('_', '-')}: {now}, before it was {before}")
     if len(resumed.ranks) != world_size:
@@ -150,12 +152,20 @@ def start_epoch(
 
 
 def enter_epoch(
-    resumed: Resumed, loader: DataLoader, progress: Progress, meter: EpochMeter, device: torch.device
+    resumed: Resumed,
+    source: Callable[[], Iterator[tuple[Tensor, Tensor]]],
+    accumulate: int,
+    progress: Progress,
+    meter: EpochMeter,
+    device: torch.device,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The loader's iterator where the checkpoint left it, with the random states and counts of that moment.
+    """The source's batches from where the checkpoint left them, with the random states and counts of that moment.
 
     In mid-epoch the batches before are read again and dropped. First come the random states of the epoch's start,
     for what the loader's workers draw from them; those of the checkpoint's moment come last.
+
+    Args:
+        accumulate: micro-batches in a step of this run; the one that saved may have had more or fewer.
 
     Raises:
         UserError: nobody has said which epoch it is.
@@ -167,10 +177,9 @@ def enter_epoch(
     if mine is not None and progress.step > 0:
         seeding.restore_random_states(mine["random_at_epoch_start"], device)
     progress.random_at_epoch_start = now = seeding.random_states(device)
-    iterator = iter(loader)
+    iterator = source()
     if progress.step > 0:
-        micro_batches = progress.step * resumed.config["accumulate"]
-        for _ in range(micro_batches):
+        for _ in range(progress.step * accumulate):
             next(iterator)
         counts = [one["meter"] for one in resumed.ranks]
         meter.load(mine["meter"] if mine is not None else join_states(counts, rank))

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -222,13 +223,12 @@ class Run:
         set_epoch(loader.dataset, self.progress.epoch)  # for the augmentation
         resumed, self._resumed = self._resumed, None
         self._began_earlier = resumed is not None and self.progress.step > 0
+        progress, accumulate = self.progress, self.args.accumulate
+        needed = self._window.total * accumulate if self._window else len(loader)
+        source = partial(batch_source, loader, self._inputs, needed, progress.epoch)
         if resumed is not None:
-            return resume.enter_epoch(resumed, loader, self.progress, self._meter, self.device)
-        needed = self._window.total * self.args.accumulate if self._window else len(loader)
-        epoch = self.progress.epoch
-        return resume.start_epoch(
-            lambda: batch_source(loader, self._inputs, needed, epoch), self.progress, self.device
-        )
+            return resume.enter_epoch(resumed, source, accumulate, progress, self._meter, self.device)
+        return resume.start_epoch(source, progress, self.device)
 
     def _end_step(self) -> None:
         self.progress.step += 1

@@ -267,10 +267,18 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_the_records_stay(tiny, tm
     assert (folder / "metrics.csv").read_text() == before
 
 
-def test_changed_options_are_named_when_resuming(tiny):
-    tiny("--strategy", "ddp", "--epochs", "1")
-    again = tiny("--strategy", "ddp", "--epochs", "2", "--resume", "latest", "--momentum", "0.5", "--seed", "7")
-    said = again.reports[0].output
-    assert "warning: resumed with another --momentum: 0.5, before it was 0.9" in said
+@pytest.mark.parametrize(
+    ("optimizer", "option", "warning"),
+    [
+        ((), ("--momentum", "0.5"), "--momentum: 0.5, before it was 0.9"),
+        (ADAMW, ("--scale-lr",), "--scale-lr: True, before it was False"),
+        ((), ("--scale-lr",), None),  # SGD's rate is scaled anyway
+    ],
+)
+def test_changed_options_are_named_when_resuming(tiny, optimizer, option, warning):
+    tiny("--strategy", "none", "--epochs", "1", *optimizer, world_size=1)
+    again = ("--strategy", "none", "--epochs", "2", "--resume", "latest", "--seed", "7", *optimizer, *option)
+    said = tiny(*again, world_size=1).reports[0].output
     assert "warning: resumed with another --seed: 7, before it was 0" in said
-    assert "--epochs" not in said
+    assert said.count("warning: resumed with another") == (1 if warning is None else 2)
+    assert warning is None or f"warning: resumed with another {warning}" in said

@@ -100,15 +100,36 @@ def test_the_covering_cases_cover_every_pair_of_values():
 # Details ---------------------------------------------------------------------------------------------------
 
 
-def test_the_middle_of_an_epoch_goes_on_with_another_number_of_ranks(tiny):
-    """Without noise and dropout the losses are the same but for rounding; nothing is counted twice or left out."""
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((2, 1), (4, 1)), ((2, 1), (1, 2)), ((1, 2), (2, 1))],
+    ids=["2x1-4x1", "2x1-1x2", "1x2-2x1"],
+)
+def test_the_middle_of_an_epoch_goes_on_with_another_number_of_ranks(tiny, before, after):
+    """Without noise and dropout the losses are the same but for rounding; nothing is counted twice or left out.
+
+    Args:
+        before, after: the number of ranks and --accumulate.
+    """
     argv = ("--strategy", "ddp", "--epochs", "2", "--save-every-steps", "1")
     plain = {"net": {"dropout": 0.0}, "noise": 0.0, "double": True}
-    whole = tiny(*argv, "--run-id", "whole", **plain).values[0]
-    tiny(*argv, stop=[2, 3], **plain)
-    group = tiny(*argv, "--resume", "latest", world_size=4, **plain)
+
+    def train(shape, *more, **inputs):
+        return tiny(*argv, *more, "--accumulate", str(shape[1]), world_size=shape[0], **plain, **inputs)
+
+    whole = train(before, "--run-id", "whole").values[0]
+    train(before, stop=[2, 3])
+    group = train(after, "--resume", "latest")
     assert group.values[0]["records"][0] == pytest.approx(whole["records"][1], rel=0, abs=1e-12)
-    assert "warning: resumed on 4 ranks, before it was 2" in group.reports[0].output
+    assert f"warning: resumed on {after[0]} ranks, before it was {before[0]}" in group.reports[0].output
+
+
+def test_images_on_the_device_are_taken_from_there_after_a_resume_too(tiny):
+    """They have kept the noise of their first reading; the loader's would be new."""
+    argv = ("--strategy", "none", "--epochs", "2", "--save-every-steps", "1", "--input", "device")
+    whole = tiny(*argv, "--run-id", "whole", world_size=1).values[0]
+    tiny(*argv, world_size=1, stop=[2, 2])
+    assert tiny(*argv, "--resume", "latest", world_size=1).values[0]["records"] == whole["records"][1:]
 
 
 def test_three_ddp_ranks_add_their_gradients_in_the_same_order_after_a_resume(tiny):
