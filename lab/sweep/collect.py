@@ -99,10 +99,16 @@ def _ask_slurm(results: Path, rows: list[Row]) -> None:
         i = open_ends[jobid]
         folder = results / rows[i]["run_id"]
         row = _compact(read_run(folder, known))
-        if row["status"] in states.BAD_ENDS and row["status"] != rows[i]["status"]:
+        if row["status"] in states.BAD_ENDS and (row["status"] != rows[i]["status"] or _has_no_end(folder)):
+            job, why = known[jobid], row["reason"]
             with contextlib.suppress(OSError):  # somebody else's folder: the table has it all the same
-                job_folder.mark(folder, row["status"], row["reason"])
+                job_folder.mark(folder, row["status"], why, started=job.started, ended=job.ended)
         rows[i] = row
+
+
+def _has_no_end(folder: Path) -> bool:
+    """Whether the run's own word is that it goes on, although its log may have told of its end."""
+    return job_folder.read_json(folder / "status.json").get("status") in states.UNFINISHED
 
 
 def _compact(row: Row) -> Row:

@@ -160,8 +160,13 @@ def earlier_slurm_job(job: Job) -> str:
     return str(read_json(job.folder / JOB_FILE).get("jobid") or "")
 
 
-def mark(folder: Path, state: str, reason: str) -> None:
-    """Set status.json to one of the bad ends; when the run started stays as it was."""
-    record = {"started": now(), **read_json(folder / "status.json")}
-    record |= {"status": state, "reason": reason, "ended": now()}
+def mark(folder: Path, state: str, reason: str, *, started: str, ended: str) -> None:
+    """Set status.json to one of the bad ends; a time that the run itself wrote stays as it was.
+
+    Args:
+        started, ended: when, for a run that could not write it; empty where nobody knows.
+    """
+    record = read_json(folder / "status.json")
+    times = {"started": record.get("started") or started or None, "ended": record.get("ended") or ended or None}
+    record |= {"status": state, "reason": reason, **times}
     write_atomically(folder / "status.json", json.dumps(record, indent=2) + "\n")

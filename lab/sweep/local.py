@@ -13,6 +13,7 @@ from lab.sweep import job_folder, reasons, states
 from lab.sweep.plan import Job
 from lab.sweep.processes import ProcessTree
 from lab.sweep.progress import LogFollower, Progress
+from lab.training.records import now
 
 # The same for every point of the sweep. Left alone, one rank would use all cores of a CPU and two ranks
 # would share them, and the curve would show the sharing instead of the scaling.
@@ -96,6 +97,7 @@ def run_job(job: Job, progress: Progress) -> tuple[str, str]:
     """
     progress.start(job, replaced=job_folder.prepare(job, "local", command_line(job)))
     errors = job.folder / "train.err"
+    started = now()
     with (job.folder / "train.log").open("ab") as out, errors.open("ab") as err:
         process = subprocess.Popen(
             command(job),
@@ -120,13 +122,14 @@ def run_job(job: Job, progress: Progress) -> tuple[str, str]:
     finally:
         tree.end()  # also when it ended by itself: a torchrun that was killed leaves its ranks behind
         if interrupted:  # marked when the ranks are gone: they write of their end themselves
-            job_folder.mark(job.folder, states.CANCELLED, f"interrupted after {progress.elapsed:.0f} s")
+            reason = f"interrupted after {progress.elapsed:.0f} s"
+            job_folder.mark(job.folder, states.CANCELLED, reason, started=started, ended=now())
     if too_long:
         state, reason = states.TIMED_OUT, f"ended at --time-limit {job.sweep.time_limit} (minutes)"
     else:
         state, reason = _how_it_ended(job.folder, process.returncode)
     if state != states.DONE:
-        job_folder.mark(job.folder, state, reason)
+        job_folder.mark(job.folder, state, reason, started=started, ended=now())
     job_folder.note_seconds(job.folder, progress.elapsed)
     return state, reason
 

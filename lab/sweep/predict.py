@@ -116,7 +116,7 @@ def measurements(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Measured]]:
         if row["bucket_cap_mb"] and number(row, "bucket_cap_mb") != DEFAULT_BUCKET_CAP_MB:
             continue  # other buckets, other constants
         machine = tuple(row.get(name, "") for name in MACHINE)
-        node = device_count(row["gpus_per_node"]) if device_count(row["nodes"]) > 1 else devices
+        node = devices // (device_count(row["nodes"]) or 1)
         key = (row["strategy"], row["scaling"] or "strong", devices, total // devices, node)
         found.setdefault(machine, {}).setdefault(key, []).append(total / images)
     return {

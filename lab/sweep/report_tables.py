@@ -109,44 +109,57 @@ def system(rows: Sequence[Row]) -> Table:
         values = sorted({row.get(column, "") for row in done} - {""})
         if values:
             body.append((name, "; ".join("CPU" if value == "cpu" else value for value in values)))
-    shapes = sorted({(device_count(row["nodes"]), device_count(row["gpus_per_node"])) for row in done})
-    body.append(("nodes x devices", ", ".join(f"{nodes} x {each}" for nodes, each in shapes if nodes and each)))
+    shapes = sorted({(device_count(row["nodes"]), device_count(row["world_size"])) for row in done})
+    known = [f"{nodes} x {devices / nodes:g}" for nodes, devices in shapes if nodes and devices]
+    body.append(("nodes x devices", ", ".join(known)))
     return Table("System", ("what", "which"), tuple(pair for pair in body if pair[1]))
 
 
-def resources(rows: Sequence[Row], results: Path) -> Table:
-    """Node-hours and GPU-hours of the runs, from the times in their folders.
+def resources(rows: Sequence[Row], results: Path) -> list[Table]:
+    """Node-hours and GPU-hours of the runs, from the times in their folders; a table of its own for CPU ranks.
 
     Args:
         results: the folder with the runs' folders; a run whose folder or times are gone is counted as unknown.
     """
-    on_cpu = any(row.get("device") == "cpu" for row in rows)
-    unit = "CPU ranks" if on_cpu else "GPUs"
+    all_on_cpu = {row["device"] for row in rows} <= {"cpu", ""}  # a run that died early does not say
+    parts: dict[bool, list[Row]] = {True: [], False: []}
+    for row in rows:
+        parts[row["device"] == "cpu" or all_on_cpu].append(row)
+    on_cpu, on_gpus = parts[True], parts[False]
+    title = "What the measurements took"
+    if not on_cpu or not on_gpus:
+        return [_resources(rows, results, title, "CPU ranks" if on_cpu else "GPUs")]
+    return [
+        _resources(on_gpus, results, f"{title} on GPUs", "GPUs"),
+        _resources(on_cpu, results, f"{title} on CPUs", "CPU ranks"),
+    ]
+
+
+def _resources(rows: Sequence[Row], results: Path, title: str, unit: str) -> Table:
     groups: dict[tuple[str, int, int], list[float | None]] = {}
     for row in rows:
-        nodes, each = device_count(row["nodes"]) or 1, device_count(row["gpus_per_node"])
-        each = each or device_count(row["world_size"])
-        groups.setdefault((row["model"] or "?", nodes, each), []).append(run_hours(results / row["run_id"]))
+        nodes, devices = device_count(row["nodes"]) or 1, device_count(row["world_size"])
+        hours = run_hours(results / row["run_id"]) if devices else None
+        groups.setdefault((row["model"] or "?", nodes, devices), []).append(hours)
     body, total_nodes, total_devices, unknown = [], 0.0, 0.0, 0
-    for (model, nodes, each), every in sorted(groups.items()):
-        hours = [value for value in every if value is not None]
-        unknown += len(every) - len(hours)
-        node_hours = sum(hours) * nodes
+    for (model, nodes, devices), every in sorted(groups.items()):
+        known = [value for value in every if value is not None]
+        unknown += len(every) - len(known)
+        node_hours, device_hours = sum(known) * nodes, sum(known) * devices
         total_nodes += node_hours
-        total_devices += node_hours * each
-        mean = f"{sum(hours) / len(hours):.3f}" if hours else UNKNOWN
-        body.append(
-            (model, str(len(every)), str(nodes), str(each), mean, f"{node_hours:.3f}", f"{node_hours * each:.3f}")
-        )
+        total_devices += device_hours
+        mean = f"{sum(known) / len(known):.3f}" if known else UNKNOWN
+        each = f"{devices / nodes:g}" if devices else "?"
+        body.append((model, str(len(every)), str(nodes), each, mean, f"{node_hours:.3f}", f"{device_hours:.3f}"))
     body.append(("total", str(len(rows)), "", "", "", f"{total_nodes:.3f}", f"{total_devices:.3f}"))
-    hours_of = "rank-hours" if on_cpu else "GPU-hours"
+    hours_of = "GPU-hours" if unit == "GPUs" else "rank-hours"
     note = (
         f"Node-hours = runs x nodes x hours a run; {hours_of} = node-hours x {unit} a node. Failed runs count too."
     )
     if unknown:
         note += f" {unknown} run{'s' * (unknown > 1)} left no times: not counted."
     header = ("network", "runs", "nodes", f"{unit} a node", "hours a run", "node-hours", hours_of)
-    return Table("What the measurements took", header, tuple(body), note)
+    return Table(title, header, tuple(body), note)
 
 
 def run_hours(folder: Path) -> float | None:
@@ -194,6 +207,6 @@ TEXTS: dict[str, Callable[[Sequence[Row], Path], list[Table]]] = {
     "scaling": lambda rows, results: scaling(rows),
     "unfinished": lambda rows, results: [unfinished(rows)],
     "system": lambda rows, results: [system(rows)],
-    "resources": lambda rows, results: [resources(rows, results)],
+    "resources": resources,
     "bottlenecks": lambda rows, results: [bottlenecks(rows, results)],
 }

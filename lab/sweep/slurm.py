@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from lab.sweep import job_folder, slurm_query, states
 from lab.sweep.plan import Job
 from lab.training.errors import UsageError, UserError
+from lab.training.records import now
 
 
 class StillQueuedError(UserError):
@@ -80,7 +81,7 @@ def submit(job: Job) -> str:
         reason = "sbatch: " + (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[
             -1
         ].removeprefix("sbatch: error: ")
-        job_folder.mark(job.folder, states.FAILED, reason)
+        job_folder.mark(job.folder, states.FAILED, reason, started=now(), ended=now())  # it took no time
         raise UserError(reason)
     jobid = done.stdout.strip().split(";")[0]  # "12" or "12;cluster"
     job_folder.write_job(job, "slurm", command_line(job), jobid)

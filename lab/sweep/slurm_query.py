@@ -1,9 +1,11 @@
 """Ask Slurm: does it answer at all, and what has become of these jobs? Works with accounting and without."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 PATIENCE = 20.0  # seconds for an answer; a controller that is away lets its clients wait for long
 AT_ONCE = 500  # job ids in one question
@@ -16,6 +18,8 @@ class SlurmJob:
     state: str  # in Slurm's words: RUNNING, TIMEOUT, "CANCELLED by 1000", ...
     reason: str = ""  # why it waits or how it ended, where Slurm says so
     exit_code: str = ""  # "1:0": code and signal
+    started: str = ""  # as in status.json, with the time zone; empty where Slurm does not say
+    ended: str = ""
 
 
 def unavailable() -> str:
@@ -43,15 +47,16 @@ def jobs(ids: Iterable[str]) -> dict[str, SlurmJob]:
 
 
 def _from_accounting(ids: list[str]) -> dict[str, SlurmJob]:
-    columns = "--format=JobID,State,ExitCode"
+    columns = "--format=JobID,State,ExitCode,Start,End"
     done = _ask("sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={','.join(ids)}", columns)
     if isinstance(done, str) or done.returncode != 0:
         return {}
     found = {}
     for line in done.stdout.splitlines():
         fields = line.split("|")
-        if len(fields) == 3 and fields[0] in ids:
-            found[fields[0]] = SlurmJob(state=fields[1], exit_code=fields[2])
+        if len(fields) == 5 and fields[0] in ids:
+            name, state, exit_code, started, ended = fields
+            found[name] = SlurmJob(state, "", exit_code, _time(started), _time(ended))
     return found
 
 
@@ -67,15 +72,28 @@ def _from_controller() -> dict[str, SlurmJob]:
             name = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}"
         reason = fields.get("Reason", "")
         found[name] = SlurmJob(
-            fields.get("JobState", ""), "" if reason == "None" else reason, fields.get("ExitCode", "")
+            fields.get("JobState", ""),
+            "" if reason == "None" else reason,
+            fields.get("ExitCode", ""),
+            _time(fields.get("StartTime", "")),
+            _time(fields.get("EndTime", "")),
         )
     return found
+
+
+def _time(said: str) -> str:
+    """Slurm's 2026-03-01T10:00:00, in the time zone of this machine; empty for None, Unknown and the like."""
+    try:
+        return datetime.fromisoformat(said).astimezone().isoformat()
+    except ValueError:
+        return ""
 
 
 def _ask(*command: str) -> "subprocess.CompletedProcess[str] | str":
     """The finished program, or why there is none."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        standard = os.environ | {"SLURM_TIME_FORMAT": "standard"}  # a user's own could be read by nobody else
+        return subprocess.run(command, env=standard, capture_output=True, text=True, check=False, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return f"{command[0]} has no answer after {PATIENCE:.0f} s"
     except OSError as error:

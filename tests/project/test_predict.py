@@ -167,6 +167,12 @@ def test_ddps_usual_bucket_is_not_another_machine_and_other_buckets_are_left_out
     assert all(point.seconds < 1 for point in points)
 
 
+def test_ranks_on_a_node_are_counted_without_gpus_too():
+    rows = [row("ddp", "weak", 8, 128, 0.1, nodes="2", gpus_per_node="0"), row("ddp", "weak", 2, 128, 0.1)]
+    (points,) = measurements(rows).values()
+    assert {point.devices: point.node for point in points} == {8: 4, 2: 2}
+
+
 def test_a_wrapper_that_alone_costs_more_than_half_is_called_that():
     slow = [
         one | {"images_per_sec": str(float(one["images_per_sec"]) / (4 if one["strategy"] == "ddp" else 1))}

@@ -87,13 +87,26 @@ def test_hours_count_nodes_and_devices(results, rows):
     hours(results / "ddp-2-3", "2026-03-01T10:00:00+00:00", None)  # it was killed
     assert run_hours(results / "none-1") == 0.5
     assert run_hours(results / "nowhere") is None
-    table = resources(rows, results)
+    (table,) = resources(rows, results)
     *_, total = table.rows
     # four known runs: one on 1 rank, three on 2
     assert total[-2:] == ("2.000", "3.500")
     assert "1 run left no times" in table.note
     assert table.header[-2:] == ("node-hours", "rank-hours")
-    assert resources([row | {"device": "A card"} for row in rows], results).header[-1] == "GPU-hours"
+    on_gpus, on_cpus = resources([rows[0] | {"device": "A card"}, *rows[1:]], results)
+    assert (on_gpus.header[-1], on_gpus.rows[-1][-1]) == ("GPU-hours", "0.500")
+    assert (on_cpus.header[-1], on_cpus.rows[-1][-1]) == ("rank-hours", "3.000")
+    assert on_gpus.title != on_cpus.title
+
+
+@pytest.mark.parametrize("device", ["cpu", "A card", ""])
+def test_devices_are_counted_once_however_many_nodes_they_are_on(tmp_path, device):
+    run = write_run(tmp_path, "ddp", 8, nodes=2, device=device, status="failed")  # so gpus_per_node is empty
+    hours(run, "2026-03-01T10:00:00+00:00", "2026-03-01T11:00:00+00:00")
+    (table,) = resources(collect(tmp_path).rows, tmp_path)
+    assert table.rows[0][2:] == ("2", "4", "1.000", "2.000", "8.000")
+    write_run(tmp_path, "ddp", 8, run_id="done", nodes=2, device=device)
+    assert dict(system(collect(tmp_path).rows).rows)["nodes x devices"] == "2 x 4"
 
 
 def test_verdicts_come_from_the_profiles(results, rows):

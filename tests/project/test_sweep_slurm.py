@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lab.sweep import launch
 from lab.sweep.collect import collect
 from lab.sweep.plan import Sweep, plan_jobs
+from lab.sweep.report_tables import run_hours
 
 SWEEP = Sweep(devices=(2,), strategies=("ddp",), code="solutions", launcher="slurm")
 
@@ -193,7 +195,7 @@ def test_slurms_word_is_the_state_where_the_run_is_not_done(
     launch.run_sweep(SWEEP)
     write_status(plan_jobs(SWEEP)[1].folder, status)
     if source == "sacct":
-        play(cluster, "sacct", f'echo "42|{word}|{exit_code}"')
+        play(cluster, "sacct", f'echo "42|{word}|{exit_code}|Unknown|Unknown"')
     else:  # which says CANCELLED without by whom
         word = word.split()[0]
         play(cluster, "scontrol", f'echo "JobId=42 JobName=x JobState={word} Reason=None ExitCode={exit_code}"')
@@ -205,12 +207,42 @@ def test_slurms_word_is_the_state_where_the_run_is_not_done(
 def test_how_a_job_ended_is_kept_when_slurm_has_forgotten_it(cluster):
     launch.run_sweep(SWEEP)
     write_status(plan_jobs(SWEEP)[1].folder, "running")
-    play(cluster, "sacct", 'echo "42|TIMEOUT|0:0"')
+    play(cluster, "sacct", 'echo "42|TIMEOUT|0:0|2026-03-01T10:00:00|2026-03-01T11:00:00"')
     first = collect(Path("results")).rows[1]
     assert collect(Path("results")).rows[1] == first  # asked again: the same words
     play(cluster, "sacct", "exit 1")
     assert collect(Path("results")).rows[1] == first
     assert (first["status"], first["reason"]) == ("timed out", "ended by Slurm at its time limit")
+
+
+def here(time: str) -> str:
+    """With the time zone of this machine, which is Slurm's."""
+    return datetime.fromisoformat(time).astimezone().isoformat()
+
+
+@pytest.mark.parametrize(
+    ("source", "own_end", "err", "hours"),
+    [
+        ("sacct", None, "", 1.0),
+        ("sacct", None, "slurmstepd: error: *** JOB 42 CANCELLED DUE TO TIME LIMIT ***\n", 1.0),
+        ("sacct", "2026-03-01T10:30:00", "", 0.5),  # the run's own word is nearer
+        ("scontrol", None, "", 1.0),
+        ("scontrol Unknown", None, "", None),
+    ],
+)
+def test_hours_end_when_the_job_ended_not_when_it_was_collected(cluster, source, own_end, err, hours):
+    launch.run_sweep(SWEEP)
+    folder = plan_jobs(SWEEP)[1].folder
+    times = {"started": here("2026-03-01T10:00:00"), "ended": own_end and here(own_end)}
+    (folder / "status.json").write_text(json.dumps({"status": "running", "reason": "", **times}))
+    (folder / "train.err").write_text(err)
+    if source == "sacct":
+        play(cluster, "sacct", 'echo "42|TIMEOUT|0:0|2026-03-01T09:00:00|2026-03-01T11:00:00"')
+    else:
+        end = "2026-03-01T11:00:00" if source == "scontrol" else "Unknown"
+        play(cluster, "scontrol", f'echo "JobId=42 JobState=TIMEOUT ExitCode=0:0 EndTime={end}"')
+    assert collect(Path("results")).rows[1]["status"] == "timed out"
+    assert run_hours(folder) == hours
 
 
 def test_a_waiting_job_says_what_it_waits_for(cluster):
@@ -228,7 +260,7 @@ def test_a_run_that_is_done_stays_done_whatever_slurm_says(cluster):
     job.folder.rmdir()
     write_run(Path("results"), "ddp", 2, run_id=job.run_id)
     Path("job.json").rename(job.folder / "job.json")
-    play(cluster, "sacct", 'echo "42|FAILED|1:0"')
+    play(cluster, "sacct", 'echo "42|FAILED|1:0|Unknown|Unknown"')
     assert collect(Path("results")).rows[1]["status"] == "done"
 
 
@@ -240,7 +272,7 @@ def test_again_submits_what_failed_and_not_what_is_done_or_waits(cluster, capsys
     (done.folder / "job.json").unlink()
     done.folder.rmdir()
     write_run(Path("results"), "none", 1, run_id=done.run_id)
-    play(cluster, "sacct", 'echo "42|NODE_FAIL|1:0"')
+    play(cluster, "sacct", 'echo "42|NODE_FAIL|1:0|Unknown|Unknown"')
     assert launch.run_sweep(SWEEP) == 0
     assert (cluster / "calls").read_text().count("\n") == 3
     assert f"[1/1] ddp   2 devices  job 43  results/{failed.run_id}/train.log" in capsys.readouterr().out
