@@ -44,17 +44,19 @@ def rank_from_environment() -> int:
 def explain(error: BaseException, code: Path) -> tuple[str, int] | None:
     """The sentence and the exit code for an error that a user can repair; None for every other error.
 
-    A ValueError counts as such when it was raised by the lab or by a module in `code` itself, as
-    get_dataloaders() does for a global batch that does not divide. One that torch raised is a bug to be
-    read with its traceback.
+    A ValueError counts as such when a `raise` of the lab or of a module in `code` itself made it, as
+    get_dataloaders() does for a global batch that does not divide. One that torch raised, or that Python did
+    as for `a, b = 1, 2, 3`, is a bug to be read with its traceback.
     """
     if isinstance(error, UserError):
         return str(error), error.exit_code
     if isinstance(error, NotImplementedError) and str(error).startswith("Exercise "):
         return str(error), 1
     if isinstance(error, ValueError):
-        raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
-        if raised_in.parent in (code.resolve(), Path(__file__).resolve().parent):
+        innermost = traceback.extract_tb(error.__traceback__)[-1]
+        folder = Path(innermost.filename).resolve().parent
+        on_purpose = re.search(r"\braise\b", innermost.line or "")
+        if on_purpose and folder in (code.resolve(), Path(__file__).resolve().parent):
             return str(error), UsageError.exit_code
     if isinstance(error, RuntimeError) and _PEER_GONE.search(str(error)):
         return "another rank has ended, and this one cannot go on without it: see what that one said", 1

@@ -48,6 +48,10 @@ LOGS: dict[str, tuple[str | bytes, str, str, str]] = {
     "whole": (WHOLE, "done", "", "2.1"),
     "with Windows' line ends": (WHOLE.replace("\n", "\r\n"), "done", "", "2.1"),
     "of a measurement": (MEASURED, "done", "", "4"),
+    "of one's own network and data": (
+        WHOLE.replace("cnn (", "mynet:MyNet (").replace("on shapes", "on my.data:load"),
+        *("done", "", "2.1"),
+    ),
     "of a resumed run": (RESUMED, "done", "", "2"),
     "amid noise": ("\x1b[31mnoise\x1b[0m\nW0105 NCCL\n" + WHOLE + "bye\n", "done", "", "2.1"),
     "amid bytes that are no text": (b"\xff\xfe\n" + WHOLE.encode() + b"\x80\x81\n", "done", "", "2.1"),

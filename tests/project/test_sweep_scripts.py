@@ -44,7 +44,8 @@ assert collect_results.main([]) == 0
 assert plot_results.main([]) == 0
 import pathlib
 pathlib.Path("exercises").mkdir(); pathlib.Path("exercises/main.py").touch()
-assert run_benchmarks.main(["--launcher", "local", "--dry-run"]) == 0
+for own in ([], ["--", "--model", "mynet:MyNet", "--dataset", "my.data:load"]):
+    assert run_benchmarks.main(["--launcher", "local", "--dry-run", *own]) == 0
 """
     done = start(sys.executable, "-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
