@@ -23,7 +23,7 @@ _METRIC = re.compile(
     rf"images_per_sec={_NUMBER} peak_mem=(\d+)MB"
 )
 _TEST = re.compile(rf"\[METRIC\] test_loss={_NUMBER} test_acc={_NUMBER}")
-_START = re.compile(r"(none|ddp|fsdp1?): (\w+) \([\d,]+ parameters\) on (\w+), (fp32|bf16|fp16)")
+_START = re.compile(r"(none|ddp|fsdp1?): ([\w.:]+) \([\d,]+ parameters\) on ([\w.:]+), (fp32|bf16|fp16)")
 _REPORT = {
     "ranks": re.compile(r"  ranks      (\d+) on (\d+) nodes? \(.*\), backend \w+, device (.+)"),
     "batch": re.compile(

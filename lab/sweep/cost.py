@@ -19,6 +19,7 @@ ROUGH_SPEED = {
     "vgg19": (1, 1_000),
     "vit": (60, 8_000),
 }
+UNKNOWN_NETWORK = (200, 8_000)  # one's own, FILE:NAME
 SMALLEST_VIT = (60, 210_000)  # images a second, if nothing but its arithmetic took time
 FSDP_ON_GPU = 0.45  # of it, for networks so small that gathering parameters takes longer than computing
 START = {"cpu": 8.0, "gpu": 15.0}  # seconds until the first step: Python, torch, the process group, the data
@@ -44,7 +45,9 @@ def estimate(job: Job, on_gpus: bool, available: int) -> Estimate:
     if measured:
         return Estimate(measured, measured=True)
     flags = job.parsed_flags()
-    speed = 1 / (1 / ROUGH_SPEED[flags.model][on_gpus] + (_size(flags) - 1) / SMALLEST_VIT[on_gpus])
+    speed = 1 / (
+        1 / ROUGH_SPEED.get(flags.model, UNKNOWN_NETWORK)[on_gpus] + (_size(flags) - 1) / SMALLEST_VIT[on_gpus]
+    )
     if on_gpus and job.strategy.startswith("fsdp"):
         speed *= FSDP_ON_GPU
     if job.sweep.measure_steps:
