@@ -12,7 +12,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
-from lab.sweep import states
+from lab.sweep import slurm_query, states
 from lab.sweep.plan import Job
 from lab.training.errors import UserError
 from lab.training.options import build_parser
@@ -23,6 +23,10 @@ JOB_FILE = "job.json"
 LARGEST = 16 << 20  # bytes; records are a few kilobytes
 
 
+class StillQueuedError(UserError):
+    """The same job was submitted to Slurm before and has not ended."""
+
+
 def prepare(job: Job, launcher: str, command: str) -> bool:
     """Make the job's run folder and write job.json. Returns whether an earlier run had to give way.
 
@@ -30,7 +34,9 @@ def prepare(job: Job, launcher: str, command: str) -> bool:
     settings. It is removed as a whole, so that no figure of the earlier try can survive in the new one.
 
     Raises:
-        UserError: the folder cannot be written to, or something else has this name.
+        StillQueuedError: the earlier try still waits or runs in Slurm.
+        UserError: the folder cannot be written to, or something else has this name, or Slurm does not say whether
+            the earlier try has ended.
     """
     folder = job.folder
     try:
@@ -44,6 +50,7 @@ def prepare(job: Job, launcher: str, command: str) -> bool:
                     f"{folder} is written by another sweep, process {other}: wait for it, or choose another "
                     "--output-dir"
                 )
+            refuse_while_queued(folder)
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_job(job, launcher, command)
@@ -52,6 +59,28 @@ def prepare(job: Job, launcher: str, command: str) -> bool:
             f"cannot write to {error.filename or folder} ({error.strerror}): choose another --output-dir"
         ) from error
     return earlier
+
+
+def refuse_while_queued(folder: Path) -> None:
+    """Two jobs that write into one folder would mix their figures.
+
+    Raises:
+        StillQueuedError: the Slurm job of this folder waits or runs.
+        UserError: Slurm does not say whether it does, nor does the run say that it has ended.
+    """
+    jobid = earlier_slurm_job(folder)
+    if not jobid:
+        return
+    try:
+        known = slurm_query.jobs([jobid], must_answer=True).get(jobid)
+    except slurm_query.NoAnswerError as error:
+        if read_json(folder / "status.json").get("status") in (states.DONE, *states.BAD_ENDS):
+            return
+        raise UserError(f"{error}, and {folder} is its: try again later, or choose another --output-dir") from None
+    if known is not None and states.of_slurm(known.state) in (states.PENDING, states.RUNNING):
+        raise StillQueuedError(
+            f"job {jobid} for the same point is still {known.state.lower()}: wait for it, or scancel {jobid}"
+        )
 
 
 def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
@@ -155,9 +184,9 @@ def measured_seconds(job: Job) -> float:
     return 0.0
 
 
-def earlier_slurm_job(job: Job) -> str:
+def earlier_slurm_job(folder: Path) -> str:
     """The Slurm job that was submitted for this folder; empty when there was none."""
-    return str(read_json(job.folder / JOB_FILE).get("jobid") or "")
+    return str(read_json(folder / JOB_FILE).get("jobid") or "")
 
 
 def mark(folder: Path, state: str, reason: str, *, started: str, ended: str) -> None:

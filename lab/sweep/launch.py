@@ -172,15 +172,20 @@ def _submit(jobs: list[Job], choices: Choices) -> int:
     for job in jobs:
         slurm.layout(job.devices)  # before the first job is in the queue
     failed = 0
-    submitted: list[str] = []
+    # Those of an earlier call count, as long as they wait or run.
+    submitted = [jobid for job in jobs if (jobid := job_folder.earlier_slurm_job(job.folder))]
     for number, job in enumerate(jobs):
         start = f"[{number + 1}/{len(jobs)}] {job.title}  "
         try:
+            job_folder.refuse_while_queued(job.folder)  # such a job needs no room
             if choices.max_jobs:
                 _wait_for_room(submitted, choices.max_jobs)
+            if not choices.rerun and is_done(job):
+                print(f"{start}done since this sweep was started", flush=True)
+                continue
             submitted.append(slurm.submit(job))
             print(f"{start}job {submitted[-1]}  {job.folder}/train.log", flush=True)
-        except slurm.StillQueuedError as error:
+        except job_folder.StillQueuedError as error:
             print(f"{start}not submitted  {error}", flush=True)
         except UserError as error:
             failed += 1
@@ -197,12 +202,19 @@ def _submit(jobs: list[Job], choices: Choices) -> int:
 
 
 def _wait_for_room(submitted: list[str], most: int) -> None:
-    """Until fewer than `most` of our jobs wait or run."""
-    said = False
-    while len(submitted) >= most and (queued := slurm.in_queue(submitted)) >= most:
-        if not said:
-            print(f"{queued} jobs in the queue (--max-jobs {most}): waiting for one to end", flush=True)
-            said = True
+    """Until fewer than `most` of our jobs wait or run, by Slurm's word."""
+    said = ""
+    while len(submitted) >= most:
+        try:
+            queued = slurm.in_queue(submitted)
+            if queued < most:
+                return
+            waits = f"{queued} jobs in the queue (--max-jobs {most}): waiting for one to end"
+        except slurm_query.NoAnswerError as error:
+            waits = f"{error}: asking again"
+        if waits != said:
+            print(waits, flush=True)
+            said = waits
         time.sleep(LOOK_EVERY)
 
 

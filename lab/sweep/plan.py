@@ -88,9 +88,16 @@ class Job:
         The same job has the same name in every sweep. The digest stands for everything else, so that a sweep with
         other settings leaves these results alone.
         """
-        same = [self.sweep.code, self.sweep.card, *self._settings]
+        same = [self.sweep.code, self._place, *self._settings]
         digest = hashlib.sha256(json.dumps(same).encode()).hexdigest()[:6]
         return f"{self.strategy}-{self.devices}-{digest}" + (f"-r{self.repeat}" if self.repeat > 1 else "")
+
+    @property
+    def _place(self) -> str:
+        """Where the job runs, as far as that is known: elsewhere the same settings are another job."""
+        if self.sweep.launcher == "slurm":
+            return "slurm, CPU" if self.sweep.cpu else "slurm"  # its cards are known only to the run
+        return self.sweep.card
 
     @property
     def folder(self) -> Path:

@@ -10,11 +10,6 @@ from lab.sweep.plan import Job
 from lab.training.errors import UsageError, UserError
 from lab.training.records import now
 
-
-class StillQueuedError(UserError):
-    """The same job was submitted before and has not ended."""
-
-
 SCRIPT = "run.sh"
 DEVICES_PER_NODE = 4  # as in run.sh
 
@@ -70,7 +65,6 @@ def submit(job: Job) -> str:
         StillQueuedError: the same job is still waiting or running.
         UserError: sbatch refuses it, with Slurm's own reason.
     """
-    _refuse_second_submission(job)
     job_folder.prepare(job, "slurm", command_line(job))
     environment = os.environ | {"CODE": job.sweep.code} | ({"CUDA_VISIBLE_DEVICES": ""} if job.sweep.cpu else {})
     try:
@@ -88,19 +82,11 @@ def submit(job: Job) -> str:
     return jobid
 
 
-def _refuse_second_submission(job: Job) -> None:
-    """Two jobs that write into one folder would mix their figures."""
-    earlier = job_folder.earlier_slurm_job(job)
-    if not earlier:
-        return
-    known = slurm_query.jobs([earlier]).get(earlier)
-    if known is not None and states.of_slurm(known.state) in (states.PENDING, states.RUNNING):
-        raise StillQueuedError(
-            f"job {earlier} for the same point is still {known.state.lower()}: wait for it, or scancel {earlier}"
-        )
-
-
 def in_queue(jobids: Iterable[str]) -> int:
-    """How many of these jobs wait or run."""
-    known = slurm_query.jobs(jobids).values()
+    """How many of these jobs wait or run.
+
+    Raises:
+        NoAnswerError: Slurm does not say.
+    """
+    known = slurm_query.jobs(jobids, must_answer=True).values()
     return sum(states.of_slurm(job.state) in (states.PENDING, states.RUNNING) for job in known)

@@ -7,8 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from lab.training.errors import UserError
+
 PATIENCE = 20.0  # seconds for an answer; a controller that is away lets its clients wait for long
 AT_ONCE = 500  # job ids in one question
+
+
+class NoAnswerError(UserError):
+    """Slurm does not say whether a job waits, runs or has ended."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,16 @@ def unavailable() -> str:
     return "" if done.stdout.strip() else "it has no partition"
 
 
-def jobs(ids: Iterable[str]) -> dict[str, SlurmJob]:
-    """What Slurm still knows of these jobs, by job id; nothing at all where there is no Slurm."""
+def jobs(ids: Iterable[str], *, must_answer: bool = False) -> dict[str, SlurmJob]:
+    """What Slurm still knows of these jobs, by job id; nothing at all where there is no Slurm.
+
+    Args:
+        must_answer: a job that is not in the answer has ended, and long ago. Otherwise it may also be that there
+            was no answer.
+
+    Raises:
+        NoAnswerError: `must_answer`, and the controller, which knows every job that waits or runs, says nothing.
+    """
     wanted = [one for one in dict.fromkeys(ids) if re.fullmatch(r"\d+(_\d+)?", one)]
     known: dict[str, SlurmJob] = {}
     for start in range(0, len(wanted), AT_ONCE):
@@ -42,7 +56,12 @@ def jobs(ids: Iterable[str]) -> dict[str, SlurmJob]:
     missing = set(wanted) - known.keys()
     # The controller knows of the present what accounting learns later, and is all there is on sites without.
     if missing or any(job.state.startswith(("PENDING", "RUNNING", "REQUEUED")) for job in known.values()):
-        known |= {name: job for name, job in _from_controller().items() if name in wanted}
+        answer = _from_controller()
+        if isinstance(answer, str):
+            if missing and must_answer:
+                raise NoAnswerError(f"Slurm does not say what has become of job {min(missing)} ({answer})")
+        else:
+            known |= {name: job for name, job in answer.items() if name in wanted}
     return known
 
 
@@ -60,10 +79,13 @@ def _from_accounting(ids: list[str]) -> dict[str, SlurmJob]:
     return found
 
 
-def _from_controller() -> dict[str, SlurmJob]:
+def _from_controller() -> dict[str, SlurmJob] | str:
+    """All jobs of which the controller still knows, or why it does not answer."""
     done = _ask("scontrol", "show", "job", "--oneliner")
-    if isinstance(done, str) or done.returncode != 0:
-        return {}
+    if isinstance(done, str):
+        return done
+    if done.returncode != 0:
+        return (done.stderr.strip().splitlines() or [f"scontrol ends with {done.returncode}"])[-1]
     found = {}
     for line in done.stdout.splitlines():
         fields = dict(re.findall(r"(\w+)=(\S*)", line))

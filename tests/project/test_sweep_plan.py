@@ -138,13 +138,15 @@ def test_run_id_is_stable_and_differs_with_every_setting():
         replace(sweep, workers=(2,)),
         replace(sweep, measure_steps=50),
         replace(sweep, card="NVIDIA H100 80GB HBM3"),
+        replace(sweep, launcher="slurm"),
+        replace(sweep, launcher="slurm", cpu=True),
         replace(sweep, epochs=1),
         replace(sweep, code="solutions"),
         replace(sweep, flags=("--seed", "1")),
     ]
     first = plan_jobs(sweep)[0].run_id
     assert first == plan_jobs(Sweep())[0].run_id
-    assert len({first, *(plan_jobs(other)[0].run_id for other in others)}) == 10
+    assert len({first, *(plan_jobs(other)[0].run_id for other in others)}) == 12
     assert len({job.run_id for job in plan_jobs(sweep)}) == 9
 
 

@@ -2,15 +2,17 @@
 
 import json
 import os
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from lab.sweep import launch
+from lab.sweep import job_folder, launch
 from lab.sweep.collect import collect
 from lab.sweep.plan import Sweep, plan_jobs
 from lab.sweep.report_tables import run_hours
+from lab.training.errors import UserError
 
 SWEEP = Sweep(devices=(2,), strategies=("ddp",), code="solutions", launcher="slurm")
 
@@ -97,9 +99,46 @@ def test_a_job_that_has_ended_may_be_submitted_again(cluster):
     assert job_file(0)["jobid"] == "43"
 
 
-def test_nothing_is_submitted_when_one_point_does_not_fit_the_nodes(cluster, capsys):
-    from dataclasses import replace
+NO_ANSWER = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
 
+
+@pytest.mark.parametrize("sacct", ["exit 1", "true"])  # none; it has not heard of the job yet
+def test_a_slurm_that_gives_no_answer_does_not_mean_that_the_job_has_ended(cluster, capsys, sacct):
+    launch.run_sweep(SWEEP)
+    write_status(plan_jobs(SWEEP)[1].folder, "running")
+    play(cluster, "sacct", sacct)
+    play(cluster, "scontrol", NO_ANSWER)
+    assert launch.run_sweep(SWEEP) == 1
+    assert (cluster / "calls").read_text().count("\n") == 2
+    assert [job_file(i)["jobid"] for i in (0, 1)] == ["41", "42"]
+    assert (plan_jobs(SWEEP)[1].folder / "status.json").exists()
+    out = capsys.readouterr().out
+    said = "Slurm does not say what has become of job 42 (slurm_load_jobs error: Unable to contact"
+    assert said in out
+    assert "try again later, or choose another --output-dir" in out
+
+
+def test_a_run_that_says_itself_that_it_has_ended_may_be_done_again_without_slurms_word(cluster):
+    launch.run_sweep(SWEEP)
+    play(cluster, "scontrol", NO_ANSWER)
+    write_status(plan_jobs(SWEEP)[0].folder, "failed")
+    assert launch.run_sweep(SWEEP) == 1
+    assert [job_file(i)["jobid"] for i in (0, 1)] == ["43", "42"]
+
+
+def test_no_launcher_takes_the_folder_of_a_job_that_may_still_run(cluster):
+    launch.run_sweep(SWEEP)
+    job = plan_jobs(SWEEP)[1]
+    play(cluster, "scontrol", 'echo "JobId=42 JobName=x JobState=RUNNING Reason=None ExitCode=0:0"')
+    with pytest.raises(job_folder.StillQueuedError, match="job 42 for the same point is still running"):
+        job_folder.prepare(job, "local", "")
+    play(cluster, "scontrol", NO_ANSWER)
+    with pytest.raises(UserError, match="Slurm does not say"):
+        job_folder.prepare(job, "local", "")
+    assert job_file(1)["jobid"] == "42"
+
+
+def test_nothing_is_submitted_when_one_point_does_not_fit_the_nodes(cluster, capsys):
     from lab.training.errors import UsageError
 
     with pytest.raises(UsageError, match="7 devices"):
@@ -294,9 +333,39 @@ def test_max_jobs_waits_for_room_in_the_queue(cluster, capsys, monkeypatch):
     assert (cluster / "calls").read_text().count("\n") == 2
 
 
-def test_a_time_limit_is_slurms_and_the_cpu_hides_the_gpus(cluster):
-    from dataclasses import replace
+def test_max_jobs_counts_what_an_earlier_call_has_in_the_queue(cluster, capsys, monkeypatch):
+    """Job 41 of the first call ends well while the second waits: it is neither too much nor done again."""
+    monkeypatch.setattr(launch, "LOOK_EVERY", 0.01)
+    launch.run_sweep(replace(SWEEP, devices=(1,), strategies=("none",)))
+    (baseline,) = plan_jobs(replace(SWEEP, devices=(1,), strategies=("none",)))
+    play(
+        cluster,
+        "scontrol",
+        "looks=$(cat looks 2>/dev/null || echo 0); echo $((looks + 1)) >looks; ((looks == 2)) && exit 1; "
+        "state=RUNNING; ((looks > 2)) && state=COMPLETED; "
+        'for n in 41 42; do echo "JobId=$n JobState=$state Reason=None ExitCode=0:0"; done',
+    )
+    assert launch.run_sweep(SWEEP, choices=launch.Choices(max_jobs=1)) == 0
+    out = capsys.readouterr().out
+    assert "[1/2] none  1 device   not submitted  job 41 for the same point is still running" in out
+    waited = (
+        "1 jobs in the queue (--max-jobs 1): waiting for one to end\nSlurm does not say what has become of job"
+    )
+    assert waited in out
+    assert "[2/2] ddp   2 devices  job 42" in out
+    assert json.loads((baseline.folder / "job.json").read_text())["jobid"] == "41"
 
+
+def test_a_job_that_was_done_while_the_sweep_waited_is_not_done_again(cluster, capsys, monkeypatch):
+    launch.run_sweep(SWEEP)
+    done = iter([False, False, True, False])  # none at the start; the first one by the time of its turn
+    monkeypatch.setattr(launch, "is_done", lambda job: next(done))
+    assert launch.run_sweep(SWEEP) == 0
+    assert "[1/2] none  1 device   done since this sweep was started" in capsys.readouterr().out
+    assert [job_file(i)["jobid"] for i in (0, 1)] == ["41", "43"]
+
+
+def test_a_time_limit_is_slurms_and_the_cpu_hides_the_gpus(cluster):
     play(cluster, "sbatch", 'echo "GPUS=$CUDA_VISIBLE_DEVICES. $*" >>calls; echo 41')
     launch.run_sweep(replace(SWEEP, time_limit=7, cpu=True))
     for call in (cluster / "calls").read_text().splitlines():
