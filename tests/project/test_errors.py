@@ -33,6 +33,31 @@ def test_a_value_error_of_a_students_module_is_a_sentence():
     assert explain(raised(refuse), HERE) == ("a global batch of 7", 2)
 
 
+def unpack():
+    first, second = (1, 2, 3)
+    return first, second
+
+
+@pytest.mark.parametrize("mistake", [unpack, lambda: int("seven"), lambda: [].index(1)])
+def test_a_value_error_that_nobody_raised_on_purpose_is_a_bug(mistake):
+    assert explain(raised(mistake), HERE) is None
+
+
+def test_a_bug_in_the_students_code_is_shown_with_its_line(tmp_path, root):
+    """Python itself prints it, so that it is in the train.err that run.sh keeps."""
+    program = """
+from pathlib import Path
+from lab.training.errors import one_sentence_errors
+with one_sentence_errors(code=Path(__file__).parent):
+    first, second = (1, 2, 3)
+"""
+    (tmp_path / "main.py").write_text(program)
+    command = [sys.executable, tmp_path / "main.py"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "first, second = (1, 2, 3)\n" in done.stderr
+
+
 def test_a_value_error_raised_elsewhere_is_a_bug(tmp_path):
     assert explain(raised(lambda: torch.nn.Module().register_parameter("p", torch.ones(1))), HERE) is None
     assert explain(raised(lambda: int("seven")), tmp_path) is None
