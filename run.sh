@@ -131,7 +131,11 @@ done
 mkdir -p "$folder" || fail "cannot make the run's folder $folder: choose another with --output-dir"
 folder=$(cd "$folder" && pwd)
 arguments=("$@" --run-id "$run_id")
-resume=$(option --resume "" "$@") # then the run's log is there already, and is added to
+
+# Does its log go on below an older one: resumed, started again by Slurm, or to be refused because the run is done?
+restarts=${SLURM_RESTART_COUNT:-0}
+old=$(option --resume "" "$@")${restarts#0}$(grep -s '"status": "done"' "$folder/status.json" || true)
+if [[ ! -s $folder/train.log && ! -s $folder/train.err ]]; then old=; fi
 
 # train.log and train.err beside this script always lead to the latest run.
 for stream in log err; do
@@ -169,8 +173,8 @@ if [[ -z ${SLURM_JOB_ID:-} ]]; then
     # tee -i lives through Ctrl-C, so that the last lines of the ranks still arrive.
     export JOB_STDOUT=$folder/train.log JOB_STDERR=$folder/train.err
     {
-        "${profiler[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" 2>&1 >&3 3>&- | tee -i ${resume:+-a} "$JOB_STDERR" >&2
-    } 3>&1 | tee -i ${resume:+-a} "$JOB_STDOUT"
+        "${profiler[@]}" "${python[@]}" "${launcher[@]}" "$CODE/main.py" "${arguments[@]}" 2>&1 >&3 3>&- | tee -i ${old:+-a} "$JOB_STDERR" >&2
+    } 3>&1 | tee -i ${old:+-a} "$JOB_STDOUT"
     exit
 fi
 
@@ -207,8 +211,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$cpus}
 srun_options+=(--kill-on-bad-exit=1)
 launcher=()
 case ${LAUNCHER:-srun} in
-    srun)
-        # srun does not take this one over from sbatch by itself.
+    srun) # by itself it does not take this over from sbatch
         if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then srun_options+=(--cpus-per-task="$cpus"); fi
         ;;
     torchrun)
@@ -217,8 +220,8 @@ case ${LAUNCHER:-srun} in
         per_node=$((tasks / nodes))
         srun_options+=(--ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=$((cpus * per_node)))
         if [[ -n ${SLURM_GPUS_PER_TASK:-} ]]; then # else srun would give the one task a single GPU
-            srun_options+=(--gpus-per-node=$((SLURM_GPUS_PER_TASK * per_node)))
-            unset SLURM_GPUS_PER_TASK
+            srun_options+=(--gpus-per-node=$((${SLURM_GPUS_PER_TASK##*:} * per_node))) # of a100:2, the 2
+            unset SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK
         fi
         launcher=(-m torch.distributed.run --nnodes "$nodes" --nproc-per-node "$per_node"
             --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT"
@@ -230,27 +233,21 @@ esac
 # Slurm has opened train-12.log for job 12 before the run's folder was there. It becomes train.log in that folder,
 # and a link stays: Slurm follows it when it starts this job again. What sbatch --output named stays where it is.
 keep() { # log|err, number of the stream: sets opened, the file that the stream ends in
-    opened=$(readlink "/proc/$$/fd/$2")
-    if [[ $opened != */train-$SLURM_JOB_ID.$1 ]]; then return; fi
-    local kept=$folder/train.$1
-    if [[ -n $old ]]; then # go on below what is there; train.log names the job by itself
-        if [[ $1 == err ]]; then echo "run.sh: here begins job $job" >>"$kept"; fi
+    local kept=$folder/train.$1 stream=/proc/$$/fd/$2
+    opened=$(readlink "$stream")
+    if [[ ! $stream -ef $kept && $opened != */train-$SLURM_JOB_ID.$1 ]]; then return; fi
+    if [[ -n $old && $1 == err ]]; then echo "run.sh: here begins job $job" >>"$kept"; fi # train.log says so by itself
+    if [[ $stream -ef $kept ]]; then return; fi
+    if [[ -n $old ]]; then # go on below what is there
         cat "$opened" >>"$kept"
         if [[ $1 == log ]]; then exec >>"$kept"; else exec 2>>"$kept"; fi
-        ln -sfn "$kept" "$opened"
-        opened=$kept
-    elif ln -f "$opened" "$kept" 2>/dev/null; then
-        ln -sfn "$kept" "$opened"
-        opened=$kept
-    else # on another file system
+    elif ! ln -f "$opened" "$kept" 2>/dev/null; then # on another file system
         ln -sfn "$opened" "$kept"
+        return
     fi
+    ln -sfn "$kept" "$opened"
+    opened=$kept
 }
-# Is this a new job for an old run, that goes on or is done (and will be refused)? Its log stays.
-old=
-if [[ -s $folder/train.log ]] && { [[ -n $resume ]] || grep -qs '"status": "done"' "$folder/status.json"; }; then
-    old=yes
-fi
 # main.py keeps a log of its own in the run's folder, and has to know if that is the same file.
 keep log 1 && export JOB_STDOUT=$opened
 keep err 2 && export JOB_STDERR=$opened
@@ -261,8 +258,11 @@ if [[ -f slurm/system_records.sh ]]; then
     begin_system_records "$folder" "$job"
 fi
 
-# Started again, after a requeue or the loss of a node? Go on from what was saved, if there is anything.
-if ((${SLURM_RESTART_COUNT:-0} > 0)) && [[ -f $folder/checkpoints/latest.pth ]]; then
+# Started again, after a requeue or the loss of a node? Go on from what was saved, if there is anything; but not from
+# what an older run had left in this folder before the job first began.
+begun=$folder/slurm-$job/begun
+[[ -e $begun ]] || { mkdir -p "${begun%/*}" && touch "$begun"; }
+if [[ $restarts != 0 && $folder/checkpoints/latest.pth -nt $begun ]]; then
     arguments+=(--resume auto)
 fi
 
@@ -287,7 +287,7 @@ if [[ $status != "$status_before" && $status == *'"interrupted"'* ]]; then
     # By the warning of the time limit, the only one that this script does not get: queue again.
     if [[ -z $ended_by_slurm && $status == *": saved at "* ]]; then
         echo "job $job: saved before its time is up; it queues again and goes on from there"
-        scontrol requeue "$SLURM_JOB_ID" && exit "$code"
+        scontrol requeue "$job" && exit "$code"
         echo "run.sh: the job could not be queued again: submit it again with --run-id $run_id --resume auto" >&2
     fi
 fi

@@ -14,7 +14,7 @@ load_modules() {
         echo "load_modules.sh: there is no module command here: use a virtual environment or a container" >&2
         return 1
     fi
-    while read -r name _; do
+    while read -r name _ || [[ -n $name ]]; do # the last line may have no end
         if [[ -n $name && $name != \#* ]]; then names+=("$name"); fi
     done <"$list"
     if ((${#names[@]} == 0)); then

@@ -12,13 +12,14 @@ SAMPLE_EVERY=5 # seconds
 begin_system_records() { # run folder, job
     local records=$1/slurm-$2
     mkdir -p "$records" || return 0
-    scontrol show job "$SLURM_JOB_ID" >"$records/scontrol.txt" 2>/dev/null || rm -f "$records/scontrol.txt"
+    scontrol show job "$2" >"$records/scontrol.txt" 2>/dev/null || rm -f "$records/scontrol.txt"
 
     # A second step, on the same GPUs as the ranks. It ends with the job.
     sampler=
     if command -v nvidia-smi >/dev/null; then
         # shellcheck disable=SC2016 # the host name is wanted on each node, not here
-        srun --overlap --ntasks="${SLURM_JOB_NUM_NODES:-1}" --ntasks-per-node=1 --cpus-per-task=1 --job-name=gpus \
+        env -u SLURM_GPUS_PER_TASK -u SLURM_TRES_PER_TASK \
+            srun --overlap --ntasks="${SLURM_JOB_NUM_NODES:-1}" --ntasks-per-node=1 --cpus-per-task=1 --job-name=gpus \
             bash -c 'exec nvidia-smi --format=csv,nounits --loop="$1" --query-gpu="$2" >>"$0/gpus-$(hostname -s).csv"' \
             "$records" "$SAMPLE_EVERY" \
             timestamp,index,utilization.gpu,utilization.memory,memory.used,power.draw,temperature.gpu \
@@ -35,9 +36,9 @@ end_system_records() { # run folder, job
     fi
     # Accounting hears of the end of a step some seconds late.
     for try in 1 2 3 4 5; do
-        timeout 10 sacct --jobs="$SLURM_JOB_ID" --duplicates --parsable2 \
+        timeout 10 sacct --jobs="$2" --duplicates --parsable2 \
             --format=JobID,JobName,State,ExitCode,Start,End,Elapsed,NodeList,AllocTRES,MaxRSS,AveCPU \
             >"$records/sacct.txt" 2>/dev/null || { rm -f "$records/sacct.txt" && return 0; }
-        if grep -q "^[0-9_]*\.0|.*|RUNNING|" "$records/sacct.txt" && ((try < 5)); then sleep 1; else break; fi
+        if grep -q "^[0-9_]*\.[0-9][0-9]*|.*|RUNNING|" "$records/sacct.txt" && ((try < 5)); then sleep 1; else break; fi
     done
 }

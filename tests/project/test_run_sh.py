@@ -1,86 +1,18 @@
 """run.sh: its #SBATCH head, and what it starts, with srun, scontrol and python played by scripts on PATH."""
 
-import os
 import re
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import TextIO
 
 import pytest
-
-SLURM = {
-    "SLURM_JOB_ID": "123456",
-    "SLURM_JOB_NODELIST": "node[7-8]",
-    "SLURM_JOB_NAME": "scaling-lab",
-    "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_NTASKS": "8",
-    "SLURM_CPUS_PER_TASK": "6",
-}
-SHOWN = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED")
+from played_slurm import SLURM, notes, play, play_python, played, start
 
 
 @pytest.fixture
 def package(root, tmp_path) -> Path:
-    """A folder with run.sh and exercises/main.py; srun and python write down how they were started."""
-    shutil.copy(root / "run.sh", tmp_path)
-    for code in ("exercises", "solutions"):
-        (tmp_path / code).mkdir()
-        (tmp_path / code / "main.py").touch()
-    show = "".join(f'echo "{name}=${name}" >>"$NOTES"; ' for name in SHOWN)
-    play(tmp_path / "bin", "srun", f'pwd >"$NOTES"; echo "srun $*" >>"$NOTES"; {show}')
-    play(tmp_path / "bin", "scontrol", '[[ "$*" == "show hostnames node[7-8]" ]] && printf "node7\\nnode8\\n"')
-    play_python(tmp_path / "bin" / "python")
-    return tmp_path
-
-
-def play(folder: Path, name: str, body: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(f"#!/bin/bash\n{body}\n")
-    (folder / name).chmod(0o755)
-
-
-def play_python(path: Path, *, torch: bool = True, exit_code: int = 0) -> None:
-    """A python that has torch or not, sees no GPU, and prints a line to each stream when it is to train."""
-    play(
-        path.parent,
-        path.name,
-        f"""case "$2" in
-    *find_spec*) exit {0 if torch else 1} ;;
-    *device_count*) echo 2 ;;
-    *) echo "$0 $*" >"$NOTES"; echo "OMP_NUM_THREADS=$OMP_NUM_THREADS" >>"$NOTES"
-       echo out; echo err >&2; exit {exit_code} ;;
-esac""",
-    )
-
-
-def start(
-    package: Path,
-    *flags: str,
-    script: Path | None = None,
-    stdout: int | TextIO = subprocess.PIPE,
-    stderr: int | TextIO = subprocess.PIPE,
-    **environment: str,
-) -> subprocess.CompletedProcess:
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "OMP_", "PYTHON"))
-    }
-    path = f"{package / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
-    return subprocess.run(
-        [str(script or package / "run.sh"), *flags],
-        env={**clean, "PATH": path, "NOTES": str(package / "notes"), **environment},
-        cwd=package,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def notes(package: Path) -> list[str]:
-    return (package / "notes").read_text().splitlines()
+    return played(root, tmp_path)
 
 
 def test_shellcheck_has_nothing_to_say(root):
@@ -190,11 +122,11 @@ def test_the_environment_can_be_a_folder_an_image_or_modules(package, root):
     assert f" apptainer exec --nv --bind {package} --pwd {package} lab.sif python exercises" in notes(package)[1]
 
     shutil.copytree(root / "env", package / "env")
-    (package / "env" / "modules.txt").write_text("# comment\n\npytorch/2.9  a remark\n")
+    (package / "env" / "modules.txt").write_text("# comment\n\npytorch/2.9  a remark\ncuda/12")
     module = 'module() { echo "module $*" >>"$MODULES"; }; export -f module'
     (package / "env" / "site.sh").write_text(module)
     start(package, LAB_ENV="env/load_modules.sh", MODULES=str(package / "modules"), **SLURM)
-    assert (package / "modules").read_text() == "module purge\nmodule load pytorch/2.9\n"
+    assert (package / "modules").read_text() == "module purge\nmodule load pytorch/2.9\nmodule load cuda/12\n"
     assert " python exercises/main.py" in notes(package)[1]
 
 
@@ -220,8 +152,9 @@ def test_the_site_file_is_read_first(package):
     assert "OMP_NUM_THREADS=11" in notes(package)
 
 
-def test_torchrun_is_one_task_a_node_and_hands_the_warning_on(package):
-    start(package, "--epochs", "3", LAUNCHER="torchrun", SLURM_GPUS_PER_TASK="1", **SLURM)
+@pytest.mark.parametrize("gpus", ["1", "a100:1"])
+def test_torchrun_is_one_task_a_node_and_hands_the_warning_on(package, gpus):
+    start(package, "--epochs", "3", LAUNCHER="torchrun", SLURM_GPUS_PER_TASK=gpus, **SLURM)
     srun = notes(package)[1]
     assert " --ntasks=2 --ntasks-per-node=1 --cpus-per-task=24 --gpus-per-node=4 python -m " in srun
     assert " --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-id 123456" in srun
@@ -262,42 +195,6 @@ def test_help_starts_no_ranks(package):
     start(package, "--help")
     assert notes(package)[0].endswith("/python exercises/main.py --help")
     assert not (package / "results").exists()
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_job_that_is_started_again_goes_on_if_there_is_something(package, checkpoint):
-    if checkpoint:
-        (package / "results/scaling-lab-123456/checkpoints").mkdir(parents=True)
-        (package / "results/scaling-lab-123456/checkpoints/latest.pth").touch()
-    start(package, SLURM_RESTART_COUNT="1", **SLURM)
-    assert notes(package)[1].endswith(" --resume auto") == checkpoint
-
-
-INTERRUPTED = '{"status": "interrupted", "reason": "stopped by SIGUSR1: saved at epoch 3, step 1"}'
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "code", "again"),
-    [
-        ("", INTERRUPTED, 85, True),
-        ("", INTERRUPTED.replace("saved at", "no checkpoint at"), 85, False),  # it would never come further
-        (INTERRUPTED, INTERRUPTED, 1, False),  # of the start before: this one died early
-        ("", '{"status": "failed", "reason": "bug"}', 1, False),
-    ],
-)
-def test_only_a_job_that_has_saved_after_the_warning_queues_again(package, before, after, code, again):
-    status = package / "results" / "scaling-lab-123456" / "status.json"
-    status.parent.mkdir(parents=True)
-    if before:
-        status.write_text(before)
-    play(package / "bin", "srun", f"echo '{after}' >{status}; exit 1")
-    requeue = 'if [[ $1 == requeue ]]; then echo "$*" >"$NOTES"; else printf "node7\\nnode8\\n"; fi'
-    play(package / "bin", "scontrol", requeue)
-    done = start(package, **SLURM)
-    assert done.returncode == code
-    assert (package / "notes").exists() == again
-    if again:
-        assert notes(package) == ["requeue 123456"]
 
 
 def test_the_venv_beside_it_is_used_when_the_active_python_has_no_torch(package):
@@ -369,42 +266,3 @@ def test_the_image_gets_all_that_the_package_is_made_of(root):
 def test_a_profiler_stands_before_python(package):
     start(package, PROFILER="nsys profile --output=%q{RUN_FOLDER}/rank", **SLURM)
     assert " nsys profile --output=%q{RUN_FOLDER}/rank python exercises/main.py" in notes(package)[1]
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [((), "job\n"), (("--resume", "auto"), "earlier\njob\n"), (("--resume=best",), "earlier\njob\n")],
-)
-def test_slurms_log_becomes_the_runs_and_a_resumed_run_keeps_its_own(package, flags, expected):
-    folder = package / "results" / "mine"
-    folder.mkdir(parents=True)
-    (folder / "train.log").write_text("earlier\n")
-    play(package / "bin", "srun", 'echo "JOB_STDOUT=$JOB_STDOUT" >"$NOTES"')
-    opened = package / "train-123456.log"
-    with opened.open("w") as stream:
-        start(package, "--run-id", "mine", *flags, stdout=stream, **SLURM)
-    assert re.sub(r"^job .*", "job", (folder / "train.log").read_text(), flags=re.M) == expected
-    assert notes(package) == [f"JOB_STDOUT={folder}/train.log"]
-    assert not opened.is_symlink()
-    assert not opened.exists()
-
-
-@pytest.mark.parametrize(("status", "kept"), [("done", True), ("failed", False)])
-def test_a_job_for_a_run_that_is_done_leaves_its_log_as_it_was(package, status, kept):
-    folder = package / "results" / "mine"
-    folder.mkdir(parents=True)
-    (folder / "status.json").write_text(f'{{\n  "status": "{status}"\n}}\n')
-    for name in ("train.log", "train.err"):
-        (folder / name).write_text("earlier\n")
-    play(package / "bin", "srun", "echo refused >&2")
-    with (package / "train-123456.log").open("w") as log, (package / "train-123456.err").open("w") as errors:
-        start(package, "--run-id", "mine", stdout=log, stderr=errors, **SLURM)
-    said = (folder / "train.err").read_text()
-    assert said == ("earlier\nrun.sh: here begins job 123456\nrefused\n" if kept else "refused\n")
-    assert (folder / "train.log").read_text().startswith("earlier\n") == kept
-
-
-def test_outside_slurm_a_resumed_run_keeps_its_log(package):
-    for flags in ((), ("--resume", "latest")):
-        start(package, "--run-id", "mine", *flags)
-    assert (package / "results" / "mine" / "train.log").read_text() == "out\nout\n"
