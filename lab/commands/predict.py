@@ -27,9 +27,11 @@ def run(args: argparse.Namespace) -> int:
     from lab.sweep.forecast import draw, forecast, table
     from lab.sweep.plot import read_results
 
-    forecasts = forecast(read_results(args.results), args.devices, args.fit_on)
+    forecasts, left_out = forecast(read_results(args.results), args.devices, args.fit_on)
     for one in forecasts:
         print("\n".join([*table(one), ""]))
+    for sentence in left_out:
+        print(f"Not predicted: {sentence}")
     known = f" --fit-on {' '.join(map(str, args.fit_on))}" if args.fit_on else ""
     command = f"lab predict {args.results} --devices {' '.join(map(str, args.devices))}{known}"
     folder = args.output or args.results.parent / FIGURES_FOLDER

@@ -15,15 +15,13 @@ from lab.sweep.forecast import USEFUL, Forecast
 from lab.training.errors import UserError
 
 
-def draw(one: Forecast, folder: Path, command: str) -> Path:
-    """Write predict_<strategy>_<scaling>.png and .svg; returns the PNG.
+def draw(one: Forecast, folder: Path, name: str, command: str) -> Path:
+    """Write <name>.png and .svg; returns the PNG.
 
     Args:
         command: what made the figure, for its metadata.
     """
-    batch = one.curve[0].batch
-    variant = "_capture" if "--capture" in one.title else ""
-    png = folder / f"predict_{one.strategy}_{one.scaling}_{batch}{variant}.png"
+    png = folder / f"{name}.png"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with plt.rc_context(STYLE):

@@ -15,7 +15,7 @@ from lab.sweep.figure_style import DPI, STYLE
 from lab.sweep.record_files import device_count
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.sweep.states import BAD_ENDS, DONE
-from lab.sweep.table import describe_setting
+from lab.sweep.table import setting_titles
 from lab.training.errors import UserError
 from lab.training.records import CORE_COLUMNS
 
@@ -49,19 +49,21 @@ def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plo
     rows = read_results(results)
     output = output or results.parent / FIGURES_FOLDER
     plots = Plots()
-    groups = _with_a_curve({key: members for key, members in grouped(rows).items() if _drawable(members)})
+    every = grouped(rows)
+    titles = setting_titles(every)
+    groups = _with_a_curve({key: members for key, members in every.items() if _drawable(members)})
     if not groups:
         raise UserError(
             f"{results} has {len(rows)} run{'s' * (len(rows) > 1)}, but none is done: there is nothing to draw yet"
         )
-    for key, members in grouped(rows).items():
+    for key, members in every.items():
         if key not in groups:
             lost = [row for row in members if row["status"] != DONE]
             plots.notes += [f"not drawn: {row['run_id']} ({row['status']}: {row['reason']})" for row in lost]
     most = max(groups, key=lambda key: sum(row["status"] == DONE for row in groups[key]))
     for key in sorted(groups, key=lambda key: key != most):
-        title = describe_setting(key)
-        folder = output if key == most else output / _slug(title)
+        title = titles[key]
+        folder = output if key == most else output / slug(title)
         plots.files += _draw(_of_setting(groups[key], title), folder, command)
         unfinished = [row["run_id"] for row in groups[key] if row["status"] not in (DONE, *BAD_ENDS)]
         if unfinished:
@@ -159,7 +161,7 @@ def _draw(drawings: dict[str, Drawing], folder: Path, command: str) -> list[Path
 LONGEST_NAME = 80  # characters of a folder
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     """Text fit for a folder name; a long one ends with a few digits that stand for all of it."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if len(name) <= LONGEST_NAME:

@@ -90,9 +90,7 @@ class Model:
         """
         batch = batch_on_one // devices if scaling == "strong" else batch_on_one
         if batch < 1:
-            raise UserError(
-                f"a batch of {batch_on_one} cannot be divided among {devices} devices: predict for fewer"
-            )
+            raise UserError(too_many(batch_on_one, devices))
         seconds = self.step(devices, batch)
         one = self.alone(batch_on_one)
         efficiency = one / (devices * seconds) if scaling == "strong" else one / seconds
@@ -103,6 +101,11 @@ class Model:
         share = np.cumsum(self.weights[order])
         low, middle, high = (float(values[order][np.searchsorted(share, p)]) for p in (LOW, 0.5, HIGH))
         return middle, low, high
+
+
+def too_many(batch: int, devices: int) -> str:
+    """The sentence for more devices than there are images in a step of all of them."""
+    return f"a batch of {batch} cannot be divided among {devices} devices: predict for fewer"
 
 
 def measurements(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Measured]]:

@@ -16,7 +16,7 @@ from lab.sweep import states
 from lab.sweep.compare import Row, grouped, points
 from lab.sweep.job_folder import read_json
 from lab.sweep.report_tables import TEXTS, Table
-from lab.sweep.table import describe_setting
+from lab.sweep.table import setting_titles
 from lab.training.errors import UserError
 from lab.training.records import write_atomically
 
@@ -107,7 +107,9 @@ def commands(rows: Sequence[Row], results: Path) -> list[str]:
 def headlines(rows: Sequence[Row]) -> list[str]:
     """A sentence for each setting: how far its largest number of devices has come, and whether that is good."""
     said = []
-    for key, members in grouped(rows).items():
+    groups = grouped(rows)
+    titles = setting_titles(groups)
+    for key, members in groups.items():
         found = [point for point in points(members) if point.devices > 1]
         judged = [point for point in found if point.efficiency().median > 0]
         if not judged:
@@ -122,7 +124,7 @@ def headlines(rows: Sequence[Row]) -> list[str]:
             if share >= GOOD
             else f"below the {GOOD:.0%} line"
         )
-        said.append(f"{describe_setting(key)}: {best.label} on {most} devices reaches {share:.0%}, {grade}.")
+        said.append(f"{titles[key]}: {best.label} on {most} devices reaches {share:.0%}, {grade}.")
     return said
 
 

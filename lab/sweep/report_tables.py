@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 
 from lab.sweep import states
-from lab.sweep.compare import Row, Spread, grouped, points
+from lab.sweep.compare import Row, Spread, baseline_times, grouped, points
 from lab.sweep.job_folder import read_json
 from lab.sweep.record_files import device_count
-from lab.sweep.table import describe_setting
+from lab.sweep.table import notes, setting_titles
 
 UNKNOWN = "-"
 
@@ -59,7 +59,9 @@ def _cell(text: str) -> str:
 def scaling(rows: Sequence[Row]) -> list[Table]:
     """One for each setting: what every point took, with the spread of its repeats."""
     tables = []
-    for key, members in grouped(rows).items():
+    groups = grouped(rows)
+    titles, baseline = setting_titles(groups), baseline_times(rows)
+    for key, members in groups.items():
         found = points(members)
         if not found:
             continue
@@ -79,9 +81,9 @@ def scaling(rows: Sequence[Row]) -> list[Table]:
             )
             for point in found
         )
-        tables.append(
-            Table(describe_setting(key), header, body, "Median of the runs, ± half of least to largest.")
-        )
+        said = ["Median of the runs, ± half of least to largest."]
+        said += [f"{note[0].upper()}{note[1:]}." for note in notes(members, found, baseline.get(key))]
+        tables.append(Table(titles[key], header, body, " ".join(said)))
     return tables
 
 

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from lab.sweep import states
 from lab.sweep.compare import SETTING, Point, Row, baseline_times, grouped, number, points
@@ -16,13 +17,15 @@ ENOUGH_STEPS = 50  # measured; with fewer the spread of single steps shows
 def summary(rows: Sequence[Row]) -> str:
     """One block for each setting: one line a point with the median of its repeats, then what has no figures."""
     baseline = baseline_times(rows)
-    blocks = [_block(key, members, baseline.get(key)) for key, members in grouped(rows).items()]
+    groups = grouped(rows)
+    titles = setting_titles(groups)
+    blocks = [_block(titles[key], key, members, baseline.get(key)) for key, members in groups.items()]
     counts = {state: sum(row["status"] == state for row in rows) for state in states.STATES}
     total = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     return "\n\n".join([*blocks, f"{len(rows)} run{'s' * (len(rows) > 1)}: {total}"])
 
 
-def _block(key: tuple[str, ...], members: Sequence[Row], baseline: float | None) -> str:
+def _block(title: str, key: tuple[str, ...], members: Sequence[Row], baseline: float | None) -> str:
     found = points(members)
     repeated = any(len(point.rows) > 1 for point in found)
     weak = key[SETTING.index("scaling")] == "weak"
@@ -30,7 +33,7 @@ def _block(key: tuple[str, ...], members: Sequence[Row], baseline: float | None)
     table: list[tuple[str, ...]] = [_header(repeated, weak)]
     table += [_cells(point, one if baseline else None, repeated, weak) for point in found]
     widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-    lines = [describe_setting(key)]
+    lines = [title]
     for cells in table:
         shown = [cells[0].ljust(widths[0])]
         shown += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
@@ -40,7 +43,7 @@ def _block(key: tuple[str, ...], members: Sequence[Row], baseline: float | None)
             name = (row["strategy"] or row["run_id"]).ljust(widths[0])
             why = f"{row['status']}: {row['reason']}"
             lines.append(f"  {name}  {(row['world_size'] or '?').rjust(widths[1])}  {why}")
-    return "\n".join(lines + [f"  {note}" for note in _notes(members, found, baseline)])
+    return "\n".join(lines + [f"  {note}" for note in notes(members, found, baseline)])
 
 
 def _header(repeated: bool, weak: bool) -> tuple[str, ...]:
@@ -49,28 +52,44 @@ def _header(repeated: bool, weak: bool) -> tuple[str, ...]:
     return (strategy, devices, *(("runs", time, "spread") if repeated else (time,)), *others)
 
 
-def _notes(members: Sequence[Row], found: Sequence[Point], baseline: float | None) -> list[str]:
-    notes = []
+def notes(members: Sequence[Row], found: Sequence[Point], baseline: float | None) -> list[str]:
+    """What a reader of one setting's table must know before believing it.
+
+    Args:
+        baseline: T(1) in seconds; None where no finished run gives it.
+    """
+    said = []
     finished = [row for row in members if row["status"] == states.DONE]
     if baseline is None and finished:
-        notes.append("no speed-up: there is no finished run of --strategy none on 1 device to compare with")
+        said.append("no speed-up: there is no finished run of --strategy none on 1 device to compare with")
     if any(point.efficiency().median > SUSPICIOUS for point in found):
-        notes.append("faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine")
+        said.append("faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine")
     steps = [number(row, "measured_steps") for row in finished]
     if any(count < ENOUGH_STEPS for count in steps):
         least = min(count for count in steps if not math.isnan(count))
-        notes.append(
+        said.append(
             f"only {least:.0f} steps were measured: use --epochs or --measure-steps for {ENOUGH_STEPS} or more"
         )
     for column, what in (("commit", "commits"), ("versions", "versions"), ("driver", "drivers")):
         different = sorted({row.get(column, "") for row in finished} - {""})
         if len(different) > 1:
-            notes.append(f"measured with different {what}: {'; '.join(different)}")
-    return notes
+            said.append(f"measured with different {what}: {'; '.join(different)}")
+    return said
 
 
-def describe_setting(key: tuple[str, ...]) -> str:
-    """What was trained on what: `cnn on shapes, fp32, global batch 256, strong scaling, CPU`."""
+def setting_titles(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """A title for each setting, no two the same: `cnn on shapes, fp32, global batch 256, strong scaling, CPU`."""
+    return distinct({key: (describe_setting(key), describe_setting(key, whole=True)) for key in keys})
+
+
+def distinct(titles: Mapping[tuple[str, ...], tuple[str, str]]) -> dict[tuple[str, ...], str]:
+    """Of a short and a whole title for each key: the short one, or where two keys share it the whole one."""
+    often = Counter(short for short, _ in titles.values())
+    return {key: whole if often[short] > 1 else short for key, (short, whole) in titles.items()}
+
+
+def describe_setting(key: tuple[str, ...], whole: bool = False) -> str:
+    """What was trained on what; `whole`: with the options that say how long was measured."""
     row = dict(zip(SETTING, key, strict=True))
     parts = [
         " on ".join(filter(None, (row["model"], row["dataset"]))),
@@ -79,7 +98,7 @@ def describe_setting(key: tuple[str, ...]) -> str:
         f"{row['scaling']} scaling" if row["scaling"] else "",
         f"{row['epochs']} epochs" if row["epochs"] not in ("", "1") else "",
         "images on the device" if row["input"] == "device" else "",
-        without_measuring(row["variant"]),
+        row["variant"] if whole else without_measuring(row["variant"]),
         "CPU" if row["device"] == "cpu" else row["device"],
     ]
     return ", ".join(filter(None, parts)) or "unknown"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from lab.cli import main
-from lab.sweep.forecast import forecast, table
+from lab.sweep.forecast import Forecast, file_names, table
+from lab.sweep.forecast import forecast as forecast_and_left_out
 from lab.sweep.predict import fit, measurements
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.training.errors import UserError
@@ -54,6 +55,10 @@ def sweep(counts=(1, 2, 4), noise: float = 0.01) -> list[dict[str, str]]:
                 seconds = step(devices, batch) * (1 + noise * draw.standard_normal())
                 rows.append(row("ddp", scaling, devices, batch, seconds, repeat=repeat))
     return rows
+
+
+def forecast(rows: list[dict[str, str]], devices: list[int]) -> list[Forecast]:
+    return forecast_and_left_out(rows, devices)[0]
 
 
 @pytest.mark.parametrize("devices", [4, 8])
@@ -132,11 +137,59 @@ def test_it_says_where_more_devices_are_wasted():
         ([], "no run in it is done"),
         ([one for one in sweep() if one["strategy"] == "ddp"], "no finished run of --strategy none"),
         (sweep(counts=(1,)), "nothing tells what talking costs"),
+        ([one for one in sweep() if one["strategy"] == "none"], "only its baseline is done"),
+        ([one for one in sweep(counts=(1, 2)) if one["scaling"] == "strong"], "cannot be divided among 600"),
     ],
 )
 def test_too_little_to_go_by_is_a_sentence(rows, says):
     with pytest.raises(UserError, match=says):
-        forecast(rows, [4])
+        forecast(rows, [600])
+
+
+def test_what_cannot_be_predicted_beside_the_rest_is_said():
+    rows = sweep(counts=(1, 2))
+    rows += [one | {"strategy": "fsdp"} for one in rows if (one["strategy"], one["world_size"]) == ("ddp", "1")]
+    rows = [one for one in rows if (one["strategy"], one["scaling"]) != ("none", "weak")]
+    found, (weak, fsdp) = forecast_and_left_out(rows, [4, 600])
+    assert weak.startswith("ddp, weak scaling (resnet18 on shapes, bf16, A card): there is no finished run")
+    assert fsdp.startswith(
+        "fsdp (resnet18 on shapes, bf16, A card): there is no finished run of fsdp on 2 devices"
+    )
+    (strong,) = found
+    assert [line.predicted.devices for line in strong.lines] == [4]
+    assert "      600   a batch of 512 cannot be divided among 600 devices: predict for fewer" in table(strong)
+
+
+def test_a_missed_prediction_of_work_that_the_model_did_not_know_has_a_verdict():
+    rows = [
+        one
+        for one in sweep()
+        if one["scaling"] == "strong" or one["world_size"] == "4" or one["strategy"] == "none"
+    ]
+    rows = [
+        one | ({"images_per_sec": "1"} if one["scaling"] == "weak" and one["strategy"] == "ddp" else {})
+        for one in rows
+    ]
+    (weak,) = (one for one in forecast(rows, [4]) if one.scaling == "weak")
+    assert "outside its range" in weak.verdict
+    assert "  fitted on the baseline and other batches of ddp: none of these was known to it" in table(weak)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "cnn"},
+        {"precision": "fp32"},
+        {"device": "Another card"},
+        {"input": "device"},
+        {"variant": "--measure-steps 300"},
+    ],
+)
+def test_no_figure_is_written_over_another(other):
+    rows = [one | {"variant": "--measure-steps 100"} for one in sweep(counts=(1, 2))]
+    names = file_names(forecast([*rows, *[one | other for one in rows]], [4]))
+    assert len(set(names)) == len(names) == 4
+    assert file_names(forecast(rows, [4])) == ["predict_ddp_strong_512", "predict_ddp_weak_128"]
 
 
 def test_the_command_prints_and_draws(tmp_path, capsys):

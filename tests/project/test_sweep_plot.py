@@ -13,6 +13,7 @@ from lab.sweep.figure_style import DPI, LOOKS, STYLE
 from lab.sweep.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
 from lab.sweep.figures_across import before_after, lines, sensitivity
 from lab.sweep.plot import plot, read_results
+from lab.sweep.table import summary
 from lab.training.errors import UserError
 
 NAMES = ("time_per_epoch", "throughput", "efficiency", "validation", "memory", "accuracy_beside_efficiency")
@@ -257,6 +258,22 @@ def test_runs_that_cannot_be_compared_are_not_in_one_figure(results):
     drawn = sum(path.parent.name != "figures" for path in plots.files)
     assert drawn == len(NAMES) - 2  # those of bf16 have no baseline, so no efficiency
     assert folders == {"figures", "cnn-on-shapes-bf16-global-batch-256-strong-scaling-3-epochs-cpu"}
+
+
+def test_settings_that_differ_in_their_measured_steps_have_titles_and_folders_of_their_own(results, monkeypatch):
+    for steps in (50, 100):
+        options = f"--measure-steps {steps} --measure-warmup 10"
+        for strategy, devices in (("none", 1), ("ddp", 2)):
+            write_run(results, strategy, devices, run_id=f"{steps}-{devices}", seconds=(4.0,), variant=options)
+    collection = collect(results)
+    folders = []
+    monkeypatch.setattr("lab.sweep.plot._draw", lambda drawings, folder, command: folders.append(folder) or [])
+    plot(collection.path)
+    *of_settings, _across_settings = folders
+    assert len(set(of_settings)) == 3
+    text = summary(collection.rows)
+    assert "strong scaling, --measure-steps 50 --measure-warmup 10, CPU\n" in text
+    assert "strong scaling, 2 epochs, CPU\n" in text
 
 
 def test_the_folder_of_a_long_setting_has_a_name_that_can_be_typed(results):

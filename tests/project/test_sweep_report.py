@@ -75,6 +75,15 @@ def test_the_scaling_table_has_medians_and_spreads(rows):
     assert "ddp | 2 | 3 | 5.2 ± 0.3" in table.markdown()
 
 
+def test_what_the_terminals_table_warns_of_is_below_the_reports(rows):
+    (table,) = scaling(rows)
+    assert "Only 20 steps were measured" in table.note
+    others = [row | {"commit": "abc"} if row["strategy"] == "ddp" else row for row in rows]
+    assert "Measured with different commits: 0123456789ab; abc." in scaling(others)[0].note
+    without = [row for row in rows if row["strategy"] != "none"]
+    assert "No speed-up: there is no finished run of --strategy none" in scaling(without)[0].html()
+
+
 def test_what_failed_is_in_a_table_of_its_own(rows):
     table = unfinished(rows)
     assert [row[2:] for row in table.rows] == [("failed", "CUDA out of <memory>")]
