@@ -34,6 +34,7 @@ elif [[ -n ${DISPLAY:-}${WAYLAND_DISPLAY:-} ]] && command -v xdg-open >/dev/null
 else
     exit 0 # no screen, as on a login node: plot_results.py has said where the figures are
 fi
-for figure in "$results"/figures/*.png; do
+for figure in "$results"/figures/*.png "$results"/figures/*/*.png; do # those of a second setting have a folder
+    [[ -e $figure ]] || continue
     "$viewer" "$figure" >/dev/null 2>&1 || echo "plot_results.sh: $viewer could not show $figure" >&2
 done

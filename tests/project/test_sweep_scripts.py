@@ -65,13 +65,16 @@ def viewer(tmp_path) -> Path:
 
 
 def test_plot_results_sh_collects_draws_and_opens_the_figures(root, results, tmp_path, viewer):
+    for strategy, devices in (("none", 1), ("ddp", 2)):
+        write_run(results, strategy, devices, run_id=f"weak-{devices}", scaling="weak", per_gpu_batch=128)
     path = f"{viewer}{os.pathsep}{os.environ['PATH']}"
     done = start(root / "plot_results.sh", "results", cwd=tmp_path, PATH=path, DISPLAY=":0", PYTHONPATH=str(root))
     assert done.returncode == 0, done.stderr
     names = sorted(Path(line).name for line in (tmp_path / "shown").read_text().splitlines())
-    assert names == sorted(path.name for path in (results / "figures").glob("*.png"))
+    assert names == sorted(path.name for path in (results / "figures").rglob("*.png"))
+    assert names.count("memory.png") == 2  # the second setting's are in a folder of its own
     assert {"memory.png", "time_per_epoch.png", "validation.png"} <= set(names)
-    assert "2 runs: 2 done" in done.stdout
+    assert "4 runs: 4 done" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac always has a screen")
