@@ -12,7 +12,7 @@ from lab.checks._report import expect, expect_as_many, numbers
 from lab.grading.check import Diagnosis, Ranks
 
 CALL = {"samples": [int], "training": bool}
-EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL]}
+EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}
 
 
 def where(ranks: Ranks, *patterns: str) -> str:
@@ -71,6 +71,13 @@ def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], sa
                 "batches-repeated",
                 saw=f"in one epoch rank {rank} took {len(seen)} samples, but it has {samples}.",
                 means="An epoch is one pass over all of them.",
+                look=loop,
+            )
+        if not epoch["by_run"]:
+            raise Diagnosis(
+                "run-batches-not-used",
+                saw="train_one_epoch() went over the loader itself, not over run.batches(loader).",
+                means="It moves images to the device, and counts steps: for --accumulate, saving and resuming.",
                 look=loop,
             )
 

@@ -39,12 +39,25 @@ class NotedSampler(Sampler):
         return iter(torch.randperm(self.length, generator=generator).tolist())
 
 
+class CountedRun(Run):
+    """Notes over which loaders it was asked to go."""
+
+    def prepare(self) -> None:
+        self.asked: list[Any] = []
+
+    def batches(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+        self.asked.append(loader)
+        return super().batches(loader)
+
+
 def run_epochs(rank: Rank) -> dict[str, Any]:
     """Epochs whose training steps return the losses that the judge has drawn."""
     train = rank.student("train")
     given = rank.receive()
     losses = given["losses"][rank.rank]  # [epoch][step]
-    run = quiet_run()
+    run = quiet_run(CountedRun)
+    assert isinstance(run, CountedRun)
+    run.prepare()
     labels = torch.zeros(given["samples"][rank.rank], dtype=torch.int64)
     sampler = NotedSampler(len(labels))
     dataset = NumberedImages(labels, shape=(3, 32, 32))
@@ -64,7 +77,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     for epoch in given["epochs"]:
         model.eval()
         calls.clear()
-        sampler.told, sampler.used = [], []
+        sampler.told, sampler.used, run.asked = [], [], []
         result = train.train_one_epoch(model, optimizer, loader, epoch, run)
         epochs.append(
             {
@@ -73,6 +86,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
                 "told": sampler.told,
                 "used": sampler.used,
                 "calls": list(calls),
+                "by_run": any(one is loader for one in run.asked),
             }
         )
     train.train_step = lambda *_: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
@@ -155,12 +169,12 @@ class NotedRun(Run):
 
     def epochs(self) -> Iterator[int]:
         for epoch in self.drawn_epochs:
-            self.events.append({"what": "begin", "epoch": epoch, "on": "", "numbers": []})
+            self.events.append({"what": "begin", "epoch": epoch, "on": "", "numbers": [], "wrong": ""})
             yield epoch
 
     def record(self, epoch: int, train_loss: float, valid_loss: float, valid_accuracy: float) -> EpochRecord:
         numbers = [float(number) for number in (train_loss, valid_loss, valid_accuracy)]
-        self.events.append({"what": "record", "epoch": int(epoch), "on": "", "numbers": numbers})
+        self.events.append({"what": "record", "epoch": int(epoch), "on": "", "numbers": numbers, "wrong": ""})
         self.records.append(EpochRecord(epoch, train_loss, valid_loss, valid_accuracy, 0.5, 1.0, 100.0, 2**20))
         return self.records[-1]
 
@@ -170,12 +184,18 @@ def run_training(rank: Rank) -> dict[str, Any]:
     train = rank.student("train")
     given = rank.receive()
     events: list[dict[str, Any]] = []
-    run = quiet_run(NotedRun)
-    assert isinstance(run, NotedRun)
-    run.prepare(given["epochs"], events)
-    run.args.epochs = given["epochs"][-1]
+    runs: list[NotedRun] = []
+    for epochs, noted in ((given["epochs"], events), (given["epochs"][:1], [])):
+        one = quiet_run(NotedRun)
+        assert isinstance(one, NotedRun)
+        one.prepare(epochs, noted)
+        one.args.epochs, one.device = epochs[-1], META  # a torch.device("cpu") of the student's is another one
+        runs.append(one)
     loaders: list[DataLoader] = [DataLoader(NumberedImages(torch.zeros(4, dtype=torch.int64))) for _ in range(2)]
-    model = TinyNet()
+    net = TinyNet().to(META)
+    sgd = make_optimizer(net)
+    known = [(net, "the model"), (sgd, "the optimizer"), *((one, "the run") for one in runs)]
+    known += [(loaders[0], "the training loader"), (loaders[1], "the validation loader")]
 
     def name(loader: Any) -> str:
         return next((n for n, known in zip(("train", "valid"), loaders, strict=True) if known is loader), "other")
@@ -184,31 +204,55 @@ def run_training(rank: Rank) -> dict[str, Any]:
         done = sum(event["what"] == what for event in events) - 1
         return given[key][done % len(given[key])]
 
-    def train_one_epoch(model: nn.Module, optimizer: Any, loader: Any, epoch: int, run: Run) -> float:
-        events.append({"what": "train", "epoch": int(epoch), "on": name(loader), "numbers": []})
+    def note(what: str, epoch: int, loader: Any, *others: tuple[str, Any, bool]) -> None:
+        """Each of `others`: an argument's name, what it got, whether that is right."""
+        wrong = ""
+        for argument, got, right in others:
+            if not right:
+                said = f"the device {got}" if isinstance(got, torch.device) else f"a {type(got).__name__}"
+                wrong = f"{next((words for one, words in known if one is got), said)} in place of {argument}"
+                break
+        events.append({"what": what, "epoch": epoch, "on": name(loader), "numbers": [], "wrong": wrong})
+
+    def train_one_epoch(model: Any, optimizer: Any, loader: Any, epoch: Any, run: Any) -> float:
+        counted = isinstance(epoch, int)
+        note(
+            "train",
+            epoch if counted else -1,
+            loader,
+            ("the model", model, model is net),
+            ("the optimizer", optimizer, optimizer is sgd),
+            ("the loader", loader, isinstance(loader, DataLoader)),
+            ("the epoch", epoch, counted),
+            ("the run", run, any(run is one for one in runs)),
+        )
         return number("train_loss", "train")
 
-    def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Any:
-        events.append({"what": "evaluate", "epoch": 0, "on": name(loader), "numbers": []})
+    def evaluate(model: Any, loader: Any, device: Any) -> Any:
+        note(
+            "evaluate",
+            0,
+            loader,
+            ("the model", model, model is net),
+            ("the loader", loader, isinstance(loader, DataLoader)),
+            ("run.device", device, str(device) == str(META)),
+        )
         return train.Evaluation(loss=number("loss", "evaluate"), accuracy=number("accuracy", "evaluate"))
 
     train.train_one_epoch = train_one_epoch  # type: ignore[attr-defined]
     train.evaluate = evaluate  # type: ignore[attr-defined]
-    result = train.train(model, make_optimizer(model), *loaders, run)
+    run, again = runs
+    result = train.train(net, sgd, *loaders, run)
     returned = list(result)[:100] if isinstance(result, list | tuple) else []
     observed = list(events)
-    again = quiet_run(NotedRun)
-    assert isinstance(again, NotedRun)
-    again.prepare(given["epochs"][:1], [])
-    again.args.epochs = given["epochs"][0]
-    second = train.train(model, make_optimizer(model), *loaders, again)
+    second = train.train(net, sgd, *loaders, again)
 
-    def broken(*_: object) -> float:
+    def broken(*_: object, **__: object) -> float:
         raise OSError("no space left on device")
 
     train.train_one_epoch = broken  # type: ignore[attr-defined]
     again.prepare(given["epochs"][:1], [])
-    error = attempt(rank, train.train, model, make_optimizer(model), *loaders, again)["error"]
+    error = attempt(rank, train.train, net, sgd, *loaders, again)["error"]
     return {
         "events": observed,
         "error": error,

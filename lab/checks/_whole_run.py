@@ -5,11 +5,11 @@ from typing import Any
 
 from lab.checks._judge import close, number
 from lab.checks._look import look
-from lab.checks._report import ERROR, error_text, expect, numbers
+from lab.checks._report import ERROR, error_text, expect, numbers, one_line
 from lab.grading.check import Diagnosis, Ranks
 
 REPORT = {
-    "events": [{"what": str, "epoch": int, "on": str, "numbers": [float]}],
+    "events": [{"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}],
     "type": str,
     "returned": [int],
     "item": str,
@@ -52,6 +52,7 @@ def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> No
                 look=where(ranks, r"rank", r"\bfor\b"),
             )
     for report in reports:
+        judge_arguments(ranks, report["events"])
         judge_epochs(ranks, report["events"], given["epochs"])
         judge_begin(ranks, report["events"], given["epochs"])
         events = [event for event in report["events"] if event["what"] != "begin"]
@@ -101,6 +102,21 @@ def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[in
             means="Epochs count from 1, and the run knows which are still to do when it was continued.",
             look=where(ranks, r"\bfor\b" if what == "train" else r"record"),
         )
+
+
+def judge_arguments(ranks: Ranks, events: Sequence[dict[str, Any]]) -> None:
+    """What train_one_epoch() and evaluate() were given; which loader, and which epoch, is judged apart."""
+    for event in events:
+        if event["wrong"]:
+            call = {"train": "train_one_epoch", "evaluate": "evaluate"}.get(event["what"], event["what"])
+            raise Diagnosis(
+                "wrong-arguments",
+                saw=f"{call}() got {one_line(event['wrong'], 120)}.",
+                means="Its arguments are model, loader, device: the images go to run.device, where the model is."
+                if call == "evaluate"
+                else "Its arguments are model, optimizer, loader, epoch, run, all as they came to train().",
+                look=where(ranks, rf"\b{call}\("),
+            )
 
 
 def judge_begin(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:

@@ -48,7 +48,7 @@ bank.right(
 
 # ---- right: 6.1b
 
-bank.right("the loader itself", loop="for images, labels in loader:")
+bank.right("run.batches() before the loop", loop="batches = run.batches(loader)\nfor images, labels in batches:")
 bank.right(
     "all_gather_object",
     reduce="everybody = [None] * run.world_size\ndist.all_gather_object(everybody, sums.tolist())",
@@ -181,6 +181,12 @@ bank.wrong(
     total="loader.sampler.set_epoch(epoch)\nsums[0] += loss * len(labels)",
 )
 bank.wrong("not-in-training-mode", "no train mode", mode="")
+bank.wrong("run-batches-not-used", "the loader itself", loop="for images, labels in loader:")
+bank.wrong(
+    "run-batches-not-used",
+    "the loader itself, moved to the device by hand",
+    loop="for batch in loader:\n    images, labels = (part.to(run.device) for part in batch)",
+)
 bank.wrong("batches-left-out", "the first batch only", count="sums[1] += len(labels)\nbreak")
 bank.wrong("batches-repeated", "every batch twice", loop="for images, labels in [*loader, *loader]:")
 bank.wrong(

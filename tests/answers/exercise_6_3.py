@@ -39,6 +39,11 @@ return [one(epoch) for epoch in run.epochs()]
     },
 )
 
+bank.right(
+    "the device of the model",
+    evaluate="valid = evaluate(model, device=next(model.parameters()).device, loader=valid_loader)",
+)
+
 # ---- wrong
 
 bank.wrong("evaluated-before-training", "evaluation comes first", train=VALID, evaluate=TRAIN)
@@ -98,3 +103,16 @@ bank.wrong(
     "an error ends the epoch only",
     train=f"try:\n    {TRAIN}\nexcept Exception as error:\n    print(error)\n    continue",
 )
+bank.wrong("wrong-arguments", "the run in place of its device", evaluate=VALID.replace("run.device", "run"))
+bank.wrong("wrong-arguments", "the device is the CPU", evaluate=VALID.replace("run.device", "torch.device('cpu')"))
+bank.wrong(
+    "wrong-arguments",
+    "model and loader change places",
+    evaluate=VALID.replace("model, valid_loader", "valid_loader, model"),
+)
+bank.wrong(
+    "wrong-arguments",
+    "optimizer and model change places",
+    train=TRAIN.replace("model, optimizer", "optimizer, model"),
+)
+bank.wrong("wrong-arguments", "the epoch after the run", train=TRAIN.replace("epoch, run)", "run, epoch)"))
