@@ -13,6 +13,7 @@ from lab.sweep import job_folder, reasons, states
 from lab.sweep.plan import Job
 from lab.sweep.processes import ProcessTree
 from lab.sweep.progress import LogFollower, Progress
+from lab.training.cores import usable_cores
 from lab.training.records import now
 
 # The same for every point of the sweep. Left alone, one rank would use all cores of a CPU and two ranks
@@ -40,9 +41,7 @@ def available_devices(*, cpu: bool = False) -> tuple[int, str]:
             gpus = 0
     if gpus:
         return gpus, "GPUs"
-    # Not os.cpu_count(): a container or a batch job may own only some of the machine's cores.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores or 1, "CPU cores"
+    return usable_cores(), "CPU cores"
 
 
 def card() -> str:

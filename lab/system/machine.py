@@ -11,6 +11,7 @@ from typing import Any
 
 from lab import __version__
 from lab.grading.paths import PACKAGE
+from lab.training.cores import usable_cores
 from lab.training.provenance import driver_version
 from lab.training.records import git_commit
 
@@ -114,7 +115,7 @@ def _processor() -> str:
 
 def _cores() -> str:
     everywhere = os.cpu_count() or 0
-    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everywhere
+    ours = usable_cores()
     return f"{everywhere}" if ours == everywhere else f"{everywhere}, of which a process here may use {ours}"
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lab.training.cores import usable_cores
 from lab.training.errors import UserError
 from lab.training.image_cache import LabelledImages, cached, note
 
@@ -185,7 +186,7 @@ def decode(files: list[ImageFile], split: str) -> LabelledImages:
         return len(chunk)
 
     begin = time.monotonic()
-    with ThreadPoolExecutor(max_workers=min(8, _cpu_count())) as threads:
+    with ThreadPoolExecutor(max_workers=min(8, usable_cores())) as threads:
         waiting = {threads.submit(decode_chunk, start) for start in range(0, len(files), CHUNK)}
         done = 0
         try:
@@ -233,8 +234,3 @@ def _open(path: str) -> Any:
         raise UserError(f"{path} is not an image: replace it or delete it.") from error
     except (OSError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError) as error:
         raise UserError(f"The image {path} is damaged ({error}): replace it or delete it.") from error
-
-
-def _cpu_count() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
