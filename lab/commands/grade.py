@@ -1,11 +1,11 @@
 """lab grade: grade the submissions of a class."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from lab.grading.syllabus import syllabus
+from lab.training.cores import usable_cores
 from lab.training.errors import UsageError
 
 HELP = "grade the submissions of a class, each in a sandbox (for instructors)"
@@ -19,7 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SUBMISSIONS",
         help="a folder with one folder or one zip for each student, such as nbgrader's submitted/",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: grades, or DIR/grades of a course")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="default: grades (beside SUBMISSIONS, where that is here), or DIR/grades of a course",
+    )
     parser.add_argument(
         "--course",
         type=Path,
@@ -34,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deadline", type=float, metavar="SECONDS", help="for all checks of one submission (default: 180)"
     )
     parser.add_argument("--force", action="store_true", help="grade also what has not changed")
+    parser.add_argument(
+        "--hand-in", action="store_true", help="grade nothing: only put SUBMISSIONS into submitted/ of --course"
+    )
     parser.add_argument("--shard", metavar="i/n", help="grade only every n-th submission, beginning with the i-th")
     parser.add_argument(
         "--merge",
@@ -52,8 +60,9 @@ def run(args: argparse.Namespace) -> int:
     from lab.grading.course.marks import SubmissionRecord
     from lab.grading.course.modules import DEADLINE
     from lab.grading.course.outputs import write_all
+    from lab.grading.course.submissions import SUBMITTED, find_submissions
 
-    if args.merge and (args.submissions or args.shard or args.force or args.jobs or args.deadline):
+    if args.merge and (args.submissions or args.shard or args.force or args.jobs or args.deadline or args.hand_in):
         raise UsageError(
             "--merge takes folders of graded submissions, and of the other options only --out and --course"
         )
@@ -70,7 +79,22 @@ def run(args: argparse.Namespace) -> int:
     course = Course(home) if home else None
     if course and args.course and args.out:
         raise UsageError(f"--out and --course: the grades of a course are in its own folder, {course.out}")
-    out = args.out.expanduser() if args.out else course.out if course else Path("grades")
+    elsewhere = course is not None and submissions is not None and not course.holds(submissions)
+    if args.hand_in and not elsewhere:
+        raise UsageError(
+            "--hand-in is for submissions from elsewhere: add --course DIR, the course they belong to"
+        )
+    if args.shard and elsewhere:
+        raise UsageError(
+            "--shard: each part would write all of the course's submitted/. "
+            f"First, once: lab grade {args.submissions} --course {args.course} --hand-in, "
+            f"then lab grade {args.course / SUBMITTED} --shard {args.shard}"
+        )
+    out = args.out.expanduser() if args.out else course.out if course else default_out(submissions)
+    if submissions and out.resolve().is_relative_to(submissions.resolve()):
+        raise UsageError(
+            f"{out} is inside {args.submissions}, and would be graded as a submission: name another --out"
+        )
     of = syllabus().points
 
     def progress(record: SubmissionRecord, number: int, count: int) -> None:
@@ -78,19 +102,31 @@ def run(args: argparse.Namespace) -> int:
         print(f"{number:4}/{count}  {record.student:24} {record.points:6g} of {of}  {record.seconds:6.1f} s{look}")
         sys.stdout.flush()
 
+    def booked(record: SubmissionRecord) -> None:
+        print(f"  in the gradebook: {record.student}", flush=True)
+
+    troubles: list[str] = []
     if args.merge:
         records = store.load_all(folder.expanduser() for folder in args.merge)
         for record in records:
             store.save(out, record)
     else:
         assert submissions is not None
-        if course and not course.holds(submissions):
-            course.hand_in(submissions)
+        if course and elsewhere:
+            for student in find_submissions(submissions):
+                if (name := store.file_name(student, "")) != student:
+                    print(f"  {student} is called {name} in the course")
+            troubles += course.hand_in(submissions)
             submissions = course.submitted
+            for said in troubles:
+                print(f"  handed in, to look at: {said}")
+            if args.hand_in:
+                print(f"{submissions} holds the submissions now, which are not graded yet.")
+                return 1 if troubles else 0
         batch = grade_class(
             submissions,
             out,
-            jobs=args.jobs or os.cpu_count() or 1,
+            jobs=args.jobs or usable_cores(),
             deadline=deadline,
             shard=shard,
             force=args.force,
@@ -100,7 +136,8 @@ def run(args: argparse.Namespace) -> int:
         kept = f", {batch.kept} had been graded before and have not changed" if batch.kept else ""
         print(f"{batch.graded} graded{kept}.")
     if shard and shard.count > 1:
-        print(f"This was part {args.shard}. When all are done: lab grade --merge {out} [other folders]")
+        into = f" --course {course.folder}" if course else ""
+        print(f"This was part {args.shard}. When all are done: lab grade --merge {out} [other folders]{into}")
         return 0
     former = write_all(out, records)
     print(
@@ -110,10 +147,18 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"{former}: the answers.csv that was there; some of what was marked in it is of answers that changed"
         )
-    failed: list[str] = []
     if course and out == course.out:
-        failed = course.book(records, deadline, force=args.force)
+        failed = course.book(records, deadline, force=args.force, booked=booked)
+        troubles += failed
         print(f"Gradebook: {course.folder / 'gradebook.db'}; answers are marked in nbgrader's formgrader")
         for said in failed:
             print(f"  not in the gradebook: {said}")
-    return 1 if failed or any(record.to_look for record in records) else 0
+    return 1 if troubles or any(record.to_look for record in records) else 0
+
+
+def default_out(submissions: Path | None) -> Path:
+    """grades, here; beside the submissions where "here" is among them, so that no grades are graded next time."""
+    here = Path("grades")
+    if submissions and here.resolve().is_relative_to(submissions.resolve()):
+        return submissions.resolve().with_name("grades")
+    return here

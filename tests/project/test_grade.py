@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from lab.cli import main
-from lab.grading.course import store
+from lab.commands.grade import default_out
+from lab.grading.course import batch, store
+from lab.training.errors import UserError
 
 HANG = 60.0  # seconds that a submission gets here
 
@@ -98,6 +101,33 @@ def test_a_record_that_is_damaged_is_made_anew(graded: Path, tmp_path: Path):
     file.write_text(file.read_text()[:-20])
     assert main(["grade", str(tmp_path / "class"), "--out", str(tmp_path / "grades"), "--jobs", "1"]) == 0
     assert json.loads(file.read_text())["exercises"] == whole["exercises"]
+
+
+def test_as_many_are_graded_at_once_as_this_process_may_use_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "alice").mkdir()
+    asked: list[int] = []
+
+    def grade_class(folder: Path, out: Path, *, jobs: int, **options: object) -> None:
+        asked.append(jobs)
+        raise UserError("enough")
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5, 7}, raising=False)
+    monkeypatch.setattr(batch, "grade_class", grade_class)
+    assert main(["grade", str(tmp_path)]) == 1
+    assert asked == [3]
+
+
+def test_no_grades_are_put_among_the_submissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "class" / "alice").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "class")
+    assert default_out(Path(".")) == tmp_path / "grades"
+    assert default_out(Path("alice")) == default_out(None) == Path("grades")
+    assert main(["grade", ".", "--out", "mine"]) == 2
+    assert "mine is inside ., and would be graded as a submission" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

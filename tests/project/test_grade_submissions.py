@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.grading.course import store, tables
+from lab.grading.course import contents, store, tables
 from lab.grading.course.marks import ExerciseMark, Finding, SubmissionRecord
-from lab.grading.course.submissions import find_submissions, read_submission
+from lab.grading.course.submissions import MAX_SIZE, find_submissions, read_submission
 from lab.grading.sandbox import pack
 from lab.grading.source import MAX_MODULE_BYTES
 from lab.grading.syllabus import MODULES
@@ -122,6 +122,41 @@ def test_a_zip_bomb_costs_no_more_than_the_limit(work: Path, tmp_path: Path):
     assert packed_again["helper.py"] == 64 << 20
 
 
+def test_names_and_sizes_that_no_disk_has_cost_nothing_but_themselves(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "alice.zip")
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in (
+            f"exercises/{'a' * 300}.txt",
+            "exercises/x",
+            "exercises/x/y.py",
+            "exercises/x/y.py/z.py",
+            ".",
+        ):
+            archive.writestr(name, "odd\n")
+        archive.writestr(f"notebooks/{'n' * 300}.ipynb", "{}")
+        archive.writestr("exercises/big.py", bytes(MAX_MODULE_BYTES + 1))
+    data = packed.read_bytes()
+    size = data.rindex(b"PK\x01\x02") + 24  # of big.py, in the table of contents
+    packed.write_bytes(data[:size] + (0xFFFFFFF0).to_bytes(4, "little") + data[size + 4 :])
+    submission = read_submission("alice", packed)
+    assert set(submission.modules) == {*FILES, "x/y.py/z.py", "big.py"}
+    assert set(submission.notebooks) == {"notebooks/1_model.ipynb"}
+    assert any(
+        remark.startswith("5 files of the zip left out: with a name of over") for remark in submission.remarks
+    )
+    assert submission.modules["big.py"] == MAX_SIZE
+    with submission.code() as code:
+        assert (code / "big.py").stat().st_size == MAX_SIZE
+
+
+def test_a_table_of_contents_without_end_is_not_read(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    packed = zipped(work, tmp_path / "alice.zip")
+    monkeypatch.setattr(contents._ZipReader, "limit", 400)
+    submission = read_submission("alice", packed)
+    assert submission.modules == {}
+    assert "its table of contents has more than" in submission.unread
+
+
 @pytest.mark.parametrize("damage", ["not a zip", "cut off", "a byte changed", "encrypted"])
 def test_a_damaged_zip_is_a_remark(work: Path, tmp_path: Path, damage: str):
     packed = zipped(work, tmp_path / "alice.zip")
@@ -141,7 +176,19 @@ def test_a_damaged_zip_is_a_remark(work: Path, tmp_path: Path, damage: str):
     packed.write_bytes(data)
     submission = read_submission("alice", packed)
     assert submission.remarks
+    assert submission.unread  # 0 points, which an instructor has to know of
     assert not set(submission.modules) - FILES
+
+
+def test_a_zip_alone_in_a_student_s_folder_is_the_submission(work: Path, tmp_path: Path):
+    for name in ("bob", "eve", "zoe"):
+        (tmp_path / "lms" / name).mkdir(parents=True)
+        zipped(work, tmp_path / "lms" / name / "my-lab.zip")
+    (tmp_path / "lms" / "eve" / "notes.txt").write_text("two files\n")
+    (tmp_path / "lms" / "zoe" / "my-lab.zip").unlink()
+    (tmp_path / "lms" / "zoe" / "my-lab.zip").symlink_to(tmp_path / "lms" / "bob" / "my-lab.zip")
+    found = {student: path.name for student, path in find_submissions(tmp_path / "lms").items()}
+    assert found == {"bob": "my-lab.zip", "eve": "eve", "zoe": "zoe"}
 
 
 def test_the_sandbox_takes_whatever_is_read(work: Path):
@@ -188,12 +235,14 @@ def test_students_are_found_by_folder_or_zip_and_never_twice(work: Path):
         find_submissions(work / "nowhere")
 
 
-def test_in_nbgraders_submitted_folder_only_this_assignment_is_read(work: Path):
+def test_in_nbgraders_submitted_folder_only_this_assignment_is_read(work: Path, monkeypatch: pytest.MonkeyPatch):
     submitted = work.parent.parent / "submitted"
     shutil.copytree(work, submitted / "alice" / "lab")
     (submitted / "alice" / "other" / "exercises").mkdir(parents=True)
     (submitted / "alice" / "other" / "exercises" / "data.py").write_text("x = 1\n")
     [path] = find_submissions(submitted).values()
+    monkeypatch.chdir(submitted)
+    assert [found.resolve() for found in find_submissions(Path(".")).values()] == [path]
     submission = read_submission("alice", path)
     assert submission.remarks == ()
     assert submission.key == read_submission("alice", work).key

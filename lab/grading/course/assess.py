@@ -41,4 +41,5 @@ def record(
         remarks=(*submission.remarks, *remarks),
         deadline=deadline,
         seconds=round(seconds, 2),
+        unread=submission.unread,
     )

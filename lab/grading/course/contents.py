@@ -6,6 +6,7 @@ is read at all: names first, then the modules and the notebooks. A zip of any si
 
 from __future__ import annotations
 
+import io
 import lzma
 import os
 import stat
@@ -21,6 +22,8 @@ from lab.grading.source import MAX_MODULE_BYTES
 MAX_NAMES = 20_000  # students hand in their results/ too
 MAX_DEPTH = 12
 MAX_ZIP_BYTES = 1 << 30
+MAX_DIRECTORY_BYTES = 16 << 20  # of a zip's table of contents, which is read as a whole
+MAX_PART_BYTES = 200  # of a folder's or file's name in a zip: file systems take 255, and we prefix some
 MAX_NOTEBOOK_BYTES = 20 << 20
 # Folders with nothing of the student's answers in them. Those whose name begins with a dot are left out as well:
 # .lab holds backups of the modules, .ipynb_checkpoints old notebooks.
@@ -53,10 +56,22 @@ def opened(path: Path) -> Iterator[Contents]:
         raise Unusable(f"{shown(path.name)} is no zip file of less than {MAX_ZIP_BYTES >> 30} GB")
     try:
         # A copy that is swapped or grows meanwhile harms nothing: each read is bounded by itself.
-        with zipfile.ZipFile(path) as archive:
+        with _ZipReader(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
+            file.limit = None
             yield ZipContents(archive)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
         raise Unusable(f"{shown(path.name)} is no zip file that can be read: {error}") from error
+
+
+class _ZipReader(io.BufferedReader):
+    """Refuses reads over `limit`: ZipFile reads all of a table of contents, of which a zip may have any amount."""
+
+    limit: int | None = MAX_DIRECTORY_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.limit is not None and size is not None and size > self.limit:
+            raise zipfile.BadZipFile(f"its table of contents has more than {self.limit >> 20} MB")
+        return super().read(size)
 
 
 class FolderContents:
@@ -123,7 +138,7 @@ class ZipContents:
         self._members: dict[PurePosixPath, zipfile.ZipInfo] = {}
 
     def names(self) -> list[PurePosixPath]:
-        left_out = 0
+        left_out = odd = 0
         for member in self.archive.infolist()[:MAX_NAMES]:
             name = PurePosixPath(member.filename.replace("\\", "/"))
             if member.is_dir():
@@ -132,14 +147,24 @@ class ZipContents:
             outside = name.is_absolute() or ".." in name.parts or ":" in str(name) or "\0" in member.filename
             if outside or kind not in (0, stat.S_IFREG) or member.flag_bits & 1:
                 left_out += 1
+            elif any(len(os.fsencode(part)) > MAX_PART_BYTES for part in name.parts):
+                odd += 1
             elif worth_reading(name.parent):
                 self._members[name] = member  # of two with one name the last, as unzip has it
+        for folder in {parent for name in self._members for parent in name.parents} & self._members.keys():
+            del self._members[folder]  # on a disk it could not be both, a file and a folder
+            odd += 1
         if len(self.archive.infolist()) > MAX_NAMES:
             self.remarks.append(f"more than {MAX_NAMES} files: the rest was not looked at")
         if left_out:
             self.remarks.append(
                 f"{left_out} file{'s' * (left_out > 1)} of the zip left out: "
                 "a link, encrypted, or with a name that leads out of it"
+            )
+        if odd:
+            self.remarks.append(
+                f"{odd} file{'s' * (odd > 1)} of the zip left out: with a name of over {MAX_PART_BYTES} bytes, "
+                "or a folder's name"
             )
         return sorted(self._members)
 

@@ -37,7 +37,7 @@ def feedback_page(record: SubmissionRecord, books: Books) -> str:
         *structure(record, {name: [c.grade_id for c in book] for name, book in books.items()}),
     ]
     if remarks or record.to_look:
-        items = "".join(f"<li>{as_html(remark)}</li>" for remark in [*record.to_look, *remarks])
+        items = "".join(f"<li>{as_html(remark)}</li>" for remark in dict.fromkeys([*record.to_look, *remarks]))
         parts.append(f'<h2>About what was handed in</h2><ul class="plain">{items}</ul>')
     parts.append("<h2>Exercises</h2>")
     parts += [f'<div id="e{mark.exercise}">{cards.exercise_card(mark)}</div>' for mark in record.exercises]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.grading.course import store
 from lab.grading.course.build import CONFIG
 from lab.grading.course.config import ASSIGNMENT, GRADES
+from lab.grading.course.contents import shown
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.submissions import SUBMITTED, Submission, find_submissions, read_submission
 from lab.training.errors import UserError
@@ -46,28 +48,49 @@ class Course:
         """Whether these are the course's own submitted/."""
         return submissions.resolve() == self.submitted
 
-    def hand_in(self, submissions: Path) -> None:
-        """Put submissions from elsewhere into submitted/, as nbgrader wants them; what is there is replaced."""
-        for student, path in find_submissions(submissions).items():
-            self._put(read_submission(student, path), path)
+    def hand_in(self, submissions: Path) -> list[str]:
+        """Put submissions from elsewhere into submitted/, as nbgrader wants them; what is there is replaced.
 
-    def _put(self, submission: Submission, path: Path) -> None:
-        home = self.submitted / store.file_name(submission.student, "") / ASSIGNMENT
+        Returns:
+            What could not be read or written, a line for each student with such trouble.
+        """
+        said = []
+        for student, path in find_submissions(submissions).items():
+            submission = read_submission(student, path)
+            home = self.submitted / store.file_name(student, "") / ASSIGNMENT
+            keep = not (submission.modules or submission.notebooks) and home.exists()
+            if submission.unread:
+                said.append(f"{student}: {submission.unread}{'; what was handed in before stays' if keep else ''}")
+            if keep:
+                continue
+            try:
+                self._put(submission, home)
+            except OSError as error:
+                said.append(f"{student}: cannot write {shown(str(error.filename or home))}: {error.strerror}")
+        return said
+
+    def _put(self, submission: Submission, home: Path) -> None:
+        """Replace what is in `home` once all of it is written. Raises OSError."""
+        new = home.with_name(f".{home.name}.new")
         try:
-            if home.exists():
-                shutil.rmtree(home)
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(parents=True)
             for name, content in submission.modules.items():
-                self._write(home / "exercises" / name, content)
+                self._write(new / "exercises" / name, content)
             names: set[str] = set()
             for name, content in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
-                book = PurePosixPath(name).name
-                while book in names:  # two of one name: both are read, for their answers
-                    book = f"copy-{book}"
+                plain = PurePosixPath(name).name
+                tried = itertools.chain([plain], (f"copy-{number}-{plain}" for number in itertools.count(1)))
+                book = next(
+                    one for one in tried if one not in names
+                )  # of two of one name both are read, for answers
                 names.add(book)
-                self._write(home / book, content)
-            home.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot write {error.filename or home}: {error.strerror} ({path.name})") from error
+                self._write(new / book, content)
+            if home.exists():
+                shutil.rmtree(home)
+            new.rename(home)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
 
     @staticmethod
     def _write(target: Path, content: bytes | int) -> None:
@@ -78,12 +101,20 @@ class Course:
             else:  # too large to be read: what remains is its size
                 file.truncate(content)
 
-    def book(self, records: Iterable[SubmissionRecord], deadline: float, *, force: bool = False) -> list[str]:
+    def book(
+        self,
+        records: Iterable[SubmissionRecord],
+        deadline: float,
+        *,
+        force: bool = False,
+        booked: Callable[[SubmissionRecord], None] = lambda record: None,
+    ) -> list[str]:
         """Have nbgrader write these marks into the gradebook, and the notebooks for the formgrader.
 
         Args:
             records: they lie in `out` already, where nbgrader's part finds them.
             force: also those that are in the gradebook already.
+            booked: called with each record that nbgrader has taken.
 
         Returns:
             Students whose marks nbgrader could not take, with its last words.
@@ -98,10 +129,13 @@ class Course:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 result = api.autograde(ASSIGNMENT, record.student, force=True)
+            said = (result.get("error") or result.get("log") or "no reason given").strip().splitlines()
             if result["success"]:
                 store.write(mark, self._state(record))
+                booked(record)
+            elif said[-1].startswith("KeyboardInterrupt"):  # nbgrader catches whatever there is
+                raise KeyboardInterrupt
             else:
-                said = (result.get("error") or result.get("log") or "no reason given").strip().splitlines()
                 failed.append(f"{record.student}: {said[-1]}")
         return failed
 
@@ -124,4 +158,5 @@ class Course:
 def is_course(submissions: Path) -> Path | None:
     """The course directory that a submitted/ folder belongs to."""
     parent = submissions.resolve().parent
-    return parent if submissions.name == SUBMITTED and (parent / CONFIG).is_file() else None
+    name = Path(os.path.abspath(submissions)).name  # "." has none by itself
+    return parent if name == SUBMITTED and (parent / CONFIG).is_file() else None

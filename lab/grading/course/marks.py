@@ -81,6 +81,7 @@ class SubmissionRecord:
     notebooks  path -> the cells with a grade id that it holds, each (grade id, type of the cell)
     answers    grade id -> the texts found for it, each (path of the notebook, text)
     remarks    about the submission, for the instructor and the student
+    unread     why modules of it could not be read, if so
     deadline   seconds that the checks could have
     """
 
@@ -93,6 +94,7 @@ class SubmissionRecord:
     deadline: float = 0.0
     seconds: float = 0.0
     lab: str = field(default_factory=version)
+    unread: str = ""
 
     @property
     def points(self) -> float:
@@ -105,6 +107,7 @@ class SubmissionRecord:
         open_ = [mark.exercise for mark in self.exercises if mark.points is None]
         late = [mark.exercise for mark in self.exercises if mark.outcome.name == OUT_OF_TIME]
         said = [f"the lab could not check {', '.join(open_)}"] if open_ else []
+        said += [self.unread] if self.unread else []
         return said + ([f"no time was left for {', '.join(late)}"] if late else [])
 
     def final(self, key: str, deadline: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from lab.training.errors import UserError
 
 SUBMITTED = "submitted"  # nbgrader's name of the folder that it collects into
 MAX_NOTEBOOKS = 40
+MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
 MODULE_FILES = {f"{name}.py" for name in MODULES}
@@ -32,12 +34,14 @@ class Submission:
     modules    path below the folder of the modules -> content; an int is the size of a file too large to be code
     notebooks  path in the submission -> content, likewise
     remarks    what an instructor should know: links, damaged files, nothing found
+    unread     why modules could not be read, if so: a mark of 0 may then be nobody's fault but the file's
     """
 
     student: str
     modules: Mapping[str, bytes | int]
     notebooks: Mapping[str, bytes | int]
     remarks: tuple[str, ...] = ()
+    unread: str = ""
 
     @property
     def key(self) -> str:
@@ -81,15 +85,18 @@ def find_submissions(folder: Path) -> dict[str, Path]:
         raise UserError(f"{folder} is a file; name the folder that holds one folder or zip a student") from None
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror}") from error
+    nbgraders = Path(os.path.abspath(folder)).name == SUBMITTED  # abspath: `lab grade .` has no name yet
     found: dict[str, Path] = {}
     for entry in entries:
         if entry.name.startswith("."):
             continue
         student = entry.name
         path = entry
-        if folder.name == SUBMITTED and (entry / ASSIGNMENT).is_dir():
+        if nbgraders and (entry / ASSIGNMENT).is_dir():
             path = entry / ASSIGNMENT  # nbgrader's: other assignments may lie beside it
-        elif not entry.is_dir():
+        elif entry.is_dir():
+            path = _only_zip(entry) or entry
+        else:
             if entry.suffix.lower() != ".zip" or not entry.is_file():
                 continue
             student = entry.stem
@@ -104,13 +111,24 @@ def find_submissions(folder: Path) -> dict[str, Path]:
     return found
 
 
+def _only_zip(folder: Path) -> Path | None:
+    """The zip that is all a folder holds, as learning platforms export what a student has uploaded."""
+    try:
+        inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return None  # reading it will say why
+    if len(inside) != 1 or inside[0].suffix.lower() != ".zip" or inside[0].is_symlink():
+        return None
+    return inside[0] if inside[0].is_file() else None
+
+
 def read_submission(student: str, path: Path) -> Submission:
     """What counts of a submission. Whatever is wrong with it is a remark; nothing that a student does raises."""
     try:
         with opened(path) as contents:
             return _read(student, contents)
     except Unusable as error:
-        return Submission(student, {}, {}, (str(error),))
+        return Submission(student, {}, {}, (str(error),), unread=str(error))
 
 
 def _read(student: str, contents: Contents) -> Submission:
@@ -118,10 +136,12 @@ def _read(student: str, contents: Contents) -> Submission:
     modules: dict[str, bytes | int] = {}
     notebooks: dict[str, bytes | int] = {}
     remarks: list[str] = []
+    unread = ""
     home = _home(names)
     wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or name.name in MODULE_FILES])
     if home is None:
-        remarks.append("no folder with the modules (model.py, data.py, ...) was found")
+        unread = "no folder with the modules (model.py, data.py, ...) was found"
+        remarks.append(unread)
     else:
         others = sorted({str(name.parent) for name in names if name.name in MODULE_FILES} - {str(home)})
         if others:
@@ -144,6 +164,8 @@ def _read(student: str, contents: Contents) -> Submission:
             if content is not None:
                 modules[str(name.relative_to(home))] = content
                 total += len(content) if isinstance(content, bytes) else 0
+        lost = [file for file in sorted(MODULE_FILES) if home / file in names and file not in modules]
+        unread = f"could not read {', '.join(lost)}" if lost else ""
     for name in [name for name in names if name.suffix == ".ipynb"]:
         if len(notebooks) == MAX_NOTEBOOKS:
             remarks.append(f"more than {MAX_NOTEBOOKS} notebooks: the rest was left out")
@@ -151,12 +173,13 @@ def _read(student: str, contents: Contents) -> Submission:
         content = _content(contents, name, remarks)
         if content is not None:
             notebooks[str(name.relative_to(wrapper))] = content
-    return Submission(student, modules, notebooks, (*contents.remarks, *remarks))
+    return Submission(student, modules, notebooks, (*contents.remarks, *remarks), unread)
 
 
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:
     try:
-        return contents.read(name, limit_of(name))
+        content = contents.read(name, limit_of(name))
+        return content if isinstance(content, bytes) else min(content, MAX_SIZE)
     except Unusable as error:
         remarks.append(str(error))
         return None
