@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.sweep.launch import Choices, run_sweep
-from lab.sweep.plan import SCALINGS, Sweep
+from lab.sweep.plan import Sweep
+from lab.sweep.plan_check import SCALINGS
 from lab.sweep.presets import PRESETS
 from lab.training.errors import UserError
 from lab.training.options import PRECISIONS, STRATEGIES

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from lab.sweep.plan_check import check_job, check_sweep
 from lab.training.errors import UsageError
-from lab.training.options import PRECISIONS, STRATEGIES, build_parser
+from lab.training.options import build_parser
 from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
 
 T = TypeVar("T")
 
 BASELINE = "none"  # a plain run on one device: what every other point is compared with
-SCALINGS = ("strong", "weak")
 
 
 @dataclass(frozen=True)
@@ -48,22 +48,6 @@ class Sweep:
     card: str = ""  # of the machine that the jobs run on, where that is this one and has GPUs
     flags: tuple[str, ...] = ()  # passed on to main.py as they are
     output_dir: Path = Path("results")
-
-
-# What the sweep itself decides for every job; after `--` these would contradict it.
-RESERVED = {
-    "--strategy": "--strategies",
-    "--epochs": "--epochs",
-    "--measure-steps": "--measure-steps",
-    "--measure-warmup": "--measure-warmup",
-    "--global-batch-size": "--global-batch-size",
-    "--per-device-batch-size": "--per-device-batch-size",
-    "--output-dir": "--output-dir",
-    "--run-id": None,
-    "--scaling": None,
-    "--repeat": None,
-    "--dry-run": "--dry-run",
-}
 
 
 @dataclass(frozen=True)
@@ -155,7 +139,8 @@ class Job:
             if end.code == 0:  # --help
                 raise
             said = complaint.getvalue().strip().splitlines()[-1].removeprefix("main.py: error: ")
-            raise UsageError(f"main.py does not take what follows --: {said}") from None
+            given = "--compare or what follows --" if self.extra else "what follows --"
+            raise UsageError(f"main.py does not take {given}: {said}") from None
 
     @property
     def title(self) -> str:
@@ -190,11 +175,11 @@ def plan_jobs(*sweeps: Sweep) -> list[Job]:
     """
     jobs: dict[str, Job] = {}
     for sweep in sweeps:
-        _check(sweep)
+        check_sweep(sweep)
         for job in _jobs(sweep):
             jobs.setdefault(job.run_id, job)
     for job in jobs.values():
-        job.parsed_flags()
+        check_job(job)
     return sorted(jobs.values(), key=lambda job: job.repeat)
 
 
@@ -230,46 +215,3 @@ def only_devices_up_to(sweep: Sweep, available: int) -> Sweep:
     """The sweep without the device counts that a machine with this many devices cannot run in parallel."""
     fitting = tuple(count for count in sweep.devices if count <= available)
     return replace(sweep, devices=fitting or (1,))
-
-
-def _check(sweep: Sweep) -> None:
-    for name, known, given in (
-        ("strategies", STRATEGIES, sweep.strategies),
-        ("scaling", SCALINGS, sweep.scalings),
-        ("precision", PRECISIONS, sweep.precisions),
-    ):
-        for value in given:
-            if value not in known:
-                raise UsageError(f"--{name} {value} is unknown: choose from {' '.join(known)}")
-    if sweep.epochs < 1:
-        raise UsageError(f"--epochs {sweep.epochs}: train for at least one epoch")
-    if sweep.repeats < 1:
-        raise UsageError(f"--repeat {sweep.repeats}: every point is run at least once")
-    if sweep.measure_steps < 0 or sweep.measure_warmup < 1:
-        raise UsageError("--measure-steps and --measure-warmup need at least one step")
-    for name, batches in (
-        ("global-batch-size", sweep.global_batches),
-        ("per-device-batch-size", sweep.per_device_batches),
-    ):
-        for batch in batches:
-            if batch < 1:
-                raise UsageError(f"--{name} {batch}: use at least one image a device")
-    for count in sweep.devices:
-        if count < 1:
-            raise UsageError(f"--devices {count}: a job needs at least one device")
-        for batch in sweep.global_batches if "strong" in sweep.scalings else ():
-            if batch % count:
-                fitting = max(count, batch // count * count)
-                raise UsageError(
-                    f"a global batch of {batch} images cannot be divided evenly among {count} devices: "
-                    f"use --global-batch-size {fitting}, or leave {count} out of --devices"
-                )
-    axes = {"--precision": sweep.precisions, "--bucket-cap-mb": sweep.bucket_caps, "--num-workers": sweep.workers}
-    for flag in sweep.flags:
-        name = flag.split("=", 1)[0]
-        if name in RESERVED or axes.get(name):
-            instead = RESERVED.get(name, name)
-            raise UsageError(
-                f"{name} after -- is set by the sweep itself for each job"
-                + (f": use {instead} before the --" if instead else "")
-            )

@@ -179,6 +179,18 @@ def test_flags_are_understood_by_main_and_the_users_come_last():
         ({"flags": ("--run-id", "x")}, "--run-id after -- is set by the sweep"),
         ({"flags": ("--modle", "cnn")}, "unrecognized arguments: --modle cnn"),
         ({"flags": ("--precision", "fp7")}, "invalid choice: 'fp7'"),
+        (
+            {"compare": ("--strategy", "fsdp")},
+            "--strategy in --compare is set by the sweep itself for each job: use",
+        ),
+        ({"compare": ("--run-id=x",)}, "--run-id in --compare is set by the sweep"),
+        ({"compare": ("--precision", "bf16"), "precisions": ("fp32",)}, "use --precision instead"),
+        ({"compare": ("--print-every", "1")}, "--compare=--print-every 1 makes the same runs again"),
+        ({"compare": ("--input", "device"), "flags": ("--input", "loader")}, "makes the same runs again"),
+        ({"measure_steps": 50, "flags": ("--profile",)}, "with --epochs 3 -- --profile"),
+        ({"measure_steps": 50, "compare": ("--profile",)}, "none 1 device --profile: --profile slows the steps"),
+        ({"compare": ("--capture",)}, "fsdp 1 device --capture: --capture cannot record --strategy fsdp"),
+        ({"flags": ("--accumulate", "3")}, "none 1 device: a global batch of 512 images cannot be divided"),
     ],
 )
 def test_a_senseless_sweep_is_one_sentence_before_any_job(wrong, says, capsys):
