@@ -75,7 +75,7 @@ class Recorder:
             lab.training.datasets.load_datasets, self.load_datasets
         )
         lab.training.filesystem.is_first_on_filesystem = self.is_first_on_filesystem
-        lab.training.reporter.Reporter.open_folder = lambda reporter: None  # type: ignore[method-assign, assignment, return-value]
+        lab.training.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
         lab.training.run.Run = recorded_run(self.note, self.role)  # type: ignore[misc]
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}
         modules |= {name: self.rank.student(name) for name in ("ddp_utils", "fsdp_utils")}

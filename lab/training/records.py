@@ -67,22 +67,25 @@ class RunFolder:
 
     Args:
         go_on: keep the log and the rows of an earlier part of this run, until `go_on_after` says which of them.
+        resumed: there is a checkpoint to go on from. Only then may the folder hold a finished run, which stays
+            one until `go_on_after`: what comes before it can still be refused.
 
     Raises:
         UsageError: the folder already holds a finished run.
         UserError: the folder cannot be made or written to.
     """
 
-    def __init__(self, output_dir: Path, run_id: str, *, go_on: bool = False) -> None:
+    def __init__(self, output_dir: Path, run_id: str, *, go_on: bool = False, resumed: bool = False) -> None:
         self.path = output_dir / run_id
         self.run_id = run_id
         before = self._status_on_disk()
         self.started = before.get("started", now()) if go_on else now()
         self._rows: list[dict[str, object]] = []
-        if before.get("status") == "done" and not go_on:
+        self._finished = before.get("status") == "done"
+        if self._finished and not resumed:
+            repair = "; it has no checkpoint to go on from" if go_on else ", or add epochs with --resume latest"
             raise UsageError(
-                f"{self.path} already holds a finished run: choose another --run-id, or remove it, or add epochs "
-                "with --resume latest"
+                f"{self.path} already holds a finished run: choose another --run-id, or remove it{repair}"
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -91,10 +94,14 @@ class RunFolder:
             self._own_errors = not _ends_in(errors, sys.stderr, "JOB_STDERR")
             if self._own_errors:
                 errors.unlink(missing_ok=True)  # of an earlier try that did not finish
-            self.write_status("running")
+            if not self._finished:
+                self.write_status("running")
             own_log = not _ends_in(log, sys.stdout, "JOB_STDOUT")
             self._log = log.open("a" if go_on else "w", encoding="utf-8") if own_log else None
-            self.go_on_after(None if go_on else 0)
+            if go_on:
+                self._rows = [dict(row) for row in _epoch_rows(self.path / "run.csv")]
+            else:
+                self._drop_rows_after(0)
         except OSError as error:
             raise UserError(
                 f"cannot write the run's records to {self.path} ({error.strerror}): choose another --output-dir"
@@ -107,19 +114,25 @@ class RunFolder:
             return {}  # nothing readable there: nothing finished there
         return record if isinstance(record, dict) else {}
 
-    def go_on_after(self, epoch: int | None) -> None:
-        """Keep the rows up to this epoch, and drop those of epochs that will be trained again; None keeps all.
+    def go_on_after(self, epoch: int) -> None:
+        """Training begins: keep the rows up to this epoch, and drop those of epochs that are trained again.
 
         The test images are evaluated again at the end, so their row goes too.
         """
-        rows = [row for row in _read_rows(self.path / "run.csv") if _is_up_to(row, epoch)]
+        with self._writing():
+            self._drop_rows_after(epoch)
+            if self._finished:
+                self.write_status("running")
+        self._finished = False
+
+    def _drop_rows_after(self, epoch: int) -> None:
+        rows = _epoch_rows(self.path / "run.csv", epoch)
         self._rows = [dict(row) for row in rows]
         if rows:
             self._write_rows(self._rows)
         else:
             (self.path / "run.csv").unlink(missing_ok=True)
-        metrics = [row for row in _read_rows(self.path / "metrics.csv") if _is_up_to(row, epoch)]
-        trained = [row for row in metrics if row["phase"] != "test"]
+        trained = [row for row in _epoch_rows(self.path / "metrics.csv", epoch) if row["phase"] != "test"]
         _write_table(self.path / "metrics.csv", METRICS_COLUMNS, trained)
 
     @contextmanager
@@ -166,7 +179,14 @@ class RunFolder:
             self._write_rows(self._rows)
 
     def close(self, status: str, reason: str, summary: Mapping[str, object], error: str = "") -> None:
-        """Add run.csv's summary row and the final status; `error` is a traceback for train.err."""
+        """Add run.csv's summary row and the final status; `error` is a traceback for train.err.
+
+        A finished run that was to go on, but did not come to its first step, stays as it is.
+        """
+        if self._finished:
+            if self._log is not None:
+                self._log.close()
+            return
         ended = {
             **(self._rows[-1] if self._rows else {}),  # its figures, where this part of the run has none
             "run_id": self.run_id,
@@ -208,10 +228,10 @@ def _number(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def _is_up_to(row: Mapping[str, object], epoch: int | None) -> bool:
-    """Whether it is a row of a finished epoch, of this one or an earlier one; the summary row is none."""
-    number = str(row.get("epoch"))
-    return number.isdecimal() and (epoch is None or int(number) <= epoch)
+def _epoch_rows(path: Path, last: int | None = None) -> list[dict[str, str]]:
+    """A table's rows of finished epochs, up to the last one that counts; the summary row is none."""
+    numbered = [row for row in _read_rows(path) if str(row.get("epoch")).isdecimal()]
+    return [row for row in numbered if last is None or int(row["epoch"]) <= last]
 
 
 def _read_rows(path: Path) -> list[dict[str, str]]:

@@ -46,12 +46,17 @@ class Reporter:
         self._last: EpochRecord | None = None
         self._profile: tuple[int, dict[str, float]] | None = None  # the epoch, and columns of its row
 
-    def open_folder(self) -> Path:
-        """Make the run's folder, or take up the one of an earlier part of the run. Raises as RunFolder."""
+    def open_folder(self, resumed: bool) -> Path:
+        """Make the run's folder, or take up the one of an earlier part of the run. Raises as RunFolder.
+
+        Args:
+            resumed: there is a checkpoint to go on from; --resume auto may have found none.
+        """
         args, ranks = self._args, len(self._hosts)
         model = args.model.replace(":", ".")
         default = f"{time.strftime('%Y%m%d-%H%M%S')}-{args.strategy}-{model}-w{ranks}"
-        self.folder = RunFolder(args.output_dir, args.run_id or default, go_on=args.resume is not None)
+        run_id, go_on = args.run_id or default, args.resume is not None
+        self.folder = RunFolder(args.output_dir, run_id, go_on=go_on, resumed=resumed)
         return self.folder.path
 
     def print(self, line: str) -> None:

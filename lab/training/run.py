@@ -9,7 +9,6 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 
 import torch
@@ -89,7 +88,7 @@ class Run:
         talks = records and self.rank == 0
         origin = provenance.columns(args, self.args, self.world_size, device) if talks else {}
         self._reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
-        self._path: Path | None = from_rank_0(self._reporter.open_folder) if self._keeps else None
+        self._path = from_rank_0(partial(self._reporter.open_folder, self._goes_on)) if self._keeps else None
         if self._path is not None:
             self.watchers.append(StepOutput(self.args, self._reporter))
             if self.args.tensorboard:

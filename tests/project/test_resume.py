@@ -166,6 +166,15 @@ def test_a_run_that_is_done_can_be_resumed_and_lengthened(tiny, tmp_path):
     assert [record[0] for record in longer["records"]] == [3]
 
 
+def test_a_finished_run_that_cannot_go_on_stays_finished(tiny, tmp_path):
+    tiny("--strategy", "none", "--epochs", "2", world_size=1)
+    tables = [tmp_path / "results" / "r" / name for name in ("status.json", "run.csv", "metrics.csv")]
+    before = [table.read_text() for table in tables]
+    again = ("--strategy", "none", "--epochs", "3", "--resume", "latest")
+    assert tiny(*again, world_size=1, net={"width": 7}).values[0]["ended"].startswith("UserError")
+    assert [table.read_text() for table in tables] == before
+
+
 def test_going_back_to_the_best_epoch_drops_the_rows_of_later_ones(tiny, tmp_path):
     argv = ("--strategy", "none", "--epochs", "3", "--output-dir", str(tmp_path / "results"))
     first = tiny(*argv, "--save-frequency", "1", world_size=1).values[0]

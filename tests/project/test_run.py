@@ -158,8 +158,9 @@ def test_a_finished_run_is_not_overwritten_but_a_failed_one_is_tried_again(tmp_p
     with make_run(tmp_path):
         pass
     assert not (tmp_path / "results" / "r" / "train.err").exists()
-    with pytest.raises(UsageError, match="already holds a finished run"):
-        make_run(tmp_path)
+    for argv in ((), ("--resume", "auto")):  # without a checkpoint, that would be from the beginning
+        with pytest.raises(UsageError, match="already holds a finished run"):
+            make_run(tmp_path, *argv)
 
 
 def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
