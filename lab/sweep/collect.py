@@ -91,12 +91,13 @@ def _folders(results: Path) -> Iterator[Path]:
 
 def _ask_slurm(results: Path, rows: list[Row]) -> None:
     """Let Slurm say what has become of the jobs that are not done."""
-    open_ends = {row["jobid"]: i for i, row in enumerate(rows) if row["jobid"] and row["status"] != states.DONE}
+    open_ends = {i: row["jobid"] for i, row in enumerate(rows) if row["jobid"] and row["status"] != states.DONE}
     if not open_ends:
         return
-    known = slurm_query.jobs(open_ends)
-    for jobid in known:
-        i = open_ends[jobid]
+    known = slurm_query.jobs(open_ends.values())
+    for i, jobid in open_ends.items():  # several runs can share one job
+        if jobid not in known:
+            continue
         folder = results / rows[i]["run_id"]
         row = _compact(read_run(folder, known))
         if row["status"] in states.BAD_ENDS and (row["status"] != rows[i]["status"] or _has_no_end(folder)):

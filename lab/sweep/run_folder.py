@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.sweep import reasons, states
 from lab.sweep.job_folder import JOB_FILE, read_json
 from lab.sweep.record_files import NotUsable, csv_rows, device_count, json_object, text_of
-from lab.sweep.run_status import status_of
+from lab.sweep.run_status import slurm_job, status_of
 from lab.sweep.slurm_query import SlurmJob
 from lab.training.records import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
 
@@ -59,7 +59,7 @@ def read_run(folder: Path, in_slurm: Mapping[str, SlurmJob] | None = None) -> di
 def _known_of_the_job(folder: Path) -> dict[str, str]:
     """What was to be run: from config.json, else from job.json, as far as they can be read."""
     job, config = read_json(folder / JOB_FILE), read_json(folder / "config.json")
-    known = {"jobid": text_of(job.get("jobid"))}
+    known = {"jobid": slurm_job(folder)}
     for column, name in {
         **_IN_CONFIG,
         **{name: name for name in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM)},

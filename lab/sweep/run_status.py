@@ -1,11 +1,28 @@
 """In which state a run is and why, from its status.json, from Slurm, and from what its logs say of its end."""
 
+import contextlib
+import re
 from pathlib import Path
 
 from lab.sweep import reasons, states
 from lab.sweep.job_folder import JOB_FILE, is_alive, local_sweep, read_json
-from lab.sweep.record_files import NotUsable, json_object, text_of
+from lab.sweep.record_files import NotUsable, csv_rows, json_object, text_of
 from lab.sweep.slurm_query import SlurmJob
+
+
+def slurm_job(folder: Path) -> str:
+    """The Slurm job that runs or ran this run; empty where nothing names one.
+
+    A sweep's job.json does; of a plain `sbatch run.sh` the folder slurm-JOB/, or run.csv once an epoch has ended.
+    """
+    job = read_json(folder / JOB_FILE)
+    named = [text_of(job.get("jobid")), *(path.name.removeprefix("slurm-") for path in folder.glob("slurm-*"))]
+    found = [jobid for jobid in named if re.fullmatch(r"\d+(_\d+)?", jobid)]
+    if found or job:  # the latest: a run can be resumed by another job
+        return max(found, key=lambda jobid: [int(part) for part in jobid.split("_")], default=named[0])
+    with contextlib.suppress(NotUsable, OSError):
+        return "".join(text_of(row["jobid"]) for row in csv_rows(folder / "run.csv", ("jobid",))[-1:])
+    return ""
 
 
 def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
@@ -16,12 +33,12 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
     if not any(folder.iterdir()):
         raise NotUsable("the folder is empty")
     job = read_json(folder / JOB_FILE)
-    jobid = text_of(job.get("jobid"))
+    jobid = slurm_job(folder)
     if (folder / "status.json").exists():
         record = json_object(folder / "status.json")
         status, said = record.get("status"), record.get("reason")
     else:
-        status, said = (states.PENDING if jobid else None), ""
+        status, said = (states.PENDING if jobid and not (folder / "run.csv").exists() else None), ""
     said = reasons.one_line(said) if isinstance(said, str) else ""
     if status == states.DONE:
         return states.DONE, ""
@@ -30,7 +47,10 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
             raise NotUsable("status.json is missing: the run ended before it began to write")
         raise NotUsable(f"status.json says {status!r}, which is no state of a run")
     log = reasons.tail(folder / "train.err")
-    if in_slurm is not None and states.of_slurm(in_slurm.state):
+    # In an allocation of salloc a run can end long before the job, and otherwise.
+    its_own = jobid == text_of(job.get("jobid")) or status in (states.RUNNING, states.PENDING)
+    in_state = states.of_slurm(in_slurm.state) if in_slurm else ""
+    if in_slurm is not None and in_state and (its_own or in_state == states.PENDING):
         return _status_in_slurm(in_slurm, jobid, str(status), said, log)
     if status in (states.RUNNING, states.PENDING):
         state, ended = reasons.slurm_end(log) if jobid else ("", "")

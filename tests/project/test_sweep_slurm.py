@@ -243,6 +243,45 @@ def test_slurms_word_is_the_state_where_the_run_is_not_done(
     assert reason.split(" by ")[0] in row["reason"]
 
 
+@pytest.mark.parametrize("named_by", ["slurm-42/", "run.csv"])
+@pytest.mark.parametrize(
+    ("status", "word", "expected", "reason"),
+    [
+        ("running", "NODE_FAIL", "node failure", "a node failed"),
+        ("running", "OUT_OF_MEMORY", "out of memory", "OUT_OF_MEMORY"),
+        ("running", "RUNNING", "running", "job 42 runs"),
+        ("interrupted", "PENDING", "pending", "job 42 waits"),  # queued again
+        ("failed", "RUNNING", "failed", "no folder data"),  # srun in an allocation that goes on
+        ("failed", "TIMEOUT", "failed", "no folder data"),
+    ],
+)
+def test_slurm_is_asked_about_a_job_that_no_sweep_submitted(cluster, named_by, status, word, expected, reason):
+    from run_folders import write_run
+
+    for name in ("ddp-41", "ddp-42"):  # two runs of one job
+        in_csv = {"jobid": "42"} if named_by == "run.csv" else {}
+        run = write_run(
+            Path("results"), run_id=name, status=status, reason="no folder data" * (status == "failed"), **in_csv
+        )
+        if named_by == "slurm-42/":
+            for job in (7, 42):  # it was resumed once
+                (run / f"slurm-{job}").mkdir()
+    play(cluster, "sacct", f'echo "42|{word}|1:0|2026-01-05T10:00:00|2026-01-05T11:00:00"')
+    for row in collect(Path("results")).rows:
+        assert (row["status"], row["jobid"]) == (expected, "42")
+        assert reason in row["reason"]
+
+
+def test_a_local_sweep_in_an_allocation_is_not_slurms(cluster):
+    from run_folders import write_run
+
+    run = write_run(Path("results"), status="running", jobid="42")
+    (run / "job.json").write_text(json.dumps({"launcher": "local"}))
+    play(cluster, "sacct", 'echo "42|TIMEOUT|1:0|2026-01-05T10:00:00|2026-01-05T11:00:00"')
+    (row,) = collect(Path("results")).rows
+    assert (row["status"], row["jobid"]) == ("running", "")
+
+
 def test_how_a_job_ended_is_kept_when_slurm_has_forgotten_it(cluster):
     launch.run_sweep(SWEEP)
     write_status(plan_jobs(SWEEP)[1].folder, "running")
