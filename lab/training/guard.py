@@ -46,7 +46,7 @@ class Guard:
             Preempted: a rank was told to stop, and a checkpoint was written.
         """
         self._heed(*self._vote(self._told_to_stop, self._meter.total_loss))
-        if self._saver is not None and self._saver.due(self._progress.step):
+        if self._saver is not None and self._saver.due(self._progress.total_steps):
             self._check_losses()
             self._save()
 

@@ -188,6 +188,8 @@ def _resolve_checkpoints(options: argparse.Namespace, resolved: argparse.Namespa
             warnings.append("--strategy fsdp1 writes no checkpoints")
     if options.no_checkpoints and options.save_frequency is not None:
         raise UsageError("--no-checkpoints and --save-frequency contradict each other: leave one of them out")
+    if options.save_frequency is not None and options.save_frequency > resolved.epochs:
+        warnings.append(f"--save-frequency {options.save_frequency} has no effect with --epochs {resolved.epochs}")
     if options.resume in RUN_CHECKPOINTS and options.run_id is None:
         raise UsageError(
             f"--resume {options.resume} means a checkpoint of this run, so name the run with --run-id; a "

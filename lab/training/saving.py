@@ -1,6 +1,7 @@
 """When a run saves, and under which names: latest.pth, best.pth, epoch_XXX.pth. Collective, like checkpoint.py."""
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,15 @@ class Saver:
         self._folder = folder
         self._args = args
         self._say = say
-        self._best = resumed.best_accuracy if resumed else None
+        # Of the best.pth that is there: going on from another run's file, the new folder has none yet.
+        kept = os.path.isfile(folder / checkpoint_file.BEST)
+        self._best = resumed.best_accuracy if resumed and kept else None
         self.last_good = f"{resumed.path} ({resumed.where})" if resumed else None
 
-    def due(self, step_in_epoch: int) -> bool:
-        """Whether --save-every-steps asks for a checkpoint after this step."""
+    def due(self, total_steps: int) -> bool:
+        """Whether --save-every-steps asks for a checkpoint after so many steps of the whole run."""
         every = self._args.save_every_steps
-        return every is not None and step_in_epoch % every == 0
+        return every is not None and total_steps % every == 0
 
     def save(
         self,
@@ -62,8 +65,7 @@ class Saver:
             UserError: the weights are not finite numbers; nothing is written.
         """
         improved = accuracy is not None and (self._best is None or accuracy > self._best)
-        if improved:
-            self._best = accuracy
+        best = accuracy if improved else self._best
         state = checkpoint.collect(stepper, of_rank)
         where = progress.where
         problem: list[str | None] = [None, None]  # of the weights, of the disk
@@ -74,7 +76,7 @@ class Saver:
                 "epochs_done": progress.epochs_done,
                 "step_in_epoch": progress.step,
                 "steps_per_epoch": progress.steps_per_epoch,
-                "best_accuracy": self._best,
+                "best_accuracy": best,
             }
             if checkpoint.is_finite(state["model"]):
                 names = [checkpoint_file.BEST] * improved + self._epoch_names(progress)
@@ -88,6 +90,7 @@ class Saver:
             stays = f"the last good one is {self.last_good}" if self.last_good else "there is none yet"
             self._say(f"warning: the checkpoint of {where} could not be written ({problem[1]}); {stays}")
             return False
+        self._best = best
         self.last_good = f"{self._folder / checkpoint_file.LATEST} ({where})"
         return True
 

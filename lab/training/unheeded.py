@@ -13,7 +13,7 @@ LOADER_OPTIONS = {
 
 
 def unheeded(options: argparse.Namespace, device_type: str, model: Any, train_loader: Any) -> list[str]:
-    """Warnings about them, and about those that mean nothing on this device.
+    """Warnings about them, and about those that mean nothing on this device or in so short a run.
 
     Args:
         options: resolved.
@@ -23,6 +23,9 @@ def unheeded(options: argparse.Namespace, device_type: str, model: Any, train_lo
     warnings = []
     if options.pin_memory and device_type != "cuda":
         warnings.append("--pin-memory has no effect without a GPU")
+    steps = len(train_loader) // options.accumulate * options.epochs
+    if options.save_every_steps is not None and options.save_every_steps > steps:
+        warnings.append(f"--save-every-steps has no effect: the whole run has only {steps} steps")
     for name, wanted in loader_options(options, device_type).items():
         if getattr(train_loader, name) != wanted:
             warnings.append(

@@ -160,7 +160,7 @@ def test_a_run_goes_on_when_its_disk_is_full(tiny, tmp_path, small_disk):
     group = tiny(*argv, "--epochs", "2", "--resume", "latest")
     assert group.values[0]["ended"] == "done"
     warning = "could not be written (No space left on device); the last good one is"
-    assert f"warning: the checkpoint of epoch 2, step 3 {warning} {file} (the end of epoch 1)" in (
+    assert f"warning: the checkpoint of epoch 2, step 2 {warning} {file} (the end of epoch 1)" in (
         group.reports[0].output
     )
     assert file.read_bytes() == before

@@ -123,6 +123,7 @@ def test_checkpoints_are_written_unless_told_otherwise():
         (["--strategy", "fsdp", "--bucket-cap-mb", "50"], "--bucket-cap-mb"),
         (["--optimizer", "sgd", "--scale-lr"], "--scale-lr"),
         (["--strategy", "fsdp1"], "writes no checkpoints"),
+        (["--epochs", "5", "--save-frequency", "6"], "--save-frequency"),
     ],
 )
 def test_an_option_without_effect_is_named(argv, option):

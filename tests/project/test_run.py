@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
 
-from lab.training import options
+from lab.training import checkpoint_file, options
 from lab.training.datasets import load_datasets
 from lab.training.errors import UsageError, UserError
 from lab.training.networks import build_network
@@ -103,11 +103,13 @@ def test_the_test_images_have_a_line_and_a_row_of_their_own(tmp_path, capsys):
 def test_options_that_do_not_come_through_are_named(tmp_path, capsys):
     model = nn.Linear(4, 2)
     argv = ["--num-workers", "1", "--prefetch", "5", "--pin-memory", "--model", "vit", "--augment"]
+    argv += ["--epochs", "2", "--save-every-steps", "11"]  # of 5 steps each
     with make_run(tmp_path, *argv) as run:
         run.begin(model, torch.optim.SGD(model.parameters()), make_loader())  # knows of no workers
     warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert warnings == [
         "warning: --pin-memory has no effect without a GPU",
+        "warning: --save-every-steps has no effect: the whole run has only 10 steps",
         "warning: --prefetch has no effect: get_dataloaders() did not pass prefetch_factor=5 on to the DataLoader",
         "warning: --augment has no effect: load_datasets() was not given **options.input_options(args)",
         "warning: --width and --depth have no effect: build_model() was not given **options.model_options(args)",
@@ -161,6 +163,49 @@ def test_a_finished_run_is_not_overwritten_but_a_failed_one_is_tried_again(tmp_p
     for argv in ((), ("--resume", "auto")):  # without a checkpoint, that would be from the beginning
         with pytest.raises(UsageError, match="already holds a finished run"):
             make_run(tmp_path, *argv)
+
+
+def test_the_best_epoch_is_kept_in_this_runs_folder(tmp_path, monkeypatch):
+    """Also when its first write failed, and when the run goes on from a file of another run."""
+    model, loader = nn.Linear(4, 2), make_loader()
+
+    def train(*argv):
+        with make_run(tmp_path, *argv) as run:
+            run.begin(model, torch.optim.SGD(model.parameters()), loader)
+            for epoch in run.epochs():
+                one_epoch(run, model, loader, epoch)  # as good as the one before
+
+    written, failures = checkpoint_file.write, [OSError("full")]
+
+    def write(state, path):
+        if failures:
+            raise failures.pop()
+        written(state, path)
+
+    monkeypatch.setattr(checkpoint_file, "write", write)
+    train("--epochs", "2")
+    folder = tmp_path / "results" / "r" / "checkpoints"
+    assert checkpoint_file.read(folder / "best.pth")["epochs_done"] == 2
+    train("--epochs", "3", "--resume", str(folder / "latest.pth"), "--run-id", "other")
+    assert (tmp_path / "results" / "other" / "checkpoints" / "best.pth").exists()
+
+
+def test_a_checkpoint_every_so_many_steps_can_be_rarer_than_epochs(tmp_path):
+    model, loader, saved = nn.Linear(4, 2), make_loader(), []
+    with make_run(tmp_path, "--epochs", "3", "--save-every-steps", "7") as run:
+        run.begin(model, torch.optim.SGD(model.parameters()), loader)
+        for epoch in run.epochs():
+            for step, (images, labels) in enumerate(run.batches(loader)):
+                run.backward(nn.functional.cross_entropy(model(images), labels))
+                file = tmp_path / "results" / "r" / "checkpoints" / "latest.pth"
+                if step == 4 and file.exists():
+                    state = checkpoint_file.read(file)
+                    saved.append((state["epochs_done"], state["step_in_epoch"]))
+            model.eval()
+            model(images)
+            model.train()
+            run.record(epoch, 0.5, 0.25, 0.75)
+    assert saved == [(1, 2), (2, 4)]
 
 
 def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
