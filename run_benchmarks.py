@@ -17,9 +17,9 @@ from pathlib import Path
 
 from lab.sweep.launch import Choices, run_sweep
 from lab.sweep.plan import Sweep
-from lab.sweep.plan_check import SCALINGS
+from lab.sweep.plan_check import SCALINGS, refuse_ignored
 from lab.sweep.presets import PRESETS
-from lab.training.errors import UserError
+from lab.training.errors import UsageError, UserError
 from lab.training.options import PRECISIONS, STRATEGIES
 
 
@@ -112,9 +112,9 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--cpu", action="store_true", default=None, help="CPU ranks also where there are GPUs")
     group.add_argument("--output-dir", type=Path, metavar="DIR", help="for the run folders (default: results)")
     group.add_argument("--time-limit", type=int, metavar="MIN", help="for each job; it is ended then")
-    group.add_argument("--max-jobs", type=int, default=0, metavar="N", help="in Slurm's queue at a time; waits")
+    group.add_argument("--max-jobs", type=int, metavar="N", help="in Slurm's queue at a time; waits")
     group.add_argument(
-        "--stop-after", type=float, default=0, metavar="MIN", help="begin no job that would end later than this"
+        "--stop-after", type=float, metavar="MIN", help="begin no job that would end later than this"
     )
     group.add_argument("--rerun", action="store_true", help="run also what is done already")
     group.add_argument("--dry-run", action="store_true", help="print the exact commands and their cost, and stop")
@@ -122,10 +122,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse_args(argv: list[str]) -> tuple[tuple[Sweep, ...], Choices]:
+    """What is to be run and how.
+
+    Raises:
+        UsageError: an option has no effect, or a value that is none.
+    """
     # What follows -- is not ours but main.py's.
     split = argv.index("--") if "--" in argv else len(argv)
     ours, passed_on = argv[:split], argv[split + 1 :]
     args = build_parser().parse_args(ours)
+    for option in ("--max-jobs", "--time-limit", "--stop-after"):
+        value = getattr(args, option.strip("-").replace("-", "_"))
+        if value is not None and not value > 0:
+            raise UsageError(f"{option} {value:g}: give a number above 0, or leave it out for no limit")
 
     chosen = {name: getattr(args, name, None) for name in vars(Sweep())}
     chosen = {name: value for name, value in chosen.items() if value is not None}
@@ -141,15 +150,17 @@ def parse_args(argv: list[str]) -> tuple[tuple[Sweep, ...], Choices]:
         dry_run=args.dry_run,
         any_devices=bool(args.devices or args.preset),
         rerun=args.rerun,
-        max_jobs=args.max_jobs,
-        stop_after=args.stop_after,
+        max_jobs=args.max_jobs or 0,
+        stop_after=args.stop_after or 0,
     )
-    return tuple(replace(sweep, **chosen, flags=(*sweep.flags, *passed_on)) for sweep in sweeps), choices
+    sweeps = tuple(replace(sweep, **chosen, flags=(*sweep.flags, *passed_on)) for sweep in sweeps)
+    refuse_ignored(chosen, sweeps)
+    return sweeps, choices
 
 
 def main(argv: list[str]) -> int:
-    sweeps, choices = parse_args(argv)
     try:
+        sweeps, choices = parse_args(argv)
         return run_sweep(*sweeps, choices=choices)
     except UserError as error:
         print(f"run_benchmarks.py: {error}", file=sys.stderr)

@@ -13,7 +13,7 @@ from lab.sweep import cost, job_folder, local, slurm, slurm_query, states
 from lab.sweep.plan import Job, Sweep, only_devices_up_to, plan_jobs
 from lab.sweep.progress import Progress
 from lab.sweep.run_folder import read_run
-from lab.training.errors import UserError
+from lab.training.errors import UsageError, UserError
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 LOOK_EVERY = 2.0  # seconds between two looks at Slurm's queue
@@ -42,6 +42,14 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
         UserError: nothing could be started; the sentence names the repair.
     """
     launcher = sweeps[0].launcher or choose_launcher()
+    if launcher == "local" and choices.max_jobs:
+        raise UsageError(
+            "--max-jobs is for Slurm's queue, but the jobs run here, one after the other: leave it out"
+        )
+    if launcher == "slurm" and choices.stop_after:
+        raise UsageError(
+            "--stop-after is for jobs that run here; Slurm begins its own: use --time-limit or --max-jobs"
+        )
     if launcher == "slurm":
         _require_slurm()
     sweeps = tuple(_complete(sweep, launcher, any_devices=choices.any_devices) for sweep in sweeps)

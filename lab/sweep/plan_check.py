@@ -1,5 +1,6 @@
 """What a sweep must not be: each mistake is one sentence before the first job, not a failure in each of them."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,30 @@ RESERVED = {
     "--repeat": None,
     "--dry-run": "--dry-run",
 }
+
+
+def refuse_ignored(given: Collection[str], sweeps: "Sequence[Sweep]") -> None:
+    """Raises UsageError for an option that changes no job of these sweeps.
+
+    Args:
+        given: names of Sweep's fields that were asked for, and are not a default's or a preset's.
+    """
+    scalings = {scaling for sweep in sweeps for scaling in sweep.scalings}
+    strategies = {strategy for sweep in sweeps for strategy in sweep.strategies}
+    several = any(sweep.devices != (1,) for sweep in sweeps)
+    for name, option, has_effect, needed in (
+        ("global_batches", "--global-batch-size", "strong" in scalings, "--scaling strong"),
+        ("per_device_batches", "--per-device-batch-size", "weak" in scalings, "--scaling weak"),
+        ("bucket_caps", "--bucket-cap-mb", "ddp" in strategies, "--strategies ddp"),
+        ("devices", "--devices", strategies != {"none"} or not several, "--strategies ddp or fsdp"),
+        ("measure_warmup", "--measure-warmup", any(sweep.measure_steps for sweep in sweeps), "--measure-steps"),
+    ):
+        if name in given and not has_effect:
+            raise UsageError(f"{option} has no effect without {needed}: add that, or leave out {option}")
+    if "epochs" in given and any(sweep.measure_steps for sweep in sweeps):
+        raise UsageError("--epochs has no effect beside --measure-steps: leave out one of them")
+    if "compare" in given and not all(sweep.compare for sweep in sweeps):
+        raise UsageError("--compare is empty: give options of main.py, as in --compare=--deterministic")
 
 
 def check_sweep(sweep: "Sweep") -> None:

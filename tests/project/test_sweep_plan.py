@@ -308,6 +308,28 @@ def test_available_devices_are_the_visible_gpus(monkeypatch):
         (["--code", "nowhere", "--launcher", "local"], 1, "no nowhere/main.py in"),
         (["--launcher", "local", "--devices", "3"], 2, "cannot be divided evenly among 3 devices"),
         (["--launcher", "local", "--", "--epochs", "3"], 2, "use --epochs before the --"),
+        (
+            ["--per-device-batch-size", "64"],
+            2,
+            "--per-device-batch-size has no effect without --scaling weak: add",
+        ),
+        (["--scaling", "weak", "--global-batch-size", "64"], 2, "has no effect without --scaling strong"),
+        (["--strategies", "fsdp", "--bucket-cap-mb", "50"], 2, "no effect without --strategies ddp"),
+        (
+            ["--strategies", "none", "--devices", "4"],
+            2,
+            "--devices has no effect without --strategies ddp or fsdp",
+        ),
+        (["--epochs", "3", "--measure-steps", "50"], 2, "--epochs has no effect beside --measure-steps"),
+        (["--measure-warmup", "5"], 2, "no effect without --measure-steps"),
+        (["--preset", "course", "--epochs", "3", "--measure-warmup", "5"], 2, "no effect without --measure-steps"),
+        (["--compare", " "], 2, "--compare is empty"),
+        (["--launcher", "local", "--max-jobs", "2"], 2, "the jobs run here, one after the other: leave it out"),
+        (["--launcher", "slurm", "--stop-after", "9"], 2, "--stop-after is for jobs that run here"),
+        (["--max-jobs", "-1"], 2, "--max-jobs -1: give a number above 0"),
+        (["--max-jobs", "0"], 2, "--max-jobs 0: give a number above 0"),
+        (["--time-limit", "-5"], 2, "--time-limit -5"),
+        (["--stop-after", "nan"], 2, "--stop-after nan"),
     ],
 )
 def test_bad_input_ends_with_one_sentence(package, argv, code, says, capsys):
