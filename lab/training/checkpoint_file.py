@@ -111,19 +111,25 @@ def locate(which: str, folder: Path | None) -> Path | None:
     Returns None for auto where there is none yet.
 
     Raises:
-        UserError: there is no such file.
+        UserError: there is no such file, or nobody may tell.
     """
-    if which not in NAMED:
+    if which in NAMED:
+        assert folder is not None, which  # options.resolve asks for --run-id
+        path = folder / NAMED[which]
+    else:
         path = Path(which)
-        if path.is_dir():
-            raise UserError(f"--resume {which} is a folder: name a file in it, such as {path / FOLDER / LATEST}")
-        if not path.exists():
-            raise UserError(f"--resume {which}: there is no such file")
+    try:
+        is_there, is_folder = path.exists(), path.is_dir()
+    except OSError as error:  # below a folder that one may not enter
+        raise UserError(
+            f"--resume {which}: cannot look for {path} ({error.strerror}): name a file that you may read"
+        ) from error
+    if is_folder:
+        raise UserError(f"--resume {which} is a folder: name a file in it, such as {path / FOLDER / LATEST}")
+    if is_there:
         return path
-    assert folder is not None, which  # options.resolve asks for --run-id
-    path = folder / NAMED[which]
-    if path.exists():
-        return path
+    if which not in NAMED:
+        raise UserError(f"--resume {which}: there is no such file")
     if which == "auto":
         return None
     raise UserError(

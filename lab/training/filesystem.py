@@ -57,7 +57,7 @@ def is_first_on_filesystem(path: Path) -> bool:
     token = everyone[0][1]
 
     folder = path.absolute()
-    while not folder.is_dir() and folder != folder.parent:
+    while not os.path.isdir(folder) and folder != folder.parent:
         folder = folder.parent
     probe = folder / f".first-{token}-{rank}"
     try:

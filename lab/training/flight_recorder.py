@@ -27,9 +27,9 @@ def dump(environ: Mapping[str, str] = os.environ) -> Path | None:
     import torch._C._distributed_c10d as c10d
 
     file = Path(f"{prefix}{rank_from_environment()}")
-    if file.exists():
-        return file
     try:
+        if file.exists():
+            return file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(c10d._dump_fr_trace())  # type: ignore[attr-defined]
     except OSError as error:  # the run has failed already: its own error is the one to be read

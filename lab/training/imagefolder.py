@@ -74,9 +74,7 @@ def load_imagefolder(data_dir: Path, cache_dir: Path) -> tuple[tuple[str, ...], 
 
 
 def _find_splits(data_dir: Path) -> dict[str, Path]:
-    if not data_dir.exists():
-        raise UserError(f"The data directory {data_dir} does not exist: {LAYOUT}.")
-    entries = {entry.name for entry in _list(data_dir) if entry.is_dir()}
+    entries = {entry.name for entry in _list(data_dir) if _is_folder(entry)}
     if "train" not in entries:
         found = ", ".join(sorted(entries)[:5]) or "no folders"
         raise UserError(f"{data_dir} has no folder train/ (it holds {found}): {LAYOUT}.")
@@ -85,7 +83,7 @@ def _find_splits(data_dir: Path) -> dict[str, Path]:
 
 def _find_classes(folder: Path) -> list[str]:
     # Hidden folders are no classes: Jupyter leaves its .ipynb_checkpoints wherever it has been.
-    names = sorted(entry.name for entry in _list(folder) if entry.is_dir() and not entry.name.startswith("."))
+    names = sorted(entry.name for entry in _list(folder) if _is_folder(entry) and not entry.name.startswith("."))
     if not names:
         raise UserError(f"{folder} has no class folders: {LAYOUT}.")
     return names
@@ -141,9 +139,9 @@ def _image_file(entry: os.DirEntry[str], label: int) -> ImageFile:
 def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
     """The files below a folder; the files of each folder come before its subfolders, both sorted by name."""
     entries = _list(folder)
-    yield from (entry for entry in entries if not entry.is_dir())
+    yield from (entry for entry in entries if not _is_folder(entry))
     for entry in entries:
-        if entry.is_dir():
+        if _is_folder(entry):
             yield from _walk(Path(entry.path))
 
 
@@ -151,8 +149,17 @@ def _list(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError as error:
+        raise UserError(f"The folder {folder} does not exist: {LAYOUT}.") from error
     except OSError as error:
         raise UserError(f"Cannot read the folder {folder}: {error.strerror}.") from error
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:  # a link below a folder that one may not enter
+        raise UserError(f"Cannot read {entry.path}: {error.strerror}.") from error
 
 
 def _fingerprint(folder: Path, classes: tuple[str, ...], images: list[ImageFile]) -> str:

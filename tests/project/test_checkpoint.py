@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from image_helpers import open_folder, without_privileges
 
 from lab.training import checkpoint_file
 from lab.training.errors import UserError
@@ -235,6 +236,16 @@ def test_resuming_from_nothing_is_refused(tmp_path, monkeypatch, which, sentence
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=sentence):
         checkpoint_file.locate(which, tmp_path)
+
+
+def test_a_file_below_a_closed_folder_is_refused():
+    with open_folder() as folder:
+        folder.chmod(0)
+        with without_privileges():
+            for which in (str(folder / "x.pth"), "auto"):
+                with pytest.raises(UserError, match=r"cannot look for .*\(Permission denied\)"):
+                    checkpoint_file.locate(which, folder)
+        folder.chmod(0o755)
 
 
 def test_auto_starts_anew_where_there_is_no_checkpoint(tmp_path):

@@ -45,12 +45,18 @@ def test_files_of_another_job_do_not_count(tmp_path):
     assert (firsts, left[0]) == ([0], [".first-0123456789abcdef-0"])
 
 
-@pytest.mark.parametrize("mode", [0o555, 0o000], ids=["read-only", "closed"])
-def test_where_nobody_may_write_one_rank_of_the_host_goes_first(mode):
+@pytest.mark.parametrize(
+    ("mode", "below"),
+    [(0o555, ""), (0o000, ""), (0o000, "data")],
+    ids=["read-only", "closed", "below one that is closed"],
+)
+def test_where_nobody_may_write_one_rank_of_the_host_goes_first(mode, below):
     with open_folder() as folder:
+        data = folder / below
+        data.mkdir(exist_ok=True)
         folder.chmod(mode)
         helpers = str(Path(__file__).parent)
-        firsts, left = first_ranks([folder] * 3, bound=True, helpers=helpers)
+        firsts, left = first_ranks([data] * 3, bound=True, helpers=helpers)
         folder.chmod(0o755)
     assert (firsts, left[0]) == ([0], [])
 

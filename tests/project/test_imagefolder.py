@@ -202,3 +202,14 @@ def test_no_permission():
         with without_privileges():
             assert f"Cannot read the folder {cat}: Permission denied" in sentence(folder, base)
         cat.chmod(0o755)
+        link = base / "linked"
+        link.mkdir()
+        (link / "train").symlink_to(folder / "train")
+        folder.chmod(0)
+        with without_privileges():
+            assert f"Cannot read {link / 'train'}: Permission denied" in sentence(link, base)
+        base.chmod(0)
+        with without_privileges():
+            assert f"Cannot read the folder {folder}: Permission denied" in sentence(folder, base)
+        base.chmod(0o755)
+        folder.chmod(0o755)
