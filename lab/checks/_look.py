@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from lab.grading.source import MAX_MODULE_BYTES
+from lab.grading.source import MAX_MODULE_BYTES, source_lines
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -70,7 +70,7 @@ def _read(path: Path) -> list[str]:
     try:
         if path.stat().st_size > MAX_MODULE_BYTES:
             return []
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line.rstrip("\n") for line in source_lines(path.read_text(encoding="utf-8", errors="replace"))]
     except OSError:
         return []
 

@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hand-in", action="store_true", help="grade nothing: only put SUBMISSIONS into submitted/ of --course"
     )
-    parser.add_argument("--shard", metavar="i/n", help="grade only every n-th submission, beginning with the i-th")
+    parser.add_argument(
+        "--shard", metavar="i/n", help="grade only the i-th of n parts of the class; a student stays in a part"
+    )
     parser.add_argument(
         "--merge",
         nargs="+",
@@ -107,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
     troubles: list[str] = []
     if args.merge:
-        records = store.load_all(folder.expanduser() for folder in args.merge)
+        records = store.load_all([folder.expanduser() for folder in args.merge])
         for record in records:
             store.save(out, record)
     else:
@@ -144,9 +146,7 @@ def run(args: argparse.Namespace) -> int:
         f"{out}: marks.csv, answers.csv to mark by hand, feedback/ for the students, report.html about the class"
     )
     if former:
-        print(
-            f"{former}: the answers.csv that was there; some of what was marked in it is of answers that changed"
-        )
+        print(f"{former.path}: the answers.csv that was there; {former.why}")
     if course and out == course.out:
         failed = course.book(records, deadline, force=args.force, booked=booked)
         troubles += failed

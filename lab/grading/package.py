@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from lab.grading.paths import is_labs_own, student_folder, student_sources
+from lab.grading.source import source_lines
 from lab.grading.syllabus import Exercise
 from lab.training.errors import UserError
 
@@ -115,10 +116,10 @@ def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[st
         raise UserError(f"{file.name} is not there; {whole}") from error
     except (SyntaxError, ValueError) as error:
         raise UserError(f"{file.name} does not parse, so {exercise.id} cannot be found in it; {whole}") from error
-    lines = text.splitlines(keepends=True)
+    lines = source_lines(text)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
-    pristine = stub.splitlines(keepends=True)
+    pristine = source_lines(stub)
     wanted = {
         name: (begin, end)
         for name, (begin, end) in _definitions(stub).items()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.grading.records import Frame
-from lab.grading.source import MAX_MODULE_BYTES
+from lab.grading.source import MAX_MODULE_BYTES, source_lines
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ABOUT_RANK = re.compile(r"rank|is_first|is_main|master", re.I)
@@ -65,7 +65,7 @@ def read_lines(file: str, code: Path) -> list[str]:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_MODULE_BYTES:
                 return []
-            return source.read(MAX_MODULE_BYTES).splitlines()
+            return [line.rstrip("\n") for line in source_lines(source.read(MAX_MODULE_BYTES))]
     except (OSError, ValueError):
         return []
 

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.grading.source import source_lines
 from lab.grading.syllabus import Syllabus
 from lab.training.errors import UserError
 
@@ -75,7 +76,7 @@ def find_regions(text: str, file: str, syllabus: Syllabus) -> list[Region]:
         raise StubError(f"{file}:{error.lineno}: {error.msg}") from error
     regions: list[Region] = []
     opened: tuple[str, str, int] | None = None  # exercise, region id, line
-    lines = text.splitlines()
+    lines = [line.rstrip("\n") for line in source_lines(text)]
     for number, line in enumerate(lines, start=1):
         if match := BEGIN.match(line):
             exercise, region_id = match[1], match[1] + match[2]
@@ -149,7 +150,7 @@ def write(stubs: dict[str, str], exercises: Path) -> list[str]:
 
 
 def _replace(text: str, regions: list[Region], file: str) -> str:
-    lines = text.splitlines(keepends=True)
+    lines = source_lines(text)
     for region in reversed(regions):
         body = lines[region.begin : region.end - 1]
         first = next(line for line in body if line.strip())

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from lab.cli import main
 from lab.commands.grade import default_out
 from lab.grading.course import batch, store
+from lab.grading.course.batch import Shard
+from lab.grading.course.marks import SubmissionRecord
 from lab.training.errors import UserError
 
 HANG = 60.0  # seconds that a submission gets here
@@ -70,16 +73,37 @@ def test_an_answers_table_with_marks_that_fit_no_answer_is_kept_and_named(
     assert f"{out / 'answers-before-1.csv'}: the answers.csv that was there" in capsys.readouterr().out
 
 
-def test_shards_of_a_class_merge_to_the_same_marks(graded: Path, tmp_path: Path):
-    """The records are there already: what counts is that each shard takes its own, and that none is lost."""
-    for number in ("1", "2"):
-        shutil.copytree(graded / "grades" / store.FOLDER, tmp_path / number / store.FOLDER)
-        options = ["--out", str(tmp_path / number), "--shard", f"{number}/2", "--deadline", str(HANG)]
+def test_shards_of_a_class_merge_to_the_same_marks(graded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each shard takes its own students, whoever else comes, and none is lost. The checks have run before."""
+
+    def known(
+        work: list[tuple[str, Path]], *, done: Callable[[SubmissionRecord], None], **options: object
+    ) -> None:
+        for student, _ in work:
+            record = store.load(graded / "grades", student)
+            assert record is not None
+            done(record)
+
+    def students(folder: Path) -> set[str]:
+        return {path.stem for path in (folder / store.FOLDER).iterdir()}
+
+    monkeypatch.setattr(batch, "grade_all", known)
+    folders = [tmp_path / str(number) for number in range(1, 6)]  # two have nobody
+    for number, folder in enumerate(folders, 1):
+        options = ["--out", str(folder), "--shard", f"{number}/5", "--deadline", str(HANG)]
         assert main(["grade", str(graded / "class"), *options]) == 0
-        assert not (tmp_path / number / "marks.csv").exists()
-    folders = [str(tmp_path / "1"), str(tmp_path / "2")]
-    assert main(["grade", "--merge", *folders, "--out", str(tmp_path / "all")]) == 0
+        assert not (folder / "marks.csv").exists()
+        assert students(folder) == {name for name in marks(graded / "grades") if Shard(number, 5).has(name)}
+    assert main(["grade", "--merge", *map(str, folders), "--out", str(tmp_path / "all")]) == 0
     assert (tmp_path / "all" / "marks.csv").read_bytes() == (graded / "grades" / "marks.csv").read_bytes()
+
+
+def test_every_student_is_in_one_shard_and_stays_there():
+    for count in (1, 2, 3, 8):
+        shards = [Shard(number, count) for number in range(1, count + 1)]
+        of = [{name for name in map(str, range(200)) if shard.has(name)} for shard in shards]
+        assert sum(map(len, of)) == len(set().union(*of)) == 200
+        assert min(map(len, of)) > 100 / count
 
 
 def test_a_submission_without_time_is_to_look_at_and_graded_again_only_with_more(graded: Path, tmp_path: Path):

@@ -100,6 +100,10 @@ def test_parts_of_a_class_are_graded_only_once_it_is_handed_in(
     assert "--hand-in is for submissions from elsewhere" in capsys.readouterr().err
 
 
+def test_while_lab_grade_books_nothing_is_checked_again(course: Course):
+    assert course._api(5.0).config.SubmissionExporter.booking
+
+
 def test_ctrl_c_ends_booking_though_nbgrader_catches_it(course: Course, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
     booked: list[str] = []

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.grading.course.answers import MAX_ANSWER
 from lab.grading.course.books import Books, GradedCell
-from lab.grading.course.marking_table import write_answers
+from lab.grading.course.marking_table import CHANGED, UNREAD, write_answers
 from lab.grading.course.marks import SubmissionRecord
 
 BOOKS: Books = {
@@ -54,7 +55,10 @@ def test_every_answer_has_a_row_and_only_what_nobody_wrote_has_points(tmp_path: 
     assert points(tmp_path, "answer")["b-ada"] == "'=1+1"
 
 
-@pytest.mark.parametrize("saved", [{}, {"encoding": "utf-8-sig", "delimiter": ";", "newline": "\r\n"}])
+EXCEL = {"delimiter": ";", "newline": "\r\n"}
+
+
+@pytest.mark.parametrize("saved", [{}, EXCEL | {"encoding": "utf-8-sig"}, EXCEL | {"encoding": "cp1252"}])
 def test_marks_and_columns_of_the_marker_stay_when_more_is_graded(tmp_path: Path, saved: dict[str, str]):
     write_answers(tmp_path, CLASS, BOOKS)
     mark(tmp_path, **saved)
@@ -71,15 +75,37 @@ def test_marks_and_columns_of_the_marker_stay_when_more_is_graded(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["answers.csv"]
 
 
+def test_a_row_without_its_last_empty_fields_is_whole(tmp_path: Path):
+    write_answers(tmp_path, CLASS, BOOKS)
+    mark(tmp_path)
+    text = (tmp_path / "answers.csv").read_text()
+    short = text.replace("2_setup.ipynb,b,bob,0,3,,\n", "2_setup.ipynb,b,bob,0,3\n")
+    assert short != text
+    (tmp_path / "answers.csv").write_text(short)
+    assert write_answers(tmp_path, CLASS, BOOKS) is None
+    assert set(points(tmp_path).values()) == {"2", "0"}
+
+
+def test_marks_of_the_longest_answers_stay(tmp_path: Path):
+    """A cell of more than 32,767 characters is cut off by spreadsheets, and one of 131,072 no CSV to Python."""
+    three = [("1_model.ipynb", letter * MAX_ANSWER) for letter in "xyz"]
+    long = [SubmissionRecord("ada", "key", (), answers={"answer-a": three})]
+    write_answers(tmp_path, long, BOOKS)
+    assert len(points(tmp_path, "answer")["a-ada"]) < 32_767
+    mark(tmp_path)
+    assert write_answers(tmp_path, long, BOOKS) is None
+    assert points(tmp_path)["a-ada"] == "2"
+
+
 def test_a_mark_of_an_answer_that_has_changed_is_kept_apart(tmp_path: Path):
     write_answers(tmp_path, CLASS, BOOKS)
     mark(tmp_path)
     marked = (tmp_path / "answers.csv").read_bytes()
     kept = write_answers(tmp_path, [said("ada", a="something else", b="=1+1"), CLASS[1]], BOOKS)
     assert points(tmp_path) == {"a-ada": "", "a-bob": "2", "b-ada": "2", "b-bob": "0"}
-    assert kept == tmp_path / "answers-before-1.csv"
-    assert kept.read_bytes() == marked
-    assert write_answers(tmp_path, CLASS[1:], BOOKS) == tmp_path / "answers-before-2.csv"  # ada's marks
+    assert kept == (tmp_path / "answers-before-1.csv", CHANGED)
+    assert kept.path.read_bytes() == marked
+    assert write_answers(tmp_path, CLASS[1:], BOOKS) == (tmp_path / "answers-before-2.csv", CHANGED)  # ada's marks
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"my own notes\n", b"question,student\n1,2,3\n"])
@@ -87,7 +113,8 @@ def test_a_file_that_is_no_such_table_is_kept_apart(tmp_path: Path, content: byt
     (tmp_path / "answers.csv").write_bytes(content)
     kept = write_answers(tmp_path, CLASS, BOOKS)
     assert kept is not None
-    assert kept.read_bytes() == content
+    assert kept.path.read_bytes() == content
+    assert kept.why == UNREAD
     assert set(points(tmp_path).values()) == {"", "0"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.api import Gradebook
 from nbgrader.utils import determine_grade
 
+from lab.grading.course import nbgrader_glue, store
+from lab.grading.course.config import GRADES
 from lab.grading.course.grafting import answer, graft, put_marks, structure
+from lab.grading.course.marked import marked
 from lab.grading.course.marks import ExerciseMark, Finding, SubmissionRecord
-from lab.grading.course.nbgrader_glue import SaveMarks, SurvivingExecute
+from lab.grading.course.nbgrader_glue import SaveMarks, SubmissionExporter, SurvivingExecute
+from lab.grading.course.submissions import read_submission
 
 RESOURCES: dict[str, Any] = {"nbgrader": {"notebook": "own"}, "metadata": {"path": "."}}
 
@@ -96,6 +101,12 @@ def test_an_answer_that_was_marked_needs_a_mark_again_only_when_it_has_changed(t
     def graded_again(said: str, mark: float | None = None) -> tuple[float | None, bool]:
         """What the gradebook has then; a person gives the mark afterwards."""
         notebook.cells[0].source = said
+        before = marked(url, "lab", "alice")
+        saver.marked = lambda who: {name for _, name in before}  # type: ignore[method-assign]
+        with Gradebook(url) as gradebook:  # as nbgrader's init_assignment has it for a notebook in another folder
+            for grade in gradebook.find_submission_notebook("3_data", "lab", "alice").grades:
+                grade.needs_manual_grade = False
+            gradebook.db.commit()
         saver.preprocess(notebook, {"nbgrader": who})
         with Gradebook(url) as gradebook:
             grade = gradebook.find_grade("answer-a", "3_data", "lab", "alice")
@@ -109,6 +120,7 @@ def test_an_answer_that_was_marked_needs_a_mark_again_only_when_it_has_changed(t
     assert graded_again("one", mark=1.5) == (None, True)
     assert graded_again("one") == (1.5, False)
     assert graded_again("two") == (1.5, True)
+    assert graded_again("two") == (1.5, True)  # those points are of the first answer
     assert graded_again("two", mark=2.0) == (1.5, True)
     (tmp_path / "marked" / "alice.json").write_text("damaged")
     assert graded_again("two") == (2.0, True)
@@ -122,10 +134,29 @@ def test_a_mark_that_is_open_needs_a_person_and_is_no_zero(tmp_path: Path, url: 
         saver = SaveMarks()
         saver.record = lambda resources, points=points: record(points)  # type: ignore[method-assign]
         saver.grades = lambda: tmp_path  # type: ignore[method-assign]
+        saver.marked = lambda who: set()  # type: ignore[method-assign]
         saver.preprocess(notebook, {"nbgrader": who})
         with Gradebook(url) as gradebook:
             grade = gradebook.find_grade("check-3-2", "3_data", "lab", "alice")
             assert (grade.auto_score, grade.needs_manual_grade) == expected
+
+
+@pytest.mark.parametrize("booking", [True, False])
+def test_open_marks_are_booked_as_they_are_and_checked_again_only_by_nbgrader_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, booking: bool
+):
+    submitted = tmp_path / "submitted" / "alice" / "lab"
+    submitted.mkdir(parents=True)
+    key = read_submission("alice", submitted).key
+    store.save(tmp_path / GRADES, replace(record(None), key=key))
+    monkeypatch.setattr(nbgrader_glue, "_server", lambda: None)
+    monkeypatch.setattr(nbgrader_glue, "assess", lambda submission, server, deadline: record(10.0))
+    exporter = SubmissionExporter.__new__(SubmissionExporter)
+    exporter.booking = booking
+    exporter.course = SimpleNamespace(
+        root=tmp_path, submitted_directory="submitted", format_path=lambda *parts: str(tmp_path.joinpath(*parts))
+    )
+    assert exporter._graded("alice", "lab").points == (0.0 if booking else 10.0)
 
 
 PLACEHOLDER = "*Write your answer here.*"

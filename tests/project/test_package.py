@@ -112,10 +112,11 @@ def test_reset_restores_the_functions_of_the_exercise_and_keeps_the_rest(lab: Pa
     mine = mine.replace('raise NotImplementedError("Exercise 3.1 is', 'return load()  # ("Exercise 3.1 is')
     before = mine
     mine = mine.replace('raise NotImplementedError("Exercise 3.2 is', 'return 1, 2  # ("Exercise 3.2 is')
-    mine += "\n\ndef helper():\n    return 1\n"
+    odd = "# pasted: \u2028 \x85 \x0c\n"  # Python sees one line, str.splitlines() four
+    mine = odd + mine + "\n\ndef helper():\n    return 1\n"
     file.write_text(mine)
     assert main(["reset", "3.2"]) == 0
-    assert file.read_text() == before + "\n\ndef helper():\n    return 1\n"
+    assert file.read_text() == odd + before + "\n\ndef helper():\n    return 1\n"
     out = capsys.readouterr().out
     assert out.startswith("3.2 (get_dataloaders in data.py) is as it was at the beginning; yours is kept in .lab/")
     [kept] = (lab / ".lab").glob("backup-*/data.py")

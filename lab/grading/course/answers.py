@@ -13,7 +13,7 @@ from typing import Any
 from lab.grading.course.contents import Unusable, shown
 from lab.grading.course.marks import text
 
-MAX_ANSWER = 50_000  # characters of one answer
+MAX_ANSWER = 30_000  # characters of one answer: a spreadsheet's cell holds 32,767, and cuts what it saves
 MAX_CELLS = 2_000
 ANSWER = "answer-"  # how the grade ids of the free-text answers begin
 
@@ -79,5 +79,9 @@ def _source(cell: dict[str, Any]) -> str:
     source = cell.get("source")
     if isinstance(source, list):
         source = "".join(part for part in source if isinstance(part, str))
-    said = text(source if isinstance(source, str) else "").replace("\r\n", "\n").replace("\x00", "")
+    return cut(text(source if isinstance(source, str) else "").replace("\r\n", "\n").replace("\x00", ""))
+
+
+def cut(said: str) -> str:
+    """No more of an answer than MAX_ANSWER."""
     return said if len(said) <= MAX_ANSWER else said[:MAX_ANSWER] + "\n\n(the rest was cut off)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +11,14 @@ from lab.grading.course import store
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.modules import DEADLINE
 from lab.grading.course.pool import grade_all
-from lab.grading.course.submissions import Submission, find_submissions, read_submission
+from lab.grading.course.submissions import find_submissions, read_submission
 from lab.grading.sandbox import Sandbox
 from lab.training.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `number` of `count`, counted from 1."""
+    """Part `number` of `count`, counted from 1. A student is always in the same part, whoever else hands in."""
 
     number: int = 1
     count: int = 1
@@ -29,6 +30,11 @@ class Shard:
         if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
             raise UsageError(f"--shard {text}: expected i/n with 1 <= i <= n, such as 2/4")
         return cls(int(number), int(count))
+
+    def has(self, student: str) -> bool:
+        """Whether a student's submission is in this part."""
+        digest = hashlib.sha256(student.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.number - 1
 
 
 @dataclass
@@ -61,8 +67,8 @@ def grade_class(
     """
     shard = shard or Shard()
     batch = Batch()
-    mine = list(find_submissions(folder).items())[shard.number - 1 :: shard.count]
-    work: list[tuple[Submission, Path]] = []
+    mine = [(student, path) for student, path in find_submissions(folder).items() if shard.has(student)]
+    work: list[tuple[str, Path]] = []  # not what is in them: a whole class would not fit into memory
     for student, path in mine:
         submission = read_submission(student, path)
         known = None if force else store.load(out, student)
@@ -70,7 +76,7 @@ def grade_class(
             batch.records.append(known)
             batch.kept += 1
         else:
-            work.append((submission, path))
+            work.append((student, path))
     if work:
         Sandbox().require()
 
@@ -80,6 +86,7 @@ def grade_class(
         batch.graded += 1
         progress(record, batch.graded, len(work))
 
+    (out / store.FOLDER).mkdir(parents=True, exist_ok=True)
     grade_all(work, jobs=jobs, deadline=deadline, done=done)
     batch.records.sort(key=lambda record: record.student)
     return batch

@@ -28,7 +28,6 @@ c.CourseDirectory.ignore = [
 ]
 # Where students fetch and submit. On a shared machine: a folder that all of them can reach.
 c.Exchange.root = os.path.join(here, "exchange")
-c.ExchangeCollect.check_owner = False
 
 # The files that are the students': every other file of a submission is replaced by its original.
 c.Autograde.exclude_overwriting = {{

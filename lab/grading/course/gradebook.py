@@ -151,6 +151,7 @@ class Course:
 
         os.environ["LAB_GRADE_DEADLINE"] = str(deadline)
         config = PyFileConfigLoader(CONFIG, path=str(self.folder)).load_config()
+        config.SubmissionExporter.booking = True
         logging.getLogger("traitlets").setLevel(logging.ERROR)
         return NbGraderAPI(CourseDirectory(config=config), config=config)
 

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lab.grading.course import cards
+from lab.grading.course.answers import cut
 from lab.grading.course.marks import ExerciseMark, SubmissionRecord
 from lab.grading.notebooks import check_id
 from lab.grading.syllabus import syllabus
@@ -55,7 +56,7 @@ def answer(record: SubmissionRecord, name: str, book: str, placeholder: str) -> 
     texts = texts or list(dict.fromkeys(text for _, text in said))
     if not texts:
         return None
-    return texts[0] if len(texts) == 1 else "\n\n---\n\n".join([SEVERAL, *texts])
+    return texts[0] if len(texts) == 1 else cut("\n\n---\n\n".join([SEVERAL, *texts]))
 
 
 def graft(notebook: NotebookNode, record: SubmissionRecord, book: str) -> None:

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nbgrader.api import Gradebook
+from nbgrader.api import Gradebook, MissingEntry
 
 from lab.grading.course import store
 from lab.grading.course.answers import ANSWER
@@ -19,23 +19,32 @@ from lab.grading.course.grafting import grade_id
 FOLDER = "marked"
 
 
-def marked(who: dict[str, Any], notebook: Any) -> set[str]:
-    """The grade ids of a notebook's answers that a person has marked, and nothing waits for.
+def marked(db_url: str, assignment: str, student: str) -> set[tuple[str, str]]:
+    """(notebook, grade id) of the answers that a person has marked, and nothing waits for.
 
-    Args:
-        who: db_url, notebook, assignment and student, as nbgrader's preprocessors have it.
+    To be asked before nbgrader begins with a submission: it then takes the tick "needs manual grade" from
+    notebooks that do not lie at the top of it.
     """
-    with Gradebook(who["db_url"]) as gradebook:
-        grades = {name: _grade(gradebook, who, name) for name in _digests(notebook)}
-        return {name for name, grade in grades.items() if _done(grade)}
+    with Gradebook(db_url) as gradebook:
+        try:
+            submission = gradebook.find_submission(assignment, student)
+        except MissingEntry:
+            return set()
+        grades = [(notebook.name, grade) for notebook in submission.notebooks for grade in notebook.grades]
+        return {(book, grade.name) for book, grade in grades if grade.name.startswith(ANSWER) and _done(grade)}
 
 
 def keep(who: dict[str, Any], notebook: Any, before: set[str], grades: Path) -> None:
-    """After nbgrader has saved the grades: what was marked before, and says the same, needs no mark again."""
+    """After nbgrader has saved the grades: what was marked before, and says the same, needs no mark again.
+
+    Args:
+        who: db_url, notebook, assignment and student, as nbgrader's preprocessors have it.
+        before: the grade ids in this notebook that were marked.
+    """
     file = grades / FOLDER / store.file_name(who["student"], ".json")
     known = _read(file)
     now = _digests(notebook)
-    same = [name for name in before if known.get(name) == now[name]]
+    same = [name for name in before if name in now and known.get(name) == now[name]]
     if same:
         with Gradebook(who["db_url"]) as gradebook:
             for name in same:

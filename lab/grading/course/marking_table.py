@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.grading.course import store
 from lab.grading.course.books import Books
@@ -14,26 +15,36 @@ from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.tables import table
 
 NAME = "answers.csv"
+CHANGED = "some of what was marked in it is of answers that changed"
+UNREAD = "it could not be read as CSV, and nothing that was marked in it was taken over"
 HEAD = ("notebook", "question", "student", "points", "of", "answer")
 
 
-def write_answers(out: Path, records: Sequence[SubmissionRecord], books: Books) -> Path | None:
+class Former(NamedTuple):
+    """Where an answers.csv is kept that was there before, and why."""
+
+    path: Path
+    why: str
+
+
+def write_answers(out: Path, records: Sequence[SubmissionRecord], books: Books) -> Former | None:
     """Write answers.csv. From the one that is there come the points, and columns that the marker has added.
 
     They stay where a student's answer is the same as it was.
 
     Returns:
-        Where the file that was there is kept, if something that was written in it is not in the new one.
+        The file that was there, if something that was written in it is not in the new one.
     """
     path = out / NAME
     before = _read(path)
     head, rows = _with_marks(_rows(records, books), before or [])
-    kept = None
+    former = None
     if before is None or not {_mark(row) for row in before if _mark(row)[3:]} <= {_mark(row) for row in rows}:
         kept = next(name for n in range(1, 1000) if not (name := out / f"answers-before-{n}.csv").exists())
         path.replace(kept)
+        former = Former(kept, UNREAD if before is None else CHANGED)
     store.write(path, table(head, [[row.get(name, "") for name in head] for row in rows]))
-    return kept
+    return former
 
 
 def _rows(records: Sequence[SubmissionRecord], books: Books) -> list[dict[str, str]]:
@@ -83,16 +94,23 @@ def _plain(text: str) -> str:
 def _read(path: Path) -> list[dict[str, str]] | None:
     """The rows of the table that is there; None where it cannot be understood."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        saved = path.read_bytes()
     except FileNotFoundError:
         return []
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return None
+    try:
+        text = saved.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        try:
+            text = saved.decode("cp1252")  # Excel's "CSV" on Windows
+        except UnicodeDecodeError:
+            return None
     head = text.partition("\n")[0]
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count))
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count), restval="")
     try:
         rows = list(reader)
     except csv.Error:
         return None
-    whole = all(None not in row and None not in row.values() for row in rows)
+    whole = all(None not in row for row in rows)  # fields left out at the end of a row are empty: Excel does that
     return rows if whole and set(HEAD) <= set(reader.fieldnames or ()) else None

@@ -63,7 +63,7 @@ def nothing(rank: Rank) -> None:
 def check_modules(code: Path, server: TimedServer, deadline: float = DEADLINE) -> list[ExerciseMark]:
     """The marks of all exercises, in the syllabus's order.
 
-    Only a missing sandbox gets out of here (SandboxError): nothing may run without one.
+    What the sandbox does not take leaves its marks open. That there is no sandbox at all, warm_up() has raised.
     """
     of = syllabus()
     server.begin(deadline)

@@ -24,7 +24,7 @@ from nbgrader.api import Gradebook
 from nbgrader.converters.autograde import Autograde
 from nbgrader.preprocessors import ClearSolutions, Execute, NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.preprocessors.execute import UnresponsiveKernelError
-from traitlets import Float
+from traitlets import Bool, Float
 
 from lab.grading.course import marked, store
 from lab.grading.course.answers import ANSWER
@@ -56,23 +56,32 @@ class SubmissionExporter(NotebookExporter):
     """Hands `nbgrader autograde` every released notebook for every student, whatever has been submitted."""
 
     deadline = Float(DEADLINE, help="Seconds that the checks of one submission may take.").tag(config=True)
+    booking = Bool(
+        False, help="Check no submission again that `lab grade` has just graded, open marks or not."
+    ).tag(config=True)
 
     def __init__(self, config: Any = None, *, parent: Autograde, **options: Any) -> None:
         super().__init__(config=config, parent=parent, **options)
         self.converter = parent
         self.course = parent.coursedir
         self._records: dict[tuple[str, str], SubmissionRecord] = {}
+        self.marked: dict[tuple[str, str], set[tuple[str, str]]] = {}
         os.environ["LAB_GRADING"] = "1"  # for the kernels: check cells leave the checks to us
         released = self._released(self.course.assignment_id)
         books = [path.name for path in sorted(released.glob("*.ipynb"))]
         if not books:
             parent.log.error("%s holds no notebook: run `nbgrader generate_assignment` first", released)
             return
+        named = parent._format_source("(?P<assignment>.*)", "(?P<student>.*)", escape=True)
         pattern = parent._format_source(self.course.assignment_id, self.course.student_id)
         for submitted in sorted(glob.glob(pattern)):
             if os.path.isdir(submitted):
                 parent.assignments[submitted] = [os.path.join(submitted, book) for book in books]
                 self._drop_links(Path(submitted))
+                if found := re.match(named, submitted):
+                    self.marked[found["student"], found["assignment"]] = marked.marked(
+                        self.course.db_url, found["assignment"], found["student"]
+                    )
 
     def from_filename(self, filename: str, resources: Any = None, **options: Any) -> Any:
         """Take the released notebook in place of the student's; in the second pass nbgrader's own."""
@@ -95,6 +104,9 @@ class SubmissionExporter(NotebookExporter):
         out = Path(self.course.root) / GRADES
         known = store.load(out, submission.student)
         if known is not None and known.final(submission.key, self.deadline):
+            return known
+        # An open mark may be of a submission that kills whoever grades it: `lab grade` itself must not be next.
+        if known is not None and self.booking and known.key == submission.key:
             return known
         try:
             record = assess(submission, _server(), self.deadline)
@@ -169,7 +181,7 @@ class SaveMarks(_OfSubmission, SaveAutoGrades):
 
     def preprocess(self, nb: Any, resources: Any) -> Any:
         who = resources["nbgrader"]
-        before = marked.marked(who, nb)
+        before = self.marked(who)
         nb, resources = super().preprocess(nb, resources)
         marked.keep(who, nb, before, self.grades())
         record = self.record(resources)
@@ -184,6 +196,11 @@ class SaveMarks(_OfSubmission, SaveAutoGrades):
                     grade.needs_manual_grade = True
                 gradebook.db.commit()
         return nb, resources
+
+    def marked(self, who: dict[str, Any]) -> set[str]:
+        """The answers in this notebook that a person had marked when nbgrader began."""
+        found = self.parent.marked.get((who["student"], who["assignment"]), set())
+        return {name for book, name in found if book == who["notebook"]}
 
     def grades(self) -> Path:
         """Where the records are."""

@@ -8,17 +8,17 @@ from pathlib import Path
 from lab.grading.course import store
 from lab.grading.course.books import released_books
 from lab.grading.course.feedback_page import feedback_page
-from lab.grading.course.marking_table import write_answers
+from lab.grading.course.marking_table import Former, write_answers
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.report_page import mistakes_csv, outcomes_csv, report_page
 from lab.grading.course.tables import marks_csv
 
 
-def write_all(out: Path, records: Sequence[SubmissionRecord]) -> Path | None:
+def write_all(out: Path, records: Sequence[SubmissionRecord]) -> Former | None:
     """Write marks.csv, answers.csv, feedback/*.html and the class report.
 
     Returns:
-        Where the former answers.csv is kept, if somebody has marked answers in it that have changed since.
+        The former answers.csv, if something that somebody has marked in it is not in the new one.
     """
     books = released_books()
     store.write(out / "marks.csv", marks_csv(records))

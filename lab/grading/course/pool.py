@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.grading.course.assess import not_assessed
 from lab.grading.course.marks import SubmissionRecord
-from lab.grading.course.submissions import Submission
+from lab.grading.course.submissions import read_submission
 from lab.grading.environment import ROOT, clean_environment
 
 GRACE = 90.0  # seconds over a submission's own deadline, the start of a worker included, before it is given up
@@ -30,13 +30,13 @@ class Worker:
         self._closed = False
         self._lock = threading.Lock()
 
-    def grade(self, submission: Submission, path: Path) -> SubmissionRecord:
+    def grade(self, student: str, path: Path) -> SubmissionRecord:
         """The record; with all marks open where even a second worker gave none."""
         why = ""
         for _ in range(TRIES):
             process = self._started()
             if process is None:
-                return not_assessed(submission, "grading was stopped", self.deadline)
+                return _lost(student, path, "grading was stopped", self.deadline)
             late = threading.Event()
 
             def give_up(process: subprocess.Popen[str] = process, late: threading.Event = late) -> None:
@@ -46,7 +46,7 @@ class Worker:
             timer = threading.Timer(self.deadline + GRACE, give_up)
             timer.start()
             try:
-                answer = self._ask(process, submission, path)
+                answer = self._ask(process, student, path)
             finally:
                 timer.cancel()
             if answer is not None:
@@ -56,7 +56,7 @@ class Worker:
             why = (
                 f"grading took over {self.deadline + GRACE:g} s" if late.is_set() else f"it ended with code {code}"
             )
-        return not_assessed(submission, f"the process that grades gave no marks: {why}", self.deadline)
+        return _lost(student, path, f"the process that grades gave no marks: {why}", self.deadline)
 
     def close(self) -> None:
         """End the process at once, from any thread."""
@@ -83,11 +83,11 @@ class Worker:
                 )
             return self._process
 
-    def _ask(self, process: subprocess.Popen[str], submission: Submission, path: Path) -> SubmissionRecord | None:
+    def _ask(self, process: subprocess.Popen[str], student: str, path: Path) -> SubmissionRecord | None:
         assert process.stdin is not None
         assert process.stdout is not None
         job = {
-            "student": submission.student,
+            "student": student,
             "path": os.fsencode(path.absolute()).decode("latin-1"),
             "deadline": self.deadline,
         }
@@ -100,15 +100,23 @@ class Worker:
             return None
 
 
+def _lost(student: str, path: Path, why: str, deadline: float) -> SubmissionRecord:
+    return not_assessed(read_submission(student, path), why, deadline)
+
+
 def grade_all(
-    work: Iterable[tuple[Submission, Path]],
+    work: Iterable[tuple[str, Path]],
     *,
     jobs: int,
     deadline: float,
     done: Callable[[SubmissionRecord], None],
 ) -> None:
-    """Grade with `jobs` workers; `done` is called in this thread, once for each submission as it ends."""
-    waiting: queue.SimpleQueue[tuple[Submission, Path]] = queue.SimpleQueue()
+    """Grade with `jobs` workers; `done` is called in this thread, once for each submission as it ends.
+
+    Args:
+        work: (student, where the submission is); it is read when its turn comes.
+    """
+    waiting: queue.SimpleQueue[tuple[str, Path]] = queue.SimpleQueue()
     count = 0
     for item in work:
         waiting.put(item)
@@ -119,13 +127,13 @@ def grade_all(
     def work_off(worker: Worker) -> None:
         while True:
             try:
-                submission, path = waiting.get_nowait()
+                student, path = waiting.get_nowait()
             except queue.Empty:
                 return
             try:
-                graded = worker.grade(submission, path)
+                graded = worker.grade(student, path)
             except Exception as error:  # noqa: BLE001 - a record there must be, or the batch would wait for it
-                graded = not_assessed(submission, f"{type(error).__name__}: {error}", deadline)
+                graded = _lost(student, path, f"{type(error).__name__}: {error}", deadline)
             records.put(graded)
 
     threads = [threading.Thread(target=work_off, args=(worker,), daemon=True) for worker in workers]

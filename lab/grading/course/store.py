@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from lab.grading.course.marks import SubmissionRecord
@@ -30,27 +30,39 @@ def load(out: Path, student: str) -> SubmissionRecord | None:
     return _read(out / FOLDER / file_name(student, ".json"))
 
 
-def load_all(outs: Iterable[Path]) -> list[SubmissionRecord]:
+def load_all(outs: Collection[Path]) -> list[SubmissionRecord]:
     """All records of these folders by student.
 
     Raises:
         UserError: a folder has none, holds a file that is no record, or two disagree about a student.
     """
     found: dict[str, SubmissionRecord] = {}
+    files_of: dict[str, Path] = {}
     for out in outs:
-        files = sorted((out / FOLDER).glob("*.json"))
-        if not files:
+        if not (out / FOLDER).is_dir():
             raise UserError(f"{out} holds no graded submissions; name the --out folder of a `lab grade` run")
-        for file in files:
+        for file in sorted((out / FOLDER).glob("*.json")):  # none: a part of a small class may be empty
             record = _read(file)
             if record is None:
                 raise UserError(f"{file} is no record of this lab's; grade that submission again with --force")
             other = found.setdefault(record.student, record)
             if other.key != record.key:
-                raise UserError(f"{record.student} was graded twice, from different submissions; see {file}")
+                older, newer = sorted((files_of[record.student], file), key=lambda one: one.stat().st_mtime)
+                raise UserError(
+                    f"{record.student} was graded twice, from different submissions: "
+                    f"{older} is older than {newer}; delete the one that does not count"
+                )
+            files_of[record.student] = file
+    if not found:
+        raise UserError(f"{', '.join(map(str, outs))}: no graded submission is there")
     labs = {record.lab for record in found.values()}
     if len(labs) > 1:
-        raise UserError(f"graded by different versions of the lab ({', '.join(sorted(labs))}); grade all with one")
+        last = max(files_of, key=lambda student: files_of[student].stat().st_mtime)
+        old = [str(file) for student, file in files_of.items() if found[student].lab != found[last].lab]
+        raise UserError(
+            f"graded by different versions of the lab ({', '.join(sorted(labs))}): grade all with one, and delete "
+            f"the records of students who have left; older are {', '.join(old[:5])}{', ...' * (len(old) > 5)}"
+        )
     return sorted(found.values(), key=lambda record: record.student)
 
 
