@@ -113,5 +113,5 @@ def draw_rehearsals() -> list[Rehearsal]:
         ),
         Rehearsal("fsdp", 2, seed, classes, optimizer="adam", precision="bf16", more=("--randaugment",)),
         Rehearsal("fsdp1", 2, 0, classes, model="vit", dry_run=True, precision="bf16", test_set=True, more=vit),
-        Rehearsal("none", 1, 0, classes, optimizer="adamw", data_dir=None),
+        Rehearsal("none", 1, 0, classes, optimizer="adamw", data_dir=None, test_set=True),
     ]  # fmt: skip

@@ -145,12 +145,16 @@ def judge_end(code: Path, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
             "NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
             where(code, r"cleanup", r"\breturn\b"),
         )
-    if not rehearsal.dry_run and report["returned"] != "records":
+    right, what = ("an empty list", "[]") if rehearsal.dry_run else ("records", "what train() gave")
+    if (returned := report["returned"]) != right:
+        named = {"NoneType": "None", "an empty list": "an empty list", "records": "records"}
         raise Diagnosis(
             "records-not-returned",
-            f"{rehearsal}: run() returned "
-            + ("None" if report["returned"] == "NoneType" else f"a {one_line(report['returned'], 40)}")
-            + ", not what train() gave.",
-            "Whoever calls run() wants the figures of the epochs.",
-            where(code, r"\breturn\b", r"(?<!_)\btrain\("),
+            f"{rehearsal}: run() returned {named.get(returned, f'a {one_line(returned, 40)}')}, not {what}.",
+            "Whoever calls run() counts on a list: a dry run has the records of no epochs."
+            if rehearsal.dry_run
+            else "Whoever calls run() wants the figures of the epochs.",
+            where(code, r"\breturn(\s+None)?$", r"=\s*None$", r"\breturn\b(?!\s*\[\])")
+            if rehearsal.dry_run
+            else where(code, r"\breturn\b", r"(?<!_)\btrain\("),
         )

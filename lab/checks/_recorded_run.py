@@ -5,6 +5,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
@@ -19,6 +20,13 @@ MIB = 2**20
 
 class WrongArgumentsError(Exception):
     """main.py calls something with what would only fail later, in a place that misleads."""
+
+
+def in_words(value: Any) -> str:
+    """An argument, as its mistaken place is told of."""
+    if isinstance(value, torch.device):
+        return f"the device {value}"
+    return "the Run" if isinstance(value, Run) else f"a {type(value).__name__}"
 
 
 def recorded_run(note: Callable[..., None], role: Callable[[Any], str]) -> type[Run]:

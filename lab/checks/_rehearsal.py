@@ -4,6 +4,8 @@ main.run() runs as it is, with the student's own modules; in between stand recor
 Only the data set is a tiny one, train() does not train, and nothing is written to disk.
 """
 
+import argparse
+import copy
 import hashlib
 import inspect
 import types
@@ -19,7 +21,7 @@ import lab.training.filesystem
 import lab.training.reporter
 import lab.training.run
 from lab.checks._observe import NumberedImages
-from lab.checks._recorded_run import WrongArgumentsError, describe, recorded_run
+from lab.checks._recorded_run import WrongArgumentsError, describe, in_words, recorded_run
 from lab.grading.rank import Rank
 from lab.training.datasets import DataSets
 from lab.training.run import EpochRecord, Run
@@ -46,12 +48,14 @@ def rehearse(rank: Rank) -> dict[str, Any]:
     recorder = Recorder(rank)
     recorder.install()
     main = rank.student("main")
+    recorder.install_in(main)
     given = recorder.given = rank.receive()
     torch.manual_seed(given["noise"] + rank.rank)  # so that ranks start alike only if main.py sees to it
     records = main.run(main.parse_args(given["argv"]))
+    kind = "an empty list" if isinstance(records, list) and not records else type(records).__name__
     return {
         "events": recorder.events,
-        "returned": "records" if records == recorder.records else type(records).__name__,
+        "returned": "records" if records == recorder.records else kind,
         "group_left": not dist.is_initialized(),
     }
 
@@ -68,6 +72,9 @@ class Recorder:
         self._loaders: list[tuple[Any, str]] = []
         self._evaluation: Callable[..., Any] = types.SimpleNamespace
         self._in_load_once = 0
+        self._device: Any = None  # of setup()
+        self._trained: Any = None  # the model that came to train()
+        self._asked = ""  # the precision that wrap_model() is only asked about
 
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
@@ -91,6 +98,10 @@ class Recorder:
         self._record(modules["train"], "evaluate", self.evaluate)
         self._evaluation = getattr(modules["train"], "Evaluation", types.SimpleNamespace)
 
+    def install_in(self, main: types.ModuleType) -> None:
+        """The same for what run() finds in main.py itself."""
+        self._record(main, "wrap_model", self.wrap_model)
+
     def note(self, call: str, **details: Any) -> None:
         self.events.append({"call": call, **details})
 
@@ -100,6 +111,7 @@ class Recorder:
         device = original(**arguments)
         # A model on "meta" was moved there, which could not be told of one on the CPU.
         device = torch.device("meta") if self.given["meta_device"] else device
+        self._device = device
         self.note("setup", device=str(device))
         return device
 
@@ -112,8 +124,17 @@ class Recorder:
         return self.rank.rank in self.given["first"]
 
     def load_once(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        if isinstance(arguments["load"], DataSets):
+        load = arguments["load"]
+        if isinstance(load, DataSets):
             raise WrongArgumentsError("load_once() got the data sets themselves, not a function that loads them")
+        if not callable(load):
+            raise WrongArgumentsError(f"load_once() got {in_words(load)} in place of a function that loads")
+        try:
+            inspect.signature(load).bind()
+        except TypeError:
+            raise WrongArgumentsError(
+                "load_once() calls load(), which is a function that needs arguments"
+            ) from None
         self.note("load_once", is_first=bool(arguments["is_first"]))
         self._in_load_once += 1
         try:
@@ -179,6 +200,9 @@ class Recorder:
         return next(found, "other")
 
     def build_model(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        for name, kind in (("name", str), ("num_classes", int)):
+            if not isinstance(arguments[name], kind):
+                raise WrongArgumentsError(f"build_model() got {in_words(arguments[name])} in place of {name}")
         known, seed = ("name", "num_classes"), torch.initial_seed()
         right = arguments["name"] == self.given["model"]  # else the options would be another network's
         model = original(**{name: value for name, value in arguments.items() if right or name in known})
@@ -197,7 +221,21 @@ class Recorder:
         )
         return model
 
+    def wrap_model(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Asks for another precision too, to see whether it is handed on: nothing is wrapped for that."""
+        model, args = original(**arguments), arguments.get("args")
+        if isinstance(args, argparse.Namespace) and args.strategy.startswith("fsdp"):
+            other = copy.copy(args)
+            self._asked = other.precision = "bf16" if args.precision == "fp32" else "fp32"
+            original(**arguments | {"model": nn.Linear(1, 1), "args": other})
+            self._asked = ""
+        return model
+
     def wrap(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        if self._asked:
+            precision = str(arguments.get("precision", ""))
+            self.note("asked", by=original.__name__, asked=self._asked, precision=precision)
+            return arguments["model"]
         self.note("wrap", by=original.__name__, precision=str(arguments.get("precision", "")))
         if self.given["meta_device"]:
             raise NeedlessWrapperError(f"{original.__name__}() was called")
@@ -207,6 +245,7 @@ class Recorder:
         self._need_the_group("train")
         model, optimizer, run = (arguments[name] for name in ("model", "optimizer", "run"))
         begun = getattr(run, "begun", None) or (None, None)
+        self._trained = model
         self.note(
             "train",
             loaders=[self.role(arguments[name]) for name in ("train_loader", "valid_loader")],
@@ -219,9 +258,13 @@ class Recorder:
 
     def evaluate(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         self._need_the_group("evaluate")
-        model, loader = arguments["model"], arguments["loader"]
+        model, loader, device = (arguments[name] for name in ("model", "loader", "device"))
         if not isinstance(model, nn.Module):
-            raise WrongArgumentsError(f"evaluate() got a {type(model).__name__} in place of the model")
+            raise WrongArgumentsError(f"evaluate() got {in_words(model)} in place of the model")
+        if self._trained is not None and model is not self._trained:
+            raise WrongArgumentsError("evaluate() got another model than train()")
+        if self._device is not None and str(device) != str(self._device):
+            raise WrongArgumentsError(f"evaluate() got {in_words(device)}, not the device that setup() returned")
         self.note("evaluate", on=self.role(loader))
         loss, accuracy = self.given["test"]
         return self._evaluation(loss=loss, accuracy=accuracy)

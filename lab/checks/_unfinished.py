@@ -1,7 +1,8 @@
 """Judges a rehearsal in which a rank failed: errors that a known mistake leads to."""
 
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from lab.checks._command_lines import Rehearsal
 from lab.checks._look import at
@@ -31,8 +32,24 @@ KNOWN: dict[str, tuple[str, str]] = {
         "loaded-before-load-once",
         "read_datasets(args) runs at once, before load_once can make a rank wait. `lambda:` puts it off.",
     ),
+    "WrongArgumentsError.*needs arguments": (
+        "wrong-arguments",
+        "It is called without any: `lambda: read_datasets(args)` needs none.",
+    ),
+    "WrongArgumentsError.*the device that setup": (
+        "wrong-arguments",
+        "Its arguments are model, loader, device: the images go to that device, where the model is.",
+    ),
+    "WrongArgumentsError.*another model than": (
+        "wrong-arguments",
+        "What is measured is the model that was trained, in its wrapper: `model` after wrap_model().",
+    ),
     "WrongArgumentsError": ("wrong-arguments", "Its docstring says what comes in which order."),
-    "UnboundLocalError|NameError": (
+    "NameError.* is not defined": (
+        "unknown-name",
+        "main.py neither imports nor defines this name: is it misspelt, or a result that was not kept?",
+    ),
+    "UnboundLocalError|cannot access free variable": (
         "used-before-made",
         "Each step needs what the one before it returned: this line comes too early, or that result was not kept.",
     ),
@@ -41,6 +58,13 @@ KNOWN: dict[str, tuple[str, str]] = {
         "Something needed the other ranks before setup() had joined the group, or after cleanup().",
     ),
 }
+
+NO_SUCH_OPTION = (
+    "no-such-option",
+    "`main.py --help` lists the options; this_run.args has, besides, what follows from them.",
+)
+
+IN_MAIN = ("unknown-name", "used-before-made")  # of main.py only if it was raised there
 
 # Raised for the judge's own purposes: only the message is for the student.
 OURS = (
@@ -69,14 +93,39 @@ def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
             )
         for pattern, (name, means) in KNOWN.items():
             in_main = frame is not None and frame.file.endswith("main.py")
-            if not re.search(pattern, f"{kind}: {message}") or (name == "used-before-made" and not in_main):
+            if not re.search(pattern, f"{kind}: {message}") or (name in IN_MAIN and not in_main):
                 continue
+            missing = re.search(r"'Namespace' object has no attribute '(\w+)'", message)
+            if missing and not hasattr(rehearsal.resolved, missing[1]):
+                name, means = NO_SUCH_OPTION
             if kind in OURS or kind == "AttributeError":
                 saw = f"{rehearsal}: {message}."
             else:
-                saw = f"{rehearsal}: rank {report.rank} raised {kind}: {one_line(message, 80)}"
+                saw = f"{rehearsal}: run() raised {kind}: {one_line(message, 80)}"
             place = at("main.py", frame.line, frame.text) if frame and in_main else where(ranks.code)
             if name == "cleanup-too-early":
                 place = where(ranks.code, r"cleanup|destroy")
             raise Diagnosis(name, saw, means, place)
-    end(ranks, result)
+    end_in_main(ranks, rehearsal, result)
+
+
+def end_in_main(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> NoReturn:
+    """End the check; what main.py has led to in another file is looked for where main.py called it."""
+    try:
+        end(ranks, result)
+    except Diagnosis as diagnosis:
+        for report in result.reports:
+            frame = report.error.student_frame if report.error else None
+            if diagnosis.name != "raised" or frame is None or Path(frame.file).name == "main.py":
+                continue
+            file, main = Path(frame.file).name, Path(frame.file).with_name("main.py")
+            callers = [one for one in report.error.frames if Path(one.file) == main]
+            if callers and diagnosis.look.startswith(f"{file}:{frame.line}"):
+                error = f"{report.error.type}: {one_line(report.error.message, 100)}"
+                raise Diagnosis(
+                    "raised",
+                    f"{rehearsal}: {frame.function}() raised {error} ({at(file, frame.line)})",
+                    f"Where the checks of {file} pass, main.py has handed it something that it cannot use.",
+                    at("main.py", callers[-1].line, callers[-1].text),
+                ) from None
+        raise

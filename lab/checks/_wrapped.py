@@ -76,14 +76,16 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
         )
     function = f"get_{rehearsal.strategy}_model"
     wraps = [event for event in calls(events, "wrap") if event["by"] == function and event["precision"]]
-    if wraps and wraps[-1]["precision"] != rehearsal.precision:
-        raise Diagnosis(
-            "precision-ignored",
-            f"{rehearsal} --precision {rehearsal.precision}: {function}() got "
-            f"{one_line(wraps[-1]['precision'], 40)}.",
-            "The run would be compared with others at a precision that it does not have.",
-            where(code, function, function="wrap_model"),
-        )
+    handed = [(rehearsal.precision, event["precision"]) for event in wraps[-1:]]
+    handed += [(event["asked"], event["precision"]) for event in calls(events, "asked") if event["by"] == function]
+    for asked, got in handed:
+        if got != asked:
+            raise Diagnosis(
+                "precision-ignored",
+                f"{rehearsal} --precision {asked}: {function}() got {one_line(got, 40)}.",
+                "The run would be compared with others at a precision that it does not have.",
+                where(code, function, function="wrap_model"),
+            )
     if rehearsal.strategy == "none" and used["devices"] != ["meta"]:
         raise Diagnosis(
             "not-on-its-device",

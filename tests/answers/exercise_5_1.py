@@ -184,6 +184,12 @@ bank.wrong(
     "precision-ignored", "the precision is not handed on to FSDP1", fsdp1="return get_fsdp1_model(model, device)"
 )
 bank.wrong("precision-ignored", "the precision is not handed on", fsdp="return get_fsdp_model(model, device)")
+bank.wrong(
+    "precision-ignored",
+    "bf16 whatever is asked for",
+    fsdp="return get_fsdp_model(model, device, precision='bf16')",
+    fsdp1="return get_fsdp1_model(model, device, precision='bf16')",
+)
 bank.wrong("not-on-its-device", "not moved without a wrapper", none="return model")
 
 # ---- wrong: 5.1b
@@ -457,4 +463,48 @@ bank.wrong("tested-before-training", "the test before the training", train="", r
 bank.wrong("tested-twice", "the test twice", evaluate="evaluate(model, tests, device)\n" + EVALUATE)
 bank.wrong(
     "cleanup-too-early", "cleanup before the test", if_test="cleanup()\nif datasets.test is not None:", cleanup=""
+)
+bank.wrong("wrong-arguments", "args in place of the device", evaluate=EVALUATE.replace("device", "args"))
+bank.wrong("wrong-arguments", "the run in place of the device", evaluate=EVALUATE.replace("device", "this_run"))
+bank.wrong("wrong-arguments", "the test on the CPU", evaluate=EVALUATE.replace("device", "torch.device('cpu')"))
+bank.wrong(
+    "wrong-arguments",
+    "the test of the bare model",
+    wrap="bare = model\n" + WRAP,
+    evaluate=EVALUATE.replace("model", "bare"),
+)
+
+# ---- wrong: 5.1b, what is named or handed on
+
+bank.wrong(
+    "unknown-name",
+    "a function that is not imported",
+    first="first = is_main_process() or is_first_on_filesystem(args.data_dir or args.output_dir)",
+)
+bank.wrong(
+    "no-such-option", "an option that there is not", loading=LOADING.replace("loader_batch_size", "batch_size")
+)
+bank.wrong(
+    "wrong-arguments",
+    "a load that needs arguments",
+    datasets="datasets = load_once(read_datasets, first)",
+)
+bank.wrong(
+    "wrong-arguments",
+    "the classes, not their number",
+    model=MODEL.replace("len(datasets.classes)", "datasets.classes"),
+)
+bank.wrong(
+    "wrong-arguments",
+    "load and is_first change places",
+    datasets="datasets = load_once(first, lambda: read_datasets(args))",
+)
+bank.wrong(
+    "raised",
+    "the wrong thing is handed to get_dataloaders",
+    loaders="loaders = get_dataloaders(len(datasets.train), datasets.valid, size, **loading)",
+)
+bank.wrong("records-not-returned", "a dry run returns None", records="records = None")
+bank.wrong(
+    "records-not-returned", "a dry run has no return value", cleanup="cleanup()\nif args.dry_run:\n    return"
 )
