@@ -19,10 +19,11 @@ SETTING = ("model", "dataset", "precision", "batch", "scaling", "epochs", "input
 
 def setting(row: Mapping[str, str]) -> tuple[str, ...]:
     """What two runs must have in common to be compared."""
-    return tuple(_batch(row) if name == "batch" else row.get(name, "") for name in SETTING)
+    return tuple(batch(row) if name == "batch" else row.get(name, "") for name in SETTING)
 
 
-def _batch(row: Mapping[str, str]) -> str:
+def batch(row: Mapping[str, str]) -> str:
+    """What stays the same along a curve: the global batch, or with weak scaling that of each device."""
     if row.get("scaling") == "weak":
         return f"batch {row['per_gpu_batch']} per device" if row.get("per_gpu_batch") else ""
     return f"global batch {row['global_batch']}" if row.get("global_batch") else ""

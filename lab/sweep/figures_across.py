@@ -1,8 +1,7 @@
 """Figures across settings: how sensitive the speed is to one choice, and what an optimisation is worth."""
 
 import math
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -11,6 +10,7 @@ from lab.sweep import states
 from lab.sweep.compare import Point, Row, Spread, number
 from lab.sweep.figure_axes import new_figure, panel_legend
 from lab.sweep.figure_style import IDEAL, LOOKS
+from lab.sweep.pairs import Pair, options_of, pairs, share_of_communication
 
 # What may be varied -> what its axis is called.
 AXES = {
@@ -88,22 +88,23 @@ def sensitivity(rows: Sequence[Row]) -> Figure | None:
 
 
 def before_after(rows: Sequence[Row]) -> Figure | None:
-    """Bars of a step's time without and with an option; hatched, where it was profiled, is communication."""
-    pairs = list(_pairs(rows))
-    if not pairs:
+    """Bars of a step's time before and after; hatched is communication, where a run of the same was profiled."""
+    found = pairs(rows)
+    if not found:
         return None
-    options = sorted({option for option, *_ in pairs})
+    options = sorted({pair.options for pair in found})
     subtitle = (
-        "time per step; number: how many times as fast\nhatched: waiting for communication, where it was profiled"
+        "time per step; number: how many times as fast\n"
+        "hatched: communication, from a profiled run of the same setting"
     )
     figure, (axes,) = new_figure(1, f"Before and after: {', '.join(options)}", subtitle)
-    for place, (_, _, *points) in enumerate(pairs):
+    for place, points in enumerate((pair.before, pair.after) for pair in found):
         times = [_milliseconds(point) for point in points]
         for shift, point, time, face in zip((-0.2, 0.2), points, times, ("#ffffff", "#c9c9c9"), strict=True):
             colour = LOOKS.get(point.strategy, LOOKS["ddp"]).colour
             axes.bar(place + shift, time.median, 0.36, facecolor=face, edgecolor=colour, linewidth=1.6)
             axes.errorbar(place + shift, time.median, yerr=_bars([time]), color="#333333", capsize=3)
-            share = _share_of_communication(point)
+            share = share_of_communication(point, rows)
             if not math.isnan(share):
                 axes.bar(
                     place + shift,
@@ -131,14 +132,21 @@ def before_after(rows: Sequence[Row]) -> Figure | None:
             ha="center",
             fontweight="bold",
         )
-    figure.set_figwidth(max(6.4, 1.1 * len(pairs) + 1.4))
-    axes.set_xticks(range(len(pairs)), [name for _, name, *_ in pairs], fontsize=9.5)
+    figure.set_figwidth(max(6.4, 1.1 * len(found) + 1.4))
+    axes.set_xticks(range(len(found)), [_label(pair, options) for pair in found], fontsize=9.5)
     axes.margins(y=0.12)
     axes.set_ylabel("time per step (ms)")
     axes.bar(0, 0, facecolor="#ffffff", edgecolor=IDEAL, label="before")
     axes.bar(0, 0, facecolor="#c9c9c9", edgecolor=IDEAL, label="after")
     figure.legend(loc="outside lower center", ncols=2)
     return figure
+
+
+def _label(pair: Pair, options: Sequence[str]) -> str:
+    """Below its two bars; with what is compared, where that is not the same for all."""
+    row = pair.after.rows[0]
+    label = f"{row['strategy']} on {row['world_size']}\n{row['per_gpu_batch']} each\n{row['scaling']}"
+    return f"{label}\n{pair.options}" if len(options) > 1 else label
 
 
 def _milliseconds(point: Point) -> Spread:
@@ -155,46 +163,8 @@ def _seconds_from_images(row: Row) -> float:
     return number(row, "global_batch") / number(row, "images_per_sec")
 
 
-def _pairs(rows: Sequence[Row]) -> Iterator[tuple[str, str, Point, Point]]:
-    """(option, label, without, with it): finished runs that differ in one option and in nothing else."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    same = ("model", "dataset", "precision", "per_gpu_batch", "scaling", "epochs", "input", "device")
-    for row in rows:
-        if row["status"] == states.DONE:
-            key = (row["strategy"], row["world_size"], row["bucket_cap_mb"], *(row[name] for name in same))
-            groups.setdefault((*key, row["variant"]), []).append(row)
-    for key, members in sorted(
-        groups.items(), key=lambda group: (group[0][0] != "none", int(group[0][1]), group[0])
-    ):
-        variant = key[-1]
-        for option in (word for word in _options(variant) if word.split()[0] not in ("--num-workers",)):
-            rest = " ".join(word for word in _options(variant) if word != option)
-            without = groups.get((*key[:-1], rest))
-            if without:
-                row = members[0]
-                label = f"{key[0]} on {key[1]}\n{row['per_gpu_batch']} each\n{row['scaling']}"
-                yield option, label, _point(without), _point(members)
-
-
-def _options(variant: str) -> list[str]:
-    """ "--capture --accumulate 2" -> ["--capture", "--accumulate 2"]."""
-    return [f"--{word}".strip() for word in variant.split("--") if word.strip()] if variant else []
-
-
-def _point(rows: Sequence[Row]) -> Point:
-    first = rows[0]
-    return Point(first["strategy"], int(first["world_size"]), first["bucket_cap_mb"], tuple(rows))
-
-
-def _share_of_communication(point: Point) -> float:
-    """Of a step; nan where none of the runs was profiled."""
-    shares = [number(row, "comm_time_s") / number(row, "time_epoch_s") for row in point.rows]
-    known = [share for share in shares if not math.isnan(share)]
-    return statistics.median(known) if known else math.nan
-
-
 def _facts(row: Row) -> dict[str, str]:
-    options = _options(row.get("variant", ""))
+    options = options_of(row.get("variant", ""))
     workers = [word.split()[1] for word in options if word.startswith("--num-workers ")]
     rest = " ".join(word for word in options if not word.startswith("--num-workers"))
     loaded = row.get("input") != "device"

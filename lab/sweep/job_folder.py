@@ -108,6 +108,7 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
         "code": job.sweep.code,
         "code_hash": code_hash(Path(job.sweep.code)),
         "flags": list(job.sweep.flags),
+        "compare": " ".join(job.extra),
         "launcher": launcher,
         "command": command,
         "jobid": jobid,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lab.sweep.collect import FIGURES_FOLDER
 from lab.sweep.compare import Row, grouped, is_baseline
 from lab.sweep.figure_style import DPI, STYLE
+from lab.sweep.pairs import unpaired
 from lab.sweep.record_files import device_count
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.sweep.states import BAD_ENDS, DONE
@@ -69,6 +70,7 @@ def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plo
         if unfinished:
             plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
     plots.files += _draw(_across(rows), output, command)
+    plots.notes += unpaired(rows)
     return plots
 
 

@@ -16,7 +16,7 @@ from lab.sweep.run_status import slurm_job, status_of
 from lab.sweep.slurm_query import SlurmJob
 from lab.training.records import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
 
-RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss")
+RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss", "compare")  # compare: what run_benchmarks.py was told
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)
 
 # Column of results.csv -> name in config.json. Where run.csv has the column too, the two must agree.
@@ -59,7 +59,7 @@ def read_run(folder: Path, in_slurm: Mapping[str, SlurmJob] | None = None) -> di
 def _known_of_the_job(folder: Path) -> dict[str, str]:
     """What was to be run: from config.json, else from job.json, as far as they can be read."""
     job, config = read_json(folder / JOB_FILE), read_json(folder / "config.json")
-    known = {"jobid": slurm_job(folder)}
+    known = {"jobid": slurm_job(folder), "compare": text_of(job.get("compare"))}
     for column, name in {
         **_IN_CONFIG,
         **{name: name for name in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM)},

@@ -1,5 +1,6 @@
 """plot: the figures, what they mark, and what happens without results."""
 
+import csv
 import math
 from pathlib import Path
 
@@ -7,11 +8,14 @@ import pytest
 from run_folders import write_run
 
 import plot_results
+from lab.sweep import job_folder
 from lab.sweep.collect import Row, collect
 from lab.sweep.figure_axes import plt, series
 from lab.sweep.figure_style import DPI, LOOKS, STYLE
 from lab.sweep.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
 from lab.sweep.figures_across import before_after, lines, sensitivity
+from lab.sweep.pairs import pairs, unpaired
+from lab.sweep.plan import Sweep, plan_jobs
 from lab.sweep.plot import plot, read_results
 from lab.sweep.table import summary
 from lab.training.errors import UserError
@@ -200,18 +204,75 @@ def test_loader_processes_are_taken_from_the_options(rows):
     assert line_of == ("0", "4")
 
 
-def test_before_and_after_compare_runs_that_differ_in_one_option(rows):
+def test_before_and_after_compare_runs_that_differ_in_options_and_in_nothing_else(rows):
     ddp = [row for row in measured(rows) if row["strategy"] == "ddp"]
     after = [row | {"variant": "--capture", "step_time_s": "0.004"} for row in ddp]
-    profiled = [row | {"comm_time_s": "1.05"} for row in after]
-    figure = before_after([*ddp, *profiled])
-    (axes,) = figure.axes
-    texts = [text.get_text() for text in axes.texts]
-    assert texts.count("2.50x") == 3
-    assert "50%" in texts  # 1.05 s of the 2.1 s of an epoch on 4 devices
+    (axes,) = before_after([*ddp, *after]).axes
+    assert [text.get_text() for text in axes.texts[1:]] == ["2.50x"] * 3
     assert "--capture" in axes.get_title(loc="left")
     assert before_after(ddp) is None
     assert before_after([*ddp, *[row | {"precision": "bf16"} for row in after]]) is None
+    both = [row | {"variant": "--accumulate 2 --capture"} for row in after]
+    assert {pair.options for pair in pairs([*ddp, *both])} == {"--accumulate 2 --capture"}
+    # one that is between them is nearer
+    assert {pair.options for pair in pairs([*ddp, *after, *both])} == {"--capture", "--accumulate 2"}
+    # how long was measured is no optimisation
+    assert pairs([*ddp, *[row | {"variant": "--measure-steps 50 --measure-warmup 10"} for row in ddp]]) == []
+
+
+@pytest.mark.parametrize(
+    ("compare", "before", "after"),
+    [
+        ("--precision bf16", {}, {"precision": "bf16"}),
+        ("--input device", {"input": "loader"}, {"input": "device"}),
+        ("--bucket-cap-mb=50", {}, {"bucket_cap_mb": "50"}),
+        ("--num-workers 4", {"variant": "--num-workers 2"}, {"variant": "--num-workers 4"}),
+        ("--capture --precision bf16", {}, {"variant": "--capture", "precision": "bf16"}),
+        ("--accumulate 2", {}, {"variant": "--accumulate 2", "per_gpu_batch": "32"}),
+    ],
+)
+def test_what_a_sweep_was_told_to_compare_is_paired_whatever_it_sets(rows, compare, before, after):
+    plain = [row | before for row in measured(rows) if row["strategy"] == "ddp"]
+    told = [row | after | {"compare": compare, "run_id": f"{row['run_id']}-after"} for row in plain]
+    assert [pair.options for pair in pairs([*plain, *told])] == [compare] * 3
+    assert unpaired([*plain, *told]) == []
+    half = [row for row in plain if row["world_size"] != "4"]
+    assert unpaired([*half, *told]) == [
+        f"no before and after of {compare} (ddp on 4, {told[-1]['per_gpu_batch']} each, strong): "
+        "no run without it is done"
+    ]
+    failed = [row | {"status": "failed"} for row in told]
+    assert all(said.endswith("no run with it is done") for said in unpaired([*plain, *failed]))
+
+
+def test_a_sweep_notes_what_it_was_told_to_compare(tmp_path):
+    sweep = Sweep(devices=(2,), strategies=("ddp",), compare=("--precision", "bf16"), output_dir=tmp_path)
+    for job in plan_jobs(sweep):
+        job_folder.prepare(job, "local", "")
+    assert sorted({row["compare"] for row in collect(tmp_path).rows}) == ["", "--precision bf16"]
+
+
+def test_the_share_of_communication_is_that_of_a_profiled_run_of_the_same_setting(tmp_path):
+    steps = {"seconds": (4.0,), "measure_steps": 50}
+    for name, options in (("before", ""), ("after", "--capture")):
+        variant = f"{options} --measure-steps 50".strip()
+        write_run(tmp_path, "ddp", 2, run_id=name, variant=variant, **steps)
+        run = write_run(tmp_path, "ddp", 2, run_id=f"{name}-profiled", variant=options, seconds=(5.0, 4.0, 4.0))
+        with (run / "run.csv").open(newline="") as file:
+            *epochs, last = list(csv.DictReader(file))
+        with (run / "run.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, last)
+            writer.writeheader()
+            writer.writerows([*epochs, last | {"comm_time_s": 2.0 if name == "before" else 1.0}])
+    collection = collect(tmp_path)
+    (axes,) = before_after(collection.rows).axes
+    assert [text.get_text() for text in axes.texts[1:]] == [
+        "50%",
+        "25%",
+        "1.00x",
+    ]  # and no pair of the profiled runs
+    without = [row for row in collection.rows if not row["run_id"].endswith("profiled")]
+    assert [text.get_text() for text in before_after(without).axes[0].texts[1:]] == ["1.00x"]
 
 
 def test_a_setting_with_one_count_of_devices_is_left_to_the_figures_across_settings(results):
