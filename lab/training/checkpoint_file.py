@@ -81,6 +81,10 @@ def read(path: Path) -> dict[str, Any]:
             raise UserError(
                 f"{path} is not a whole checkpoint, but truncated, damaged or something else: resume from another"
             )
+        with zipfile.ZipFile(path) as archive:  # torch.load itself looks at no checksum
+            broken = archive.testzip()
+        if broken is not None:
+            raise UserError(f"{path} is damaged (in {broken}): resume from another checkpoint")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         reason = error.strerror or error
@@ -92,8 +96,8 @@ def read(path: Path) -> dict[str, Any]:
             f"{path} holds pickled Python objects, which could run any code, so it is not loaded: resume only "
             "from checkpoints that this program wrote"
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        # What torch's reader raises for a damaged archive differs with the place of the damage.
+    except (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, KeyError) as error:
+        # What the readers raise for a damaged archive differs with the place of the damage.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path} is damaged ({first}): resume from another checkpoint") from error
     if not isinstance(state, dict) or "format" not in state or "model" not in state:

@@ -190,9 +190,9 @@ def damage(name: str, path: Path) -> None:
         path.write_bytes(pickle.dumps(Dangerous()))
     elif name == "plain weights":
         torch.save({"weight": torch.zeros(2)}, path)
-    elif name == "flipped":
-        middle = len(whole) // 3
-        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0xFF]) * 400 + whole[middle + 400 :])
+    elif name in ("flipped in the weights", "flipped in the index"):
+        place = len(whole) // 3 if name == "flipped in the weights" else whole.rindex(b"PK\x01\x02")
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
     elif name == "newer format":
         torch.save({"format": 99, "model": {}}, path)
     elif name == "missing":
@@ -204,6 +204,8 @@ def damage(name: str, path: Path) -> None:
     [
         ("truncated", "is not a whole checkpoint"),
         ("empty", "is not a whole checkpoint"),
+        ("flipped in the weights", r"is damaged \(in archive/data/0\)"),
+        ("flipped in the index", "is damaged"),
         ("pickled code", "holds pickled Python objects, which could run any code"),
         ("old pickled code", "is not a whole checkpoint"),
         ("plain weights", "is not a checkpoint of this program"),

@@ -59,7 +59,17 @@ def test_without_checkpoints_a_run_says_that_nothing_was_saved(tiny, tmp_path):
     assert not (tmp_path / "results" / "r" / "checkpoints").exists()
 
 
-def test_a_signal_during_the_last_evaluation_changes_nothing(tiny, tmp_path):
+@pytest.mark.parametrize(("epochs", "ended"), [(1, "done"), (2, f"exit code {EXIT_PREEMPTED}")])
+def test_only_a_signal_during_the_last_evaluation_changes_nothing(tiny, tmp_path, epochs, ended):
+    argv = ("--strategy", "none", "--epochs", str(epochs))
+    result = tiny(*argv, world_size=1, signal=[1, 0, int(signal.SIGTERM)])
+    assert result.values[0]["ended"] == ended
+    assert status(tmp_path)["status"] == ("done" if epochs == 1 else "interrupted")
+    if epochs == 2:
+        assert "saved at the end of epoch 1" in status(tmp_path)["reason"]
+
+
+def test_a_signal_in_the_last_step_is_seen_before_the_evaluation(tiny, tmp_path):
     result = tiny("--strategy", "none", "--epochs", "1", world_size=1, signal=[1, 4, int(signal.SIGTERM)])
     # At the end of the last step it comes too late for that step's vote; the vote before the evaluation sees it.
     assert result.values[0]["ended"] == f"exit code {EXIT_PREEMPTED}"

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from lab.grading.rank import Rank
 from lab.training import options
 from lab.training.errors import UserError
-from lab.training.run import Run
+from lab.training.run import EpochRecord, Run
 from lab.training.signals import Preempted
 from lab.training.watch import StepReport, Watcher
 
@@ -81,11 +81,17 @@ class StopAt(Watcher):
 
 
 class SignalAt(Watcher):
+    """A signal after this step; step 0 means after the epoch's evaluation."""
+
     def __init__(self, epoch: int, step: int, number: int) -> None:
         self.at, self.number = (epoch, step), number
 
     def step(self, report: StepReport) -> None:
         if (report.epoch, report.step) == self.at:
+            os.kill(os.getpid(), self.number)
+
+    def epoch(self, record: EpochRecord) -> None:
+        if (record.epoch, 0) == self.at:
             os.kill(os.getpid(), self.number)
 
 
