@@ -32,6 +32,10 @@ class UsageError(UserError):
     exit_code = 2
 
 
+class NotFinite(UserError):
+    """A loss or a weight is no finite number any more. Raised on all ranks alike."""
+
+
 def rank_from_environment() -> int:
     """This process's rank as its launcher says it, before any process group exists; 0 when none says."""
     for name in ("RANK", "SLURM_PROCID"):

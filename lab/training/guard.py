@@ -6,7 +6,7 @@ from typing import NoReturn
 import torch
 
 from lab.training import seeding
-from lab.training.errors import UserError
+from lab.training.errors import NotFinite
 from lab.training.meter import EpochMeter
 from lab.training.progress import Progress
 from lab.training.saving import Saver
@@ -42,7 +42,7 @@ class Guard:
         """After each optimizer step.
 
         Raises:
-            UserError: a loss, or at a checkpoint a weight, is no finite number.
+            NotFinite: a loss, or at a checkpoint a weight, is no finite number.
             Preempted: a rank was told to stop, and a checkpoint was written.
         """
         self._heed(*self._vote(self._told_to_stop, self._meter.total_loss))
@@ -55,10 +55,10 @@ class Guard:
         self._heed(*self._vote.now(self._told_to_stop, self._meter.total_loss))
 
     def check_record(self, losses: dict[str, float]) -> None:
-        """Refuse to go on from an epoch whose mean losses are no numbers. Raises UserError."""
+        """Refuse to go on from an epoch whose mean losses are no numbers. Raises NotFinite."""
         for name, loss in losses.items():
             if not math.isfinite(loss):
-                raise UserError(f"the {name} loss of epoch {self._progress.epoch} is {loss}: {self._advice()}")
+                raise NotFinite(f"the {name} loss of epoch {self._progress.epoch} is {loss}: {self._advice()}")
 
     def end_epoch(self, accuracy: float, *, is_last: bool) -> None:
         """After an epoch was evaluated and recorded. Raises as end_step.
@@ -91,7 +91,7 @@ class Guard:
     def _raise_bad_loss(self) -> NoReturn:
         step, loss = self._meter.first_bad_step() or (self._progress.step, math.nan)
         epoch = self._progress.epochs_done + 1
-        raise UserError(f"the loss became {loss} at epoch {epoch}, step {step}: {self._advice()}")
+        raise NotFinite(f"the loss became {loss} at epoch {epoch}, step {step}: {self._advice()}")
 
     def _advice(self) -> str:
         if self._saver is None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from lab.training import checkpoint, checkpoint_file, options
-from lab.training.errors import UserError
+from lab.training.errors import NotFinite
 from lab.training.progress import Progress
 from lab.training.resume import Resumed
 from lab.training.stepping import Stepper
@@ -62,7 +62,7 @@ class Saver:
             Whether it was written.
 
         Raises:
-            UserError: the weights are not finite numbers; nothing is written.
+            NotFinite: the weights are not finite numbers; nothing is written.
         """
         improved = accuracy is not None and (self._best is None or accuracy > self._best)
         best = accuracy if improved else self._best
@@ -85,7 +85,7 @@ class Saver:
                 problem[0] = f"the weights are no longer finite numbers at {where}"
         dist.broadcast_object_list(problem, src=0)
         if problem[0] is not None:
-            raise UserError(f"{problem[0]}: {self.advice()}")
+            raise NotFinite(f"{problem[0]}: {self.advice()}")
         if problem[1] is not None:
             stays = f"the last good one is {self.last_good}" if self.last_good else "there is none yet"
             self._say(f"warning: the checkpoint of {where} could not be written ({problem[1]}); {stays}")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lab.training.epoch_record import EpochRecord
-from lab.training.errors import UserError
+from lab.training.errors import NotFinite
 from lab.training.meter import EpochMeter
 from lab.training.progress import Progress
 from lab.training.signals import Preempted
@@ -57,12 +57,14 @@ class Watcher:
 def telling_of_the_end(watchers: Sequence[Watcher], report: Callable[[], None] | None = None) -> Iterator[None]:
     """Around what can end a run early, on all ranks alike: a signal, or a loss that is no number.
 
+    After an error of one rank alone, such as a full disk's on rank 0, what the watchers do together would hang.
+
     Args:
         report: tells the watchers of the step that is going on first.
     """
     try:
         yield
-    except (UserError, Preempted):
+    except (NotFinite, Preempted):
         if report is not None:
             report()
         for watcher in watchers:

@@ -14,9 +14,10 @@ from torch.utils.data import DataLoader, Subset
 
 from lab.training import checkpoint_file, options
 from lab.training.datasets import load_datasets
-from lab.training.errors import UsageError, UserError
+from lab.training.errors import NotFinite, UsageError, UserError
 from lab.training.networks import build_network
 from lab.training.records import METRICS_COLUMNS, RUN_COLUMNS
+from lab.training.watch import Watcher, telling_of_the_end
 
 pytestmark = pytest.mark.usefixtures("world_of_one")
 
@@ -163,6 +164,22 @@ def test_a_finished_run_is_not_overwritten_but_a_failed_one_is_tried_again(tmp_p
     for argv in ((), ("--resume", "auto")):  # without a checkpoint, that would be from the beginning
         with pytest.raises(UsageError, match="already holds a finished run"):
             make_run(tmp_path, *argv)
+
+
+@pytest.mark.parametrize(("error", "told"), [(NotFinite("nan"), True), (UserError("a full disk"), False)])
+def test_watchers_are_told_of_an_end_that_all_ranks_come_to(error, told):
+    """Only then: what they do at the end may be a collective."""
+
+    class Notes(Watcher):
+        stopped = False
+
+        def stop(self):
+            self.stopped = True
+
+    watcher = Notes()
+    with pytest.raises(type(error)), telling_of_the_end([watcher]):
+        raise error
+    assert watcher.stopped == told
 
 
 def test_the_best_epoch_is_kept_in_this_runs_folder(tmp_path, monkeypatch):

@@ -218,7 +218,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_checkpoint(ti
     file = tmp_path / "results" / "r" / "checkpoints" / "latest.pth"
     for value in group.values:
         assert value["ended"] == (
-            "UserError: the loss became nan at epoch 1, step 3: lower --base-lr, or use --warmup-epochs or "
+            "NotFinite: the loss became nan at epoch 1, step 3: lower --base-lr, or use --warmup-epochs or "
             f"--clip-norm. The last good checkpoint is {file} (epoch 1, step 2)"
         )
     status = json.loads((tmp_path / "results" / "r" / "status.json").read_text())
@@ -247,4 +247,4 @@ def test_weights_that_are_no_numbers_are_not_saved(tiny, tmp_path):
 
 def test_a_validation_loss_that_is_no_number_stops_the_run(tiny):
     value = tiny("--strategy", "none", "--epochs", "3", "--base-lr", "1e9", world_size=1, images=8).values[0]
-    assert re.match("UserError: the validation loss of epoch [123] is nan: lower --base-lr", value["ended"])
+    assert re.match("NotFinite: the validation loss of epoch [123] is nan: lower --base-lr", value["ended"])
