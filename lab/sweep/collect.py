@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,15 +96,17 @@ def _ask_slurm(results: Path, rows: list[Row]) -> None:
     if not open_ends:
         return
     known = slurm_query.jobs(open_ends.values())
+    runs = Counter(row["jobid"] for row in rows)
     for i, jobid in open_ends.items():  # several runs can share one job
         if jobid not in known:
             continue
         folder = results / rows[i]["run_id"]
         row = _compact(read_run(folder, known))
         if row["status"] in states.BAD_ENDS and (row["status"] != rows[i]["status"] or _has_no_end(folder)):
-            job, why = known[jobid], row["reason"]
+            job = known[jobid]
+            times = (job.started, job.ended) if runs[jobid] == 1 else ("", "")  # of one among several nobody knows
             with contextlib.suppress(OSError):  # somebody else's folder: the table has it all the same
-                job_folder.mark(folder, row["status"], why, started=job.started, ended=job.ended)
+                job_folder.mark(folder, row["status"], row["reason"], started=times[0], ended=times[1])
         rows[i] = row
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -306,6 +307,7 @@ def here(time: str) -> str:
         ("sacct", "2026-03-01T10:30:00", "", 0.5),  # the run's own word is nearer
         ("scontrol", None, "", 1.0),
         ("scontrol Unknown", None, "", None),
+        ("sacct, two runs in the job", None, "", None),
     ],
 )
 def test_hours_end_when_the_job_ended_not_when_it_was_collected(cluster, source, own_end, err, hours):
@@ -314,7 +316,9 @@ def test_hours_end_when_the_job_ended_not_when_it_was_collected(cluster, source,
     times = {"started": here("2026-03-01T10:00:00"), "ended": own_end and here(own_end)}
     (folder / "status.json").write_text(json.dumps({"status": "running", "reason": "", **times}))
     (folder / "train.err").write_text(err)
-    if source == "sacct":
+    if "two runs" in source:
+        shutil.copytree(folder, folder.with_name("the-other"))
+    if source.startswith("sacct"):
         play(cluster, "sacct", 'echo "42|TIMEOUT|0:0|2026-03-01T09:00:00|2026-03-01T11:00:00"')
     else:
         end = "2026-03-01T11:00:00" if source == "scontrol" else "Unknown"
