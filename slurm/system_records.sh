@@ -3,16 +3,22 @@
 # Sourced by run.sh: what Slurm and the GPUs know of a job goes to the run's folder, in slurm-JOB/. A site without
 # accounting, or a node without GPUs, leaves out its file; nothing here can end the job.
 #
-#   scontrol.txt       the job as it was asked for and placed
+#   scontrol.txt       the job as it was asked for and placed, and what stood before sbatch
 #   sacct.txt          time, memory and exit code of each step so far, divided by |
 #   gpus-NODE.csv      utilization, memory and power of each GPU, every few seconds
 
 SAMPLE_EVERY=5 # seconds
 
 begin_system_records() { # run folder, job
-    local records=$1/slurm-$2
+    local records=$1/slurm-$2 name
     mkdir -p "$records" || return 0
-    scontrol show job "$2" >"$records/scontrol.txt" 2>/dev/null || rm -f "$records/scontrol.txt"
+    if scontrol show job "$2" >"$records/scontrol.txt" 2>/dev/null; then
+        for name in CODE LAUNCHER LAB_ENV; do
+            if [[ -n ${!name:-} ]]; then echo "   $name=${!name}"; fi
+        done >>"$records/scontrol.txt"
+    else
+        rm -f "$records/scontrol.txt"
+    fi
 
     # A second step, on the same GPUs as the ranks. It ends with the job.
     sampler=

@@ -204,7 +204,7 @@ run() { # command...
     if ((${#command[@]} == 0)); then
         cat >"$CLUSTER_DIR/bashrc" <<END
 if [[ -f ~/.bashrc ]]; then source ~/.bashrc; fi
-PATH=$PATH
+PATH=$(printf %q "$PATH")
 PS1='(practice cluster) \w\\$ '
 cat <<'WELCOME'
 A practice cluster of $NODES nodes, each with $CPUS CPUs and $GPUS GPUs. The GPUs are pretended: your ranks train on this

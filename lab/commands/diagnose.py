@@ -31,12 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: nothing is wrong, or it was explained; 1: something is wrong that the lab cannot explain."""
-    from lab.diagnose.evidence import gather
+    from lab.diagnose.evidence import gather, tasks
     from lab.diagnose.verdict import findings
 
     page = Page(sys.stdout)
     unexplained = False
-    for number, path in enumerate(args.paths or _latest()):
+    named = [task for path in args.paths for task in tasks(path)]
+    for number, path in enumerate(named or _latest()):
         evidence = gather(path)
         found = findings(evidence)
         if number:
@@ -85,7 +86,8 @@ def _nothing(page: Page, evidence: "Evidence") -> bool:
     if not status and not log.strip() and slurm == "COMPLETED":
         page.say("Slurm says that the job has ended, and that nothing went wrong.", lead="  ")
         return False
-    if status == "running" or slurm in ("RUNNING", "CONFIGURING", "COMPLETING"):
+    said = slurm or evidence.state  # Slurm knows better than a program that may have been killed
+    if said in ("RUNNING", "CONFIGURING", "COMPLETING") or (status == "running" and not said):
         who = "Slurm" if slurm else "It"
         page.say(f"{who} says that it is running, and its log shows no error.", lead="  ")
         page.say("squeue --me   # is it still there?", lead="  try    ")

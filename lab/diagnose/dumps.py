@@ -53,6 +53,8 @@ def read_dump(path: Path) -> tuple[int, Lane | None]:
         return rank, lane
     except (
         OSError,
+        MemoryError,  # a damaged length
+        OverflowError,
         pickle.UnpicklingError,
         EOFError,
         ValueError,

@@ -84,11 +84,10 @@ def gather(path: Path) -> Evidence:
 
 def _job(number: str) -> Evidence:
     """A job by its number: its run's folder here, its log where there is no folder, or what Slurm says of it."""
-    for folder in (
-        *Path("results").glob(f"*-{number}"),
-        *(run.parent for run in Path("results").glob(f"*/slurm-{number}")),
-    ):
-        if folder.is_dir():
+    if records := _records(number):
+        return gather(records[0].parent)
+    for folder in sorted({*(file.parent for file in _runs("job.json")), *Path("results").glob(f"*-{number}")}):
+        if folder.is_dir() and _job_of(folder) == number:
             return gather(folder)
     for log in (Path(f"train-{number}.err"), Path(f"slurm-{number}.out")):
         if log.is_file():
@@ -97,6 +96,31 @@ def _job(number: str) -> Evidence:
     if now is None:
         raise UserError(f"job {number}: there is no log of it here, and Slurm does not know it")
     return Evidence(name=f"job {number}", log="", jobid=number, now=now, state=_ended(now))
+
+
+def tasks(path: Path) -> list[Path]:
+    """The tasks that have left records here, where `path` is the number of an array; else `path` itself."""
+    number = str(path)
+    if not number.isdecimal() or path.exists() or _records(number):
+        return [path]
+    indices = sorted(int(records.name.rpartition("_")[2]) for records in _records(f"{number}_*[0-9]"))
+    return [Path(f"{number}_{index}") for index in dict.fromkeys(indices)] or [path]
+
+
+def _records(number: str) -> list[Path]:
+    """The slurm-JOB folders of a job's run."""
+    return [folder for folder in _runs(f"slurm-{number}") if folder.is_dir()]
+
+
+def _runs(name: str) -> list[Path]:
+    """What has this name in the folders of the runs here, of those as well that lie deeper than results/RUN."""
+    return [found for deep in ("*", "*/*", "*/*/*") for found in sorted(Path("results").glob(f"{deep}/{name}"))]
+
+
+def _job_of(folder: Path) -> str:
+    """The job that a run's folder names as its own."""
+    said = [_word(_json(folder / name).get("jobid")) for name in ("job.json", "config.json")]
+    return said[0] or said[1] or _job_in("".join(_text(log) for log in sorted(folder.glob("train.log"))))
 
 
 def _folder(folder: Path, *, log: bool = True) -> Evidence:
@@ -220,6 +244,6 @@ def _state(files: list[Path]) -> str:
             header, *lines = [line.split("|") for line in _text(file).splitlines() if "|" in line] or [[]]
             if {"JobID", "State"} <= set(header):
                 rows = [dict(zip(header, line, strict=False)) for line in lines]
-                states += [row["State"] for row in rows if "." not in row["JobID"] and "State" in row]
+                states += [row["State"] for row in rows if "." not in row["JobID"] and "State" in row][-1:]
     known = [state.split()[0] for state in states if state.split()]
     return next((state for state in reversed(known) if state not in _NOT_ENDED), "")

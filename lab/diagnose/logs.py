@@ -20,19 +20,24 @@ _CONSEQUENCE = re.compile(
     r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught"
 )
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/lab/training/")
-_ENDED = (  # torchrun's and srun's words for how a process ended
-    re.compile(r"rank\s*:\s*(?P<rank>\d+) .*\n.*exitcode\s*:\s*(?P<code>-?\d+)"),
-    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)"),
-    re.compile(
-        r"srun: error: (?P<node>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
-    ),
+# PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
+_WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
+WARNED = 10  # the order of what only a warning says
+# torchrun's and srun's words for how a process ended. Before its report, torchrun names the rank on its node only.
+_REPORTED = re.compile(r"(?P<who>rank)\s*:\s*(?P<rank>\d+) .*\n.*exitcode\s*:\s*(?P<code>-?\d+)")
+_FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) (?P<who>local_rank): (?P<rank>\d+)")
+_ENDED = re.compile(
+    r"srun: error: \S+: (?P<who>task)s? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
 )
+_NO_CAUSE = (0, 1, 2, 85, -signal.SIGTERM)  # a rank that has lost another, or was told to stop, ends like this too
 _KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
 _NEEDS_MEMORY = (
     "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
     "dmesg | grep -i oom     # on that node, if you may: was it the kernel?",
     "{rerun} --num-workers 2 --per-device-batch-size {half} --accumulate 2   # needs less memory",
 )
+_EXITED = "A program that ends itself says no more than it has printed: why is in its own last lines, if anywhere."
+_LOOK_FOR_EXITS = ("tail -n 20 {log}", "grep -n 'exit(' exercises/*.py    # sys.exit(), os._exit()")
 _MEANS: dict[int, str] = {
     signal.SIGTERM: "Somebody or something told the job to stop: scancel, a time limit, Ctrl-C.",
     signal.SIGSEGV: "Compiled code touched memory that is not its own: a broken installation, or mixed versions.",
@@ -52,12 +57,17 @@ _SIGNALS = {
 
 def symptoms(log: str) -> Iterator[Finding]:
     """A finding for every symptom that the log shows, told from its first place in the log."""
+    errors, warnings = _WARNING.sub("", log), "".join(_WARNING.findall(log))
     for symptom in SYMPTOMS:
-        found = symptom.pattern.search(log)
+        text, order = errors, symptom.order
+        found = symptom.pattern.search(text)
+        if found is None:
+            text, order = warnings, WARNED
+            found = symptom.pattern.search(text)
         if found is None:
             continue
-        begin, end = log.rfind("\n", 0, found.start()) + 1, log.find("\n", found.start())
-        line = log[begin : end if end >= 0 else None]
+        begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.start())
+        line = text[begin : end if end >= 0 else None]
         rank = _RANK.match(line)
         said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
         if "ms" in said:
@@ -65,7 +75,7 @@ def symptoms(log: str) -> Iterator[Finding]:
         said["line"] = one_line(_RANK.sub("", line).removeprefix("main.py: "), 200)
         said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
         saw = symptom.saw.format_map(defaultdict(str, said))
-        yield Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, symptom.order)
+        yield Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, order)
 
 
 def exception(log: str) -> Finding | None:
@@ -103,30 +113,29 @@ def _raised(rank: str, said: re.Match[str], frames: list[re.Match[str]]) -> Find
 
 def ended(log: str) -> Finding | None:
     """How the process that ended first was ended, when it could not say so itself."""
-    found = [(match.start(), match) for pattern in _ENDED for match in pattern.finditer(log)]
-    ends = [(_code(match), match["rank"]) for _, match in sorted(found, key=lambda pair: pair[0])]
-    # A rank that is sent SIGTERM is ended because of another one.
-    ends = [(code, rank) for code, rank in ends if code not in (None, 0, 15)] or ends
+    reported = list(_REPORTED.finditer(log)) or list(_FAILED.finditer(log))
+    found = sorted((*reported, *_ENDED.finditer(log)), key=re.Match.start)
+    ends = [(_code(match), match) for match in found]
+    ends = [end for end in ends if end[0] not in _NO_CAUSE] or [end for end in ends if end[0]]
     if not ends:
         return None
-    code, rank = ends[0]
-    if code is None or not 0 < code < 65:
-        return None
-    name = signal.Signals(code).name if code in signal.Signals.__members__.values() else f"signal {code}"
-    saw = f"Rank {rank} was ended by {name}."
-    if code == signal.SIGKILL:
+    code, match = ends[0]
+    who = f"{'Local rank' if match['who'] == 'local_rank' else 'Rank'} {match['rank']}"
+    if code > 0:
+        return Finding("exited", f"{who} ended with exit code {code}.", _EXITED, _LOOK_FOR_EXITS, order=9)
+    number = -code
+    name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
+    saw = f"{who} was ended by {name}."
+    if number == signal.SIGKILL:
         return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
-    again = "{longer}" if code == signal.SIGUSR1 else "{rerun}"
-    return Finding("ended-by-signal", saw, _MEANS.get(code, "It did not end by itself."), (again,), order=4)
+    again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
+    return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order=4)
 
 
-def _code(match: re.Match[str]) -> int | None:
-    """The number of the signal that ended the process; None for a plain exit code."""
-    code = match.groupdict().get("code")
+def _code(match: re.Match[str]) -> int:
+    """How the process ended, as subprocess has it: its exit code, or -9 for SIGKILL; 0 where that is not known."""
+    code = match["code"]
     if code is None:
-        how = match["how"]
-        return next((number for word, number in _SIGNALS.items() if how.startswith(word)), None)
+        return -next((number for word, number in _SIGNALS.items() if match["how"].startswith(word)), 0)
     value = int(code)
-    if value < 0:
-        return -value
-    return value - 128 if value > 128 else None
+    return 128 - value if 128 < value <= 128 + signal.SIGRTMAX else value

@@ -8,7 +8,14 @@ from pathlib import Path
 from lab.diagnose.finding import Finding
 from lab.sweep.slurm_query import SlurmJob
 
-ASKS = {"--nodes": "1", "--ntasks-per-node": "4", "--gpus-per-node": "4", "--cpus-per-task": "4"}  # in run.sh
+# In run.sh.
+ASKS = {
+    "--nodes": "1",
+    "--ntasks-per-node": "4",
+    "--gpus-per-node": "4",
+    "--cpus-per-task": "4",
+    "--time": "00:30:00",
+}
 _AGAIN = ("--run-id", "--resume")  # what names a run that is there already
 PATIENCE = 20.0  # seconds
 
@@ -32,8 +39,12 @@ def never_starts(reason: str) -> bool:
     return reason in _MEANS or bool(re.match(r"(?:Assoc|QOS)\w*(?:Max|Limit)\w*PerJob", reason))
 
 
-def waiting(number: str, job: SlurmJob, *, saved: bool) -> Finding | None:
-    """What there is to say of a job that has not begun, or begins again; None of any other."""
+def waiting(number: str, job: SlurmJob, stopped: str = "") -> Finding | None:
+    """What there is to say of a job that has not begun, or begins again; None of any other.
+
+    Args:
+        stopped: why it was to begin again, a sentence.
+    """
     state = job.state.split()[0] if job.state.split() else ""
     if state == "PENDING" and never_starts(job.reason):
         why = _MEANS.get(job.reason, "it asks for more than one job of yours may have")
@@ -44,12 +55,12 @@ def waiting(number: str, job: SlurmJob, *, saved: bool) -> Finding | None:
             _SIZES,
             order=0,
         )
-    if saved and state in ("PENDING", "RUNNING", "CONFIGURING"):
+    if stopped and state in ("PENDING", "RUNNING", "CONFIGURING"):
         where = "in the queue again" if state == "PENDING" else "running again"
         return Finding(
             "goes-on",
-            f"The run was told to stop, and has saved. Its job, {number}, is {where}.",
-            "It goes on from there by itself: do not submit it a second time.",
+            f"{stopped} The job, {number}, is {where}.",
+            "It goes on from its last checkpoint by itself: do not submit it a second time.",
             ("squeue --me", "tail -f train.log"),
             order=-1,
         )
@@ -83,29 +94,52 @@ def stuck() -> list[str]:
 def submitted(scontrol: str) -> str:
     """The command that submits a job again, from what `scontrol show job` said of it; "" if that is incomplete.
 
-    The options that named an older run are left out.
+    The options that named an older run are left out. run.sh adds to the record what stood before sbatch.
     """
-    fields = dict(re.findall(r"^\s*(?:.*? )?(Command|WorkDir|TresPerNode)=(.*)$", scontrol, re.M))
+    fields = dict(re.findall(r"^\s*(?:.*? )?(Command|WorkDir|TresPerNode|TresPerTask)=(.*)$", scontrol, re.M))
+    before = dict(re.findall(r"^\s*(CODE|LAUNCHER|LAB_ENV)=(?!exercises$)(.*)$", scontrol, re.M))
+    words = dict(re.findall(r"\b(TimeLimit|Partition|Account)=(\S+)", scontrol.partition("Command=")[0]))
     numbers = dict(re.findall(r"(NumNodes|NtasksPerN:B:S:C|CPUs/Task|ArrayTaskId)=(\d+)", scontrol))
-    script, *words = fields.get("Command", "").split() or [""]
-    if not script.startswith("/") or "NumNodes" not in numbers:
+    script, *flags = fields.get("Command", "").split() or [""]
+    if not script.startswith("/") or numbers.get("NtasksPerN:B:S:C", "0") == "0" or "NumNodes" not in numbers:
         return ""
     folder = fields.get("WorkDir", "")
     here = Path(script).is_relative_to(folder) if folder else False
-    gpus = re.search(r"gpu\D*(\d+)", fields.get("TresPerNode", ""))
     asked = {
+        "--array": numbers.get("ArrayTaskId", ""),
+        "--partition": words.get("Partition", ""),
+        "--account": words.get("Account", ""),
+        "--time": words.get("TimeLimit", ""),
         "--nodes": numbers["NumNodes"],
-        "--ntasks-per-node": numbers.get("NtasksPerN:B:S:C", "0"),
-        "--gpus-per-node": gpus[1] if gpus else "0",
+        "--ntasks-per-node": numbers["NtasksPerN:B:S:C"],
+        "--gpus-per-node": _gpus(fields.get("TresPerNode", "")) or "0",
+        "--gpus-per-task": _gpus(fields.get("TresPerTask", "")),
         "--cpus-per-task": numbers.get("CPUs/Task", "1"),
     }
-    if asked["--ntasks-per-node"] == "0":
-        return ""
-    options = [f"{name}={value}" for name, value in asked.items() if value != ASKS[name]]
-    if "ArrayTaskId" in numbers:
-        options.insert(0, f"--array={numbers['ArrayTaskId']}")
+    options = [f"{name}={value}" for name, value in asked.items() if value not in ("", "(null)", ASKS.get(name))]
     name = str(Path(script).relative_to(folder)) if here else script
-    return shlex.join(["sbatch", *options, name, *_without(words)])
+    variables = [f"{variable}={shlex.quote(value)}" for variable, value in before.items()]
+    return " ".join([*variables, shlex.join(["sbatch", *options, name, *_without(flags)])])
+
+
+def _gpus(tres: str) -> str:
+    """Number of GPUs, with their type if one was asked for: a100:4 of gres:gpu:a100:4; "" where there are none."""
+    found = re.search(r"gpu[:=]((?:[^:=,()\s]+:)?\d+)(?![^,(\s])", tres)
+    return found[1] if found else ""
+
+
+def longer(command: str) -> str:
+    """The command that submits a job, with twice its time limit."""
+    usual = f" --time={ASKS['--time']}"
+    if " --time=" not in command:
+        command = re.sub(r"\bsbatch\b", f"sbatch{usual}", command, count=1)
+    return re.sub(r"(?<= --time=)(?:(\d+)-)?(\d+):(\d+):(\d+)(?= )", _twice, command, count=1)
+
+
+def _twice(time: re.Match[str]) -> str:
+    days, hours, minutes, seconds = (int(part or 0) for part in time.groups())
+    minutes, seconds = divmod(2 * (((days * 24 + hours) * 60 + minutes) * 60 + seconds), 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
 
 
 def _without(words: list[str]) -> list[str]:

@@ -65,8 +65,15 @@ _IN_LOG = (
     (re.compile(r"DUE TO TIME LIMIT"), "TIMEOUT"),
     (re.compile(r"DUE TO NODE FAILURE|^srun: error: Node failure on ", re.M), "NODE_FAIL"),
     (re.compile(r"DUE TO PREEMPTION"), "PREEMPTED"),
-    (re.compile(r"JOB \S+ ON \S+ CANCELLED AT"), "CANCELLED"),
+    (re.compile(r"JOB \S+ ON \S+ CANCELLED AT (?!.*DUE TO JOB REQUEUE)"), "CANCELLED"),
+    (re.compile(r"DUE TO JOB REQUEUE"), "REQUEUED"),
 )
+# After these Slurm starts the job again.
+_STOPPED = {
+    "NODE_FAIL": "A node of the job failed.",
+    "PREEMPTED": "Slurm took the job's nodes for another one.",
+    "REQUEUED": "The job was put back into the queue.",
+}
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -74,14 +81,20 @@ def findings(evidence: Evidence) -> list[Finding]:
     found = sorted(_found(evidence), key=lambda finding: finding.order)
     once = list({finding.name: finding for finding in reversed(found)}.values())[::-1]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
-    again = {"raised", "program-said", "failed", "nccl-timeout", "gloo-timeout", "ended-by-signal"}
-    once = [one for one in once if one is once[0] or one.name not in again]
+    again = {"raised", "program-said", "failed", "nccl-timeout", "gloo-timeout", "ended-by-signal", "exited"}
+    once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
     return [_filled(one, evidence) for one in once]
 
 
 def _found(evidence: Evidence) -> Iterator[Finding]:
+    in_log = next((state for pattern, state in _IN_LOG if pattern.search(evidence.log)), "")
     if evidence.now is not None:
-        waits = slurm_job.waiting(evidence.jobid, evidence.now, saved=evidence.status == "interrupted")
+        stopped = _STOPPED.get(in_log, "")
+        if evidence.status == "interrupted":
+            stopped = "The run was told to stop, and has saved."
+        elif evidence.status == "running" and evidence.now.state == "PENDING" and not stopped:
+            stopped = _STOPPED["REQUEUED"]  # a node that dies writes nothing into the log
+        waits = slurm_job.waiting(evidence.jobid, evidence.now, stopped)
         if waits is not None:
             yield waits
     if evidence.status == "done" and not evidence.lanes:
@@ -98,10 +111,8 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         return
     if evidence.state in _STATES:
         yield _STATES[evidence.state]
-    for pattern, state in _IN_LOG:
-        if pattern.search(evidence.log):
-            yield _STATES[state]
-            break
+    if in_log in _STATES:
+        yield _STATES[in_log]
     if evidence.status == "interrupted":
         yield Finding(
             "interrupted",
@@ -154,7 +165,7 @@ def _values(evidence: Evidence) -> dict[str, str]:
     rerun = evidence.command or launcher + known
     return {
         "rerun": rerun,
-        "longer": rerun.replace("sbatch", "sbatch --time=01:00:00", 1),
+        "longer": slurm_job.longer(rerun),
         "half": half,
         "job": evidence.jobid,
         "run": folder,

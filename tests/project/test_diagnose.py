@@ -1,14 +1,13 @@
 """What is said about jobs that failed: on their real logs, their dumps, and on garbage."""
 
 import json
-import pickle
 from pathlib import Path
 
 import pytest
 
 from lab.cli import main
 from lab.diagnose.evidence import gather
-from lab.diagnose.hang import from_dumps
+from lab.diagnose.logs import ended, symptoms
 from lab.diagnose.symptoms import SYMPTOMS
 from lab.diagnose.verdict import findings
 from lab.sweep.slurm_query import SlurmJob
@@ -38,6 +37,7 @@ REAL = {
     "run-id-taken.err": ("run-id-taken", "results/scaling-lab-4 already holds a finished run"),
     "sbatch-partition.err": ("sbatch-refused", "Invalid partition name specified"),
     "scancel.err": ("cancelled", "The job was cancelled."),
+    "srun-a-rank-exited.err": ("exited", "Rank 1 ended with exit code 3."),
     "srun-a-rank-killed.err": ("killed", "Rank 1 was ended by SIGKILL."),
     "srun-a-rank-raised.err": ("raised", "Rank 1 raised AssertionError: expected images [B, 3, 32, 32]"),
     "srun-a-rank-refused.err": ("program-said", "ended with the words: images have the wrong shape."),
@@ -49,6 +49,7 @@ REAL = {
     "torchrun-a-rank-raised.err": ("raised", "at model.py, line 35, in forward."),
     "uneven-batch.err": ("uneven-batch", "A global batch of 256 images cannot be divided evenly among 3 ranks"),
     "warned-before-it-began.err": ("ended-by-signal", "Rank 0 was ended by SIGUSR1."),
+    "warned-then-raised.err": ("raised", "Rank 1 raised KeyError: 'rate', at train.py, line 4, in train."),
     "wrong-folder.err": ("not-submitted-right", "submit from the folder that holds run.sh"),
 }
 
@@ -70,6 +71,24 @@ def test_the_cause_comes_before_what_follows_from_it():
     names = [finding.name for finding in findings(gather(LOGS / "srun-a-rank-raised.err"))]
     assert names[0] == "raised"
     assert "cancelled" not in names  # the step was: because of the rank that raised
+
+
+def test_a_warning_is_told_only_where_nothing_else_is():
+    log = LOGS / "warned-then-raised.err"
+    assert [finding.name for finding in findings(gather(log))] == ["raised"]
+    warnings = "".join(line for line in log.read_text(encoding="utf-8").splitlines(True) if "[W1128" in line)
+    assert "host-not-found" in [finding.name for finding in symptoms(warnings)]
+
+
+@pytest.mark.parametrize(
+    ("report", "who"),
+    [("", "Local rank 1"), ("  rank      : 3 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\n", "Rank 3")],
+)
+def test_the_rank_on_its_node_is_not_called_the_rank(report, who):
+    log = (
+        f"E1128 01:57:35.105000 7 api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 7) of binary: x\n{report}"
+    )
+    assert ended(log).saw == f"{who} was ended by SIGKILL."
 
 
 def test_names_are_unique():
@@ -137,104 +156,6 @@ def test_a_run_that_failed_in_an_unknown_way_says_its_own_reason(tmp_path):
     only = findings(gather(run_folder(tmp_path)))
     assert [finding.name for finding in only] == ["failed"]
     assert "it broke" in only[0].saw
-
-
-# Dumps ----------------------------------------------------------------------------------------------------------
-
-
-def entry(number: int, line: int, call: str = "all_reduce", size: int = 3) -> dict[str, object]:
-    """A collective as PyTorch's flight recorder writes it; frames run from the innermost outwards."""
-    frames = [
-        {"filename": "/env/torch/distributed/distributed_c10d.py", "line": 9, "name": call},
-        {"filename": "/home/ada/exercises/train.py", "line": line, "name": "evaluate"},
-        {"filename": "/home/ada/exercises/main.py", "line": 7, "name": "run"},
-    ]
-    return {
-        "record_id": number - 1,
-        "pg_id": 0,
-        "process_group": ("0", "default_pg"),
-        "collective_seq_id": number,
-        "profiling_name": f"nccl:{call}",
-        "input_sizes": [[size]],
-        "input_dtypes": ["Float"],
-        "retired": True,
-        "is_p2p": False,
-        "frames": frames,
-    }
-
-
-def dumps(tmp_path: Path, **ranks: list[dict[str, object]]) -> Path:
-    folder = tmp_path / "flight_recorder"
-    folder.mkdir()
-    for rank, entries in ranks.items():
-        (folder / f"nccl_trace_{rank}").write_bytes(pickle.dumps({"version": "2.10", "entries": entries}, 2))
-    return folder
-
-
-def diagnosis(folder: Path, world_size: int = 2):
-    return from_dumps(gather(folder).lanes, world_size)
-
-
-def test_a_collective_that_one_rank_did_not_come_to(tmp_path):
-    folder = dumps(tmp_path, rank_0=[entry(1, 5), entry(2, 88)], rank_1=[entry(1, 5)])
-    found = diagnosis(folder)
-    assert found.name == "rank-missing"
-    assert found.saw == (
-        "Rank 0 waits in all_reduce at train.py:88, collective number 2; "
-        "rank 1 never came to it: the last that it called was all_reduce at train.py:5."
-    )
-    assert found.do == ("look at train.py, line 88, in evaluate()",)
-
-
-def test_a_rank_that_has_failed_is_the_cause_of_the_others_waiting(tmp_path):
-    folder = dumps(tmp_path, rank_0=[entry(1, 5), entry(2, 88)], rank_1=[entry(1, 5)])
-    assert [finding.name for finding in findings(gather(folder))] == ["rank-missing"]
-    for name, cause in (("srun-a-rank-refused.err", "program-said"), ("srun-a-rank-raised.err", "raised")):
-        (folder / "train.err").write_text((LOGS / name).read_text(encoding="utf-8"), encoding="utf-8")
-        assert [finding.name for finding in findings(gather(folder))][:2] == [cause, "rank-missing"]
-
-
-def test_different_collectives(tmp_path):
-    folder = dumps(tmp_path, rank_0=[entry(1, 5)], rank_1=[entry(1, 9, "broadcast")])
-    found = diagnosis(folder)
-    assert found.name == "different-order"
-    assert "rank 0 called all_reduce at train.py:5, with [3]; rank 1 called broadcast at train.py:9" in found.saw
-
-
-def test_different_sizes(tmp_path):
-    folder = dumps(tmp_path, rank_0=[entry(1, 5, size=3)], rank_1=[entry(1, 5, size=4)])
-    assert diagnosis(folder).name == "different-sizes"
-
-
-def test_an_earlier_one_that_fitted_by_chance_is_the_cause(tmp_path):
-    folder = dumps(
-        tmp_path,
-        rank_0=[entry(1, 5), entry(2, 60)],
-        rank_1=[entry(1, 60), entry(2, 70, "broadcast")],
-    )
-    assert "As collective number 1 rank 0 called all_reduce at train.py:5" in diagnosis(folder).saw
-
-
-def test_a_rank_without_a_dump_is_named(tmp_path):
-    found = diagnosis(dumps(tmp_path, rank_0=[entry(1, 5)]), world_size=2)
-    assert found.saw == "Rank 0 waits in all_reduce at train.py:5; rank 1 left no dump."
-
-
-def test_ranks_that_agree_are_not_accused(tmp_path):
-    assert diagnosis(dumps(tmp_path, rank_0=[entry(1, 5)], rank_1=[entry(1, 5)])) is None
-
-
-class Attack:
-    def __reduce__(self):
-        return print, ("this was run",)
-
-
-def test_a_dump_runs_no_code(tmp_path, capsys):
-    folder = dumps(tmp_path, rank_0=[entry(1, 5)])
-    (folder / "nccl_trace_rank_1").write_bytes(pickle.dumps({"entries": [Attack()]}))
-    (folder / "nccl_trace_rank_2").write_bytes(b"\x80garbage")
-    assert gather(folder).unreadable == ("nccl_trace_rank_1", "nccl_trace_rank_2")
-    assert "this was run" not in capsys.readouterr().out
 
 
 # The command ----------------------------------------------------------------------------------------------------

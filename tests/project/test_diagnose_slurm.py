@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.diagnose.evidence import gather
-from lab.diagnose.slurm_job import ASKS, stuck, submitted
+from lab.diagnose.evidence import gather, tasks
+from lab.diagnose.slurm_job import ASKS, longer, stuck, submitted
 from lab.diagnose.verdict import findings
 from lab.sweep.slurm_query import SlurmJob
+from lab.training.errors import UserError
 
 # Of scontrol show job, Slurm 22.05.
 SHOWN = """JobId=6 JobName=scaling-lab
@@ -73,6 +74,29 @@ GPUS = "   TresPerNode=gres:gpu:4\n"
         ("", "", f"{AGAIN} run.sh --epochs 30"),
         ("gres:gpu:4", "gres/gpu:2", f"{AGAIN} --gpus-per-node=2 run.sh --epochs 30"),
         (GPUS, "", f"{AGAIN} --gpus-per-node=0 run.sh --epochs 30"),
+        ("gres:gpu:4", "gres:gpu:a100:2", f"{AGAIN} --gpus-per-node=a100:2 run.sh --epochs 30"),
+        (GPUS, f"{GPUS}   TresPerTask=gres/gpu=1\n", f"{AGAIN} --gpus-per-task=1 run.sh --epochs 30"),
+        (
+            "   Power=",
+            "   CODE=exercises\n   LAUNCHER=torchrun\n   LAB_ENV=/my env",
+            f"LAUNCHER=torchrun LAB_ENV='/my env' {AGAIN} run.sh --epochs 30",
+        ),
+        (
+            "   Power=",
+            "   CODE=solutions",
+            f"CODE=solutions {AGAIN} run.sh --epochs 30",
+        ),
+        (
+            "   NumNodes",
+            "   RunTime=05:00:03 TimeLimit=05:00:00 TimeMin=N/A\n   Account=(null) QOS=normal\n"
+            "   Partition=gpu AllocNode:Sid=login:9\n   NumNodes",
+            "sbatch --partition=gpu --time=05:00:00 --nodes=2 --ntasks-per-node=2 run.sh --epochs 30",
+        ),
+        (
+            "   NumNodes",
+            "   TimeLimit=00:30:00 TimeMin=N/A\n   Account=csstaff QOS=normal\n   NumNodes",
+            "sbatch --account=csstaff --nodes=2 --ntasks-per-node=2 run.sh --epochs 30",
+        ),
         (
             "JobName=",
             "ArrayTaskId=3 JobName=",
@@ -88,9 +112,22 @@ def test_the_command_is_read_from_slurms_record(old, new, command):
     assert submitted(SHOWN.replace(old, new) if old else SHOWN) == command
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("sbatch run.sh --strategy ddp", "sbatch --time=01:00:00 run.sh --strategy ddp"),
+        ("CODE=x sbatch --time=05:00:00 --nodes=2 run.sh", "CODE=x sbatch --time=10:00:00 --nodes=2 run.sh"),
+        ("sbatch --time=1-00:00:30 run.sh", "sbatch --time=48:01:00 run.sh"),
+        ("./run.sh", "./run.sh"),
+    ],
+)
+def test_a_job_that_was_too_slow_gets_twice_its_time(command, expected):
+    assert longer(command) == expected
+
+
 def test_what_run_sh_asks_for_need_not_be_repeated(root):
     text = (root / "run.sh").read_text(encoding="utf-8")
-    assert dict(re.findall(r"^#SBATCH (--(?:nodes|\S+-per-\S+))=(\d+)$", text, re.M)) == ASKS
+    assert dict(re.findall(r"^#SBATCH (--(?:nodes|time|\S+-per-\S+))=(\S+)$", text, re.M)) == ASKS
 
 
 @pytest.mark.parametrize(("state", "where"), [("PENDING", "in the queue again"), ("RUNNING", "running again")])
@@ -100,6 +137,33 @@ def test_a_job_that_goes_on_by_itself_is_left_alone(slurm, state, where):
     assert first.name == "goes-on"
     assert where in first.saw
     assert not any("sbatch" in command for command in first.do)
+
+
+ENDED = "slurmstepd: error: *** JOB 6 ON node1 CANCELLED AT 2026-11-28T05:20:11 DUE TO"
+
+
+@pytest.mark.parametrize("why", ["NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "PREEMPTION", "JOB REQUEUE", ""])
+def test_a_job_that_slurm_starts_again_is_not_to_be_submitted_a_second_time(slurm, why):
+    slurm["6"] = SlurmJob("PENDING", "BeginTime")
+    folder = run_of("6", status="running")
+    if why:
+        (folder / "train.err").write_text(f"{ENDED} {why} ***\n", encoding="utf-8")
+    found = findings(gather(folder))
+    assert found[0].name == "goes-on"
+    assert "The job, 6, is in the queue again." in found[0].saw
+    assert "cancelled" not in [finding.name for finding in found]
+    # It has, and has failed by itself.
+    slurm["6"] = SlurmJob("FAILED")
+    again = f"run.sh: here begins job 6\n{(LOGS / 'srun-a-rank-raised.err').read_text(encoding='utf-8')}"
+    (folder / "train.err").write_text(f"{ENDED} {why} ***\n{again}", encoding="utf-8")
+    assert [finding.name for finding in findings(gather(folder))] == ["raised"]
+
+
+def test_a_requeue_is_no_end(slurm):
+    folder = run_of("6", status="failed")
+    rows = "JobID|State\n6|NODE_FAIL\n6|RUNNING\n6.0|FAILED\n"
+    (folder / "slurm-6" / "sacct.txt").write_text(rows, encoding="utf-8")
+    assert gather(folder).state == ""
 
 
 def test_a_job_that_can_never_start_is_named_without_being_asked_for(slurm, capsys):
@@ -121,6 +185,27 @@ def test_a_job_is_found_by_its_number(slurm, capsys):
     assert "Job 12 is in the queue (Resources), and has not begun." in out
     assert main(["diagnose", "13"]) == 1
     assert "job 13: there is no log of it here, and Slurm does not know it" in capsys.readouterr().err
+
+
+def test_a_job_is_found_by_its_own_records_however_deep_and_an_array_by_its_tasks(slurm):
+    named = run_of("7", status="failed")
+    named.rename("results/ddp-1")  # --run-id ddp-1
+    Path("results/demo").mkdir()
+    run_of("1", status="done").rename("results/demo/mine")
+    assert gather(Path("1")).name == "results/demo/mine"
+    with pytest.raises(UserError):
+        gather(Path("2"))
+    swept = Path("results/sweep-8")  # by hand
+    swept.mkdir()
+    (swept / "job.json").write_text('{"jobid": "9"}', encoding="utf-8")
+    assert gather(Path("9")).name == "results/sweep-8"
+    with pytest.raises(UserError):
+        gather(Path("8"))
+    for index in (10, 2):
+        run_of(f"6_{index}", status="done")
+    assert tasks(Path("6")) == [Path("6_2"), Path("6_10")]
+    assert tasks(Path("6_2")) == [Path("6_2")]
+    assert gather(Path("6_2")).name == "results/scaling-lab-6_2"
 
 
 def test_of_a_job_without_a_log_here_slurms_word_is_given(slurm, capsys):
@@ -145,6 +230,16 @@ def test_a_job_that_has_only_begun_is_not_called_unknown(slurm, capsys):
     Path("train.err").touch()
     assert main(["diagnose"]) == 0
     assert "Slurm says that it is running, and its log shows no error." in capsys.readouterr().out
+
+
+def test_slurm_decides_whether_a_run_still_runs(slurm, capsys):
+    slurm["2"] = SlurmJob("FAILED", exit_code="3:0")
+    folder = run_of("2", status="running")
+    assert main(["diagnose", "2"]) == 1
+    assert "Slurm  FAILED, exit code 3:0" in capsys.readouterr().out
+    (folder / "train.err").write_text("srun: error: node2: task 1: Exited with exit code 3\n", encoding="utf-8")
+    assert main(["diagnose", "2"]) == 0
+    assert "Rank 1 ended with exit code 3." in capsys.readouterr().out
 
 
 def test_a_job_that_run_sh_refused_is_the_latest(slurm, capsys):

@@ -84,10 +84,12 @@ def test_a_task_of_an_array_queues_and_records_itself_only(package, root):
     say = 'echo "${0##*/} $*" >>"$NOTES"'
     play(package / "bin", "scontrol", f'if [[ $2 == hostnames ]]; then printf "node7\\nnode8\\n"; else {say}; fi')
     play(package / "bin", "sacct", say)
-    assert start(package, **SLURM | TASK).returncode == 85
+    assert start(package, LAUNCHER="srun", **SLURM | TASK).returncode == 85
     said = [" ".join(line.split()[:3]) for line in notes(package)]
     assert said == ["scontrol show job", "sacct --jobs=123456_3 --duplicates", "scontrol requeue 123456_3"]
     assert notes(package)[0] == "scontrol show job 123456_3"
+    shown = status.parent / "slurm-123456_3" / "scontrol.txt"
+    assert shown.read_text() == "   CODE=exercises\n   LAUNCHER=srun\n"  # what stood before sbatch
 
 
 def test_the_records_wait_for_every_step_and_sample_every_gpu(package, root):
