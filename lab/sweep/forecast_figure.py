@@ -65,6 +65,8 @@ def _seconds(axes: Axes, one: Forecast) -> None:
         (one.fitted, look.colour, "fitted on"),
         (one.held_out, "white", "measured, not known to the model"),
     ):
+        if not points:
+            continue  # nothing for the legend to explain
         axes.errorbar(
             [p.devices for p in points],
             [1e3 * p.seconds for p in points],
