@@ -14,6 +14,7 @@ NODES=2 CPUS=16 MEMORY=32000 GPUS=4 # of each node; memory in MB
 NET=10.77.0                         # addresses in a network of its own
 SELF=$(readlink -f "$0")
 PATH=$PATH:/usr/sbin:/sbin
+PACKAGES="slurm-wlm munge slurmdbd mariadb-server-core iproute2 util-linux procps" # Debian's names
 
 fail() {
     echo "practice cluster: $*" >&2
@@ -31,11 +32,11 @@ wait_for() { # what, command...: until it succeeds
 
 require() {
     [[ $(uname) == Linux ]] || fail "it needs Linux; use a Linux machine, or a virtual one"
-    ((EUID == 0)) || fail "it needs root; try again with sudo"
+    ((EUID == 0)) || fail "it needs root: type  sudo \"\$(command -v lab)\" cluster  where your environment is active"
     local program
     for program in slurmctld slurmd slurmdbd munged mariadbd ip nsenter; do
         command -v "$program" >/dev/null ||
-            fail "$program is not installed; type  make services  (Debian or Ubuntu), or install Slurm, munge, MariaDB and iproute2"
+            fail "$program is not installed; type  apt-get install $PACKAGES  (Debian or Ubuntu), or install Slurm, munge, MariaDB and iproute2"
     done
     unshare --net --uts --mount --pid --fork -- sh -c 'mount -t proc proc /proc && ip link add bridge0 type bridge' 2>/dev/null ||
         fail "this machine allows no namespaces, as most containers do not; use a (virtual) machine, or a container started with --privileged"

@@ -1,6 +1,7 @@
 """`lab cluster`: up with one command, gone with it, and a sentence where it cannot be."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,10 +61,13 @@ def test_without_root_it_says_what_to_do():
     text = SCRIPT.read_text()  # by a pipe: who is not root may not see the file
     done = subprocess.run(command, input=text, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "practice cluster: it needs root; try again with sudo\n"
+    said = (
+        'practice cluster: it needs root: type  sudo "$(command -v lab)" cluster  where your environment is active'
+    )
+    assert done.stderr == f"{said}\n"
 
 
-def test_without_slurm_it_says_what_to_install(tmp_path):
+def test_without_slurm_it_says_what_to_install(root, tmp_path):
     if os.geteuid() != 0 or sys.platform != "linux":
         pytest.skip("needs root on Linux: without it, that is what is said first")
     for name in ("bash", "uname", "readlink", "sed"):
@@ -71,4 +75,25 @@ def test_without_slurm_it_says_what_to_install(tmp_path):
     text = SCRIPT.read_text().replace("PATH=$PATH:/usr/sbin:/sbin\n", f"PATH={tmp_path}\n")
     done = subprocess.run(["bash", "-s", "run", "true"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("practice cluster: slurmctld is not installed; type  make services ")
+    packages = re.findall(r"slurm-wlm [\w -]+ procps", (root / "Makefile").read_text())[0]  # of make services
+    assert done.stderr.startswith(
+        f"practice cluster: slurmctld is not installed; type  apt-get install {packages}  "
+    )
+
+
+def test_its_shell_has_the_path_of_the_one_it_was_started_from(tmp_path):
+    text = SCRIPT.read_text()
+    written = text[
+        text.index('cat >"$CLUSTER_DIR/bashrc"') : text.index("        # shellcheck disable=SC2016 # expanded")
+    ]
+    folder = "/home/ada's (old)/b in"
+    read = f"HOME={tmp_path}; PATH=/bin; source $CLUSTER_DIR/bashrc >/dev/null; echo $PATH"
+    environment = {"PATH": f"{os.environ['PATH']}{os.pathsep}{folder}", "CLUSTER_DIR": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", "-c", f"NODES=2 CPUS=1 GPUS=1\n{written}{read}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.rstrip("\n"), done.stderr) == (environment["PATH"], "")
