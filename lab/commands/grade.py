@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(known by itself where SUBMISSIONS is a course's submitted/)",
     )
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="submissions graded at the same time (default: one for each core)"
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="submissions graded at the same time (default: one a core it may use)",
     )
     parser.add_argument(
         "--deadline", type=float, metavar="SECONDS", help="for all checks of one submission (default: 180)"
@@ -153,7 +156,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"Gradebook: {course.folder / 'gradebook.db'}; answers are marked in nbgrader's formgrader")
         for said in failed:
             print(f"  not in the gradebook: {said}")
-    return 1 if troubles or any(record.to_look for record in records) else 0
+    look = [record.student for record in records if record.to_look]
+    if look:
+        print(f"To look at (column to_look of marks.csv): {', '.join(look[:10])}{', ...' * (len(look) > 10)}")
+    return 1 if troubles or look else 0
 
 
 def default_out(submissions: Path | None) -> Path:

@@ -106,10 +106,13 @@ def test_every_student_is_in_one_shard_and_stays_there():
         assert min(map(len, of)) > 100 / count
 
 
-def test_a_submission_without_time_is_to_look_at_and_graded_again_only_with_more(graded: Path, tmp_path: Path):
+def test_a_submission_without_time_is_to_look_at_and_graded_again_only_with_more(
+    graded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     shutil.copytree(graded / "class" / "hang", tmp_path / "class" / "hang")
     options = ["grade", str(tmp_path / "class"), "--out", str(tmp_path / "grades"), "--jobs", "1"]
     assert main([*options, "--deadline", "1"]) == 1
+    assert "To look at (column to_look of marks.csv): hang\n" in capsys.readouterr().out
     assert "no time was left for 1.1, 2.1" in marks(tmp_path / "grades")["hang"]["to_look"]
     record = store.load(tmp_path / "grades", "hang")
     assert record is not None

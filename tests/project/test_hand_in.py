@@ -101,7 +101,7 @@ def test_parts_of_a_class_are_graded_only_once_it_is_handed_in(
 
 
 def test_while_lab_grade_books_nothing_is_checked_again(course: Course):
-    assert course._api(5.0).config.SubmissionExporter.booking
+    assert course._api(5.0).config.SubmissionExporter.booking is True
 
 
 def test_ctrl_c_ends_booking_though_nbgrader_catches_it(course: Course, monkeypatch: pytest.MonkeyPatch):

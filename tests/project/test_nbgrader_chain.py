@@ -65,6 +65,10 @@ def test_nbgrader_gives_every_submission_exactly_its_marks(course: Course):
     assert found == solved(IN_CI)
 
 
+def test_collecting_warns_of_who_hands_in_under_another_name(course: Course):
+    assert "claims to be submitted by perfect but is owned by" in course.said["collect"]
+
+
 def test_nothing_that_students_must_not_see_was_released(course: Course, root: Path):
     released = course.folder / "exchange" / "scaling-lab" / "outbound" / "lab"
     assert len(list(released.glob("*.ipynb"))) == 8
