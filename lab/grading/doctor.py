@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """One line of the examination. `find` must not print; it may raise OSError, which is then the finding.
+    """One line of the examination. `find` must not print; what it raises is then the finding.
 
     needed  whether the lab cannot work without what is looked for
     """
@@ -90,6 +90,8 @@ def _find(probe: Probe, found: dict[str, Finding]) -> None:
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         found[probe.name] = probe.failed(what, ASK)
+    except Exception as error:  # noqa: BLE001 - one probe that stumbles over an odd machine must not look like a hang
+        found[probe.name] = probe.failed(f"{type(error).__name__}: {error}", ASK)
 
 
 class _Programs:

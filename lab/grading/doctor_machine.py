@@ -105,7 +105,7 @@ def host_name() -> Finding:
     do = f"give torchrun --local-addr 127.0.0.1, as run.sh does; or add this line to /etc/hosts: 127.0.0.1 {name}"
     try:
         addresses = {info[4][0] for info in socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)}
-    except OSError:  # gaierror
+    except (OSError, UnicodeError):  # no address; or, of more than 63 characters in a row, no name of a host
         return Finding("note", f"{name} has no address: torchrun --standalone would hang", do)
     if not any(_is_ours(str(address)) for address in addresses):
         elsewhere = ", ".join(sorted(map(str, addresses)))

@@ -49,12 +49,19 @@ def test_findings_come_in_order_and_a_probe_that_hangs_is_a_finding():
     ]
 
 
-def test_a_probe_that_fails_is_a_finding():
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (PermissionError(13, "Permission denied", "/proc/nowhere"), "/proc/nowhere: Permission denied"),
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_probe_that_fails_is_a_finding(error: Exception, what: str):
     def fails() -> Finding:
-        raise PermissionError(13, "Permission denied", "/proc/nowhere")
+        raise error
 
     (found,) = [finding for _, finding in examine([Probe("fails", fails, 60)])]
-    assert (found.state, found.what) == ("note", "/proc/nowhere: Permission denied")
+    assert (found.state, found.what) == ("note", what)
 
 
 def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path):
@@ -195,6 +202,9 @@ def test_a_host_name_without_an_address_or_with_anothers(monkeypatch):
     )
     monkeypatch.setattr(socket, "getaddrinfo", resolved("192.0.2.1", "127.0.0.1"))
     assert doctor_machine.host_name() == Finding("good", "lab7 leads to this machine")
+    monkeypatch.undo()
+    monkeypatch.setattr(socket, "gethostname", lambda: "l" * 64)  # Linux allows it, the name system does not
+    assert doctor_machine.host_name().what == f"{'l' * 64} has no address: torchrun --standalone would hang"
 
 
 def test_space(tmp_path: Path, monkeypatch):
