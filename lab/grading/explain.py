@@ -10,7 +10,7 @@ from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
 from lab.grading.rank import LAUNCHER
 from lab.grading.source import no_file, unreadable
-from lab.grading.syllabus import MODULES
+from lab.grading.syllabus import MODULES, syllabus
 from lab.grading.words import one_line, ranks
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def exercise_of(region: str) -> str:
 def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
     """The outcome of a group in which at least one rank failed. Never Passed."""
     code = code.resolve()
-    todo = [r.error.todo for r in result.reports if r.error is not None and r.error.todo]
+    ids = (exercise, *syllabus().ids)  # any other is the student's own invention: an error like all others
+    said = [r.error.todo for r in result.reports if r.error is not None and r.error.todo]
+    todo = [region for region in said if exercise_of(region) in ids]
     own = [region for region in todo if exercise_of(region) == exercise]
     if own:
         return NotStarted(own[0])
@@ -102,15 +104,8 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
                     look=_at(frame),
                 )
             )
-        if kind == "KeyError" and error.message.strip("'\"") in LAUNCHER:
-            return Failed(
-                Diagnosis(
-                    "rank-from-torchrun-only",
-                    saw=f"started as by srun: rank {rank} raised {said}",
-                    means="srun sets other variables than torchrun. The process group knows rank and world size.",
-                    look=_at(frame),
-                )
-            )
+        if unset_by_srun(kind, error.message):
+            return Failed(rank_from_torchrun(said, _at(frame)))
         return Failed(
             Diagnosis(
                 "raised",
@@ -145,6 +140,21 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
             means="The check could not use what your function gave back.",
             look=f"the return in exercise {exercise}: is it there, and is it what the docstring says?",
         )
+    )
+
+
+def unset_by_srun(kind: str, message: str) -> bool:
+    """Whether an exception is that of a variable of torchrun's which srun does not set."""
+    return kind == "KeyError" and message.strip("'\"") in LAUNCHER
+
+
+def rank_from_torchrun(said: str, look: str) -> Diagnosis:
+    """Code that asks torchrun's variables for rank or world size. `said`: what came of it."""
+    return Diagnosis(
+        "rank-from-torchrun-only",
+        saw=f"started as by srun: {said}",
+        means="srun sets other variables than torchrun. The process group knows rank and world size.",
+        look=look,
     )
 
 

@@ -89,6 +89,11 @@ def test_the_stub_of_another_exercise_means_blocked(tmp_path: Path):
     assert result.outcome == Blocked("3.1")
 
 
+def test_an_exercise_that_there_is_not_is_an_error_like_others(tmp_path: Path):
+    result = run(tmp_path, "def answer(rank): raise NotImplementedError('Exercise X is not done yet: answer()')")
+    assert diagnosis(result.outcome).name == "raised"
+
+
 def test_not_started_on_one_rank_wins_over_what_the_others_did(tmp_path: Path):
     result = run(
         tmp_path,
