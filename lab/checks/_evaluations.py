@@ -2,23 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from lab.checks._judge import Tensors, close, number
+from lab.checks._drawn_evaluation import Drawn
+from lab.checks._judge import close, number
 from lab.checks._look import look
-from lab.checks._means import Batch, candidates, mistake, telling
+from lab.checks._means import mistake
 from lab.checks._report import expect
-from lab.checks._tiny import TinyNet, draw_batch, draw_weights, one_thread
 from lab.grading.check import Diagnosis, Ranks
-
-IGNORED = -100
-
-Parts = list[tuple[Tensor, Tensor]]
 
 REPORT = {
     "type": str,
@@ -29,6 +20,8 @@ REPORT = {
     "restored": bool,
     "gradients": bool,
 }
+
+LOGITS = "cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself."
 
 MISTAKES = {
     "own": ("no-all-reduce", "Each rank knows only its own part; the sums must be all-reduced."),
@@ -57,84 +50,14 @@ MISTAKES = {
     ),
     "percent": ("accuracy-in-percent", "Records keep a fraction between 0 and 1; only people are shown percent."),
     "top k": ("top-k-accuracy", "Accuracy counts an image as right only if its own class is the first of all."),
+    "softmax-before-loss": ("softmax-before-loss", LOGITS),
+    "log-softmax-missing": ("log-softmax-missing", LOGITS),
     "some ranks": ("ranks-disagree", "Every rank must get the same figures: all_reduce, not reduce."),
 }
 
 
 def where(ranks: Ranks, *patterns: str) -> str:
     return look(ranks.code, "train.py", "evaluate", *patterns)
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What an evaluation is made of: each batch's losses and right answers, and how many are nearly right."""
-
-    batches: list[list[tuple[Batch, Batch]]]  # [rank][batch]
-    among_first: list[float]  # how often the label is among the first 2, 3, 4, 5 classes
-
-    def possible(self, which: int) -> dict[str, list[list[float]]]:
-        """The right loss (0) or accuracy (1), and what mistakes make of it."""
-        known = candidates([[batch[which] for batch in own] for own in self.batches])
-        if which == 1:
-            last = [own[-1][1] for own in self.batches]
-            filler = sum(batch.length - batch.samples for batch in last)
-            count = sum(batch.samples for own in self.batches for _, batch in own)
-            share = known["exact"][0][0] + filler / count
-            known["filler"] += [[one] * len(self.batches) for one in (share, share * count / (count + filler))]
-            known["top k"] = [[share] * len(self.batches) for share in self.among_first]
-            known["percent"] = [[100 * value for value in known["exact"][0]]]
-        return known
-
-
-def draw_validation(
-    generator: torch.Generator, world_size: int, samples: int, batch_size: int
-) -> tuple[Tensors, Parts, Drawn]:
-    """Weights, each rank's part with filler at its end, and what every batch of it contributes.
-
-    Draws the labels again until the usual mistakes give other numbers than the right answer.
-    """
-    weights = draw_weights(generator)
-    images, labels = draw_batch(generator, samples)
-    with one_thread(), torch.no_grad():
-        first = TinyNet(weights)(images[:1]).argmax().item()
-        # The first image is the filler: it is taken for class 0, and so for right where -100 has become 0.
-        order = [first, *(number for number in range(10) if number != first)]
-        weights |= {name: weights[name][order] for name in ("classifier.weight", "classifier.bias")}
-        logits = TinyNet(weights)(images)
-    guesses = logits.argmax(dim=1)
-    filler = -samples % world_size
-    images = torch.cat([images, images[:1].expand(filler, -1, -1, -1)])
-    while True:
-        labels = torch.randint(0, 10, (samples,), generator=generator)
-        labels = torch.where(torch.rand(samples, generator=generator) < 0.6, guesses, labels)
-        losses = F.cross_entropy(logits, labels, reduction="none")
-        right = guesses == labels
-        padded = torch.cat([labels, torch.full((filler,), IGNORED)])
-        place = (logits > logits.gather(1, labels[:, None])).sum(dim=1)  # of the right class; 0 is the first
-        drawn = Drawn(
-            [
-                contributions(
-                    losses[rank::world_size], right[rank::world_size], len(padded) // world_size, batch_size
-                )
-                for rank in range(world_size)
-            ],
-            [(place < k).double().mean().item() for k in range(2, 6)],
-        )
-        # A few right answers out of a few samples cannot be different for every mistake.
-        apart = ("own", "averages", "filler", "world size", "top k")
-        if telling(drawn.possible(0)) and telling(drawn.possible(1), apart=apart):
-            return weights, [(images[r::world_size], padded[r::world_size]) for r in range(world_size)], drawn
-
-
-def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[tuple[Batch, Batch]]:
-    """One rank's batches; its samples are followed by filler up to `length`."""
-    batches = []
-    for start in range(0, length, batch_size):
-        own = slice(start, start + batch_size)
-        size = min(batch_size, length - start)
-        count = len(losses[own])
-        batches.append((Batch(losses[own].sum().item(), count, size), Batch(right[own].sum().item(), count, size)))
-    return batches
 
 
 def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, drawn: Drawn) -> None:
@@ -284,10 +207,18 @@ def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, draw
             look=where(ranks, r"half|float16|autocast", r"cross_entropy|loss"),
         )
     known_name, means = MISTAKES.get(
-        kind, (f"wrong-{name}", "It is not the mean over all samples of all ranks, each counted once.")
+        kind,
+        (
+            "wrong-loss",
+            "It is not the mean cross_entropy of all samples: the loss, its sum or the count is another.",
+        )
+        if name == "loss"
+        else ("wrong-accuracy", "It is not the mean over all samples of all ranks, each counted once."),
     )
     pattern = {
         "other": r"cross_entropy|nll|loss" if name == "loss" else r"==|argmax|topk",
+        "softmax-before-loss": r"softmax",
+        "log-softmax-missing": r"nll",
         "top k": r"topk|sort",
         "filler": r"clamp|(?<!!= )-100|IGNORED|len\(|size|shape",
         "percent": r"(?<!-)\b100\b",

@@ -5,8 +5,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from lab.checks._drawn_loaders import Drawn
 from lab.checks._report import numbers
-from lab.checks._sampling import Drawn, judge_error, where
+from lab.checks._sampling import judge_error, where
 from lab.grading.check import Diagnosis
 
 LOADERS = ("training", "validation")

@@ -249,11 +249,12 @@ def draw_validation(rank: Rank) -> list[dict[str, Any]]:
         valid = NumberedImages(config["valid"], first=1000, in_memory=True)
         loaders = make_loaders(data, config, valid)
         if not isinstance(loaders, tuple | list) or len(loaders) != 2:
-            nothing: dict[str, Any] = {"images": None}
-            nothing |= {key: [] for key in ("sizes", "labels", "shapes", "types", "overwritten")}
+            nothing: dict[str, Any] = {"images": None, "drop_last": False}
+            nothing |= {key: [] for key in ("sizes", "labels", "shapes", "types", "overwritten", "shard")}
             reports.append({"returned": describe_type(loaders), **nothing})
             continue
-        batches = list(loaders[1])
+        shard = describe_shard(data, loaders[1])
+        batches = [] if shard == [rank.world_size, rank.rank] else list(loaders[1])  # swapped: division by zero
         usable = all(number_images(batch) != [-1] for batch in batches)
         reports.append(
             {
@@ -268,9 +269,19 @@ def draw_validation(rank: Rank) -> list[dict[str, Any]]:
                 if usable
                 else [],
                 "overwritten": valid.overwritten(),
+                "shard": shard,
+                "drop_last": bool(getattr(loaders[1], "drop_last", False)),
             }
         )
     return reports
+
+
+def describe_shard(data: Any, loader: Any) -> list[int]:
+    """Rank and world size of the ValidationShard that a loader reads; [] where it reads none, or an odd one."""
+    shard = getattr(loader, "dataset", None)
+    if not isinstance(shard, getattr(data, "ValidationShard", ())):
+        return []
+    return [value for name in ("rank", "world_size") if isinstance(value := getattr(shard, name, None), int)]
 
 
 def attempt_shard(data: Any, rank: Rank) -> NotImplementedError | None:

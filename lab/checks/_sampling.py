@@ -1,81 +1,21 @@
 """Judges what ranks draw from a training loader: their own samples, whole batches, a new order each epoch."""
 
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
-from lab.checks._look import look
+from lab.checks._drawn_loaders import Drawn, Epoch
+from lab.checks._look import look, mentions
 from lab.checks._report import error_place, error_text, numbers
 from lab.grading.check import Diagnosis
+from lab.grading.explain import rank_from_torchrun, unset_by_srun
 
 TRAIN_LOADER = r"DataLoader\(\s*train_set"
 
-Epoch = list[list[int]]  # one rank's batches of sample numbers
-
-
-class Drawn:
-    """What the judge asks of get_dataloaders on this many ranks, drawn anew for each run.
-
-    Attributes:
-        configs: "plain" draws epochs 1, 2 and 1 again, "again" the same, "other seed" and "seed N" others; the
-            samples of "short" would fill the last batch if one were drawn twice; "whole" is a single batch;
-            "workers" and "options" are not drawn from.
-        likely_seeds: what a seed of 0 might be replaced by.
-        options: **loader_options of "options".
-        refused: configurations that must raise ValueError.
-    """
-
-    def __init__(self, world_size: int) -> None:
-        self.world_size = world_size
-        self.batch = random.randrange(3, 6)
-        self.first = random.randrange(2000, 1_000_000)  # number of the first sample: nobody can know it beforehand
-        self.global_batch = world_size * self.batch
-        self.seed, self.other_seed = random.sample(range(10_000), 2)
-        size = 4 * self.global_batch + random.randrange(world_size, self.global_batch - 1)
-        short = 4 * self.global_batch - 1
-        self.likely_seeds = (1, 42, 123, 1234)
-        self.workers = random.randrange(3, 7)
-        self.options: dict[str, Any] = {
-            "prefetch_factor": random.randrange(3, 9), "persistent_workers": True, "pin_memory": False,
-            "timeout": random.randrange(5, 60),
-        }  # fmt: skip
-        seeds = (0, *self.likely_seeds)
-        self.names = ["plain", "again", "other seed", "short", "whole"]
-        self.names += [*(f"seed {seed}" for seed in seeds), "workers", "options"]
-        self.configs = [
-            self.config(size, self.seed, epochs=[1, 2, 1]),
-            self.config(size, self.seed, epochs=[1]),
-            self.config(size, self.other_seed, epochs=[1]),
-            self.config(short, self.seed, epochs=[1]),
-            self.config(self.global_batch, self.seed, epochs=[1]),
-            *(self.config(size, seed, epochs=[1]) for seed in seeds),
-            self.config(size, self.seed, num_workers=self.workers),
-            self.config(size, self.seed, num_workers=self.workers) | {"options": self.options},
-        ]
-        self.refused = [
-            self.config(size, self.seed) | {"global_batch_size": self.global_batch + 1},
-            self.config(self.global_batch - 1, self.seed),
-        ]
-
-    def config(self, size: int, seed: int, *, epochs: Sequence[int] = (), num_workers: int = 0) -> dict[str, Any]:
-        return {
-            "train": torch.arange(size) % 10,
-            "valid": torch.arange(7) % 10,
-            "global_batch_size": self.global_batch,
-            "num_workers": num_workers,
-            "seed": seed,
-            "first": self.first,
-            "epochs": list(epochs),
-        }
-
-    def counted_from_0(self, epochs: Sequence[Epoch]) -> list[Epoch]:
-        """The samples of the training set by their places in it. Those of the validation set stay as they are."""
-        return [[[n - self.first if n >= self.first else n for n in batch] for batch in epoch] for epoch in epochs]
+# What comes of a rank or a world size that is taken from torchrun's variables, with a default where srun has none.
+WITHOUT_LAUNCHER = ("no-distributed-sampler", "global-batch-as-local", "same-part-on-every-rank")
 
 
 def where(code: Path, *patterns: str) -> str:
@@ -110,9 +50,14 @@ def judge_drawing(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str,
                 where(code, r"\breturn\b"),
             )
         for number, epoch in enumerate(config["epochs"]):
-            judge_epoch(
-                code, asked, len(config["train"]), epoch, [result["epochs"][number] for result in results[name]]
-            )
+            drawn = [result["epochs"][number] for result in results[name]]
+            try:
+                judge_epoch(code, asked, len(config["train"]), epoch, drawn)
+            except Diagnosis as diagnosis:
+                asks = any(mentions(code, "data.py", "get_dataloaders", one) for one in ("environ", "getenv"))
+                if diagnosis.name in WITHOUT_LAUNCHER and asks:
+                    raise rank_from_torchrun(diagnosis.saw, where(code, r"environ|getenv")) from None
+                raise
         if name == "plain":
             judge_order(code, asked, results[name])
     judge_seeds(code, asked, results)
@@ -121,6 +66,8 @@ def judge_drawing(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str,
 def judge_error(code: Path, asked: Drawn, size: int, rank: int, error: dict[str, Any]) -> NoReturn:
     saw = f"{size} samples, global batch {asked.global_batch}, {asked.world_size} ranks: rank {rank} raised "
     place = error_place(error, lambda: where(code))
+    if unset_by_srun(error["type"], error["message"]):
+        raise rank_from_torchrun(f"get_dataloaders() raised {error_text(error)}", place)
     if "mutually exclusive with shuffle" in error["message"]:
         raise Diagnosis(
             "sampler-and-shuffle",

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lab.checks._gradients import verdict
@@ -20,6 +19,7 @@ from lab.checks._judge import (
 from lab.checks._report import expect, expect_as_many
 from lab.checks._step_loss import LOSS, judge_kind, judge_loss, where
 from lab.checks._tiny import (
+    OTHER_LOSSES,
     Batch,
     TinyNet,
     draw_batch,
@@ -204,12 +204,6 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
         means="The step is not the one that a single process would take on the whole batch.",
         look=place,
     )
-
-
-OTHER_LOSSES = {
-    "softmax-before-loss": lambda logits, labels: F.cross_entropy(logits.softmax(dim=1), labels),
-    "log-softmax-missing": F.nll_loss,
-}
 
 
 def gradients_with(weights: Tensors, batch: Batch, loss: Any) -> Tensors:

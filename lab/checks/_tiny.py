@@ -5,7 +5,7 @@ whole batch: the twin. The ranks get their part of the batch and must come to th
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +20,12 @@ CPU = torch.device("cpu")
 LIMIT = 20.0  # seconds for a group of ranks whose work takes a fraction of one
 
 RATE, MOMENTUM = 0.1, 0.9
+
+# What is taken for cross-entropy: diagnosis -> mean over a batch of logits [B, 10] and labels [B].
+OTHER_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "softmax-before-loss": lambda logits, labels: F.cross_entropy(logits.softmax(dim=1), labels),
+    "log-softmax-missing": F.nll_loss,
+}
 
 Batch = tuple[Tensor, Tensor]  # images [B, 3, 32, 32], labels [B]
 

@@ -46,6 +46,13 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
     size, batch = len(labels), config["global_batch_size"] // world_size
     case = f"{size} sample{'s' * (size > 1)} on {world_size} ranks"
     for rank, report in enumerate(reports):
+        if report["shard"] == [world_size, rank]:
+            raise Diagnosis(
+                "shard-arguments-swapped",
+                f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size {rank}.",
+                "Its arguments are dataset, rank, world_size, in this order.",
+                look(code, "data.py", "get_dataloaders", r"ValidationShard\("),
+            )
         if report["returned"] != "two":
             raise Diagnosis(
                 "no-validation-loader",
@@ -65,7 +72,8 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
     for rank, report in enumerate(reports):
         judge_shapes(code, case, rank, report)
     counted = [count_samples(code, case, labels, rank, report) for rank, report in enumerate(reports)]
-    judge_counts(code, case, counted, size, held=sum(len(report["labels"]) for report in reports))
+    held = sum(len(report["labels"]) for report in reports)
+    judge_counts(code, case, counted, size, held=held, drop_last=any(report["drop_last"] for report in reports))
 
     batches = [len(report["sizes"]) for report in reports]
     if len(set(batches)) > 1:
@@ -144,8 +152,15 @@ def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> No
         )
 
 
-def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: int, *, held: int) -> None:
-    """Every sample once. `held`: how many samples and fillers all ranks have together."""
+def judge_counts(
+    code: Path, case: str, counted: Sequence[Counter[int]], size: int, *, held: int, drop_last: bool
+) -> None:
+    """Every sample once.
+
+    Args:
+        held: how many samples and fillers all ranks have together.
+        drop_last: whether a validation loader drops its last batch if that is not full.
+    """
     total = sum(counted, Counter())
     twice = sorted(number for number, count in total.items() if count > 1)
     if len(twice) == size and size > 1:
@@ -171,13 +186,24 @@ def judge_counts(code: Path, case: str, counted: Sequence[Counter[int]], size: i
             "samples-dropped",
             f"{case}: sample {numbers(missing)} is on no rank.",
             "The accuracy would be of another validation set for every number of ranks.",
-            dropping_place(code) or where(code, "__len__", r"//", r"\breturn\b")
+            look(code, "data.py", "get_dataloaders", *DROPPING)
+            if drop_last
+            else drops(code)
             if held < size
             else where(code, "__getitem__", r"index|\bif\b", r"\breturn\b"),
         )
 
 
-def dropping_place(code: Path) -> str:
-    """The line where the validation loader is told to drop its last batch; "" if there is none."""
+# The validation loader's drop_last, on its own line or in what both loaders get; not that for training.
+DROPPING = (
+    r"([Ss]hard|valid).*drop_last\s*=",
+    r"^(?!.*([Tt]rain|Sampler)).*\bdrop_last[\"']?\s*[:=]",
+    r"valid\w*\s*=.*DataLoader",
+)
+
+
+def drops(code: Path) -> str:
+    """The line that leaves samples out: of a sampler that drops, else of the shard's length."""
     place = look(code, "data.py", "get_dataloaders", r"([Ss]hard|valid).*drop_last\s*=\s*True")
-    return place if "drop_last" in place or place.endswith("...") else ""  # a long line is cut off
+    dropping = "drop_last" in place or place.endswith("...")  # a long line is cut off
+    return place if dropping else where(code, "__len__", r"//", r"\breturn\b")

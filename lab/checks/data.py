@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lab.checks._drawn_loaders import Drawn
 from lab.checks._judge import retold
 from lab.checks._loader_arguments import judge_arguments, judge_idle
 from lab.checks._loading import draw_epochs, draw_validation, fail_to_load, watch_loading
 from lab.checks._look import at, look, mentions
 from lab.checks._report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
-from lab.checks._sampling import Drawn, judge_drawing
+from lab.checks._sampling import judge_drawing
 from lab.checks._tiny import LIMIT
 from lab.checks._validation import FILLER_SHAPE, filler_place, judge_validation
 from lab.grading.check import Diagnosis, Ranks, check
@@ -288,6 +289,8 @@ def validates_every_sample_once(ranks: Ranks) -> None:
             "labels": [int],
             "types": [str],
             "overwritten": [int],
+            "shard": [int],
+            "drop_last": bool,
         }
         expect(reports, [form | {"shapes": [[[int]]]}])
         expect_as_many(reports, len(configs))

@@ -2,8 +2,9 @@
 
 import torch
 
+from lab.checks._drawn_evaluation import draw_validation
 from lab.checks._epochs import draw_epochs, judge_epochs
-from lab.checks._evaluations import draw_validation, judge_evaluation, judge_repetition
+from lab.checks._evaluations import judge_evaluation, judge_repetition
 from lab.checks._judge import retold
 from lab.checks._stepping import take_steps
 from lab.checks._steps import draw_steps, judge_steps

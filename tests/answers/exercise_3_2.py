@@ -223,3 +223,19 @@ bank.wrong(
 bank.wrong(
     "validation-shuffled", "validation is shuffled", valid=VALID.replace("**workers", "shuffle=True, **workers")
 )
+bank.wrong(
+    "rank-from-torchrun-only",
+    "rank and world size from torchrun's variables",
+    world="import os\nrank, world_size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])",
+)
+bank.wrong(
+    "rank-from-torchrun-only",
+    "a world of one where torchrun's variable is missing",
+    world="import os\nrank, world_size = dist.get_rank(), int(os.getenv('WORLD_SIZE', 1))",
+)
+bank.wrong(
+    "rank-from-torchrun-only",
+    "rank 0 where torchrun's variable is missing",
+    world="import os\nrank, world_size = int(os.environ.get('RANK', 0)), dist.get_world_size()",
+    sampler=SAMPLER.replace("train_set, ", "train_set, world_size, rank, "),
+)

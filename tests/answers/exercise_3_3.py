@@ -89,3 +89,17 @@ bank.wrong(
     "filler-of-another-shape", "a label in a list", filler="import torch\nreturn image, torch.tensor([IGNORED])"
 )
 bank.wrong("label-not-an-integer", "filler with a label of type float", filler="return image, float(IGNORED)")
+bank.wrong(
+    "samples-dropped",
+    "drop_last in what both loaders get",
+    whole={
+        "3.2": solution("3.2")
+        .replace('"num_workers": num_workers', '"num_workers": num_workers, "drop_last": True')
+        .replace("drop_last=True, **both", "**both")
+    },
+)
+bank.wrong(
+    "shard-arguments-swapped",
+    "rank and world size change places",
+    whole=loader("ValidationShard(valid_set, world_size, rank)"),
+)

@@ -188,7 +188,19 @@ bank.wrong(
     "right is what is among the first five",
     right="sums[1] += (logits.topk(5).indices == labels[:, None]).any(dim=1).sum()",
 )
-bank.wrong("wrong-loss", "nll_loss of logits", loss="sums[0] += F.nll_loss(logits, labels, reduction='sum')")
+bank.wrong(
+    "log-softmax-missing", "nll_loss of logits", loss="sums[0] += F.nll_loss(logits, labels, reduction='sum')"
+)
+bank.wrong(
+    "softmax-before-loss",
+    "softmax before cross_entropy",
+    loss="sums[0] += F.cross_entropy(logits.softmax(1), labels, reduction='sum')",
+)
+bank.wrong(
+    "wrong-loss",
+    "label smoothing",
+    loss="sums[0] += F.cross_entropy(logits, labels, reduction='sum', label_smoothing=0.1)",
+)
 bank.wrong("wrapper-bypassed", "the module inside the wrapper", forward="logits = model.module(images)")
 bank.wrong(
     UNEVEN_STEPS,

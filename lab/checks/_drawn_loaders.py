@@ -1,0 +1,69 @@
+"""What the judge asks of get_dataloaders, drawn anew for each run."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+Epoch = list[list[int]]  # one rank's batches of sample numbers
+
+
+class Drawn:
+    """What the judge asks of get_dataloaders on this many ranks, drawn anew for each run.
+
+    Attributes:
+        configs: "plain" draws epochs 1, 2 and 1 again, "again" the same, "other seed" and "seed N" others; the
+            samples of "short" would fill the last batch if one were drawn twice; "whole" is a single batch;
+            "workers" and "options" are not drawn from.
+        likely_seeds: what a seed of 0 might be replaced by.
+        options: **loader_options of "options".
+        refused: configurations that must raise ValueError.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.batch = random.randrange(3, 6)
+        self.first = random.randrange(2000, 1_000_000)  # number of the first sample: nobody can know it beforehand
+        self.global_batch = world_size * self.batch
+        self.seed, self.other_seed = random.sample(range(10_000), 2)
+        size = 4 * self.global_batch + random.randrange(world_size, self.global_batch - 1)
+        short = 4 * self.global_batch - 1
+        self.likely_seeds = (1, 42, 123, 1234)
+        self.workers = random.randrange(3, 7)
+        self.options: dict[str, Any] = {
+            "prefetch_factor": random.randrange(3, 9), "persistent_workers": True, "pin_memory": False,
+            "timeout": random.randrange(5, 60),
+        }  # fmt: skip
+        seeds = (0, *self.likely_seeds)
+        self.names = ["plain", "again", "other seed", "short", "whole"]
+        self.names += [*(f"seed {seed}" for seed in seeds), "workers", "options"]
+        self.configs = [
+            self.config(size, self.seed, epochs=[1, 2, 1]),
+            self.config(size, self.seed, epochs=[1]),
+            self.config(size, self.other_seed, epochs=[1]),
+            self.config(short, self.seed, epochs=[1]),
+            self.config(self.global_batch, self.seed, epochs=[1]),
+            *(self.config(size, seed, epochs=[1]) for seed in seeds),
+            self.config(size, self.seed, num_workers=self.workers),
+            self.config(size, self.seed, num_workers=self.workers) | {"options": self.options},
+        ]
+        self.refused = [
+            self.config(size, self.seed) | {"global_batch_size": self.global_batch + 1},
+            self.config(self.global_batch - 1, self.seed),
+        ]
+
+    def config(self, size: int, seed: int, *, epochs: Sequence[int] = (), num_workers: int = 0) -> dict[str, Any]:
+        return {
+            "train": torch.arange(size) % 10,
+            "valid": torch.arange(7) % 10,
+            "global_batch_size": self.global_batch,
+            "num_workers": num_workers,
+            "seed": seed,
+            "first": self.first,
+            "epochs": list(epochs),
+        }
+
+    def counted_from_0(self, epochs: Sequence[Epoch]) -> list[Epoch]:
+        """The samples of the training set by their places in it. Those of the validation set stay as they are."""
+        return [[[n - self.first if n >= self.first else n for n in batch] for batch in epoch] for epoch in epochs]
