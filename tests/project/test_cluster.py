@@ -5,6 +5,7 @@ All jobs are submitted at the start and overlap; each test waits for its own.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,10 @@ def jobs(cluster, package) -> dict[str, str]:
     found = {}
     for name in ("killed", "cancelled"):
         found[name] = submit(2, 1, "run.sh", *train, code="waits")
-    found["signal-srun"] = submit(1, 2, "run.sh", *train, code="waits")
+    # An array of one task: its number alone is the array's, so run.sh has to name the task.
+    found["signal-srun"] = submit(1, 2, "--array=3", "run.sh", *train, code="waits") + "_3"
     found["signal-torchrun"] = submit(2, 1, "run.sh", *train, code="waits", LAUNCHER="torchrun")
+    found["requeued"] = submit(1, 1, "run.sh", *train, code="waits")
     gpus = ("--gpus-per-node=2", "--gpus-per-task=1")
     found["look-srun"] = submit(2, 2, *gpus, "run.sh", code="look", FLIGHT_RECORDER="1")
     found["look-torchrun"] = submit(1, 2, *gpus, "run.sh", code="look", LAUNCHER="torchrun")
@@ -133,6 +136,18 @@ def test_after_the_warning_it_saves_queues_again_and_ends_with_the_same_losses(c
     undisturbed = jobs["srun-1x2"]
     cluster.wait(undisturbed, "COMPLETED")
     assert losses(folder) == losses(folder_of(package, undisturbed))
+    assert not list(package.glob(f"train-{job.partition('_')[0]}.*"))
+    assert (folder / "train.err").read_text().count(f"run.sh: here begins job {job}\n") == 1
+
+
+def test_a_job_that_is_put_back_by_others_goes_on_in_its_log(cluster, package, jobs):
+    job = jobs["requeued"]
+    folder = folder_of(package, job)
+    wait_until("two epochs are done", lambda: two_epochs_are_done(folder))
+    cluster.run("scontrol", "requeue", job)  # as preemption does
+    assert cluster.wait(job, "COMPLETED")["Restarts"] == "1"
+    log = (folder / "train.log").read_text()
+    assert [log.count(f"[METRIC] epoch={epoch} ") for epoch in range(1, EPOCHS + 1)] == [1] * EPOCHS
     assert not list(package.glob(f"train-{job}.*"))
 
 
@@ -185,7 +200,11 @@ def test_an_array_maps_its_index_to_bucket_and_precision(cluster, package, jobs)
     found = []
     for index in range(4):
         assert cluster.wait(f"{job}_{index}", "COMPLETED")
-        config = json.loads((package / "results" / f"sensitivity-{job}_{index}" / "config.json").read_text())
+        folder = package / "results" / f"sensitivity-{job}_{index}"
+        config = json.loads((folder / "config.json").read_text())
+        records = folder / f"slurm-{job}_{index}"  # of this task, and no other
+        assert re.findall(r"ArrayTaskId=(\d+)", (records / "scontrol.txt").read_text()) == [str(index)]
+        assert set(re.findall(r"^\d+_\d+", (records / "sacct.txt").read_text(), re.M)) == {f"{job}_{index}"}
         found.append((config["bucket_cap_mb"], config["precision"]))
     assert found == [(1, "fp32"), (1, "bf16"), (5, "fp32"), (5, "bf16")]
 
@@ -228,7 +247,8 @@ def test_gpus_are_sampled_on_every_node_while_the_ranks_run(cluster, package, jo
     tool.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     job = cluster.submit(
-        *(package, "--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=2", "--cpus-per-task=1", "run.sh"),
+        *(package, "--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=1"),
+        *("--gpus-per-node=2", "--gpus-per-task=1", "run.sh"),
         CODE="look",
         PATH=path,
         LOOK_UNTIL="2 results/*/slurm-*/gpus-*.csv",
