@@ -144,7 +144,7 @@ def before_after(rows: Sequence[Row]) -> Figure | None:
 
 def _label(pair: Pair, options: Sequence[str]) -> str:
     """Below its two bars; with what is compared, where that is not the same for all."""
-    row = pair.after.rows[0]
+    row = pair.before.rows[0]  # --accumulate makes it fewer images at once
     label = f"{row['strategy']} on {row['world_size']}\n{row['per_gpu_batch']} each\n{row['scaling']}"
     return f"{label}\n{pair.options}" if len(options) > 1 else label
 
