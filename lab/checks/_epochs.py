@@ -8,10 +8,10 @@ import torch
 from lab.checks._judge import number
 from lab.checks._look import look
 from lab.checks._means import Batch, candidates, mistake, telling
-from lab.checks._report import expect, expect_as_many, numbers
+from lab.checks._report import expect, expect_as_many, numbers, one_line
 from lab.grading.check import Diagnosis, Ranks
 
-CALL = {"samples": [int], "training": bool}
+CALL = {"samples": [int], "training": bool, "wrong": str}
 EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}
 
 
@@ -44,6 +44,13 @@ def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], sa
     """In each epoch every sample once, in training mode, through train_step."""
     loop = where(ranks, r"\bfor\b")
     for epoch in report:
+        if wrong := next((call["wrong"] for call in epoch["calls"] if call["wrong"]), ""):
+            raise Diagnosis(
+                "wrong-arguments",
+                saw=f"train_step() got {one_line(wrong, 120)}.",
+                means="Its arguments are model, optimizer, images, labels, run, in this order.",
+                look=where(ranks, r"\btrain_step\("),
+            )
         seen = [sample for call in epoch["calls"] for sample in call["samples"]]
         if not seen:
             raise Diagnosis(

@@ -74,7 +74,7 @@ class Recorder:
         self._in_load_once = 0
         self._device: Any = None  # of setup()
         self._trained: Any = None  # the model that came to train()
-        self._asked = ""  # the precision that wrap_model() is only asked about
+        self._asked = ""  # the precision with which wrap_model() is called only to see what it does
 
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
@@ -222,19 +222,21 @@ class Recorder:
         return model
 
     def wrap_model(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """Asks for another precision too, to see whether it is handed on: nothing is wrapped for that."""
+        """Asks for another device and precision too, to see what is handed on: nothing is wrapped for that."""
         model, args = original(**arguments), arguments.get("args")
-        if isinstance(args, argparse.Namespace) and args.strategy.startswith("fsdp"):
+        if isinstance(args, argparse.Namespace) and args.strategy != "none":
             other = copy.copy(args)
-            self._asked = other.precision = "bf16" if args.precision == "fp32" else "fp32"
-            original(**arguments | {"model": nn.Linear(1, 1), "args": other})
+            if args.strategy != "ddp":
+                other.precision = "bf16" if args.precision == "fp32" else "fp32"
+            self._asked = other.precision
+            original(**arguments | {"model": nn.Linear(1, 1), "device": torch.device("meta"), "args": other})
             self._asked = ""
         return model
 
     def wrap(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         if self._asked:
-            precision = str(arguments.get("precision", ""))
-            self.note("asked", by=original.__name__, asked=self._asked, precision=precision)
+            precision, device = str(arguments.get("precision", "")), str(arguments["device"])
+            self.note("asked", by=original.__name__, asked=self._asked, precision=precision, device=device)
             return arguments["model"]
         self.note("wrap", by=original.__name__, precision=str(arguments.get("precision", "")))
         if self.given["meta_device"]:

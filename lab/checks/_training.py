@@ -39,6 +39,20 @@ class NotedSampler(Sampler):
         return iter(torch.randperm(self.length, generator=generator).tolist())
 
 
+def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -> str:
+    """The first argument that is not what it should be: "the run in place of the model"; "" if all are.
+
+    Args:
+        known: what can be told by a name.
+        arguments: what each should be, what it is, and whether that is right.
+    """
+    for what, got, right in arguments:
+        if not right:
+            said = f"the device {got}" if isinstance(got, torch.device) else f"a {type(got).__name__}"
+            return f"{next((words for one, words in known if one is got), said)} in place of {what}"
+    return ""
+
+
 class CountedRun(Run):
     """Notes over which loaders it was asked to go."""
 
@@ -62,23 +76,33 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     sampler = NotedSampler(len(labels))
     dataset = NumberedImages(labels, shape=(3, 32, 32))
     loader: DataLoader = DataLoader(dataset, batch_size=given["batch_size"], sampler=sampler)
-    model = TinyNet()
-    optimizer = make_optimizer(model)
+    net = TinyNet()
+    sgd = make_optimizer(net)
+    known = [(net, "the model"), (sgd, "the optimizer"), (loader, "the loader"), (run, "the run")]
     calls: list[dict[str, Any]] = []
     epochs: list[dict[str, Any]] = []
 
-    def train_step(model: nn.Module, optimizer: Any, images: Tensor, labels: Tensor, run: Run) -> Tensor:
+    def train_step(model: Any, optimizer: Any, images: Any, labels: Any, run: Any) -> Tensor:
         # The epoch is checked by itself: this stands in for the student's step, right or wrong.
-        calls.append({"samples": images[:, 0, 0, 0].int().tolist(), "training": model.training})
+        wrong = misplaced(
+            known,
+            ("the model", model, model is net),
+            ("the optimizer", optimizer, optimizer is sgd),
+            ("the images", images, isinstance(images, Tensor) and images.ndim == 4),
+            ("the labels", labels, isinstance(labels, Tensor) and labels.ndim == 1),
+            ("the run", run, isinstance(run, CountedRun)),
+        )
+        samples = [] if wrong else images[:, 0, 0, 0].int().tolist()
+        calls.append({"samples": samples, "training": net.training, "wrong": wrong})
         drawn = losses[len(epochs)]
         return torch.tensor(drawn[(len(calls) - 1) % len(drawn)])
 
     train.train_step = train_step  # type: ignore[attr-defined]
     for epoch in given["epochs"]:
-        model.eval()
+        net.eval()
         calls.clear()
         sampler.told, sampler.used, run.asked = [], [], []
-        result = train.train_one_epoch(model, optimizer, loader, epoch, run)
+        result = train.train_one_epoch(net, sgd, loader, epoch, run)
         epochs.append(
             {
                 "type": type(result).__name__,
@@ -89,10 +113,10 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
                 "by_run": any(one is loader for one in run.asked),
             }
         )
-    train.train_step = lambda *_: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
+    train.train_step = lambda *_, **__: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
     run.device = META
     sampler.told, sampler.used = [], []
-    elsewhere = runs_elsewhere(train.train_one_epoch, model, optimizer, loader, given["epochs"][0], run)
+    elsewhere = runs_elsewhere(train.train_one_epoch, net, sgd, loader, given["epochs"][0], run)
     return {"epochs": epochs, "elsewhere": elsewhere}
 
 
@@ -205,13 +229,7 @@ def run_training(rank: Rank) -> dict[str, Any]:
         return given[key][done % len(given[key])]
 
     def note(what: str, epoch: int, loader: Any, *others: tuple[str, Any, bool]) -> None:
-        """Each of `others`: an argument's name, what it got, whether that is right."""
-        wrong = ""
-        for argument, got, right in others:
-            if not right:
-                said = f"the device {got}" if isinstance(got, torch.device) else f"a {type(got).__name__}"
-                wrong = f"{next((words for one, words in known if one is got), said)} in place of {argument}"
-                break
+        wrong = misplaced(known, *others)
         events.append({"what": what, "epoch": epoch, "on": name(loader), "numbers": [], "wrong": wrong})
 
     def train_one_epoch(model: Any, optimizer: Any, loader: Any, epoch: Any, run: Any) -> float:

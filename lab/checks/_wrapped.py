@@ -77,7 +77,8 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
     function = f"get_{rehearsal.strategy}_model"
     wraps = [event for event in calls(events, "wrap") if event["by"] == function and event["precision"]]
     handed = [(rehearsal.precision, event["precision"]) for event in wraps[-1:]]
-    handed += [(event["asked"], event["precision"]) for event in calls(events, "asked") if event["by"] == function]
+    asked_again = [event for event in calls(events, "asked") if event["by"] == function]
+    handed += [(event["asked"], event["precision"]) for event in asked_again if event["precision"]]
     for asked, got in handed:
         if got != asked:
             raise Diagnosis(
@@ -86,6 +87,13 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
                 "The run would be compared with others at a precision that it does not have.",
                 where(code, function, function="wrap_model"),
             )
+    if other := next((event["device"] for event in asked_again if event["device"] != "meta"), ""):
+        raise Diagnosis(
+            "not-on-its-device",
+            f"{rehearsal}: {function}() got the device {one_line(other, 40)}, whatever wrap_model() was given.",
+            "On a GPU the model must be on this rank's device: hand `device` on.",
+            where(code, function, function="wrap_model"),
+        )
     if rehearsal.strategy == "none" and used["devices"] != ["meta"]:
         raise Diagnosis(
             "not-on-its-device",

@@ -29,7 +29,7 @@ DETAILS: dict[str, dict[str, Any]] = {
     },
     "prepare_model": {"kind": str},
     "wrap": {"by": str, "precision": str},
-    "asked": {"by": str, "asked": str, "precision": str},
+    "asked": {"by": str, "asked": str, "precision": str, "device": str},
     "train": {"loaders": [str], "run": bool, "same_model": bool, "same_optimizer": bool,
               "kind": str},
     "begin": {"kind": str, "loader": str},

@@ -190,6 +190,11 @@ bank.wrong(
     fsdp="return get_fsdp_model(model, device, precision='bf16')",
     fsdp1="return get_fsdp1_model(model, device, precision='bf16')",
 )
+bank.wrong(
+    "not-on-its-device",
+    "DDP on the CPU",
+    ddp="return get_ddp_model(model, torch.device('cpu'), bucket_cap_mb=args.bucket_cap_mb)",
+)
 bank.wrong("not-on-its-device", "not moved without a wrapper", none="return model")
 
 # ---- wrong: 5.1b

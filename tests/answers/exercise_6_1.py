@@ -254,3 +254,6 @@ bank.wrong(
     "gradients are clipped",
     backward="run.backward(loss)\nnn.utils.clip_grad_norm_(model.parameters(), 0.01)",
 )
+STEP = "loss = train_step(model, optimizer, images, labels, run)"
+bank.wrong("wrong-arguments", "the loader in place of the run", train_step=STEP.replace("run", "loader"))
+bank.wrong("wrong-arguments", "labels before images", train_step=STEP.replace("images, labels", "labels, images"))
