@@ -118,6 +118,23 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
     write_atomically(job.folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
 
 
+def note_comparison(job: Job) -> None:
+    """The job was made another way before: note for which comparison it counts from now on.
+
+    Raises:
+        UserError: its folder cannot be written to.
+    """
+    record = read_json(job.folder / JOB_FILE)
+    if not job.extra or not record or record.get("compare"):
+        return
+    try:
+        write_atomically(
+            job.folder / JOB_FILE, json.dumps(record | {"compare": " ".join(job.extra)}, indent=2) + "\n"
+        )
+    except OSError as error:
+        raise UserError(f"cannot write to {job.folder} ({error.strerror}): choose another --output-dir") from error
+
+
 def local_sweep(folder: Path) -> int:
     """The process of the sweep on this machine that runs or ran the job here; 0 where there is none."""
     job = read_json(folder / JOB_FILE)

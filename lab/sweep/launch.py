@@ -60,6 +60,9 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
         _print_plan(jobs, done)
         return 0
     left = [job for job in jobs if job.run_id not in done]
+    for job in jobs:
+        if job.run_id in done:
+            job_folder.note_comparison(job)
     if done:
         print(f"{len(done)} of {len(jobs)} jobs are done already (--rerun does them again)", flush=True)
     if not left:
@@ -109,7 +112,9 @@ def _complete(sweep: Sweep, launcher: str, *, any_devices: bool) -> Sweep:
         available, kind = local.available_devices()
         if not any_devices:
             sweep = only_devices_up_to(sweep, available)
-        if kind == "GPUs" and not sweep.cpu:
+        if kind != "GPUs":
+            sweep = replace(sweep, gpus=False)
+        elif not sweep.cpu:
             sweep = replace(sweep, card=local.card())
     return sweep
 
@@ -189,11 +194,13 @@ def _submit(jobs: list[Job], choices: Choices) -> int:
             if choices.max_jobs:
                 _wait_for_room(submitted, choices.max_jobs)
             if not choices.rerun and is_done(job):
+                job_folder.note_comparison(job)
                 print(f"{start}done since this sweep was started", flush=True)
                 continue
             submitted.append(slurm.submit(job))
             print(f"{start}job {submitted[-1]}  {job.folder}/train.log", flush=True)
         except job_folder.StillQueuedError as error:
+            job_folder.note_comparison(job)
             print(f"{start}not submitted  {error}", flush=True)
         except UserError as error:
             failed += 1

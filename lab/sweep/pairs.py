@@ -93,17 +93,21 @@ def unpaired(rows: Sequence[Row]) -> list[str]:
             points.setdefault(key, []).append(row)
     said = []
     for (options, strategy, devices, each, scaling), members in points.items():
-        if not any(row["run_id"] in paired for row in members):
-            missing = "without" if any(row["status"] == states.DONE for row in members) else "with"
-            point = f"{strategy} on {devices}, {each} each, {scaling}"
-            said.append(f"no before and after of {options} ({point}): no run {missing} it is done")
+        if any(row["run_id"] in paired for row in members):
+            continue
+        with_it, without = _grouped(members), _grouped(row for row in rows if _is_without(row, options))
+        if with_it.keys() & without.keys():
+            why = "the runs with it did the same work as those without: it changes nothing here"
+        else:
+            why = f"no run {'without' if with_it else 'with'} it is done"
+        said.append(f"no before and after of {options} ({strategy} on {devices}, {each} each, {scaling}): {why}")
     return said
 
 
 def _told(rows: Sequence[Row]) -> Iterator[tuple[Work, Work, Pair]]:
-    plain = _grouped(row for row in rows if not row["compare"])
     for options in dict.fromkeys(row["compare"] for row in rows if row["compare"]):
-        names = frozenset(word.split("=")[0] for word in options.split() if word.startswith("--"))
+        names = _names(options)
+        plain = _grouped(row for row in rows if _is_without(row, options))
         candidates: dict[Work, list[Work]] = {}
         for before in plain:
             candidates.setdefault(before.without(names), []).append(before)
@@ -111,6 +115,16 @@ def _told(rows: Sequence[Row]) -> Iterator[tuple[Work, Work, Pair]]:
             for before in candidates.get(work.without(names), []):
                 if before != work:
                     yield before, work, Pair(options, _point(plain[before]), _point(members))
+
+
+def _is_without(row: Row, options: str) -> bool:
+    """Whether a run can be the one before: one that another comparison made can, unless that sets the same."""
+    mine, other = ({COLUMN_OF.get(name, name) for name in _names(words)} for words in (options, row["compare"]))
+    return row["compare"] != options and mine.isdisjoint(other)
+
+
+def _names(options: str) -> frozenset[str]:
+    return frozenset(word.split("=")[0] for word in options.split() if word.startswith("--"))
 
 
 def _by_their_options(rows: Sequence[Row]) -> Iterator[tuple[Work, Work, Pair]]:

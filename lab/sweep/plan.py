@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from lab.sweep.plan_check import check_job, check_sweep
+from lab.sweep.plan_check import check_job, check_sweep, without_those_that_compare_nothing
 from lab.training.errors import UsageError
 from lab.training.options import build_parser
 from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
@@ -45,6 +45,7 @@ class Sweep:
     time_limit: int = 0  # minutes a job; 0: none here, run.sh's own with Slurm
     code: str = "exercises"  # the folder that holds main.py; empty: solutions where it is, else exercises
     launcher: str = ""  # local or slurm; empty: slurm where it answers
+    gpus: bool = True  # False where the jobs run on this machine and it has none
     card: str = ""  # of the machine that the jobs run on, where that is this one and has GPUs
     flags: tuple[str, ...] = ()  # passed on to main.py as they are
     output_dir: Path = Path("results")
@@ -168,7 +169,8 @@ def plan_jobs(*sweeps: Sweep) -> list[Job]:
     """The jobs of one sweep or of several, none of them twice: repeat by repeat, the baselines first.
 
     A first repeat of everything is then there early, and what drifts on a machine drifts for all points alike.
-    A baseline is always there, also when it was not asked for: without it there is no efficiency.
+    A baseline is always there, also when it was not asked for: without it there is no efficiency. A job that the
+    options of --compare leave as it is, is left out.
 
     Raises:
         UsageError: a value makes no sense; the sentence says what to write instead.
@@ -180,7 +182,7 @@ def plan_jobs(*sweeps: Sweep) -> list[Job]:
             jobs.setdefault(job.run_id, job)
     for job in jobs.values():
         check_job(job)
-    return sorted(jobs.values(), key=lambda job: job.repeat)
+    return sorted(without_those_that_compare_nothing(list(jobs.values())), key=lambda job: job.repeat)
 
 
 def _jobs(sweep: Sweep) -> list[Job]:

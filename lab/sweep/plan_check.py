@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lab.training.errors import UsageError
 from lab.training.options import PRECISIONS, STRATEGIES
 from lab.training.provenance import ADMINISTRATIVE
-from lab.training.resolve import resolve
+from lab.training.resolve import DEFAULT_BUCKET_CAP_MB, resolve
 
 if TYPE_CHECKING:
     from lab.sweep.plan import Job, Sweep
@@ -108,16 +108,36 @@ def check_sweep(sweep: "Sweep") -> None:
 
 
 def check_job(job: "Job") -> None:
-    """Raises UsageError where main.py would refuse the job, or --compare makes no other one of it."""
-    flags = job.parsed_flags()
+    """Raises UsageError where main.py would refuse the job."""
+    on_cpu = job.sweep.cpu or not job.sweep.gpus
     try:
-        resolve(flags, job.devices, device="cpu" if job.sweep.cpu else "cuda")
+        resolve(job.parsed_flags(), job.devices, device="cpu" if on_cpu else "cuda")
     except UsageError as error:
         raise UsageError(f"{' '.join(job.title.split())}: {error}") from None
-    before = vars(replace(job, extra=()).parsed_flags())
-    unseen = (*ADMINISTRATIVE, "seed")  # with these the runs would count as repeats of those without
-    if job.extra and all(value == before[name] for name, value in vars(flags).items() if name not in unseen):
+
+
+def without_those_that_compare_nothing(jobs: "Sequence[Job]") -> "list[Job]":
+    """The jobs, but for those of which --compare makes no other ones, as buckets do of --strategy fsdp.
+
+    Raises:
+        UsageError: it makes another one of none.
+    """
+    compared = [job for job in jobs if job.extra]
+    same = {job.run_id for job in compared if _work(job) == _work(replace(job, extra=()))}
+    if compared and len(same) == len(compared):
         raise UsageError(
-            f"--compare={' '.join(job.extra)} makes the same runs again: name an option that changes the work, "
-            "and that neither -- nor the preset sets for all jobs"
+            f"--compare={' '.join(compared[0].extra)} makes the same runs again: name an option that changes the "
+            "work, and that neither -- nor the preset sets for all jobs"
         )
+    return [job for job in jobs if job.run_id not in same]
+
+
+def _work(job: "Job") -> dict[str, object]:
+    """The options of a job that make runs another work, not repeats of one."""
+    options = vars(job.parsed_flags())
+    cap = (options["bucket_cap_mb"] or DEFAULT_BUCKET_CAP_MB) if job.strategy == "ddp" else None
+    return {
+        name: value
+        for name, value in (options | {"bucket_cap_mb": cap}).items()
+        if name not in (*ADMINISTRATIVE, "seed")
+    }

@@ -93,6 +93,26 @@ def test_before_and_after_is_every_job_twice():
     ]
 
 
+@pytest.mark.parametrize(
+    ("compare", "also"),
+    [
+        (("--bucket-cap-mb", "50"), ["ddp 2 devices --bucket-cap-mb 50"]),
+        (
+            ("--bucket-cap-mb=50", "--augment"),
+            [
+                f"{job} --bucket-cap-mb=50 --augment"
+                for job in ("none 1 device", "ddp 2 devices", "fsdp 2 devices")
+            ],
+        ),
+    ],
+)
+def test_a_job_that_compare_leaves_as_it_is_is_run_once(compare, also):
+    assert described(Sweep(devices=(2,), compare=compare)) == [
+        *("none 1 device", "ddp 2 devices", "fsdp 2 devices"),
+        *also,
+    ]
+
+
 def test_a_measurement_takes_the_place_of_epochs():
     args = plan_jobs(Sweep(devices=(1,), measure_steps=50, measure_warmup=7))[0].parsed_flags()
     assert (args.measure_steps, args.measure_warmup) == (50, 7)
@@ -187,6 +207,8 @@ def test_flags_are_understood_by_main_and_the_users_come_last():
         ({"compare": ("--precision", "bf16"), "precisions": ("fp32",)}, "use --precision instead"),
         ({"compare": ("--print-every", "1")}, "--compare=--print-every 1 makes the same runs again"),
         ({"compare": ("--input", "device"), "flags": ("--input", "loader")}, "makes the same runs again"),
+        ({"compare": ("--bucket-cap-mb", "50"), "strategies": ("fsdp",)}, "makes the same runs again"),
+        ({"compare": ("--bucket-cap-mb", "25")}, "makes the same runs again"),
         ({"measure_steps": 50, "flags": ("--profile",)}, "with --epochs 3 -- --profile"),
         ({"measure_steps": 50, "compare": ("--profile",)}, "none 1 device --profile: --profile slows the steps"),
         ({"compare": ("--capture",)}, "fsdp 1 device --capture: --capture cannot record --strategy fsdp"),
@@ -293,6 +315,16 @@ def test_default_counts_stop_at_what_this_machine_has_and_asked_ones_do_not(pack
     assert capsys.readouterr().out.count("\n") == 11  # 5 jobs, on 1 and 2 devices
     run_benchmarks.main(["--launcher", "local", "--devices", "4", "--dry-run"])
     assert "--nproc-per-node 4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "code"), [("CPU cores", 2), ("GPUs", 0)])
+@pytest.mark.parametrize("argv", [["--precision", "fp16"], ["--", "--precision", "fp16"]])
+def test_what_this_machine_cannot_do_is_refused_before_the_first_job(
+    package, capsys, monkeypatch, kind, code, argv
+):
+    monkeypatch.setattr(local, "available_devices", lambda cpu=False: (2, kind))
+    assert run_benchmarks.main(["--launcher", "local", "--dry-run", *argv]) == code
+    assert ("--precision fp16 needs a GPU" in capsys.readouterr().err) == (code == 2)
 
 
 def test_available_devices_are_the_visible_gpus(monkeypatch):

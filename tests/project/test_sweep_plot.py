@@ -241,8 +241,28 @@ def test_what_a_sweep_was_told_to_compare_is_paired_whatever_it_sets(rows, compa
         f"no before and after of {compare} (ddp on 4, {told[-1]['per_gpu_batch']} each, strong): "
         "no run without it is done"
     ]
+    useless = [row | {"run_id": f"{row['run_id']}-again", "compare": compare} for row in half]
+    assert unpaired([*half, *useless])[0].endswith(
+        "the runs with it did the same work as those without: it changes nothing here"
+    )
     failed = [row | {"status": "failed"} for row in told]
     assert all(said.endswith("no run with it is done") for said in unpaired([*plain, *failed]))
+
+
+def test_the_run_before_may_be_one_that_another_comparison_made(rows):
+    ddp = [row for row in measured(rows) if row["strategy"] == "ddp"]
+    bf16 = [row | {"run_id": f"{row['run_id']}-bf16", "precision": "bf16"} for row in ddp]
+    bf16 = [row | {"compare": "--precision bf16"} for row in bf16]
+    for compare, sets in (("--capture", {"variant": "--capture"}), ("--input device", {"input": "device"})):
+        told = [row | sets | {"run_id": f"{row['run_id']}-after", "compare": compare} for row in bf16]
+        found = pairs([*ddp, *bf16, *told])
+        assert sorted(pair.options for pair in found) == sorted([compare, "--precision bf16"] * 3)
+        assert {pair.before.rows[0]["precision"] for pair in found if pair.options == compare} == {"bf16"}
+        assert unpaired([*ddp, *bf16, *told]) == []
+    # but not one that sets the same
+    no_amp = [row | {"precision": "fp32", "compare": "--no-amp"} for row in bf16]
+    assert pairs([*bf16, *no_amp]) == []
+    assert unpaired([*bf16, *no_amp])[0].endswith("no run without it is done")
 
 
 def test_a_sweep_notes_what_it_was_told_to_compare(tmp_path):

@@ -94,6 +94,23 @@ def test_a_job_that_is_still_queued_is_not_submitted_twice(cluster, capsys):
     assert job_file(0)["jobid"] == "41"
 
 
+@pytest.mark.parametrize("state", ["done", "queued", "done while it waits"])
+def test_a_job_that_was_made_another_way_counts_for_the_comparison_too(cluster, monkeypatch, state):
+    plain = replace(SWEEP, precisions=("bf16",), strategies=("none",))
+    launch.run_sweep(plain)
+    (job,) = plan_jobs(plain)
+    if state == "queued":
+        play(cluster, "scontrol", 'echo "JobId=41 JobState=RUNNING Reason=None ExitCode=0:0"')
+    else:
+        looks = iter([state == "done", *[True] * 9])
+        monkeypatch.setattr(launch, "is_done", lambda one: one.run_id == job.run_id and next(looks))
+    compared = replace(SWEEP, compare=("--precision", "bf16"), strategies=("none",))
+    for sweep, compare in ((compared, "--precision bf16"), (plain, "--precision bf16")):
+        launch.run_sweep(sweep)
+        record = json.loads((job.folder / "job.json").read_text())
+        assert (record["compare"], record["jobid"]) == (compare, "41")
+
+
 def test_a_job_that_has_ended_may_be_submitted_again(cluster):
     launch.run_sweep(SWEEP)
     assert launch.run_sweep(SWEEP) == 0
