@@ -102,12 +102,16 @@ def _ask_slurm(results: Path, rows: list[Row]) -> None:
             continue
         folder = results / rows[i]["run_id"]
         row = _compact(read_run(folder, known))
-        if row["status"] in states.BAD_ENDS and (row["status"] != rows[i]["status"] or _has_no_end(folder)):
+        if row["status"] in states.BAD_ENDS and (not _same_end(row, rows[i]) or _has_no_end(folder)):
             job = known[jobid]
             times = (job.started, job.ended) if runs[jobid] == 1 else ("", "")  # of one among several nobody knows
             with contextlib.suppress(OSError):  # somebody else's folder: the table has it all the same
                 job_folder.mark(folder, row["status"], row["reason"], started=times[0], ended=times[1])
         rows[i] = row
+
+
+def _same_end(row: Row, other: Row) -> bool:
+    return (row["status"], row["reason"]) == (other["status"], other["reason"])
 
 
 def _has_no_end(folder: Path) -> bool:

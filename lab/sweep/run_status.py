@@ -2,12 +2,16 @@
 
 import contextlib
 import re
+from datetime import datetime
 from pathlib import Path
 
 from lab.sweep import reasons, states
 from lab.sweep.job_folder import JOB_FILE, is_alive, local_sweep, read_json
 from lab.sweep.record_files import NotUsable, csv_rows, json_object, text_of
 from lab.sweep.slurm_query import SlurmJob
+
+NEVER_BEGAN = "status.json is missing: the run ended before it began to write"
+LATE = 60.0  # seconds by which the clocks of Slurm and of the file system may differ
 
 
 def slurm_job(folder: Path) -> str:
@@ -44,11 +48,14 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
         return states.DONE, ""
     if status not in states.STATES:
         if status is None and not (folder / "status.json").exists():
-            raise NotUsable("status.json is missing: the run ended before it began to write")
+            raise NotUsable(NEVER_BEGAN)
         raise NotUsable(f"status.json says {status!r}, which is no state of a run")
     log = reasons.tail(folder / "train.err")
+    submitted = jobid == text_of(job.get("jobid"))  # by a sweep; that of a plain sbatch is known since it began
+    if in_slurm is not None and not submitted and _went_on_after(folder, in_slurm):
+        jobid, in_slurm = "", None
     # In an allocation of salloc a run can end long before the job, and otherwise.
-    its_own = jobid == text_of(job.get("jobid")) or status in (states.RUNNING, states.PENDING)
+    its_own = submitted or status in (states.RUNNING, states.PENDING)
     in_state = states.of_slurm(in_slurm.state) if in_slurm else ""
     if in_slurm is not None and in_state and (its_own or in_state == states.PENDING):
         return _status_in_slurm(in_slurm, jobid, str(status), said, log)
@@ -56,6 +63,9 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
         state, ended = reasons.slurm_end(log) if jobid else ("", "")
         if state:
             return state, ended
+        if status == states.PENDING and not submitted and (log or reasons.tail(folder / "train.log")):
+            reason = reasons.from_log(log) or NEVER_BEGAN
+            return states.of_failure(reason), reason
         if status == states.PENDING:
             return states.PENDING, f"job {jobid} has written nothing yet; see squeue --me"
         if (sweep := local_sweep(folder)) and not is_alive(sweep):
@@ -63,6 +73,17 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
         return states.RUNNING, "has not ended" + (f"; see squeue --jobs={jobid}" if jobid else "")
     reason = said or reasons.from_log(log) or "no reason on record"
     return (states.of_failure(reason) if status == states.FAILED else str(status)), reason
+
+
+def _went_on_after(folder: Path, job: SlurmJob) -> bool:
+    """Whether the run has told of itself since the job's end: it goes on outside of Slurm."""
+    if not job.ended or states.of_slurm(job.state) in (states.PENDING, states.RUNNING):
+        return False
+    try:
+        told = (folder / "status.json").stat().st_mtime
+    except OSError:
+        return False
+    return told > datetime.fromisoformat(job.ended).timestamp() + LATE
 
 
 def _status_in_slurm(job: SlurmJob, jobid: str, status: str, said: str, log: str) -> tuple[str, str]:

@@ -284,10 +284,59 @@ def test_slurm_is_asked_about_a_job_that_no_sweep_submitted(cluster, named_by, s
         if named_by == "slurm-42/":
             for job in (7, 42):  # it was resumed once
                 (run / f"slurm-{job}").mkdir()
+        told_last(run, "2026-01-05T11:00:30")  # within what the clocks may differ by
     play(cluster, "sacct", f'echo "42|{word}|1:0|2026-01-05T10:00:00|2026-01-05T11:00:00"')
     for row in collect(Path("results")).rows:
         assert (row["status"], row["jobid"]) == (expected, "42")
         assert reason in row["reason"]
+
+
+def told_last(run: Path, time: str) -> None:
+    """The run has written its status.json at that time."""
+    seconds = datetime.fromisoformat(time).timestamp()
+    os.utime(run / "status.json", (seconds, seconds))
+
+
+@pytest.mark.parametrize(
+    "err", ["", "slurmstepd: error: *** JOB 42 ON node1 CANCELLED AT x DUE TO TIME LIMIT ***\n"]
+)
+def test_a_run_that_goes_on_outside_of_slurm_is_not_what_its_job_was(cluster, err):
+    from run_folders import write_run
+
+    run = write_run(Path("results"), status="running")
+    (run / "slurm-42").mkdir()
+    (run / "train.err").write_text(err)
+    told_last(run, "2026-01-05T11:05:00")
+    play(cluster, "sacct", 'echo "42|TIMEOUT|0:0|2026-01-05T10:00:00|2026-01-05T11:00:00"')
+    (row,) = collect(Path("results")).rows
+    assert (row["status"], row["reason"]) == ("running", "has not ended")
+    assert json.loads((run / "status.json").read_text())["status"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "word", "status", "reason"),
+    [
+        ("train.log", "job 42: 2 ranks on node1\n", "", "failed", "status.json is missing: the run ended before"),
+        ("train.err", "Traceback:\nImportError: no data\n", "", "failed", "ImportError: no data"),
+        ("train.err", "", "", "pending", "job 42 has written nothing yet"),
+        ("train.log", "job 42: 2 ranks on node1\n", "RUNNING", "running", "job 42 runs"),
+        ("train.log", "job 42: 2 ranks on node1\n", "FAILED", "failed", "exit code 3; train.err does not say why"),
+    ],
+)
+def test_a_plain_job_that_ended_before_its_run_began_does_not_wait_for_ever(
+    cluster, file, text, word, status, reason
+):
+    run = Path("results", "scaling-lab-42")
+    (run / "slurm-42").mkdir(parents=True)
+    (run / file).write_text(text)
+    if word:
+        play(cluster, "sacct", f'echo "42|{word}|3:0|2026-01-05T10:00:00|2026-01-05T11:00:00"')
+    (row,) = collect(Path("results")).rows
+    assert row["status"] == status
+    assert row["reason"].startswith(reason)
+    if status == "failed":
+        play(cluster, "sacct", "exit 1")  # it has forgotten the job
+        assert collect(Path("results")).rows == [row]
 
 
 def test_a_local_sweep_in_an_allocation_is_not_slurms(cluster):
