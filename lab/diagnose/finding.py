@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+GOES_ON = "{rerun} --run-id {run_id} --resume auto"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -19,3 +21,11 @@ class Finding:
     means: str
     do: tuple[str, ...]
     order: int = 5
+
+
+def interrupted(reason: str = "", order: int = 0) -> Finding:
+    """Of a run that was told to stop, and has saved; `reason` is what it says of that itself."""
+    saw = "The run was told to stop, and has saved" + (f": {reason}" if reason else "")
+    return Finding(
+        "interrupted", f"{saw}.", "A warning of the scheduler, or kill. Nothing is lost.", (GOES_ON,), order
+    )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.diagnose.finding import Finding
+from lab.diagnose.finding import Finding, interrupted
 from lab.diagnose.symptoms import SYMPTOMS
 from lab.grading.words import one_line
 
@@ -29,7 +29,9 @@ _FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) (?P<who>local_rank):
 _ENDED = re.compile(
     r"srun: error: \S+: (?P<who>task)s? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
 )
-_NO_CAUSE = (0, 1, 2, 85, -signal.SIGTERM)  # a rank that has lost another, or was told to stop, ends like this too
+_SAVED = 85  # the exit code of a rank that was told to stop, and has saved
+_SAYS_NOTHING = (0, 1, 2)  # an error that the log tells of, a rank that has lost another, torchrun after either
+_NO_CAUSE = (*_SAYS_NOTHING, _SAVED, -signal.SIGTERM)
 _KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
 _NEEDS_MEMORY = (
     "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
@@ -116,7 +118,10 @@ def ended(log: str) -> Finding | None:
     reported = list(_REPORTED.finditer(log)) or list(_FAILED.finditer(log))
     found = sorted((*reported, *_ENDED.finditer(log)), key=re.Match.start)
     ends = [(_code(match), match) for match in found]
-    ends = [end for end in ends if end[0] not in _NO_CAUSE] or [end for end in ends if end[0]]
+    causes = [end for end in ends if end[0] not in _NO_CAUSE]
+    if not causes and any(code == _SAVED for code, _ in ends):
+        return interrupted(order=4)
+    ends = causes or [end for end in ends if end[0] not in _SAYS_NOTHING]
     if not ends:
         return None
     code, match = ends[0]

@@ -123,16 +123,19 @@ def submitted(scontrol: str) -> str:
 
 
 def _gpus(tres: str) -> str:
-    """Number of GPUs, with their type if one was asked for: a100:4 of gres:gpu:a100:4; "" where there are none."""
-    found = re.search(r"gpu[:=]((?:[^:=,()\s]+:)?\d+)(?![^,(\s])", tres)
-    return found[1] if found else ""
+    """Number of GPUs, with their type if one was asked for: a100:4 of gres:gpu:a100:4 and of gres/gpu:a100=4.
+
+    Empty where there are none.
+    """
+    found = re.search(r"gpu[:=]((?:[^:=,()\s]+[:=])?\d+)(?![^,(\s])", tres)
+    return found[1].replace("=", ":") if found else ""
 
 
 def longer(command: str) -> str:
     """The command that submits a job, with twice its time limit."""
     usual = f" --time={ASKS['--time']}"
     if " --time=" not in command:
-        command = re.sub(r"\bsbatch\b", f"sbatch{usual}", command, count=1)
+        command = re.sub(r"(?<!\S)sbatch(?!\S)", f"sbatch{usual}", command, count=1)
     return re.sub(r"(?<= --time=)(?:(\d+)-)?(\d+):(\d+):(\d+)(?= )", _twice, command, count=1)
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from lab.diagnose import hang, logs, slurm_job
 from lab.diagnose.evidence import Evidence
-from lab.diagnose.finding import Finding
+from lab.diagnose.finding import GOES_ON, Finding, interrupted
 from lab.grading.words import one_line
 
 _GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
-GOES_ON = "{rerun} --run-id {run_id} --resume auto"
 
 # What Slurm itself says of the end of a job, in its records or in the log.
 _STATES: Mapping[str, Finding] = {
@@ -114,13 +113,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
     if in_log in _STATES:
         yield _STATES[in_log]
     if evidence.status == "interrupted":
-        yield Finding(
-            "interrupted",
-            f"The run was told to stop, and has saved: {evidence.reason or 'no reason on record'}.",
-            "A warning of the scheduler, or kill. Nothing is lost.",
-            (GOES_ON,),
-            order=0,
-        )
+        yield interrupted(evidence.reason or "no reason on record")
     said = list(logs.symptoms(evidence.log))
     yield from said
     raised = logs.exception(evidence.log)
@@ -129,9 +122,11 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         failed = raised is not None or any(one.name == "program-said" for one in said)
         follows = failed and hung.name in ("rank-missing", "rank-without-dump")
         yield dataclasses.replace(hung, order=4) if follows else hung
-    for one in (raised, logs.ended(evidence.log)):
-        if one is not None:
-            yield one
+    if raised is not None:
+        yield raised
+    ended = logs.ended(evidence.log)
+    if ended is not None and not (raised and ended.name == "interrupted"):  # it saved, went on, and failed later
+        yield ended
     if evidence.status == "failed" and evidence.reason:
         yield Finding(
             "failed",

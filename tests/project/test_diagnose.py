@@ -91,6 +91,30 @@ def test_the_rank_on_its_node_is_not_called_the_rank(report, who):
     assert ended(log).saw == f"{who} was ended by SIGKILL."
 
 
+SAVED = "srun: error: node1: tasks 0-1: Exited with exit code 85\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        (SAVED, "interrupted"),
+        ("srun: error: node1: task 1: Terminated\n" + SAVED, "interrupted"),
+        ("srun: error: node1: task 1: Killed\n" + SAVED, "killed"),
+        (SAVED + (LOGS / "srun-a-rank-raised.err").read_text(encoding="utf-8"), "raised"),
+        ("srun: error: node1: task 1: Exited with exit code 3\n" + SAVED, "exited"),
+        ("srun: error: node1: task 1: Terminated\n", "ended-by-signal"),
+        (SAVED.replace("85", "1"), None),
+        (SAVED.replace("85", "2"), None),
+    ],
+)
+def test_only_an_exit_that_says_something_is_a_cause(tmp_path, log, name):
+    (tmp_path / "train-6.err").write_text(log, encoding="utf-8")
+    found = findings(gather(tmp_path / "train-6.err"))
+    assert [finding.name for finding in found] == ([name] if name else [])
+    if name == "interrupted":
+        assert found[0].do == ("./run.sh --run-id NAME --resume auto",)
+
+
 def test_names_are_unique():
     names = [symptom.name for symptom in SYMPTOMS]
     assert len(set(names)) == len(names)

@@ -75,6 +75,7 @@ GPUS = "   TresPerNode=gres:gpu:4\n"
         ("gres:gpu:4", "gres/gpu:2", f"{AGAIN} --gpus-per-node=2 run.sh --epochs 30"),
         (GPUS, "", f"{AGAIN} --gpus-per-node=0 run.sh --epochs 30"),
         ("gres:gpu:4", "gres:gpu:a100:2", f"{AGAIN} --gpus-per-node=a100:2 run.sh --epochs 30"),
+        ("gres:gpu:4", "gres/gpu:a100=2", f"{AGAIN} --gpus-per-node=a100:2 run.sh --epochs 30"),
         (GPUS, f"{GPUS}   TresPerTask=gres/gpu=1\n", f"{AGAIN} --gpus-per-task=1 run.sh --epochs 30"),
         (
             "   Power=",
@@ -118,6 +119,7 @@ def test_the_command_is_read_from_slurms_record(old, new, command):
         ("sbatch run.sh --strategy ddp", "sbatch --time=01:00:00 run.sh --strategy ddp"),
         ("CODE=x sbatch --time=05:00:00 --nodes=2 run.sh", "CODE=x sbatch --time=10:00:00 --nodes=2 run.sh"),
         ("sbatch --time=1-00:00:30 run.sh", "sbatch --time=48:01:00 run.sh"),
+        ("LAB_ENV=/x/sbatch/env sbatch run.sh", "LAB_ENV=/x/sbatch/env sbatch --time=01:00:00 run.sh"),
         ("./run.sh", "./run.sh"),
     ],
 )
