@@ -123,7 +123,7 @@ def resources(rows: Sequence[Row], results: Path) -> list[Table]:
     Args:
         results: the folder with the runs' folders; a run whose folder or times are gone is counted as unknown.
     """
-    all_on_cpu = {row["device"] for row in rows} <= {"cpu", ""}  # a run that died early does not say
+    all_on_cpu = {row["device"] for row in rows} - {""} == {"cpu"}  # a run that died early does not say
     parts: dict[bool, list[Row]] = {True: [], False: []}
     for row in rows:
         parts[row["device"] == "cpu" or all_on_cpu].append(row)

@@ -114,6 +114,7 @@ def test_devices_are_counted_once_however_many_nodes_they_are_on(tmp_path, devic
     hours(run, "2026-03-01T10:00:00+00:00", "2026-03-01T11:00:00+00:00")
     (table,) = resources(collect(tmp_path).rows, tmp_path)
     assert table.rows[0][2:] == ("2", "4", "1.000", "2.000", "8.000")
+    assert table.header[-1] == ("rank-hours" if device == "cpu" else "GPU-hours")
     write_run(tmp_path, "ddp", 8, run_id="done", nodes=2, device=device)
     assert dict(system(collect(tmp_path).rows).rows)["nodes x devices"] == "2 x 4"
 
