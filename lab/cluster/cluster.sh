@@ -32,8 +32,12 @@ wait_for() { # what, command...: until it succeeds
 
 require() {
     [[ $(uname) == Linux ]] || fail "it needs Linux; use a Linux machine, or a virtual one"
-    ((EUID == 0)) || fail "it needs root: type  sudo \"\$(command -v lab)\" cluster  where your environment is active"
-    local program
+    local program lab
+    if ((EUID != 0)); then # sudo has a PATH of its own, and finds no lab in it
+        lab=$(command -v lab) &&
+            fail "it needs root: type  sudo $(printf %q "$lab") cluster  or, in the repository,  sudo make cluster"
+        fail "it needs root: type  sudo make cluster  in the repository"
+    fi
     for program in slurmctld slurmd slurmdbd munged mariadbd ip nsenter; do
         command -v "$program" >/dev/null ||
             fail "$program is not installed; type  apt-get install $PACKAGES  (Debian or Ubuntu), or install Slurm, munge, MariaDB and iproute2"

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,17 +55,28 @@ def test_its_jobs_begin_after_those_that_left_something_here(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="setpriv is Linux's")
-def test_without_root_it_says_what_to_do():
+@pytest.mark.parametrize("lab", [True, False])
+def test_without_root_it_says_what_to_do(lab):
     command = ["bash", "-s", "run", "true"]
     if os.geteuid() == 0:
         command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
     text = SCRIPT.read_text()  # by a pipe: who is not root may not see the file
-    done = subprocess.run(command, input=text, cwd="/", capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own are hidden from who is not root
+        program = Path(folder) / "ada's lab" / "lab"
+        program.parent.mkdir()
+        program.touch()
+        for path in (program, program.parent, Path(folder)):
+            path.chmod(0o755)
+        environment = os.environ | {"PATH": f"{program.parent}:/usr/bin:/bin" if lab else "/usr/bin:/bin"}
+        done = subprocess.run(
+            command, input=text, cwd="/", env=environment, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 1
-    said = (
-        'practice cluster: it needs root: type  sudo "$(command -v lab)" cluster  where your environment is active'
+    in_quotes = str(program).replace("'", "\\'").replace(" ", "\\ ")
+    how = f"sudo {in_quotes} cluster  or, in the repository,  sudo make cluster"
+    assert done.stderr == (
+        f"practice cluster: it needs root: type  {how if lab else 'sudo make cluster  in the repository'}\n"
     )
-    assert done.stderr == f"{said}\n"
 
 
 def test_without_slurm_it_says_what_to_install(root, tmp_path):
