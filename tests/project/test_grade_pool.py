@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -68,6 +72,25 @@ def test_a_worker_in_trouble_costs_its_own_submission_only(tmp_path: Path, log: 
 
 def test_a_worker_that_dies_once_gives_the_marks_the_second_time(tmp_path: Path, log: Path):
     assert grade(tmp_path, "once", jobs=1)["once"].to_look == []
+
+
+def test_a_submission_lost_for_want_of_file_descriptors_gets_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither a worker can be started nor the submission read; without a record the batch would wait for ever."""
+
+    def no_descriptors(*args: object, **options: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(subprocess, "Popen", no_descriptors)
+    monkeypatch.setattr(pool, "read_submission", no_descriptors)
+    found: dict[str, SubmissionRecord] = {}
+    batch = threading.Thread(target=lambda: found.update(grade(tmp_path, "alice")), daemon=True)
+    batch.start()
+    batch.join(60)
+    assert {mark.points for mark in found["alice"].exercises} == {None}
+    assert "Too many open files" in found["alice"].exercises[0].outcome.detail
+    assert "could not be read: OSError" in found["alice"].unread
 
 
 def test_a_batch_that_is_stopped_leaves_no_worker(tmp_path: Path, log: Path):

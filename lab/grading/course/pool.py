@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.grading.course.assess import not_assessed
 from lab.grading.course.marks import SubmissionRecord
-from lab.grading.course.submissions import read_submission
+from lab.grading.course.submissions import Submission, read_submission
 from lab.grading.environment import ROOT, clean_environment
 
 GRACE = 90.0  # seconds over a submission's own deadline, the start of a worker included, before it is given up
@@ -101,7 +101,12 @@ class Worker:
 
 
 def _lost(student: str, path: Path, why: str, deadline: float) -> SubmissionRecord:
-    return not_assessed(read_submission(student, path), why, deadline)
+    """With all marks open, whatever happens: the batch waits for one record of each submission."""
+    try:
+        return not_assessed(read_submission(student, path), why, deadline)
+    except Exception as error:  # noqa: BLE001 - such as no file descriptors left, which may be why it was lost
+        unread = f"the submission could not be read: {type(error).__name__}: {error}"
+        return not_assessed(Submission(student, {}, {}, unread=unread), why, deadline)
 
 
 def grade_all(
