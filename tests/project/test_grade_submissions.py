@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -219,13 +220,28 @@ def test_names_that_are_no_text_can_be_written_everywhere(work: Path, tmp_path: 
     assert store.load(tmp_path / "out", student) is not None
 
 
+def test_a_folder_that_cannot_be_opened_is_a_remark_not_an_error(work: Path, monkeypatch: pytest.MonkeyPatch):
+    def no_descriptors(*args: object, **options: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", no_descriptors)
+    submission = read_submission("alice", work)
+    assert submission.unread.startswith("could not read ")
+    assert any("data.py cannot be read: Too many open files" in remark for remark in submission.remarks)
+
+
 def test_students_are_found_by_folder_or_zip_and_never_twice(work: Path):
     zipped(work, work.parent / "bob.zip")
     (work.parent / "notes.txt").write_text("")
     (work.parent / ".hidden").mkdir()
     assert list(find_submissions(work.parent)) == ["alice", "bob"]
     zipped(work, work.parent / "alice.zip")
-    with pytest.raises(UserError, match="alice is there twice"):
+    with pytest.raises(UserError, match=r"alice is there twice \(alice, alice.zip\)"):
+        find_submissions(work.parent)
+    (work.parent / "alice.zip").unlink()
+    (work.parent / "bob").mkdir()
+    zipped(work, work.parent / "bob" / "my-lab.zip")
+    with pytest.raises(UserError, match=r"bob is there twice \(bob/my-lab.zip, bob.zip\)"):
         find_submissions(work.parent)
     with pytest.raises(UserError, match="holds no submission"):
         find_submissions(work / "exercises")

@@ -110,8 +110,9 @@ class FolderContents:
 
     def read(self, name: PurePosixPath, limit: int) -> bytes | int:
         """Open every folder on the way by itself, so that none can be swapped for a link meanwhile."""
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        folder = None
         try:
+            folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
             for part in name.parts[:-1]:
                 inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
                 os.close(folder)
@@ -126,7 +127,8 @@ class FolderContents:
         except OSError as error:
             raise Unusable(f"{shown(name)} cannot be read: {error.strerror}") from error
         finally:
-            os.close(folder)
+            if folder is not None:
+                os.close(folder)
 
 
 class ZipContents:

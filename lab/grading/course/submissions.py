@@ -102,9 +102,8 @@ def find_submissions(folder: Path) -> dict[str, Path]:
             student = entry.stem
         student = shown(student)
         if student in found:
-            raise UserError(
-                f"{folder}: {student} is there twice ({found[student].name}, {entry.name}); remove one of them"
-            )
+            both = ", ".join(shown(str(one.relative_to(folder))) for one in (found[student], path))
+            raise UserError(f"{folder}: {student} is there twice ({both}); remove one of them")
         found[student] = path
     if not found:
         raise UserError(f"{folder} holds no submission: expected one folder or one .zip for each student")
