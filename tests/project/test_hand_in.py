@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +71,32 @@ def test_a_submission_that_cannot_be_read_or_written_is_told_and_the_earlier_one
     assert said.startswith("alice: cannot write")
     assert (has(course, "alice"), has(course, "bob")) == ("# alice\n", "# bob, last\n")
     assert os.listdir(course.submitted / "alice") == ["lab"]
+
+
+@pytest.mark.parametrize("what", ["answers only", "a damaged module"])
+def test_modules_that_are_missing_or_damaged_stay_and_what_is_new_counts(
+    course: Course, handed_in: Path, what: str
+):
+    before = handed_in / "alice" / "exercises"
+    (before / "model.py").write_text("# model\n")
+    (handed_in / "alice" / "a.ipynb").write_text("{}")
+    assert course.hand_in(handed_in) == []
+    shutil.rmtree(handed_in / "alice")
+    with zipfile.ZipFile(handed_in / "alice.zip", "w") as archive:
+        archive.writestr("a.ipynb", '{"cells": []}')
+        if what == "a damaged module":
+            archive.writestr("exercises/data.py", "# alice, later\n")
+            archive.writestr("exercises/model.py", "# newer model\n")
+    zipped = (handed_in / "alice.zip").read_bytes()
+    (handed_in / "alice.zip").write_bytes(zipped.replace(b"# newer model", b"# NEWER model"))  # a wrong checksum
+    for _ in range(2):
+        [said] = course.hand_in(handed_in)
+        assert said.startswith("alice: could not read model.py; " if "module" in what else "alice: no folder with")
+        assert said.endswith("; files that it lacks in exercises/ stay as they were handed in before")
+    lab = course.submitted / "alice" / "lab"
+    assert (lab / "exercises" / "model.py").read_text() == "# model\n"
+    assert has(course, "alice") == ("# alice, later\n" if what == "a damaged module" else "# alice\n")
+    assert (lab / "a.ipynb").read_text() == '{"cells": []}'
 
 
 def test_notebooks_of_one_name_all_come_into_the_course(course: Course, handed_in: Path):

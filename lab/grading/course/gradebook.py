@@ -8,6 +8,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -51,6 +52,8 @@ class Course:
     def hand_in(self, submissions: Path) -> list[str]:
         """Put submissions from elsewhere into submitted/, as nbgrader wants them; what is there is replaced.
 
+        Where modules of a new one could not be read, or it has none, those that are there and it lacks stay.
+
         Returns:
             What could not be read or written, a line for each student with such trouble.
         """
@@ -60,7 +63,12 @@ class Course:
             home = self.submitted / store.file_name(student, "") / ASSIGNMENT
             keep = not (submission.modules or submission.notebooks) and home.exists()
             if submission.unread:
-                said.append(f"{student}: {submission.unread}{'; what was handed in before stays' if keep else ''}")
+                before = read_submission(student, home).modules if home.exists() else {}
+                stays = "; what was handed in before stays" if keep else ""
+                if not keep and before.keys() - submission.modules.keys():
+                    stays = "; files that it lacks in exercises/ stay as they were handed in before"
+                    submission = replace(submission, modules={**before, **submission.modules})
+                said.append(f"{student}: {submission.unread}{stays}")
             if keep:
                 continue
             try:
