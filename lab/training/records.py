@@ -66,9 +66,9 @@ class RunFolder:
     """results/<run_id>/ of a run that is going on.
 
     Args:
-        go_on: keep the log and the rows of an earlier part of this run, until `go_on_after` says which of them.
+        go_on: keep the log and the rows of an earlier part of this run, until `begin` says which of them.
         resumed: there is a checkpoint to go on from. Only then may the folder hold a finished run, which stays
-            one until `go_on_after`: what comes before it can still be refused.
+            one until `take_over`: what comes before it can still fail.
 
     Raises:
         UsageError: the folder already holds a finished run.
@@ -81,6 +81,7 @@ class RunFolder:
         before = self._status_on_disk()
         self.started = before.get("started", now()) if go_on else now()
         self._rows: list[dict[str, object]] = []
+        self._beginning: tuple[int, Mapping[str, object]] | None = None  # from begin() to take_over()
         self._finished = before.get("status") == "done"
         if self._finished and not resumed:
             repair = "; it has no checkpoint to go on from" if go_on else ", or add epochs with --resume latest"
@@ -114,15 +115,26 @@ class RunFolder:
             return {}  # nothing readable there: nothing finished there
         return record if isinstance(record, dict) else {}
 
-    def go_on_after(self, epoch: int) -> None:
-        """Training begins: keep the rows up to this epoch, and drop those of epochs that are trained again.
+    def begin(self, epochs_done: int, config: Mapping[str, object]) -> None:
+        """All is set up to go on after so many epochs. Only a finished run is left as it is until `take_over`."""
+        self._beginning = epochs_done, config
+        if not self._finished:
+            self.take_over()
 
-        The test images are evaluated again at the end, so their row goes too.
+    def take_over(self) -> None:
+        """A step is done, or a figure there: from the first time on, the records are those of the run going on.
+
+        The rows of the epochs done are kept, those of epochs that are trained again dropped. The test images are
+        evaluated again at the end, so their row goes too.
         """
+        if self._beginning is None:
+            return
+        (epochs_done, config), self._beginning = self._beginning, None
         with self._writing():
-            self._drop_rows_after(epoch)
+            self._drop_rows_after(epochs_done)
             if self._finished:
                 self.write_status("running")
+            write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
         self._finished = False
 
     def _drop_rows_after(self, epoch: int) -> None:
@@ -152,10 +164,6 @@ class RunFolder:
             with self._writing():
                 print(line, file=self._log, flush=True)
 
-    def write_config(self, config: Mapping[str, object]) -> None:
-        with self._writing():
-            write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
-
     def write_status(self, status: str, reason: str = "") -> None:
         """status is running, done, interrupted (told to stop; it can be resumed) or failed."""
         record = {
@@ -168,12 +176,14 @@ class RunFolder:
 
     def add_metrics(self, epoch: int, phase: str, loss: float, accuracy: float, throughput: float) -> None:
         """One row of metrics.csv. Accuracy is a fraction, throughput in images per second."""
+        self.take_over()
         row = dict(zip(METRICS_COLUMNS, (epoch, phase, *map(_number, (loss, accuracy, throughput))), strict=True))
         with self._writing():
             _append_row(self.path / "metrics.csv", METRICS_COLUMNS, row)
 
     def add_epoch(self, row: Mapping[str, object]) -> None:
         """One epoch's row of run.csv; keys are RUN_COLUMNS, missing ones stay empty."""
+        self.take_over()
         self._rows.append({"run_id": self.run_id, "ts": now(), **row})
         with self._writing():
             self._write_rows(self._rows)
@@ -181,7 +191,7 @@ class RunFolder:
     def close(self, status: str, reason: str, summary: Mapping[str, object], error: str = "") -> None:
         """Add run.csv's summary row and the final status; `error` is a traceback for train.err.
 
-        A finished run that was to go on, but did not come to its first step, stays as it is.
+        A finished run that was to go on, but did not come through its first step, stays as it is.
         """
         if self._finished:
             if self._log is not None:

@@ -73,10 +73,14 @@ class Reporter:
     def begin(self, setup: announce.Setup, warnings: Sequence[str], epochs_done: int) -> None:
         """The start report, and config.json."""
         if self.folder is not None:
-            self.folder.go_on_after(epochs_done)
-            self.folder.write_config({**announce.config(setup), **self._origin})
+            self.folder.begin(epochs_done, {**announce.config(setup), **self._origin})
         for line in [*(f"warning: {warning}" for warning in warnings), *announce.describe(setup)]:
             self.print(line)
+
+    def end_step(self) -> None:
+        """An optimizer step is done."""
+        if self.folder is not None:
+            self.folder.take_over()
 
     def note_profile(self, epoch: int, columns: dict[str, float]) -> None:
         """Columns of run.csv that were measured in this epoch: for its row, and for the summary."""

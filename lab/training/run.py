@@ -231,6 +231,7 @@ class Run:
 
     def _end_step(self) -> None:
         self.progress.step += 1
+        self._reporter.end_step()
         with telling_of_the_end(self.watchers, self._report_step):
             if self._guard is not None:
                 self._guard.end_step()

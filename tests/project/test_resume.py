@@ -2,10 +2,13 @@
 
 import csv
 import itertools
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from one_process import make_loader, make_run, one_epoch
+from torch import nn
 
 EPOCHS = 3
 STEPS = 4  # an epoch: 32 images in global batches of 8
@@ -173,6 +176,43 @@ def test_a_finished_run_that_cannot_go_on_stays_finished(tiny, tmp_path):
     again = ("--strategy", "none", "--epochs", "3", "--resume", "latest")
     assert tiny(*again, world_size=1, net={"width": 7}).values[0]["ended"].startswith("UserError")
     assert [table.read_text() for table in tables] == before
+
+
+@pytest.mark.usefixtures("world_of_one")
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_finished_run_stays_finished_until_it_has_done_a_step_more(tmp_path, steps):
+    model, loader = nn.Linear(4, 2), make_loader()
+    with make_run(tmp_path, "--epochs", "1") as run:
+        run.begin(model, torch.optim.SGD(model.parameters()), loader)
+        one_epoch(run, model, loader, 1)
+        run.record_test(0.5, 0.75)
+    folder = tmp_path / "results" / "r"
+    before = {
+        name: (folder / name).read_text() for name in ("status.json", "config.json", "run.csv", "metrics.csv")
+    }
+
+    def fail():
+        with make_run(tmp_path, "--epochs", "3", "--resume", "latest") as run:
+            run.begin(model, torch.optim.SGD(model.parameters()), loader)
+            for _ in run.epochs():
+                for done, (images, labels) in enumerate(run.batches(loader)):
+                    if done == steps:
+                        raise RuntimeError("out of memory")
+                    run.backward(nn.functional.cross_entropy(model(images), labels))
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fail()
+    now = {name: (folder / name).read_text() for name in before}
+    if steps == 0:
+        assert now == before
+        return
+    assert json.loads(now["status.json"])["status"] == "failed"
+    assert json.loads(now["config.json"])["epochs"] == 3
+    epochs, phases = (
+        [row[column] for row in csv.DictReader(now[table].splitlines())]
+        for table, column in (("run.csv", "epoch"), ("metrics.csv", "phase"))
+    )
+    assert (epochs, phases) == (["1", "summary"], ["train", "val"])
 
 
 def test_going_back_to_the_best_epoch_drops_the_rows_of_later_ones(tiny, tmp_path):
