@@ -1,9 +1,11 @@
 """Checkpoint files: written whole or not at all, read without running anything in them. Rank 0's part."""
 
+import lzma
 import os
 import pickle
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -96,7 +98,7 @@ def read(path: Path) -> dict[str, Any]:
             f"{path} holds pickled Python objects, which could run any code, so it is not loaded: resume only "
             "from checkpoints that this program wrote"
         ) from error
-    except (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, ValueError, KeyError) as error:
         # What the readers raise for a damaged archive differs with the place of the damage.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path} is damaged ({first}): resume from another checkpoint") from error

@@ -154,10 +154,8 @@ def test_a_run_goes_on_when_its_disk_is_full(tiny, tmp_path, small_disk):
     tiny(*argv, "--epochs", "1")
     file = small_disk / "r" / "checkpoints" / "latest.pth"
     before = file.read_bytes()
-    room = os.statvfs(small_disk)
-    (small_disk / "filler").write_bytes(
-        bytes(room.f_bavail * room.f_frsize - 16384)
-    )  # leaves a little for the log
+    room = os.statvfs(small_disk)  # of which a little is left for the log
+    (small_disk / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize - 16384))
     group = tiny(*argv, "--epochs", "2", "--resume", "latest")
     assert group.values[0]["ended"] == "done"
     warning = "could not be written (No space left on device); the last good one is"
@@ -190,9 +188,11 @@ def damage(name: str, path: Path) -> None:
         path.write_bytes(pickle.dumps(Dangerous()))
     elif name == "plain weights":
         torch.save({"weight": torch.zeros(2)}, path)
-    elif name in ("flipped in the weights", "flipped in the index"):
-        place = len(whole) // 3 if name == "flipped in the weights" else whole.rindex(b"PK\x01\x02")
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    elif name.startswith("flipped"):
+        index = whole.rindex(b"PK\x01\x02")
+        where = {"weights": (len(whole) // 3, 0xFF), "index": (index, 0xFF), "method": (index + 10, 0x08)}
+        place, bits = where[name.split()[-1]]
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ bits]) + whole[place + 1 :])
     elif name == "newer format":
         torch.save({"format": 99, "model": {}}, path)
     elif name == "missing":
@@ -206,6 +206,7 @@ def damage(name: str, path: Path) -> None:
         ("empty", "is not a whole checkpoint"),
         ("flipped in the weights", r"is damaged \(in archive/data/0\)"),
         ("flipped in the index", "is damaged"),
+        ("flipped in the compression method", "is damaged"),
         ("pickled code", "holds pickled Python objects, which could run any code"),
         ("old pickled code", "is not a whole checkpoint"),
         ("plain weights", "is not a checkpoint of this program"),
