@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from lab.training import checkpoint, checkpoint_file, options
-from lab.training.errors import NotFinite
+from lab.training.errors import NotFinite, UserError
 from lab.training.progress import Progress
 from lab.training.resume import Resumed
 from lab.training.stepping import Stepper
@@ -31,10 +31,24 @@ class Saver:
         self._folder = folder
         self._args = args
         self._say = say
-        # Of the best.pth that is there: going on from another run's file, the new folder has none yet.
-        kept = os.path.isfile(folder / checkpoint_file.BEST)
-        self._best = resumed.best_accuracy if resumed and kept else None
+        self._best = self._kept_accuracy() if resumed and dist.get_rank() == 0 else None  # rank 0 decides
         self.last_good = f"{resumed.path} ({resumed.where})" if resumed else None
+
+    def _kept_accuracy(self) -> float | None:
+        """Of the best.pth that is there.
+
+        Going on from another run's file, the new folder has none yet. And latest.pth may tell of a better one that
+        the disk had no more room for.
+        """
+        path = self._folder / checkpoint_file.BEST
+        if not os.path.isfile(path):
+            return None
+        try:
+            best: float | None = checkpoint_file.read(path)["best_accuracy"]
+        except UserError as error:
+            self._say(f"warning: the best epoch so far cannot be told, so the next one replaces it: {error}")
+            return None
+        return best
 
     def due(self, total_steps: int) -> bool:
         """Whether --save-every-steps asks for a checkpoint after so many steps of the whole run."""

@@ -182,8 +182,8 @@ def test_watchers_are_told_of_an_end_that_all_ranks_come_to(error, told):
     assert watcher.stopped == told
 
 
-def test_the_best_epoch_is_kept_in_this_runs_folder(tmp_path, monkeypatch):
-    """Also when its first write failed, and when the run goes on from a file of another run."""
+def test_the_best_epoch_is_kept_in_this_runs_folder(tmp_path, monkeypatch, capsys):
+    """Also when a write failed, when that file is damaged, and when the run goes on from a file of another run."""
     model, loader = nn.Linear(4, 2), make_loader()
 
     def train(*argv):
@@ -205,6 +205,16 @@ def test_the_best_epoch_is_kept_in_this_runs_folder(tmp_path, monkeypatch):
     assert checkpoint_file.read(folder / "best.pth")["epochs_done"] == 2
     train("--epochs", "3", "--resume", str(folder / "latest.pth"), "--run-id", "other")
     assert (tmp_path / "results" / "other" / "checkpoints" / "best.pth").exists()
+    older = checkpoint_file.read(folder / "best.pth") | {"best_accuracy": 0.5}
+    written(older, folder / "best.pth")  # latest.pth has the better epoch, this one had no room any more
+    train("--epochs", "3", "--resume", "latest")
+    assert checkpoint_file.read(folder / "best.pth")["epochs_done"] == 3
+    train("--epochs", "4", "--resume", "latest")
+    assert checkpoint_file.read(folder / "best.pth")["epochs_done"] == 3  # the fourth was no better
+    (folder / "best.pth").write_bytes(b"damaged")
+    train("--epochs", "5", "--resume", "latest")
+    assert checkpoint_file.read(folder / "best.pth")["epochs_done"] == 5
+    assert "warning: the best epoch so far cannot be told" in capsys.readouterr().out
 
 
 def test_a_checkpoint_every_so_many_steps_can_be_rarer_than_epochs(tmp_path):
