@@ -5,7 +5,9 @@ Only the data set is a tiny one, train() does not train, and nothing is written 
 """
 
 import argparse
+import contextlib
 import copy
+import functools
 import hashlib
 import inspect
 import types
@@ -20,8 +22,10 @@ import lab.training.datasets
 import lab.training.filesystem
 import lab.training.reporter
 import lab.training.run
+from lab.checks._elsewhere import META, pretending, runs_elsewhere
 from lab.checks._observe import NumberedImages
 from lab.checks._recorded_run import WrongArgumentsError, describe, in_words, recorded_run
+from lab.checks._stand_in import stand_in
 from lab.grading.rank import Rank
 from lab.training.datasets import DataSets
 from lab.training.run import EpochRecord, Run
@@ -51,7 +55,9 @@ def rehearse(rank: Rank) -> dict[str, Any]:
     recorder.install_in(main)
     given = recorder.given = rank.receive()
     torch.manual_seed(given["noise"] + rank.rank)  # so that ranks start alike only if main.py sees to it
-    records = main.run(main.parse_args(given["argv"]))
+    # On "meta" there are no numbers to be read: of the weights, say.
+    with pretending(None) if given["meta_device"] else contextlib.nullcontext():
+        records = main.run(main.parse_args(given["argv"]))
     kind = "an empty list" if isinstance(records, list) and not records else type(records).__name__
     return {
         "events": recorder.events,
@@ -78,9 +84,7 @@ class Recorder:
 
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
-        lab.training.datasets.load_datasets = self._stand_in(
-            lab.training.datasets.load_datasets, self.load_datasets
-        )
+        lab.training.datasets.load_datasets = stand_in(lab.training.datasets.load_datasets, self.load_datasets)
         lab.training.filesystem.is_first_on_filesystem = self.is_first_on_filesystem
         lab.training.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
         lab.training.run.Run = recorded_run(self.note, self.role)  # type: ignore[misc]
@@ -88,19 +92,21 @@ class Recorder:
         modules |= {name: self.rank.student(name) for name in ("ddp_utils", "fsdp_utils")}
         self._record(modules["distributed_utils"], "setup", self.setup)
         self._record(modules["distributed_utils"], "cleanup", self.cleanup)
-        self._record(modules["data"], "load_once", self.load_once)
-        self._record(modules["data"], "get_dataloaders", self.get_dataloaders)
-        self._record(modules["model"], "build_model", self.build_model)
-        self._record(modules["ddp_utils"], "get_ddp_model", self.wrap)
-        self._record(modules["fsdp_utils"], "get_fsdp_model", self.wrap)
-        self._record(modules["fsdp_utils"], "get_fsdp1_model", self.wrap)
-        self._record(modules["train"], "train", self.train)
-        self._record(modules["train"], "evaluate", self.evaluate)
+        self._record(modules["data"], "load_once", self.load_once, "load", "is_first")
+        sets = ("train_set", "valid_set", "global_batch_size")
+        self._record(modules["data"], "get_dataloaders", self.get_dataloaders, *sets)
+        self._record(modules["model"], "build_model", self.build_model, "name", "num_classes")
+        self._record(modules["ddp_utils"], "get_ddp_model", self.wrap, "model", "device")
+        self._record(modules["fsdp_utils"], "get_fsdp_model", self.wrap, "model", "device")
+        self._record(modules["fsdp_utils"], "get_fsdp1_model", self.wrap, "model", "device")
+        trained = ("model", "optimizer", "train_loader", "valid_loader", "run")
+        self._record(modules["train"], "train", self.train, *trained)
+        self._record(modules["train"], "evaluate", self.evaluate, "model", "loader", "device")
         self._evaluation = getattr(modules["train"], "Evaluation", types.SimpleNamespace)
 
     def install_in(self, main: types.ModuleType) -> None:
         """The same for what run() finds in main.py itself."""
-        self._record(main, "wrap_model", self.wrap_model)
+        self._record(main, "wrap_model", self.wrap_model, "model", "device", "args")
 
     def note(self, call: str, **details: Any) -> None:
         self.events.append({"call": call, **details})
@@ -110,7 +116,7 @@ class Recorder:
     def setup(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         device = original(**arguments)
         # A model on "meta" was moved there, which could not be told of one on the CPU.
-        device = torch.device("meta") if self.given["meta_device"] else device
+        device = META if self.given["meta_device"] else device
         self._device = device
         self.note("setup", device=str(device))
         return device
@@ -171,8 +177,8 @@ class Recorder:
             "get_dataloaders",
             sets=sets,
             global_batch_size=batch,
-            num_workers=int(arguments["num_workers"]),
-            seed=int(arguments["seed"]),
+            num_workers=int(arguments.get("num_workers", 0)),
+            seed=int(arguments.get("seed", 0)),
             options={name: repr(value) for name, value in arguments.items() if name not in known},
         )
         loaders = original(**arguments)
@@ -229,7 +235,9 @@ class Recorder:
             if args.strategy != "ddp":
                 other.precision = "bf16" if args.precision == "fp32" else "fp32"
             self._asked = other.precision
-            original(**arguments | {"model": nn.Linear(1, 1), "device": torch.device("meta"), "args": other})
+            changed = arguments | {"model": nn.Linear(1, 1), "device": META, "args": other}
+            # Whatever else it does there, with a model and a device that are made up, says nothing.
+            runs_elsewhere(functools.partial(original, **changed))
             self._asked = ""
         return model
 
@@ -277,21 +285,6 @@ class Recorder:
 
     # ---- how they come between
 
-    def _record(self, module: types.ModuleType, name: str, recorder: Callable[..., Any]) -> None:
+    def _record(self, module: types.ModuleType, name: str, recorder: Callable[..., Any], *names: str) -> None:
         if hasattr(module, name):  # else main.py cannot be imported, and that is what the student should see
-            setattr(module, name, self._stand_in(getattr(module, name), recorder))
-
-    @staticmethod
-    def _stand_in(original: Callable[..., Any], recorder: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
-
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            arguments = dict(bound.arguments)
-            for parameter in signature.parameters.values():
-                if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                    arguments |= arguments.pop(parameter.name)  # each by the name that the caller gave it
-            return recorder(original, arguments)
-
-        return recorded
+            setattr(module, name, stand_in(getattr(module, name), recorder, names))

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from lab.checks._elsewhere import META, runs_elsewhere
 from lab.checks._observe import NumberedImages, attempt
+from lab.checks._stand_in import called_alike
 from lab.checks._tiny import CPU, TinyNet, make_optimizer, quiet_run
 from lab.grading.rank import Rank
 from lab.training.run import EpochRecord, Run
@@ -213,10 +214,10 @@ def run_training(rank: Rank) -> dict[str, Any]:
         one = quiet_run(NotedRun)
         assert isinstance(one, NotedRun)
         one.prepare(epochs, noted)
-        one.args.epochs, one.device = epochs[-1], META  # a torch.device("cpu") of the student's is another one
+        one.args.epochs = epochs[-1]
         runs.append(one)
     loaders: list[DataLoader] = [DataLoader(NumberedImages(torch.zeros(4, dtype=torch.int64))) for _ in range(2)]
-    net = TinyNet().to(META)
+    net = TinyNet()
     sgd = make_optimizer(net)
     known = [(net, "the model"), (sgd, "the optimizer"), *((one, "the run") for one in runs)]
     known += [(loaders[0], "the training loader"), (loaders[1], "the validation loader")]
@@ -253,17 +254,19 @@ def run_training(rank: Rank) -> dict[str, Any]:
             loader,
             ("the model", model, model is net),
             ("the loader", loader, isinstance(loader, DataLoader)),
-            ("run.device", device, str(device) == str(META)),
+            ("run.device", device, str(device) == str(next(net.parameters()).device)),
         )
         return train.Evaluation(loss=number("loss", "evaluate"), accuracy=number("accuracy", "evaluate"))
 
-    train.train_one_epoch = train_one_epoch  # type: ignore[attr-defined]
-    train.evaluate = evaluate  # type: ignore[attr-defined]
+    drawn_epoch = called_alike(getattr(train, "train_one_epoch", train_one_epoch), train_one_epoch)
+    train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
+    train.evaluate = called_alike(getattr(train, "evaluate", evaluate), evaluate)  # type: ignore[attr-defined]
     run, again = runs
     result = train.train(net, sgd, *loaders, run)
     returned = list(result)[:100] if isinstance(result, list | tuple) else []
     observed = list(events)
     second = train.train(net, sgd, *loaders, again)
+    repeated = [again.records[:1] == [item] for item in second] if isinstance(second, list | tuple) else []
 
     def broken(*_: object, **__: object) -> float:
         raise OSError("no space left on device")
@@ -271,10 +274,19 @@ def run_training(rank: Rank) -> dict[str, Any]:
     train.train_one_epoch = broken  # type: ignore[attr-defined]
     again.prepare(given["epochs"][:1], [])
     error = attempt(rank, train.train, net, sgd, *loaders, again)["error"]
+
+    # Once more where a torch.device("cpu") of the student's is another device than the run's.
+    train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
+    again.prepare(given["epochs"][:1], [])
+    net.to(META)
+    again.device = META
+    before = len(events)
+    runs_elsewhere(train.train, net, sgd, *loaders, again)
     return {
         "events": observed,
+        "elsewhere": [event for event in events[before:] if event["wrong"]],
         "error": error,
-        "second": [again.records[:1] == [item] for item in second] if isinstance(second, list | tuple) else [],
+        "second": repeated,
         "type": type(result).__name__,
         # Which of the records is it? -1: none of them.
         "returned": [next((i for i, r in enumerate(run.records) if r is item), -1) for item in returned],

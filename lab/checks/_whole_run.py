@@ -8,8 +8,10 @@ from lab.checks._look import look
 from lab.checks._report import ERROR, error_text, expect, numbers, one_line
 from lab.grading.check import Diagnosis, Ranks
 
+EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
-    "events": [{"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}],
+    "events": [EVENT],
+    "elsewhere": [EVENT],
     "type": str,
     "returned": [int],
     "item": str,
@@ -52,7 +54,7 @@ def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> No
                 look=where(ranks, r"rank", r"\bfor\b"),
             )
     for report in reports:
-        judge_arguments(ranks, report["events"])
+        judge_arguments(ranks, [*report["events"], *report["elsewhere"]])
         judge_epochs(ranks, report["events"], given["epochs"])
         judge_begin(ranks, report["events"], given["epochs"])
         events = [event for event in report["events"] if event["what"] != "begin"]

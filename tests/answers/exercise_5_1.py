@@ -164,6 +164,15 @@ return wrappers[args.strategy]()
 """
     },
 )
+bank.right(
+    "the weights of rank 0 for all, and a look at them, before wrapping",
+    if_ddp="""model.to(device)
+for parameter in model.parameters():
+    torch.distributed.broadcast(parameter.data, 0)
+total = sum(block.weight.sum().item() for block in model.modules() if isinstance(block, nn.Conv2d))
+print(f"{len(model.blocks)} blocks, sum of the weights {total:.4f}")
+if args.strategy == "ddp":""",
+)
 
 # ---- wrong: 5.1a
 

@@ -43,6 +43,14 @@ bank.right(
     "the device of the model",
     evaluate="valid = evaluate(model, device=next(model.parameters()).device, loader=valid_loader)",
 )
+bank.right(
+    "averages once more",
+    train="import torch.distributed as dist\n"
+    f"{TRAIN}\n"
+    "mean = torch.tensor(loss, device=run.device)\n"
+    "dist.all_reduce(mean)\n"
+    "loss = mean.item() / dist.get_world_size()",
+)
 
 # ---- wrong
 

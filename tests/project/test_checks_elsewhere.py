@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lab.checks._elsewhere import META, runs_elsewhere
+from lab.checks._elsewhere import META, pretending, runs_elsewhere
 
 SUMS = {
     "on its device": (lambda loss: dist.all_reduce(torch.zeros(2, device=META) + loss), ""),
@@ -32,6 +32,13 @@ def test_what_mixes_devices_is_told(use: object, expected: str):
     said = runs_elsewhere(function, torch.ones(2, device=META))
     assert said.startswith(expected)
     assert bool(said) == bool(expected)
+
+
+def test_without_a_list_of_problems_collectives_stay_as_they_are():
+    with pretending(None):
+        assert torch.ones(2, device=META).sum().item() == 1.0
+        with pytest.raises(ValueError, match="process group has not been initialized"):
+            dist.all_reduce(torch.ones(2))
 
 
 def test_nothing_is_left_of_the_pretence():
