@@ -53,11 +53,16 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
     if launcher == "slurm":
         _require_slurm()
     sweeps = tuple(_complete(sweep, launcher, any_devices=choices.any_devices) for sweep in sweeps)
-    jobs = plan_jobs(*sweeps)
+    planned = [replace(sweep, gpus=True) for sweep in sweeps] if choices.dry_run else sweeps
+    jobs = plan_jobs(*planned)
     _require_code(sweeps[0])
     done = set() if choices.rerun else {job.run_id for job in jobs if is_done(job)}
     if choices.dry_run:
         _print_plan(jobs, done)
+        try:
+            plan_jobs(*sweeps)
+        except UsageError as problem:  # a plan can be looked at where it cannot run
+            print(f"# not on this machine: {problem}")
         return 0
     left = [job for job in jobs if job.run_id not in done]
     for job in jobs:

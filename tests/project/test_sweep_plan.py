@@ -323,8 +323,15 @@ def test_what_this_machine_cannot_do_is_refused_before_the_first_job(
     package, capsys, monkeypatch, kind, code, argv
 ):
     monkeypatch.setattr(local, "available_devices", lambda cpu=False: (2, kind))
-    assert run_benchmarks.main(["--launcher", "local", "--dry-run", *argv]) == code
-    assert ("--precision fp16 needs a GPU" in capsys.readouterr().err) == (code == 2)
+    refusal = "--precision fp16 needs a GPU" if code else ""
+    assert run_benchmarks.main(["--launcher", "local", "--dry-run", *argv]) == 0
+    plan = capsys.readouterr().out
+    assert "--precision fp16" in plan.splitlines()[1]
+    assert ("# not on this machine: " in plan) == bool(refusal)
+    assert refusal in plan
+    monkeypatch.setattr(launch, "_run_here", lambda jobs, choices: 0)
+    assert run_benchmarks.main(["--launcher", "local", *argv]) == code
+    assert refusal in capsys.readouterr().err
 
 
 def test_available_devices_are_the_visible_gpus(monkeypatch):
