@@ -281,9 +281,10 @@ def run_training(rank: Rank) -> dict[str, Any]:
     net.to(META)
     again.device = META
     before = len(events)
-    runs_elsewhere(train.train, net, sgd, *loaders, again)
+    problem = runs_elsewhere(train.train, net, sgd, *loaders, again)
     return {
         "events": observed,
+        "problem": problem,
         "elsewhere": [event for event in events[before:] if event["wrong"]],
         "error": error,
         "second": repeated,

@@ -12,6 +12,7 @@ EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
     "events": [EVENT],
     "elsewhere": [EVENT],
+    "problem": str,
     "type": str,
     "returned": [int],
     "item": str,
@@ -75,6 +76,13 @@ def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> No
                 saw=f"train_one_epoch() raised OSError: no space left on device; out of train() came {instead}.",
                 means="The real reason is lost, and a rank that goes on alone leaves the others waiting.",
                 look=where(ranks, r"except|suppress", r"\bfor\b"),
+            )
+        if report["problem"]:
+            raise Diagnosis(
+                "not-on-its-device",
+                saw=f"with run.device on a GPU (here only pretended): {report['problem']}.",
+                means="nccl reduces tensors on GPUs only: torch.tensor and the like need device=run.device.",
+                look=where(ranks, r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
             )
 
 

@@ -43,14 +43,12 @@ bank.right(
     "the device of the model",
     evaluate="valid = evaluate(model, device=next(model.parameters()).device, loader=valid_loader)",
 )
-bank.right(
-    "averages once more",
-    train="import torch.distributed as dist\n"
-    f"{TRAIN}\n"
-    "mean = torch.tensor(loss, device=run.device)\n"
-    "dist.all_reduce(mean)\n"
-    "loss = mean.item() / dist.get_world_size()",
-)
+AVERAGED = f"""import torch.distributed as dist
+{TRAIN}
+mean = torch.tensor(loss, device=run.device)
+dist.all_reduce(mean)
+loss = mean.item() / dist.get_world_size()"""
+bank.right("averages once more", train=AVERAGED)
 
 # ---- wrong
 
@@ -124,3 +122,6 @@ bank.wrong(
     train=TRAIN.replace("model, optimizer", "optimizer, model"),
 )
 bank.wrong("wrong-arguments", "the epoch after the run", train=TRAIN.replace("epoch, run)", "run, epoch)"))
+bank.wrong(
+    "not-on-its-device", "averages once more, on the CPU", train=AVERAGED.replace(", device=run.device", "")
+)
