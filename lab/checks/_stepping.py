@@ -81,7 +81,7 @@ def take_nan_step(
     spoilt = rank.rank == rank.world_size - 1
     try:
         train.train_step(model, optimizer, images * float("nan") if spoilt else images, labels, run)
-    except Exception:
+    except Exception:  # whatever a student raises for a nan is right; on the other ranks it is an error like any
         if not spoilt:
             raise
         if "backward" not in optimizer.events:  # to stop here is right; the others must not wait in this check

@@ -59,10 +59,11 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
     done = set() if choices.rerun else {job.run_id for job in jobs if is_done(job)}
     if choices.dry_run:
         _print_plan(jobs, done)
-        try:
-            plan_jobs(*sweeps)
-        except UsageError as problem:  # a plan can be looked at where it cannot run
-            print(f"# not on this machine: {problem}")
+        if not all(sweep.gpus for sweep in sweeps):  # a plan can be looked at where it cannot run
+            try:
+                plan_jobs(*sweeps)
+            except UsageError as problem:
+                print(f"# not on this machine: {problem}")
         return 0
     left = [job for job in jobs if job.run_id not in done]
     for job in jobs:
