@@ -1,5 +1,6 @@
 # make demo       set up, run the main job on the embedded data set, draw the figures
-# make test       set up, lint, type-check, run the tests
+# make test       set up, lint, type-check, run the tests, on all cores
+# make check      the same without the tests that take long: two minutes, for the time between two commits
 # make test-slow  the tests that take long
 # make lab        open the notebooks in JupyterLab, in a student's package in work/
 # make cluster    a practice Slurm cluster of two nodes on this machine, and a shell on it (Linux, as root)
@@ -19,15 +20,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH ?=
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow lint lab cluster course mistakes services clean
+.PHONY: demo check test test-slow lint lab cluster course mistakes services clean
 
 demo: $(INSTALLED)
 	$(BIN)/python run_benchmarks.py --preset demo
 	$(BIN)/python collect_results.py results/demo
 	$(BIN)/python plot_results.py results/demo/results.csv
 
+# -n auto: tests/parallel.py says how many processes, and which tests stay together. PYTEST_ARGS=-n0: one process.
 test: lint
-	$(BIN)/python -m pytest -m "not gpu and not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto -m "not gpu and not slow" $(PYTEST_ARGS)
+
+check: lint
+	$(BIN)/python -m pytest -n auto -m "not gpu and not slow and not long" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_ARGS)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("parallel",)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and so the programs that they start.
