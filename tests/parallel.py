@@ -88,6 +88,15 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return max(1, min(usable_cores(), memory // MEMORY, MOST))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """One thread for each process of tests, and for those that it starts: their cores are taken.
+
+    OpenMP's threads wait for each other in every operation, ten times as long where they have to share a core.
+    """
+    if hasattr(config, "workerinput"):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The groups above, unless --dist asks for something else of xdist's."""
