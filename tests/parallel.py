@@ -89,12 +89,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One thread for each process of tests, and for those that it starts: their cores are taken.
+    """One thread for a process of tests, and for what it starts: ranks and other tests need the cores.
 
     OpenMP's threads wait for each other in every operation, ten times as long where they have to share a core.
     """
-    if hasattr(config, "workerinput"):
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(optionalhook=True)
