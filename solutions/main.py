@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from lab.base.errors import one_sentence_errors
+from lab.base.files import is_first_on_filesystem
 from lab.training import options
 from lab.training.datasets import DataSets, load_datasets
-from lab.training.errors import one_sentence_errors
-from lab.training.filesystem import is_first_on_filesystem
 from lab.training.own import is_own, load_own
 from lab.training.run import EpochRecord, Run
 

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from lab.grading.source import MAX_MODULE_BYTES, source_lines
+from lab.base.source import MAX_MODULE_BYTES, source_lines
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 from lab.training.run import Run
 
 MIB = 2**20

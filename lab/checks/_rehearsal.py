@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import lab.base.files
 import lab.training.datasets
-import lab.training.filesystem
 import lab.training.reporter
 import lab.training.run
 from lab.checks._elsewhere import META, pretending, runs_elsewhere
@@ -85,7 +85,7 @@ class Recorder:
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
         lab.training.datasets.load_datasets = stand_in(lab.training.datasets.load_datasets, self.load_datasets)
-        lab.training.filesystem.is_first_on_filesystem = self.is_first_on_filesystem
+        lab.base.files.is_first_on_filesystem = self.is_first_on_filesystem
         lab.training.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
         lab.training.run.Run = recorded_run(self.note, self.role)  # type: ignore[misc]
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}

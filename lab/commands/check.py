@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lab.base.paths import find_code, is_labs_own, student_folder
 from lab.grading import progress
 from lab.grading.diagnosis import Failed, LabError, Passed
 from lab.grading.feedback import Feedback
-from lab.grading.paths import find_code, is_labs_own, student_folder
 from lab.grading.ranks import RankServer
 from lab.grading.sandbox import Sandbox, copied
 from lab.grading.suite import ExerciseResult, Suite

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from lab.base.errors import UsageError
+from lab.base.machine import usable_cores
 from lab.grading.syllabus import syllabus
-from lab.training.cores import usable_cores
-from lab.training.errors import UsageError
 
 HELP = "grade the submissions of a class, each in a sandbox (for instructors)"
 

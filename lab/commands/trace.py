@@ -4,11 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from lab.base.errors import UsageError, UserError
+from lab.base.paths import find_code
 from lab.grading.diagnosis import LabError, Passed
 from lab.grading.feedback import Feedback
-from lab.grading.paths import find_code
 from lab.grading.syllabus import Exercise, syllabus
-from lab.training.errors import UsageError, UserError
 
 HELP = "draw which collectives the ranks called in an exercise's checks, and where one did not come"
 

@@ -4,9 +4,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 
+from lab.base.paths import find_code
 from lab.grading import ranks
 from lab.grading.feedback import Feedback
-from lab.grading.paths import find_code
 from lab.grading.suite import ExerciseResult
 from lab.grading.syllabus import Exercise, syllabus
 from lab.grading.watching import Watch

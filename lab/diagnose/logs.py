@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.base.words import one_line
 from lab.diagnose.finding import Finding, interrupted
 from lab.diagnose.symptoms import SYMPTOMS
-from lab.grading.words import one_line
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 _RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")

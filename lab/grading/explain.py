@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.base.source import no_file, unreadable
+from lab.base.words import one_line, ranks
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
 from lab.grading.rank import LAUNCHER
-from lab.grading.source import no_file, unreadable
 from lab.grading.syllabus import MODULES, syllabus
-from lab.grading.words import one_line, ranks
 
 if TYPE_CHECKING:
     from lab.grading.ranks import Frame, GroupResult, RankError, RankReport

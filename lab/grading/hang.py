@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.base.words import one_line, ordinal, ranks
 from lab.grading.deadlock import Mismatch
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.origin import Origin, file_line, origin
 from lab.grading.places import Place, place
 from lab.grading.records import Collective, Frame
-from lab.grading.words import one_line, ordinal, ranks
 
 if TYPE_CHECKING:
     from lab.grading.reports import GroupResult, RankReport

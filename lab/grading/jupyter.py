@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lab.base.errors import UserError
 from lab.grading.syllabus import MODULES
-from lab.training.errors import UserError
 
 # In a folder that `lab start` has made; in an assignment that nbgrader has handed out.
 FIRST_NOTEBOOKS = ("notebooks/0_start.ipynb", "0_start.ipynb")

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.base.errors import UserError
 from lab.grading.syllabus import Syllabus
-from lab.training.errors import UserError
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.base.words import one_line
 from lab.grading.records import Collective, Frame
-from lab.grading.words import one_line
 
 # What issued it -> how to say so behind its name. "" is a call like dist.all_reduce.
 ISSUERS = {

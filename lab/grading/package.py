@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from lab.grading.paths import is_labs_own, student_folder, student_sources
-from lab.grading.source import source_lines
+from lab.base.errors import UserError
+from lab.base.paths import is_labs_own, student_folder, student_sources
+from lab.base.source import source_lines
 from lab.grading.syllabus import Exercise
-from lab.training.errors import UserError
 
 # What students get, and nothing else: never solutions/. pyproject.toml puts the same list into the wheel.
 CONTENTS = (

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from lab.base.source import MAX_MODULE_BYTES
 from lab.grading.package import is_todo
-from lab.grading.source import MAX_MODULE_BYTES
 from lab.grading.state import read_state, write_state
 from lab.grading.suite import ExerciseResult
 from lab.grading.syllabus import Exercise, Syllabus

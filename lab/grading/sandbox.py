@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab.base.errors import UserError
+from lab.base.source import MAX_MODULE_BYTES
 from lab.grading import confine, platform
 from lab.grading.confine import FOLDERS, Limits, Packed
 from lab.grading.records import Frame
-from lab.grading.source import MAX_MODULE_BYTES
-from lab.training.errors import UserError
 
 MAX_FILES = 500  # files and folders of a submission
 MAX_BYTES = 16 << 20  # of all of them, but for those so large (MAX_MODULE_BYTES) that they are left out

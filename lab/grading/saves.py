@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.grading.source import MAX_MODULE_BYTES
+from lab.base.source import MAX_MODULE_BYTES
 
 POLL = 0.05  # seconds between two looks; a look at seven small files takes less than a millisecond
 SETTLED = 0.02  # seconds without a further change after which a save counts as complete

@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.grading.source import source_lines
+from lab.base.errors import UserError
+from lab.base.source import source_lines
 from lab.grading.syllabus import Syllabus
-from lab.training.errors import UserError
 
 BEGIN = re.compile(r"\s*### BEGIN SOLUTION (\d+\.\d+)([a-z]?)\s*$")
 END = re.compile(r"\s*### END SOLUTION\s*$")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.base.source import unreadable
 from lab.grading import ranks
 from lab.grading.check import CHECKS, Check, Ranks
 from lab.grading.diagnosis import (
@@ -20,7 +21,6 @@ from lab.grading.diagnosis import (
     Passed,
 )
 from lab.grading.ranks import RankServer, RankServerError
-from lab.grading.source import unreadable
 from lab.grading.syllabus import Exercise, Syllabus, syllabus
 
 

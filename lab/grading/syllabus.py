@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lab.training.errors import UsageError, UserError
+from lab.base.errors import UsageError, UserError
 
 SYLLABUS = Path(__file__).with_name("syllabus.toml")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from lab.base.words import one_line, ranks
 from lab.grading.deadlock import disagreement
 from lab.grading.diagnosis import Passed
 from lab.grading.hang import waiting
@@ -21,7 +22,6 @@ from lab.grading.ranks import GroupResult, RankReport, RankServer
 from lab.grading.records import Collective
 from lab.grading.suite import ExerciseResult, checks_of, run_exercise
 from lab.grading.syllabus import Exercise
-from lab.grading.words import one_line, ranks
 
 # met: all ranks came; waits: it came, others did not; called: it came, others did not, and it went on; absent: it
 # did not come; blank: it has no part in this.

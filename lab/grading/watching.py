@@ -4,9 +4,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lab.base.paths import is_labs_own, student_folder
 from lab.grading import progress
 from lab.grading.diagnosis import Blocked, Passed
-from lab.grading.paths import is_labs_own, student_folder
 from lab.grading.ranks import RankServer
 from lab.grading.saves import POLL, Saves
 from lab.grading.suite import ExerciseResult, Suite

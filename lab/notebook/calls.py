@@ -6,10 +6,10 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab.base.paths import is_labs_own, student_folder
 from lab.grading import hints as had_hints
 from lab.grading import progress as found
 from lab.grading.diagnosis import LabError, Passed
-from lab.grading.paths import is_labs_own, student_folder
 from lab.grading.suite import ExerciseResult, Suite
 from lab.grading.syllabus import Exercise, syllabus
 from lab.notebook import session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from lab.grading.markup import as_html
-from lab.grading.paths import student_folder
+from lab.base.paths import student_folder
+from lab.base.words import as_html
 from lab.notebook import session
 from lab.notebook.card import framed, note_card
 from lab.notebook.show import Card, one_sentence

@@ -5,8 +5,8 @@ import os
 import threading
 from pathlib import Path
 
+from lab.base.paths import find_code
 from lab.grading import ranks
-from lab.grading.paths import find_code
 from lab.grading.syllabus import MODULES
 
 HERE = Path.cwd()  # the notebook's folder, as long as nothing has changed it: a kernel starts there

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lab.base.paths import student_folder
+from lab.base.words import as_html
 from lab.grading import progress
 from lab.grading.diagnosis import Blocked, Failed, NotStarted, Passed
 from lab.grading.feedback import SIGNS
-from lab.grading.markup import as_html
-from lab.grading.paths import student_folder
 from lab.grading.syllabus import Exercise, Syllabus, syllabus
 from lab.notebook.card import COLOURS, file_link, framed
 from lab.notebook.show import Card

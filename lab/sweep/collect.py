@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.base.errors import UserError
 from lab.sweep import job_folder, slurm_query, states
 from lab.sweep.bare_log import read_log
 from lab.sweep.compare import SETTING, Row, baseline_times, fill_efficiencies, grouped, number, setting
 from lab.sweep.run_folder import RESULT_COLUMNS, is_run_folder, read_run
-from lab.training.errors import UserError
 
 __all__ = [
     "RESULTS_FILE",

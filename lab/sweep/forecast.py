@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.base.errors import UserError
+from lab.base.words import slug
 from lab.sweep.compare import Row
 from lab.sweep.plan import BASELINE
-from lab.sweep.plot import slug
 from lab.sweep.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
 from lab.sweep.table import distinct, without_measuring
-from lab.training.errors import UserError
 
 AIM = 0.15  # how far a prediction may be off
 USEFUL = 0.5  # the efficiency under which more devices are mostly wasted

@@ -10,9 +10,9 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from lab.base.errors import UserError
 from lab.sweep.figure_style import DPI, IDEAL, LOOKS, STYLE, readable_log_ticks
 from lab.sweep.forecast import USEFUL, Forecast
-from lab.training.errors import UserError
 
 
 def draw(one: Forecast, folder: Path, name: str, command: str) -> Path:

@@ -12,9 +12,9 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+from lab.base.errors import UserError
 from lab.sweep import slurm_query, states
 from lab.sweep.plan import Job
-from lab.training.errors import UserError
 from lab.training.options import build_parser
 from lab.training.provenance import variant
 from lab.training.records import now, write_atomically

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from lab.base.errors import UsageError, UserError
 from lab.sweep import cost, job_folder, local, slurm, slurm_query, states
 from lab.sweep.plan import Job, Sweep, only_devices_up_to, plan_jobs
 from lab.sweep.progress import Progress
 from lab.sweep.run_folder import read_run
-from lab.training.errors import UsageError, UserError
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 LOOK_EVERY = 2.0  # seconds between two looks at Slurm's queue

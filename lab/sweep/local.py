@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.base.machine import usable_cores
+from lab.base.processes import ProcessTree
 from lab.sweep import job_folder, reasons, states
 from lab.sweep.plan import Job
-from lab.sweep.processes import ProcessTree
 from lab.sweep.progress import LogFollower, Progress
-from lab.training.cores import usable_cores
 from lab.training.records import now
 
 # The same for every point of the sweep. Left alone, one rank would use all cores of a CPU and two ranks

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from lab.base.errors import UsageError
 from lab.sweep.plan_check import check_job, check_sweep, without_those_that_compare_nothing
-from lab.training.errors import UsageError
 from lab.training.options import build_parser
 from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
 

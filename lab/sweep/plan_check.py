@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lab.training.errors import UsageError
+from lab.base.errors import UsageError
 from lab.training.options import PRECISIONS, STRATEGIES
 from lab.training.provenance import ADMINISTRATIVE
 from lab.training.resolve import DEFAULT_BUCKET_CAP_MB, resolve

@@ -1,14 +1,14 @@
 """From results.csv to figures: which runs belong in which figure, and where the files are."""
 
 import csv
-import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.base.errors import UserError
+from lab.base.words import slug
 from lab.sweep.collect import FIGURES_FOLDER
 from lab.sweep.compare import Row, grouped, is_baseline
 from lab.sweep.figure_style import DPI, STYLE
@@ -17,7 +17,6 @@ from lab.sweep.record_files import device_count
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.sweep.states import BAD_ENDS, DONE
 from lab.sweep.table import setting_titles
-from lab.training.errors import UserError
 from lab.training.records import CORE_COLUMNS
 
 if TYPE_CHECKING:
@@ -158,14 +157,3 @@ def _draw(drawings: dict[str, Drawing], folder: Path, command: str) -> list[Path
     except OSError as error:
         raise UserError(f"cannot write figures to {folder} ({error.strerror})") from error
     return files
-
-
-LONGEST_NAME = 80  # characters of a folder
-
-
-def slug(text: str) -> str:
-    """Text fit for a folder name; a long one ends with a few digits that stand for all of it."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if len(name) <= LONGEST_NAME:
-        return name
-    return f"{name[: LONGEST_NAME - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from lab.base.errors import UserError
 from lab.sweep.compare import Row, number
 from lab.sweep.plan import BASELINE
 from lab.sweep.run_folder import device_count
-from lab.training.errors import UserError
 from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
 
 # Runs that differ in one of these have other constants.

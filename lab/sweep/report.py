@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.grading.paths import student_sources
+from lab.base.errors import UserError
+from lab.base.paths import student_sources
 from lab.sweep import states
 from lab.sweep.compare import Row, grouped, points
 from lab.sweep.job_folder import read_json
 from lab.sweep.report_tables import TEXTS, Table
 from lab.sweep.table import setting_titles
-from lab.training.errors import UserError
 from lab.training.records import write_atomically
 
 TEMPLATES = ("paper", "proposal", "pitch")

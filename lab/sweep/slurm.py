@@ -5,9 +5,9 @@ import shlex
 import subprocess
 from collections.abc import Iterable
 
+from lab.base.errors import UsageError, UserError
 from lab.sweep import job_folder, slurm_query, states
 from lab.sweep.plan import Job
-from lab.training.errors import UsageError, UserError
 from lab.training.records import now
 
 SCRIPT = "run.sh"

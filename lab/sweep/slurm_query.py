@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 PATIENCE = 20.0  # seconds for an answer; a controller that is away lets its clients wait for long
 AT_ONCE = 500  # job ids in one question

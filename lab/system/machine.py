@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.grading.paths import PACKAGE
-from lab.training.cores import usable_cores
+from lab.base.machine import usable_cores
+from lab.base.paths import PACKAGE
 from lab.training.provenance import driver_version
 from lab.training.records import git_commit
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.base.errors import UserError
 from lab.system import machine
-from lab.training.errors import UserError
 
 RESULTS = Path("docs", "results", "commands.toml")  # in the repository: what made each result
 

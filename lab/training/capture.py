@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 from lab.training.meter import EpochMeter
 from lab.training.profiling.phases import GRAPH, Phases
 from lab.training.stepping import Stepper

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 from lab.training.stepping import Stepper
 from lab.training.together import from_rank_0
 

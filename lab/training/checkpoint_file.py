@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 
 import torch
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 FORMAT = 1
 FOLDER = "checkpoints"  # in the run's folder

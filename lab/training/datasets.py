@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lab.base.errors import UsageError, UserError
 from lab.training import cifar10, mnist, shapes
-from lab.training.errors import UsageError, UserError
 from lab.training.imagefolder import find_imagefolder, load_imagefolder
 from lab.training.images import FileDataset, ImageDataset, Images
 from lab.training.inputs import IMAGENET, pipelines, takes_imagenets_images

@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.training.errors import UserError
-from lab.training.filesystem import atomic_write
+from lab.base.errors import UserError
+from lab.base.files import atomic_write
 from lab.training.image_cache import note
 
 NETWORK_TIMEOUT = 30.0  # seconds without an answer

@@ -5,8 +5,8 @@ from typing import NoReturn
 
 import torch
 
+from lab.base.errors import NotFinite
 from lab.training import seeding
-from lab.training.errors import NotFinite
 from lab.training.meter import EpochMeter
 from lab.training.progress import Progress
 from lab.training.saving import Saver

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.training.errors import UserError
-from lab.training.filesystem import atomic_write
+from lab.base.errors import UserError
+from lab.base.files import atomic_write
 
 FORMAT = "scaling-lab images 1"
 HEADER_LIMIT = 4096  # bytes

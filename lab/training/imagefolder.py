@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lab.training.cores import usable_cores
-from lab.training.errors import UserError
+from lab.base.errors import UserError
+from lab.base.machine import usable_cores
 from lab.training.image_cache import LabelledImages, cached, note
 
 SIZE = 32  # pixels, height and width

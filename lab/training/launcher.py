@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from lab.training.errors import UsageError
+from lab.base.errors import UsageError
 
 # The rank and the number of ranks as MPI launchers say them: Open MPI, then the others (MPICH, Intel MPI).
 MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))

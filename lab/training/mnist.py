@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lab.base.errors import UserError
 from lab.training.download import download
-from lab.training.errors import UserError
 from lab.training.image_cache import LabelledImages, note
 
 MEAN, STD = (0.1307,), (0.3081,)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.training.errors import UsageError
+from lab.base.errors import UsageError
 from lab.training.own import is_own, metavar, one_of_or_own
 
 MODELS = ("cnn", "resnet18", "vgg19", "mnist_cnn", "vit")

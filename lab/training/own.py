@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 
 def is_own(name: str) -> bool:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from lab.training.errors import UsageError, UserError
+from lab.base.errors import UsageError, UserError
 
 CORE_COLUMNS = (  # in every run.csv
     *("run_id", "strategy", "model", "dataset", "precision", "scaling", "repeat", "status", "reason"),

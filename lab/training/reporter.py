@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
+from lab.base.errors import UserError
+from lab.base.terminal import Terminal
 from lab.training import announce
 from lab.training.epoch_record import EpochRecord, run_row
-from lab.training.errors import UserError
 from lab.training.meter import Totals
 from lab.training.records import RunFolder
 from lab.training.signals import Preempted
-from lab.training.terminal import Terminal
 
 
 class Reporter:

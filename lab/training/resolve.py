@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from lab.base.errors import UsageError
 from lab.training import model_data_options
-from lab.training.errors import UsageError
 from lab.training.own import is_own
 
 REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lab.base.errors import UserError
 from lab.training import checkpoint, checkpoint_file, seeding
-from lab.training.errors import UserError
 from lab.training.meter import EpochMeter, join_states
 from lab.training.progress import Progress, position
 from lab.training.stepping import Stepper

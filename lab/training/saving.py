@@ -8,8 +8,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from lab.base.errors import NotFinite, UserError
 from lab.training import checkpoint, checkpoint_file, options
-from lab.training.errors import NotFinite, UserError
 from lab.training.progress import Progress
 from lab.training.resume import Resumed
 from lab.training.stepping import Stepper

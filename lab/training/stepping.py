@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 from lab.training.precision import make_scaler
 from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
 from lab.training.recording import is_recording

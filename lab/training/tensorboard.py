@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lab.base.errors import UsageError
 from lab.training.epoch_record import GIB, EpochRecord
-from lab.training.errors import UsageError
 from lab.training.progress import Progress
 from lab.training.together import from_rank_0, sum_over_ranks
 from lab.training.watch import StepReport, Watcher

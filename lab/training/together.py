@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 from torch import Tensor
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 T = TypeVar("T")
 

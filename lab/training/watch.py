@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lab.base.errors import NotFinite
 from lab.training.epoch_record import EpochRecord
-from lab.training.errors import NotFinite
 from lab.training.meter import EpochMeter
 from lab.training.progress import Progress
 from lab.training.signals import Preempted

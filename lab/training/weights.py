@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
+from lab.base.errors import UserError
 from lab.training.download import download
-from lab.training.errors import UserError
 from lab.training.image_cache import note
 
 

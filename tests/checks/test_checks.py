@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.paths import find_code
 from lab.grading.check import CHECKS, Check
 from lab.grading.diagnosis import Failed, LabError, NotStarted, Passed
-from lab.grading.paths import find_code
 from lab.grading.suite import checks_of, run_check
 from lab.grading.syllabus import Exercise, syllabus
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch.distributed as dist
 
+from lab.base.files import is_first_on_filesystem
 from lab.grading.rank import Rank
 from lab.training.datasets import DataSets, load_datasets
-from lab.training.filesystem import is_first_on_filesystem
 
 
 def who_is_first(rank: Rank) -> dict[str, Any]:

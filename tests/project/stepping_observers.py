@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from lab.base.errors import UserError
 from lab.grading.rank import Rank
 from lab.training import options
-from lab.training.errors import UserError
 from lab.training.run import Run
 from lab.training.stepping import Stepper
 

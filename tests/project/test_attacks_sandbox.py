@@ -11,9 +11,9 @@ import attack_observers as observers
 import pytest
 from attack_helpers import PERFECT, Grader, in_answer, sandboxed, why_no_sandbox, write
 
+from lab.base.words import as_html
 from lab.grading import sandbox
 from lab.grading.diagnosis import Failed
-from lab.grading.markup import as_html
 from lab.grading.ranks import RankServer
 from lab.grading.sandbox import MAX_FILES, SandboxError, copied, pack
 

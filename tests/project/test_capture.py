@@ -6,9 +6,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from lab.base.errors import UsageError, UserError
 from lab.training import capture, meter, options, resolve, stepping
 from lab.training.capture import WARM_UP, capturable
-from lab.training.errors import UsageError, UserError
 from lab.training.run import Run
 from lab.training.stepping import Stepper
 

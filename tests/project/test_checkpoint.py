@@ -11,8 +11,8 @@ import pytest
 import torch
 from image_helpers import open_folder, without_privileges
 
+from lab.base.errors import UserError
 from lab.training import checkpoint_file
-from lab.training.errors import UserError
 
 ADAMW = ("--optimizer", "adamw", "--base-lr", "0.01")
 

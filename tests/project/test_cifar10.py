@@ -14,9 +14,9 @@ import torch
 from image_helpers import make_cifar10_archive, open_folder, without_privileges
 from torchvision.datasets import CIFAR10
 
+from lab.base.errors import UserError
 from lab.grading.ranks import server
 from lab.training.datasets import load_datasets
-from lab.training.errors import UserError
 
 
 @contextlib.contextmanager

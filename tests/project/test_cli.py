@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from lab import cli
+from lab.base.errors import UsageError
+from lab.base.paths import find_code
 from lab.cli import main
 from lab.grading import progress, suite
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError
-from lab.grading.paths import find_code
 from lab.grading.syllabus import MODULES, Exercise, syllabus
-from lab.training.errors import UsageError
 
 
 def make_package(folder: Path) -> Path:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.cli import main
 from lab.grading import package
 from lab.grading.course import build as building
 from lab.grading.course.guide import guide_text
 from lab.grading.notebooks import sources
-from lab.training.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import torch
 from image_helpers import make_image_folder
 from torch.utils.data import DataLoader
 
+from lab.base.errors import UsageError, UserError
 from lab.training import shapes
 from lab.training.datasets import DATASETS, ImageDataset, channel_statistics, hold_back, load_datasets
-from lab.training.errors import UsageError, UserError
 
 
 @pytest.fixture

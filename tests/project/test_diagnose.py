@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.cli import main
 from lab.diagnose.evidence import gather
 from lab.diagnose.logs import ended, symptoms
 from lab.diagnose.symptoms import SYMPTOMS
 from lab.diagnose.verdict import findings
 from lab.sweep.slurm_query import SlurmJob
-from lab.training.errors import UserError
 
 LOGS = Path(__file__).parent / "failed_jobs"
 

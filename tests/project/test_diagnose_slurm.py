@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.cli import main
 from lab.diagnose.evidence import gather, tasks
 from lab.diagnose.slurm_job import ASKS, longer, stuck, submitted
 from lab.diagnose.verdict import findings
 from lab.sweep.slurm_query import SlurmJob
-from lab.training.errors import UserError
 
 # Of scontrol show job, Slurm 22.05.
 SHOWN = """JobId=6 JobName=scaling-lab

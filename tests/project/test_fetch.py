@@ -12,10 +12,10 @@ from torch import nn
 from torchvision.datasets import CIFAR10
 from torchvision.models import VGG19_Weights
 
+from lab.base.errors import UserError
 from lab.cli import main
 from lab.training import options
 from lab.training.datasets import load_datasets
-from lab.training.errors import UserError
 from lab.training.model_data_options import model_options
 from lab.training.weights import fetch_weights
 

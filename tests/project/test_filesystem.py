@@ -10,8 +10,8 @@ import data_observers
 import pytest
 from image_helpers import open_folder
 
+from lab.base.files import atomic_write
 from lab.grading.ranks import server
-from lab.training.filesystem import atomic_write
 
 
 def first_ranks(folders: list[Path], **inputs: object) -> tuple[list[int], list[list[str] | None]]:
@@ -92,7 +92,7 @@ def test_a_kill_in_mid_write_leaves_the_old_file(tmp_path):
     script = f"""
 import os, signal
 from pathlib import Path
-from lab.training.filesystem import atomic_write
+from lab.base.files import atomic_write
 with atomic_write(Path({str(path)!r})) as file:
     file.write(b"half" * 100_000)
     file.flush()

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.cli import main
 from lab.commands.grade import default_out
 from lab.grading.course import batch, store
 from lab.grading.course.batch import Shard
 from lab.grading.course.marks import SubmissionRecord
-from lab.training.errors import UserError
 
 HANG = 60.0  # seconds that a submission gets here
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.grading.course import store, tables
 from lab.grading.course.marks import ExerciseMark, Finding, SubmissionRecord
-from lab.training.errors import UserError
 
 
 def made(student: str, points: float | None = 6.0) -> SubmissionRecord:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
+from lab.base.source import MAX_MODULE_BYTES
 from lab.grading.course import contents, store
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.submissions import MAX_SIZE, find_submissions, read_submission
 from lab.grading.sandbox import pack
-from lab.grading.source import MAX_MODULE_BYTES
 from lab.grading.syllabus import MODULES
-from lab.training.errors import UserError
 
 
 @pytest.fixture

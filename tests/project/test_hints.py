@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UsageError
 from lab.cli import main
 from lab.grading import hints, progress
 from lab.grading.syllabus import MODULES, syllabus
-from lab.training.errors import UsageError
 
 OF_3_2 = syllabus()["3.2"].hints
 

@@ -11,8 +11,8 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import CenterCrop, Resize
 
+from lab.base.errors import UserError
 from lab.training import imagefolder
-from lab.training.errors import UserError
 from lab.training.imagefolder import load_imagefolder
 
 

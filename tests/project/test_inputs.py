@@ -12,11 +12,11 @@ from test_networks import tiny_torchvision_vgg
 from tiny_run import Stop, StopAt
 from torch.utils.data import DataLoader
 
+from lab.base.errors import UserError
 from lab.grading.rank import Rank
 from lab.grading.ranks import server
 from lab.training import options
 from lab.training.datasets import load_datasets
-from lab.training.errors import UserError
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
 

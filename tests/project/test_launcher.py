@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.training.errors import UsageError
+from lab.base.errors import UsageError
 from lab.training.launcher import require_launcher
 
 RECORDED = json.loads(Path(__file__).with_name("launch_environments.json").read_text())

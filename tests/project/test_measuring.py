@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from lab.base.errors import UsageError
 from lab.grading.rank import Rank
 from lab.training import options, provenance
-from lab.training.errors import UsageError
 from lab.training.measuring import StepWindow
 
 STILL = {"noise": 0, "net": {"dropout": 0.0}}  # nothing random after the first weights

@@ -10,10 +10,10 @@ import pytest
 import torch
 from file_server import FileServer
 
+from lab.base.errors import UserError
 from lab.grading.rank import Rank
 from lab.grading.ranks import server
 from lab.training.datasets import load_datasets
-from lab.training.errors import UserError
 from lab.training.mnist import load_mnist
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
@@ -185,7 +185,7 @@ def load_on_ranks(rank: Rank) -> int:
     """The ranks share a file system: is_first_on_filesystem chooses one of them, as main.py has it."""
     from torchvision.datasets import MNIST
 
-    from lab.training.filesystem import is_first_on_filesystem
+    from lab.base.files import is_first_on_filesystem
 
     load_once = rank.student("data").load_once
     given = rank.receive()

@@ -12,10 +12,10 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torchvision.models.vgg import VGG as TorchvisionVGG
 from torchvision.models.vgg import make_layers
 
+from lab.base.errors import UsageError, UserError
 from lab.grading.rank import Rank
 from lab.grading.ranks import server
 from lab.training import model_data_options
-from lab.training.errors import UsageError, UserError
 from lab.training.networks import NETWORKS, adam_state_bytes, build_network
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.networks.resnet import ResNet

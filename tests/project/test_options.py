@@ -2,8 +2,8 @@
 
 import pytest
 
+from lab.base.errors import UsageError
 from lab.training import options
-from lab.training.errors import UsageError
 
 
 def resolve(*argv: str, world_size: int = 2):

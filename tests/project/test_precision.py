@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from lab.base.errors import UsageError
 from lab.training import options, precision
-from lab.training.errors import UsageError
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")  # only named here, not used

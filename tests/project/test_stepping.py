@@ -9,8 +9,8 @@ import tiny_run
 import torch
 from torch import nn
 
+from lab.base.errors import UserError
 from lab.training import stepping
-from lab.training.errors import UserError
 from lab.training.schedule import rate_factor
 
 PLAIN = {"net": {"dropout": 0.0}, "noise": 0.0, "double": True}

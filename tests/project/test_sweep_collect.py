@@ -12,10 +12,10 @@ import pytest
 from run_folders import write_run
 
 import collect_results
+from lab.base.errors import UserError
 from lab.sweep.collect import collect
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.sweep.table import summary
-from lab.training.errors import UserError
 from lab.training.records import CORE_COLUMNS, RUN_COLUMNS
 
 MEASURED = (

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.sweep import job_folder, launch, local, progress, reasons
 from lab.sweep.plan import Sweep, plan_jobs
-from lab.training.errors import UserError
 
 FAKE = Path(__file__).parent / "fake_main.py"
 SWEEP = Sweep(devices=(1,), strategies=("none",), epochs=3, launcher="local")

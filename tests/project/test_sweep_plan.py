@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import run_benchmarks
+from lab.base.errors import UsageError
 from lab.sweep import launch, local, slurm, slurm_query
 from lab.sweep.plan import Sweep, plan_jobs
 from lab.sweep.presets import GPU_GROUPS, PRESETS
 from lab.training import options
-from lab.training.errors import UsageError
 
 
 @pytest.fixture

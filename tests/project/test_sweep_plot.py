@@ -8,6 +8,7 @@ import pytest
 from run_folders import write_run
 
 import plot_results
+from lab.base.errors import UserError
 from lab.sweep import job_folder
 from lab.sweep.collect import Row, collect
 from lab.sweep.figure_axes import plt, series
@@ -18,7 +19,6 @@ from lab.sweep.pairs import pairs, unpaired
 from lab.sweep.plan import Sweep, plan_jobs
 from lab.sweep.plot import plot, read_results
 from lab.sweep.table import summary
-from lab.training.errors import UserError
 
 NAMES = ("time_per_epoch", "throughput", "efficiency", "validation", "memory", "accuracy_beside_efficiency")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.sweep import job_folder, launch
 from lab.sweep.collect import collect
 from lab.sweep.plan import Sweep, plan_jobs
 from lab.sweep.report_tables import run_hours
-from lab.training.errors import UserError
 
 SWEEP = Sweep(devices=(2,), strategies=("ddp",), code="solutions", launcher="slurm")
 
@@ -157,7 +157,7 @@ def test_no_launcher_takes_the_folder_of_a_job_that_may_still_run(cluster):
 
 
 def test_nothing_is_submitted_when_one_point_does_not_fit_the_nodes(cluster, capsys):
-    from lab.training.errors import UsageError
+    from lab.base.errors import UsageError
 
     with pytest.raises(UsageError, match="7 devices"):
         launch.run_sweep(replace(SWEEP, devices=(2, 7), global_batches=(14,)))

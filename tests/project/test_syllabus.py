@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.grading.syllabus import SyllabusError, load_syllabus, syllabus
-from lab.training.errors import UserError
 
 GOOD = {
     "id": '"3.2"',

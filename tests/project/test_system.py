@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.cli import main
 from lab.system import machine
 from lab.system.pages import read_benchmarks, read_results, reproduce_page, system_page
-from lab.training.errors import UserError
 from lab.training.options import build_parser
 
 

@@ -13,8 +13,8 @@ import torch
 from one_process import make_loader, make_run, one_epoch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lab.base.errors import UsageError
 from lab.training import tensorboard
-from lab.training.errors import UsageError
 from lab.training.event_file import EventFile
 from lab.training.progress import Progress
 from lab.training.watch import StepReport

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.utils.data import Dataset
 
+from lab.base.errors import UserError
 from lab.grading.rank import Rank
 from lab.training import options
-from lab.training.errors import UserError
 from lab.training.run import EpochRecord, Run
 from lab.training.signals import Preempted
 from lab.training.watch import StepReport, Watcher

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.base.errors import UsageError
 from lab.grading.course import store
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.modules import DEADLINE
 from lab.grading.course.pool import grade_all
 from lab.grading.course.submissions import find_submissions, read_submission
 from lab.grading.sandbox import Sandbox
-from lab.training.errors import UsageError
 
 
 @dataclass(frozen=True)

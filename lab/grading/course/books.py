@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.grading.paths import student_sources
+from lab.base.paths import student_sources
 
 QUESTION = "**Question.**"
 

@@ -14,13 +14,13 @@ import os
 import shutil
 from pathlib import Path, PurePosixPath
 
+from lab.base.errors import UserError
+from lab.base.paths import checkout, student_sources
 from lab.grading.course.config import ASSIGNMENT, config_text
 from lab.grading.course.guide import guide_text
 from lab.grading.notebooks import build_notebook, points_of, sources, to_text
 from lab.grading.package import package_files
-from lab.grading.paths import checkout, student_sources
 from lab.grading.syllabus import syllabus
-from lab.training.errors import UserError
 
 CONFIG = "nbgrader_config.py"
 GUIDE = PurePosixPath("instructor/marking_guide.md")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lab.base.words import as_html
 from lab.grading.course.marks import ExerciseMark, Finding
-from lab.grading.markup import as_html
 
 Lines = Callable[[Finding], str]  # how the three lines of a diagnosis are shown
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from lab.grading.source import MAX_MODULE_BYTES
+from lab.base.source import MAX_MODULE_BYTES
 
 MAX_NAMES = 20_000  # students hand in their results/ too
 MAX_DEPTH = 12

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from lab.base.words import as_html
 from lab.grading.course import cards
 from lab.grading.course.books import Books
 from lab.grading.course.grafting import answer, structure
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.pages import page
-from lab.grading.markup import as_html
 
 STYLE = """
 .strip{display:flex;flex-wrap:wrap;gap:6px;margin:14px 0}

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from lab.base.errors import UserError
 from lab.grading.course import store
 from lab.grading.course.build import CONFIG
 from lab.grading.course.config import ASSIGNMENT, GRADES
 from lab.grading.course.contents import shown
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.submissions import SUBMITTED, Submission, find_submissions, read_submission
-from lab.training.errors import UserError
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
 

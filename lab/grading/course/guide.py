@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 FIELDS = {"points": int, "question": str, "answer": str, "full": str, "half": str}
 ANSWER_CELL = re.compile(r'^# %% \[markdown\].*\banswer="([^"]+)"', re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lab.grading.markup import as_html
+from lab.base.words import as_html
 
 # Even if something of a student's got through: a browser runs and loads nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"

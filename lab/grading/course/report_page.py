@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab.base.words import as_html
 from lab.grading.course import cards
 from lab.grading.course.marks import ExerciseMark, SubmissionRecord
 from lab.grading.course.pages import page
 from lab.grading.course.tables import table
-from lab.grading.markup import as_html
 from lab.grading.syllabus import Exercise, syllabus
 
 STYLE = """

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+from lab.base.errors import UserError
 from lab.grading.course.marks import SubmissionRecord
-from lab.training.errors import UserError
 
 FOLDER = "results"
 

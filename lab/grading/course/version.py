@@ -4,7 +4,7 @@ import hashlib
 from functools import cache
 
 from lab import __version__
-from lab.grading.paths import PACKAGE
+from lab.base.paths import PACKAGE
 
 
 @cache

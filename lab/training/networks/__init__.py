@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 from lab.training.networks.mnist_cnn import MNISTCNN
 from lab.training.networks.resnet import resnet18
 from lab.training.networks.vgg import vgg19

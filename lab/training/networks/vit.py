@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lab.training.errors import UsageError
+from lab.base.errors import UsageError
 from lab.training.model_data_options import DEFAULT_DEPTH, DEFAULT_WIDTH
 
 PATCH = 4  # pixels

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import lab
+
 # What gloo says on the ranks that were waiting for one that has ended. That one says why.
 _PEER_GONE = re.compile(r"connection (closed|reset) by peer|broken pipe|socket closed", re.IGNORECASE)
 
@@ -58,9 +60,11 @@ def explain(error: BaseException, code: Path) -> tuple[str, int] | None:
         return str(error), 1
     if isinstance(error, ValueError):
         innermost = traceback.extract_tb(error.__traceback__)[-1]
-        folder = Path(innermost.filename).resolve().parent
+        file = Path(innermost.filename).resolve()
         on_purpose = re.search(r"\braise\b", innermost.line or "")
-        if on_purpose and folder in (code.resolve(), Path(__file__).resolve().parent):
+        if on_purpose and (
+            file.parent == code.resolve() or file.is_relative_to(Path(lab.__file__).resolve().parent)
+        ):
             return str(error), UsageError.exit_code
     if isinstance(error, RuntimeError) and _PEER_GONE.search(str(error)):
         return "another rank has ended, and this one cannot go on without it: see what that one said", 1

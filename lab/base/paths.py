@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import lab
+from lab.base.errors import UsageError
 from lab.grading.syllabus import MODULES
-from lab.training.errors import UsageError
 
 PACKAGE = Path(lab.__file__).resolve().parent
 
