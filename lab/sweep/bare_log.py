@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.sweep import reasons, states
+from lab.slurm import reasons, states
 from lab.sweep.record_files import NotUsable, device_count
 from lab.sweep.run_folder import RESULT_COLUMNS, median, write_number
 from lab.training.records import SUMMARY

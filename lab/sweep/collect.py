@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.sweep import job_folder, slurm_query, states
+from lab.slurm import query, states
+from lab.sweep import job_folder
 from lab.sweep.bare_log import read_log
 from lab.sweep.compare import SETTING, Row, baseline_times, fill_efficiencies, grouped, number, setting
 from lab.sweep.run_folder import RESULT_COLUMNS, is_run_folder, read_run
@@ -95,7 +96,7 @@ def _ask_slurm(results: Path, rows: list[Row]) -> None:
     open_ends = {i: row["jobid"] for i, row in enumerate(rows) if row["jobid"] and row["status"] != states.DONE}
     if not open_ends:
         return
-    known = slurm_query.jobs(open_ends.values())
+    known = query.jobs(open_ends.values())
     runs = Counter(row["jobid"] for row in rows)
     for i, jobid in open_ends.items():  # several runs can share one job
         if jobid not in known:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lab.sweep import states
+from lab.slurm import states
 from lab.sweep.plan import BASELINE
 from lab.sweep.record_files import device_count
 from lab.training.resolve import DEFAULT_BUCKET_CAP_MB

@@ -15,10 +15,10 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from lab.slurm.states import BAD_ENDS, DONE
 from lab.sweep.compare import Point, Row, Spread, points
 from lab.sweep.figure_style import IDEAL, LOOKS
 from lab.sweep.record_files import device_count
-from lab.sweep.states import BAD_ENDS, DONE
 
 Value = Callable[[Point], Spread]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from lab.sweep import states
+from lab.slurm import states
 from lab.sweep.compare import Point, Row, Spread, number
 from lab.sweep.figure_axes import new_figure, panel_legend
 from lab.sweep.figure_style import IDEAL, LOOKS

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.sweep import slurm_query, states
+from lab.slurm import query, states
 from lab.sweep.plan import Job
 from lab.training.options import build_parser
 from lab.training.provenance import variant
@@ -72,8 +72,8 @@ def refuse_while_queued(folder: Path) -> None:
     if not jobid:
         return
     try:
-        known = slurm_query.jobs([jobid], must_answer=True).get(jobid)
-    except slurm_query.NoAnswerError as error:
+        known = query.jobs([jobid], must_answer=True).get(jobid)
+    except query.NoAnswerError as error:
         if read_json(folder / "status.json").get("status") in (states.DONE, *states.BAD_ENDS):
             return
         raise UserError(f"{error}, and {folder} is its: try again later, or choose another --output-dir") from None

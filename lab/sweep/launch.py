@@ -10,7 +10,8 @@ from pathlib import Path
 from types import FrameType
 
 from lab.base.errors import UsageError, UserError
-from lab.sweep import cost, job_folder, local, slurm, slurm_query, states
+from lab.slurm import query, states
+from lab.sweep import cost, job_folder, local, slurm
 from lab.sweep.plan import Job, Sweep, only_devices_up_to, plan_jobs
 from lab.sweep.progress import Progress
 from lab.sweep.run_folder import read_run
@@ -90,7 +91,7 @@ def choose_launcher() -> str:
     """slurm where it answers, else local; says so where sbatch is there and Slurm is not."""
     if not shutil.which("sbatch"):
         return "local"
-    problem = slurm_query.unavailable()
+    problem = query.unavailable()
     if problem:
         print(f"note: sbatch is here, but Slurm does not answer ({problem}): the jobs run on this machine")
         return "local"
@@ -105,7 +106,7 @@ def is_done(job: Job) -> bool:
 
 
 def _require_slurm() -> None:
-    problem = slurm_query.unavailable()
+    problem = query.unavailable()
     if problem:
         raise UserError(f"Slurm does not answer ({problem}): nothing was submitted; --launcher local runs it here")
 
@@ -231,7 +232,7 @@ def _wait_for_room(submitted: list[str], most: int) -> None:
             if queued < most:
                 return
             waits = f"{queued} jobs in the queue (--max-jobs {most}): waiting for one to end"
-        except slurm_query.NoAnswerError as error:
+        except query.NoAnswerError as error:
             waits = f"{error}: asking again"
         if waits != said:
             print(waits, flush=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lab.base.machine import usable_cores
 from lab.base.processes import ProcessTree
-from lab.sweep import job_folder, reasons, states
+from lab.slurm import reasons, states
+from lab.sweep import job_folder
 from lab.sweep.plan import Job
 from lab.sweep.progress import LogFollower, Progress
 from lab.training.records import now

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lab.sweep import states
+from lab.slurm import states
 from lab.sweep.compare import Point, Row, batch, number
 from lab.sweep.plan import BASELINE
 

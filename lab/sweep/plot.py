@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from lab.base.errors import UserError
 from lab.base.words import slug
+from lab.slurm.states import BAD_ENDS, DONE
 from lab.sweep.collect import FIGURES_FOLDER
 from lab.sweep.compare import Row, grouped, is_baseline
 from lab.sweep.figure_style import DPI, STYLE
 from lab.sweep.pairs import unpaired
 from lab.sweep.record_files import device_count
 from lab.sweep.run_folder import RESULT_COLUMNS
-from lab.sweep.states import BAD_ENDS, DONE
 from lab.sweep.table import setting_titles
 from lab.training.records import CORE_COLUMNS
 

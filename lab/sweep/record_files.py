@@ -5,7 +5,7 @@ import io
 import json
 from pathlib import Path
 
-from lab.sweep import reasons
+from lab.slurm import reasons
 from lab.sweep.job_folder import LARGEST
 
 

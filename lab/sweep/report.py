@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.base.paths import student_sources
-from lab.sweep import states
+from lab.slurm import states
 from lab.sweep.compare import Row, grouped, points
 from lab.sweep.job_folder import read_json
 from lab.sweep.report_tables import TEXTS, Table

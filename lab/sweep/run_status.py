@@ -5,10 +5,10 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from lab.sweep import reasons, states
+from lab.slurm import reasons, states
+from lab.slurm.query import SlurmJob
 from lab.sweep.job_folder import JOB_FILE, is_alive, local_sweep, read_json
 from lab.sweep.record_files import NotUsable, csv_rows, json_object, text_of
-from lab.sweep.slurm_query import SlurmJob
 
 NEVER_BEGAN = "status.json is missing: the run ended before it began to write"
 LATE = 60.0  # seconds by which the clocks of Slurm and of the file system may differ

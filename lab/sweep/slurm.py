@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Iterable
 
 from lab.base.errors import UsageError, UserError
-from lab.sweep import job_folder, slurm_query, states
+from lab.slurm import query, states
+from lab.sweep import job_folder
 from lab.sweep.plan import Job
 from lab.training.records import now
 
@@ -88,5 +89,5 @@ def in_queue(jobids: Iterable[str]) -> int:
     Raises:
         NoAnswerError: Slurm does not say.
     """
-    known = slurm_query.jobs(jobids, must_answer=True).values()
+    known = query.jobs(jobids, must_answer=True).values()
     return sum(states.of_slurm(job.state) in (states.PENDING, states.RUNNING) for job in known)

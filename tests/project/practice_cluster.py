@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-SCRIPT = Path(__file__).resolve().parents[2] / "lab" / "cluster" / "cluster.sh"
+SCRIPT = Path(__file__).resolve().parents[2] / "lab" / "slurm" / "cluster.sh"
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE"}
 PATIENCE = 280  # seconds for anything that is waited for
 

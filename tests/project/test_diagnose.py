@@ -11,7 +11,7 @@ from lab.diagnose.evidence import gather
 from lab.diagnose.logs import ended, symptoms
 from lab.diagnose.symptoms import SYMPTOMS
 from lab.diagnose.verdict import findings
-from lab.sweep.slurm_query import SlurmJob
+from lab.slurm.query import SlurmJob
 
 LOGS = Path(__file__).parent / "failed_jobs"
 
@@ -171,7 +171,7 @@ def test_what_slurm_says_of_the_end_counts_most(tmp_path):
 def test_what_slurm_says_now_counts_more_than_its_records(tmp_path, monkeypatch):
     folder = run_folder(tmp_path, log="", jobid="12")
     said = {"12": SlurmJob("TIMEOUT")}
-    monkeypatch.setattr("lab.sweep.slurm_query.jobs", lambda ids: {one: said[one] for one in ids})
+    monkeypatch.setattr("lab.slurm.query.jobs", lambda ids: {one: said[one] for one in ids})
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
     assert findings(gather(folder))[0].name == "time-limit"
 

@@ -12,7 +12,7 @@ from lab.cli import main
 from lab.diagnose.evidence import gather, tasks
 from lab.diagnose.slurm_job import ASKS, longer, stuck, submitted
 from lab.diagnose.verdict import findings
-from lab.sweep.slurm_query import SlurmJob
+from lab.slurm.query import SlurmJob
 
 # Of scontrol show job, Slurm 22.05.
 SHOWN = """JobId=6 JobName=scaling-lab
@@ -32,7 +32,7 @@ SAVED = "stopped by SIGUSR1: saved at epoch 2, step 4"
 def slurm(monkeypatch, tmp_path):
     """Slurm says this of each job; commands run in an empty folder."""
     said: dict[str, SlurmJob] = {}
-    monkeypatch.setattr("lab.sweep.slurm_query.jobs", lambda ids: {one: said[one] for one in ids if one in said})
+    monkeypatch.setattr("lab.slurm.query.jobs", lambda ids: {one: said[one] for one in ids if one in said})
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr("lab.diagnose.slurm_job.stuck", lambda: [job for job in said if said[job].reason])
     monkeypatch.chdir(tmp_path)

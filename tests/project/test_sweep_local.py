@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from lab.base.errors import UserError
-from lab.sweep import job_folder, launch, local, progress, reasons
+from lab.slurm import reasons
+from lab.sweep import job_folder, launch, local, progress
 from lab.sweep.plan import Sweep, plan_jobs
 
 FAKE = Path(__file__).parent / "fake_main.py"

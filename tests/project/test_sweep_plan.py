@@ -9,7 +9,7 @@ import pytest
 
 import run_benchmarks
 from lab.base.errors import UsageError
-from lab.sweep import launch, local, slurm, slurm_query
+from lab.sweep import launch, local, slurm
 from lab.sweep.plan import Sweep, plan_jobs
 from lab.sweep.presets import GPU_GROUPS, PRESETS
 from lab.training import options
@@ -241,7 +241,7 @@ def test_dry_run_prints_the_local_commands(package, capsys):
 
 
 def test_dry_run_prints_the_slurm_commands(package, capsys, monkeypatch):
-    monkeypatch.setattr(slurm_query, "unavailable", lambda: "")
+    monkeypatch.setattr(query, "unavailable", lambda: "")
     argv = ["--launcher", "slurm", "--devices", "8", "--strategies", "ddp", "--code", "solutions", "--dry-run"]
     assert run_benchmarks.main(argv) == 0
     _, baseline, _, ddp, total = capsys.readouterr().out.splitlines()
@@ -292,7 +292,7 @@ def test_launcher_is_slurm_where_sbatch_is(tmp_path, monkeypatch):
     ],
 )
 def test_a_slurm_that_does_not_answer_is_said_and_not_used(package, tmp_path, monkeypatch, capsys, sinfo, why):
-    monkeypatch.setattr(slurm_query, "PATIENCE", 1.0)
+    monkeypatch.setattr(query, "PATIENCE", 1.0)
     (tmp_path / "bin").mkdir()
     for name, body in (("sbatch", "echo 1"), ("sinfo", sinfo)):
         if body is not None:
@@ -380,7 +380,7 @@ def test_bad_input_ends_with_one_sentence(package, argv, code, says, capsys):
 
 
 def test_slurm_needs_run_sh(package, capsys, monkeypatch):
-    monkeypatch.setattr(slurm_query, "unavailable", lambda: "")
+    monkeypatch.setattr(query, "unavailable", lambda: "")
     (package / "run.sh").unlink()
     assert run_benchmarks.main(["--launcher", "slurm"]) == 1
     assert "no run.sh in" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import re
 import signal
 from pathlib import Path
 
-from lab.sweep import states
+from lab.slurm import states
 
 TAIL = 1 << 20  # bytes of a log that are read; what killed a job is at its end
 LONGEST = 240  # characters of a reason
