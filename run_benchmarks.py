@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
+from lab.runs.options.parser import PRECISIONS, STRATEGIES
 from lab.sweep.launch import Choices, run_sweep
 from lab.sweep.plan import Sweep
 from lab.sweep.plan_check import SCALINGS, refuse_ignored
 from lab.sweep.presets import PRESETS
-from lab.training.options import PRECISIONS, STRATEGIES
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from lab.base.errors import one_sentence_errors
 from lab.base.files import is_first_on_filesystem
-from lab.training import options
+from lab.runs import options
+from lab.runs.options.own import is_own, load_own
 from lab.training.datasets import DataSets, load_datasets
-from lab.training.own import is_own, load_own
+from lab.training.program import one_sentence_errors
 from lab.training.run import EpochRecord, Run
 
 from data import get_dataloaders, load_once

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from lab.training import options
+from lab.runs import options
 
 
 @dataclass

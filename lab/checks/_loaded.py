@@ -7,7 +7,7 @@ from lab.checks._command_lines import Rehearsal
 from lab.checks._report import one_line
 from lab.checks._wrapped import Events, calls, where
 from lab.grading.check import Diagnosis
-from lab.training import options
+from lab.runs import options
 
 NO_EFFECT = "An option that does nothing makes two runs look alike that should differ."
 OPTION_OF = {

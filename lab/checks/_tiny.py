@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from lab.training import options
+from lab.runs import options
 from lab.training.run import Run
 
 CPU = torch.device("cpu")

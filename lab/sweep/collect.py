@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.runs.records.job import mark, read_json
 from lab.slurm import query, states
-from lab.sweep import job_folder
 from lab.sweep.bare_log import read_log
 from lab.sweep.compare import SETTING, Row, baseline_times, fill_efficiencies, grouped, number, setting
 from lab.sweep.run_folder import RESULT_COLUMNS, is_run_folder, read_run
@@ -107,7 +107,7 @@ def _ask_slurm(results: Path, rows: list[Row]) -> None:
             job = known[jobid]
             times = (job.started, job.ended) if runs[jobid] == 1 else ("", "")  # of one among several nobody knows
             with contextlib.suppress(OSError):  # somebody else's folder: the table has it all the same
-                job_folder.mark(folder, row["status"], row["reason"], started=times[0], ended=times[1])
+                mark(folder, row["status"], row["reason"], started=times[0], ended=times[1])
         rows[i] = row
 
 
@@ -117,7 +117,7 @@ def _same_end(row: Row, other: Row) -> bool:
 
 def _has_no_end(folder: Path) -> bool:
     """Whether the run's own word is that it goes on, although its log may have told of its end."""
-    return job_folder.read_json(folder / "status.json").get("status") in states.UNFINISHED
+    return read_json(folder / "status.json").get("status") in states.UNFINISHED
 
 
 def _compact(row: Row) -> Row:

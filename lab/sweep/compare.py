@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
 from lab.slurm import states
 from lab.sweep.plan import BASELINE
 from lab.sweep.record_files import device_count
-from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
 
 Row = dict[str, str]
 

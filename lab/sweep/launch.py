@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from lab.base.errors import UsageError, UserError
+from lab.runs.records.job import earlier_slurm_job
 from lab.slurm import query, states
 from lab.sweep import cost, job_folder, local, slurm
 from lab.sweep.plan import Job, Sweep, only_devices_up_to, plan_jobs
@@ -193,7 +194,7 @@ def _submit(jobs: list[Job], choices: Choices) -> int:
         slurm.layout(job.devices)  # before the first job is in the queue
     failed = 0
     # Those of an earlier call count, as long as they wait or run.
-    submitted = [jobid for job in jobs if (jobid := job_folder.earlier_slurm_job(job.folder))]
+    submitted = [jobid for job in jobs if (jobid := earlier_slurm_job(job.folder))]
     for number, job in enumerate(jobs):
         start = f"[{number + 1}/{len(jobs)}] {job.title}  "
         try:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from lab.base.machine import usable_cores
 from lab.base.processes import ProcessTree
+from lab.runs.records.folder import now
+from lab.runs.records.job import mark, read_json
 from lab.slurm import reasons, states
 from lab.sweep import job_folder
 from lab.sweep.plan import Job
 from lab.sweep.progress import LogFollower, Progress
-from lab.training.records import now
 
 # The same for every point of the sweep. Left alone, one rank would use all cores of a CPU and two ranks
 # would share them, and the curve would show the sharing instead of the scaling.
@@ -123,13 +124,13 @@ def run_job(job: Job, progress: Progress) -> tuple[str, str]:
         tree.end()  # also when it ended by itself: a torchrun that was killed leaves its ranks behind
         if interrupted:  # marked when the ranks are gone: they write of their end themselves
             reason = f"interrupted after {progress.elapsed:.0f} s"
-            job_folder.mark(job.folder, states.CANCELLED, reason, started=started, ended=now())
+            mark(job.folder, states.CANCELLED, reason, started=started, ended=now())
     if too_long:
         state, reason = states.TIMED_OUT, f"ended at --time-limit {job.sweep.time_limit} (minutes)"
     else:
         state, reason = _how_it_ended(job.folder, process.returncode)
     if state != states.DONE:
-        job_folder.mark(job.folder, state, reason, started=started, ended=now())
+        mark(job.folder, state, reason, started=started, ended=now())
     job_folder.note_seconds(job.folder, progress.elapsed)
     return state, reason
 
@@ -151,7 +152,7 @@ def _follow(tree: ProcessTree, log: Path) -> Iterator[str | None]:
 
 
 def _how_it_ended(folder: Path, exit_code: int) -> tuple[str, str]:
-    status = job_folder.read_json(folder / "status.json")
+    status = read_json(folder / "status.json")
     state, said = status.get("status"), reasons.one_line(str(status.get("reason") or ""))
     if exit_code == 0:
         if state == states.DONE:

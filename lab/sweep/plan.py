@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from lab.base.errors import UsageError
+from lab.runs.options.parser import build_parser
+from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
 from lab.sweep.plan_check import check_job, check_sweep, without_those_that_compare_nothing
-from lab.training.options import build_parser
-from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
 
 T = TypeVar("T")
 

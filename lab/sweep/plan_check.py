@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lab.base.errors import UsageError
-from lab.training.options import PRECISIONS, STRATEGIES
-from lab.training.provenance import ADMINISTRATIVE
-from lab.training.resolve import DEFAULT_BUCKET_CAP_MB, resolve
+from lab.runs.options.parser import PRECISIONS, STRATEGIES
+from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB, resolve
+from lab.runs.records.provenance import ADMINISTRATIVE
 
 if TYPE_CHECKING:
     from lab.sweep.plan import Job, Sweep

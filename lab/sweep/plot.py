@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lab.base.errors import UserError
 from lab.base.words import slug
+from lab.runs.records.folder import CORE_COLUMNS
 from lab.slurm.states import BAD_ENDS, DONE
 from lab.sweep.collect import FIGURES_FOLDER
 from lab.sweep.compare import Row, grouped, is_baseline
@@ -17,7 +18,6 @@ from lab.sweep.pairs import unpaired
 from lab.sweep.record_files import device_count
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.sweep.table import setting_titles
-from lab.training.records import CORE_COLUMNS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from lab.base.errors import UserError
+from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
 from lab.sweep.compare import Row, number
 from lab.sweep.plan import BASELINE
 from lab.sweep.run_folder import device_count
-from lab.training.resolve import DEFAULT_BUCKET_CAP_MB
 
 # Runs that differ in one of these have other constants.
 MACHINE = ("model", "dataset", "precision", "device", "input", "variant")

@@ -5,8 +5,8 @@ import io
 import json
 from pathlib import Path
 
+from lab.runs.records.job import LARGEST
 from lab.slurm import reasons
-from lab.sweep.job_folder import LARGEST
 
 
 class NotUsable(Exception):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from lab.runs.records.job import read_json
 from lab.slurm import states
 from lab.sweep.compare import Row, Spread, baseline_times, grouped, points
-from lab.sweep.job_folder import read_json
 from lab.sweep.record_files import device_count
 from lab.sweep.table import notes, setting_titles
 

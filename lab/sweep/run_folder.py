@@ -9,12 +9,12 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
+from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
-from lab.sweep.job_folder import JOB_FILE, read_json
 from lab.sweep.record_files import NotUsable, csv_rows, device_count, json_object, text_of
 from lab.sweep.run_status import slurm_job, status_of
-from lab.training.records import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
 
 RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss", "compare")  # compare: what run_benchmarks.py was told
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)

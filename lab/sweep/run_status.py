@@ -5,9 +5,9 @@ import re
 from datetime import datetime
 from pathlib import Path
 
+from lab.runs.records.job import JOB_FILE, is_alive, local_sweep, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
-from lab.sweep.job_folder import JOB_FILE, is_alive, local_sweep, read_json
 from lab.sweep.record_files import NotUsable, csv_rows, json_object, text_of
 
 NEVER_BEGAN = "status.json is missing: the run ended before it began to write"

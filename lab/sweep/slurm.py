@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Iterable
 
 from lab.base.errors import UsageError, UserError
+from lab.runs.records.folder import now
+from lab.runs.records.job import mark
 from lab.slurm import query, states
 from lab.sweep import job_folder
 from lab.sweep.plan import Job
-from lab.training.records import now
 
 SCRIPT = "run.sh"
 DEVICES_PER_NODE = 4  # as in run.sh
@@ -76,7 +77,7 @@ def submit(job: Job) -> str:
         reason = "sbatch: " + (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[
             -1
         ].removeprefix("sbatch: error: ")
-        job_folder.mark(job.folder, states.FAILED, reason, started=now(), ended=now())  # it took no time
+        mark(job.folder, states.FAILED, reason, started=now(), ended=now())  # it took no time
         raise UserError(reason)
     jobid = done.stdout.strip().split(";")[0]  # "12" or "12;cluster"
     job_folder.write_job(job, "slurm", command_line(job), jobid)

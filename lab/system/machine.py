@@ -12,8 +12,8 @@ from typing import Any
 from lab import __version__
 from lab.base.machine import usable_cores
 from lab.base.paths import PACKAGE
-from lab.training.provenance import driver_version
-from lab.training.records import git_commit
+from lab.runs.records.folder import git_commit
+from lab.runs.records.provenance import driver_version
 
 GIB = 2**30
 Facts = dict[str, str]  # what -> as a person reads it; only what is known

@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-from lab.training import options, precision
+from lab.runs import options
+from lab.training import precision
 from lab.training.capture import WARM_UP
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from lab.base.errors import UsageError, UserError
+from lab.runs.options.model_and_data import DATASETS
+from lab.runs.options.own import is_own, load_own
 from lab.training import cifar10, mnist, shapes
 from lab.training.imagefolder import find_imagefolder, load_imagefolder
 from lab.training.images import FileDataset, ImageDataset, Images
 from lab.training.inputs import IMAGENET, pipelines, takes_imagenets_images
-from lab.training.model_data_options import DATASETS
-from lab.training.own import is_own, load_own
 from lab.training.weights import fetch_weights
 
 SPLIT_SEED = 0

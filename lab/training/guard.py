@@ -6,9 +6,9 @@ from typing import NoReturn
 import torch
 
 from lab.base.errors import NotFinite
+from lab.runs.records.progress import Progress
 from lab.training import seeding
 from lab.training.meter import EpochMeter
-from lab.training.progress import Progress
 from lab.training.saving import Saver
 from lab.training.signals import EXIT_PREEMPTED, Preempted, SignalWatch, Vote
 from lab.training.stepping import Stepper

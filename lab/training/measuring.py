@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from lab.training.epoch_record import TimedSteps
+from lab.runs.records.epoch_record import TimedSteps
 
 Batch = tuple[Tensor, Tensor]
 

@@ -7,28 +7,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lab.runs.records.epoch_record import Totals
 from lab.training.recording import is_recording
 
 RECENT_STEPS = 64  # steps whose losses are kept to tell at which of them one stopped being a number
-
-
-@dataclass(frozen=True)
-class Totals:
-    """An epoch so far over all ranks; seconds are those of the slowest, bytes those of the fullest."""
-
-    images: float  # seen in training
-    correct: float  # of these
-    seconds: float  # of the training pass
-    evaluated: float  # images, filler included
-    evaluation_seconds: float
-    peak_memory: int  # allocated on CUDA this epoch; ever resident on the CPU
 
 
 class EpochMeter:

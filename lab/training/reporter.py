@@ -10,10 +10,9 @@ import torch
 
 from lab.base.errors import UserError
 from lab.base.terminal import Terminal
+from lab.runs.records.epoch_record import EpochRecord, Totals, run_row
+from lab.runs.records.folder import RunFolder
 from lab.training import announce
-from lab.training.epoch_record import EpochRecord, run_row
-from lab.training.meter import Totals
-from lab.training.records import RunFolder
 from lab.training.signals import Preempted
 
 

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lab.base.errors import UserError
+from lab.runs.records.progress import Progress, position
 from lab.training import checkpoint, checkpoint_file, seeding
 from lab.training.meter import EpochMeter, join_states
-from lab.training.progress import Progress, position
 from lab.training.stepping import Stepper
 from lab.training.together import from_rank_0
 

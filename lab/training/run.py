@@ -17,19 +17,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training import checkpoint_file, options, precision, provenance, resume, seeding, tensorboard
+from lab.runs import options
+from lab.runs.records import provenance
+from lab.runs.records.epoch_record import EpochRecord, make_record
+from lab.runs.records.folder import RunFolder
+from lab.runs.records.progress import Progress
+from lab.training import checkpoint_file, precision, resume, seeding, tensorboard
 from lab.training.announce import Setup, count_parameters
 from lab.training.augment import set_epoch
 from lab.training.capture import Capture
-from lab.training.epoch_record import EpochRecord, make_record
 from lab.training.guard import Guard
 from lab.training.measuring import DeviceInputs, StepWindow, batch_source
 from lab.training.meter import EpochMeter
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.profiling.phases import Phases
 from lab.training.profiling.profiler import Profiler
-from lab.training.progress import Progress
-from lab.training.records import RunFolder
 from lab.training.reporter import Reporter
 from lab.training.saving import Saver
 from lab.training.signals import Preempted, SignalWatch

@@ -9,8 +9,9 @@ from typing import Any
 import torch.distributed as dist
 
 from lab.base.errors import NotFinite, UserError
-from lab.training import checkpoint, checkpoint_file, options
-from lab.training.progress import Progress
+from lab.runs import options
+from lab.runs.records.progress import Progress
+from lab.training import checkpoint, checkpoint_file
 from lab.training.resume import Resumed
 from lab.training.stepping import Stepper
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from lab.training.epoch_record import EpochRecord
+from lab.runs.records.epoch_record import EpochRecord
 from lab.training.together import sum_over_ranks
 from lab.training.watch import StepReport, Watcher
 

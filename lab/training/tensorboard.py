@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lab.base.errors import UsageError
-from lab.training.epoch_record import GIB, EpochRecord
-from lab.training.progress import Progress
+from lab.runs.records.epoch_record import GIB, EpochRecord
+from lab.runs.records.progress import Progress
 from lab.training.together import from_rank_0, sum_over_ranks
 from lab.training.watch import StepReport, Watcher
 

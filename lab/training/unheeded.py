@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from lab.training.model_data_options import loader_options, model_options
+from lab.runs.options.model_and_data import loader_options, model_options
 
 LOADER_OPTIONS = {
     "pin_memory": "--pin-memory",

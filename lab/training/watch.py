@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lab.base.errors import NotFinite
-from lab.training.epoch_record import EpochRecord
+from lab.runs.records.epoch_record import EpochRecord
+from lab.runs.records.progress import Progress
 from lab.training.meter import EpochMeter
-from lab.training.progress import Progress
 from lab.training.signals import Preempted
 
 if TYPE_CHECKING:

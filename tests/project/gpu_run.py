@@ -18,7 +18,7 @@ import tiny_run
 import torch
 import torch.distributed as dist
 
-from lab.training import options
+from lab.runs import options
 from lab.training.run import Run
 
 sys.path.insert(0, str(tiny_run.SOLUTIONS))

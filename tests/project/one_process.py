@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lab.training import options
-from lab.training.epoch_record import EpochRecord
+from lab.runs import options
+from lab.runs.records.epoch_record import EpochRecord
 from lab.training.run import Run
 
 

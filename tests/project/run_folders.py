@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from lab.training.records import METRICS_COLUMNS, RUN_COLUMNS
+from lab.runs.records.folder import METRICS_COLUMNS, RUN_COLUMNS
 
 CONFIG_NAMES = {"global_batch": "global_batch_size", "per_gpu_batch": "per_device_batch_size"}
 

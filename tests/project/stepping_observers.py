@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
 from lab.grading.rank import Rank
-from lab.training import options
+from lab.runs import options
 from lab.training.run import Run
 from lab.training.stepping import Stepper
 

@@ -156,7 +156,7 @@ def test_randaugment_leaves_the_random_generator_alone():
 
 def draw_on_ranks(rank: Rank) -> dict[str, torch.Tensor]:
     """This rank's share of three epochs, by epoch and index, through the student's loaders and run.batches()."""
-    from lab.training import options
+    from lab.runs import options
     from lab.training.run import Run
 
     train_set, plain = data_set(), data_set()

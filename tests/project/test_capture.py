@@ -7,7 +7,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lab.base.errors import UsageError, UserError
-from lab.training import capture, meter, options, resolve, stepping
+from lab.runs import options
+from lab.runs.options import resolve
+from lab.training import capture, meter, stepping
 from lab.training.capture import WARM_UP, capturable
 from lab.training.run import Run
 from lab.training.stepping import Stepper

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.base.errors import UsageError, UserError, explain, one_sentence_errors
+from lab.base.errors import UsageError, UserError
+from lab.training.program import explain, one_sentence_errors
 
 HERE = Path(__file__).parent
 
@@ -47,7 +48,7 @@ def test_a_bug_in_the_students_code_is_shown_with_its_line(tmp_path, root):
     """Python itself prints it, so that it is in the train.err that run.sh keeps."""
     program = """
 from pathlib import Path
-from lab.base.errors import one_sentence_errors
+from lab.training.program import one_sentence_errors
 with one_sentence_errors(code=Path(__file__).parent):
     first, second = (1, 2, 3)
 """
@@ -90,7 +91,7 @@ def test_a_run_on_the_cpu_ends_before_python_is_taken_apart(tmp_path, root, endi
     program = f"""
 import atexit, os, torch
 from pathlib import Path
-from lab.base.errors import one_sentence_errors
+from lab.training.program import one_sentence_errors
 atexit.register(os._exit, 9)  # the first thing that Python does at its end
 with one_sentence_errors(code=Path(__file__).parent):
     print("trained")

@@ -10,7 +10,7 @@ import pytest
 from main_observers import run_main
 
 from lab.grading.ranks import server
-from lab.training.options import parse
+from lab.runs.options.parser import parse
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.+?)```", TEXT, re.DOTALL))

@@ -14,9 +14,9 @@ from torchvision.models import VGG19_Weights
 
 from lab.base.errors import UserError
 from lab.cli import main
-from lab.training import options
+from lab.runs import options
+from lab.runs.options.model_and_data import model_options
 from lab.training.datasets import load_datasets
-from lab.training.model_data_options import model_options
 from lab.training.weights import fetch_weights
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from lab.base.errors import UserError
 from lab.grading.rank import Rank
 from lab.grading.ranks import server
-from lab.training import options
+from lab.runs import options
 from lab.training.datasets import load_datasets
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.base.errors import UsageError
-from lab.training.launcher import require_launcher
+from lab.runs.options.launcher import require_launcher
 
 RECORDED = json.loads(Path(__file__).with_name("launch_environments.json").read_text())
 IN_A_JOB = "in a job script"

@@ -9,7 +9,8 @@ import torch
 
 from lab.base.errors import UsageError
 from lab.grading.rank import Rank
-from lab.training import options, provenance
+from lab.runs import options
+from lab.runs.records import provenance
 from lab.training.measuring import StepWindow
 
 STILL = {"noise": 0, "net": {"dropout": 0.0}}  # nothing random after the first weights

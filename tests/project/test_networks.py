@@ -15,7 +15,7 @@ from torchvision.models.vgg import make_layers
 from lab.base.errors import UsageError, UserError
 from lab.grading.rank import Rank
 from lab.grading.ranks import server
-from lab.training import model_data_options
+from lab.runs.options import model_and_data
 from lab.training.networks import NETWORKS, adam_state_bytes, build_network
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.networks.resnet import ResNet
@@ -92,7 +92,7 @@ def test_the_width_and_depth_of_a_vit_are_chosen():
 
 
 def test_the_command_line_offers_every_network():
-    assert set(model_data_options.MODELS) == {"cnn", *NETWORKS}
+    assert set(model_and_data.MODELS) == {"cnn", *NETWORKS}
     with pytest.raises(ValueError, match="unknown model 'alexnet': choose one of cnn, resnet18"):
         build_network("alexnet")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lab.base.errors import UsageError
-from lab.training import options
+from lab.runs import options
 
 
 def resolve(*argv: str, world_size: int = 2):

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from lab.grading.rank import Rank
 from lab.grading.ranks import GroupResult, RankServer
-from lab.training import options
+from lab.runs import options
 from lab.training.run import Run
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"

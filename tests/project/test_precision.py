@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from lab.base.errors import UsageError
-from lab.training import options, precision
+from lab.runs import options
+from lab.training import precision
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")  # only named here, not used

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from lab.base.errors import UsageError
-from lab.training import options
+from lab.runs import options
 from lab.training.profiling.intervals import difference, intersection, length, union
 from lab.training.profiling.profiler import TIMED, TRACED, WARM_UP, Window, choose_window
 from lab.training.profiling.summary import account, as_record, columns, communicating, describe, mean, verdict

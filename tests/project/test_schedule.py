@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lab.training.schedule import SCHEDULES, rate_factor
+from lab.runs.options.schedule import SCHEDULES, rate_factor
 
 
 def factors(schedule: str, total: int, warmup: int = 0) -> list[float]:

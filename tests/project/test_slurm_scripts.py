@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.training import options
+from lab.runs import options
 
 SCRIPTS = ("baseline", "strong_scaling", "weak_scaling", "sensitivity", "profile_nsys", "profile_ncu")
 THEIR_OWN = {"job-name", "ntasks-per-node", "gpus-per-node", "array"}

@@ -13,10 +13,10 @@ from run_folders import write_run
 
 import collect_results
 from lab.base.errors import UserError
+from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS
 from lab.sweep.collect import collect
 from lab.sweep.run_folder import RESULT_COLUMNS
 from lab.sweep.table import summary
-from lab.training.records import CORE_COLUMNS, RUN_COLUMNS
 
 MEASURED = (
     "train_top1",

@@ -9,11 +9,11 @@ import pytest
 
 import run_benchmarks
 from lab.base.errors import UsageError
-from lab.sweep import launch, local, slurm
+from lab.runs import options
 from lab.slurm import query
+from lab.sweep import launch, local, slurm
 from lab.sweep.plan import Sweep, plan_jobs
 from lab.sweep.presets import GPU_GROUPS, PRESETS
-from lab.training import options
 
 
 @pytest.fixture

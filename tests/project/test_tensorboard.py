@@ -14,9 +14,9 @@ from one_process import make_loader, make_run, one_epoch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lab.base.errors import UsageError
+from lab.runs.records.progress import Progress
 from lab.training import tensorboard
 from lab.training.event_file import EventFile
-from lab.training.progress import Progress
 from lab.training.watch import StepReport
 
 STEPS = 4  # an epoch of tiny_run: 32 images in global batches of 8

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from lab.base.errors import UserError
 from lab.grading.rank import Rank
-from lab.training import options
+from lab.runs import options
 from lab.training.run import EpochRecord, Run
 from lab.training.signals import Preempted
 from lab.training.watch import StepReport, Watcher

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from torch import nn
 
 from lab.base.errors import UserError
+from lab.runs.options.own import is_own, load_own
 from lab.training.networks.mnist_cnn import MNISTCNN
 from lab.training.networks.resnet import resnet18
 from lab.training.networks.vgg import vgg19
 from lab.training.networks.vit import VisionTransformer
-from lab.training.own import is_own, load_own
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet18,

@@ -13,11 +13,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from lab.runs.records.folder import write_atomically
 from lab.training.meter import EpochMeter
 from lab.training.profiling import summary
 from lab.training.profiling.phases import Phases
 from lab.training.profiling.trace import Trace, read_trace
-from lab.training.records import write_atomically
 from lab.training.reporter import Reporter
 from lab.training.watch import StepReport, Watcher
 

@@ -45,3 +45,12 @@ def require_launcher(environ: Mapping[str, str] = os.environ) -> None:
 def _mpi(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """(rank, number of ranks) of every MPI launcher that has set them."""
     return [(environ[rank], environ.get(size)) for rank, size in MPI if rank in environ]
+
+
+def rank_from_environment() -> int:
+    """This process's rank as its launcher says it, before any process group exists; 0 when none says."""
+    for name in ("RANK", "SLURM_PROCID"):
+        value = os.environ.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return 0

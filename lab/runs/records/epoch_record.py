@@ -4,15 +4,23 @@ import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from lab.training.records import job_id
-
-if TYPE_CHECKING:
-    from lab.training.meter import Totals
+from lab.runs.records.folder import job_id
 
 GIB = 2**30
 MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Totals:
+    """An epoch so far over all ranks; seconds are those of the slowest, bytes those of the fullest."""
+
+    images: float  # seen in training
+    correct: float  # of these
+    seconds: float  # of the training pass
+    evaluated: float  # images, filler included
+    evaluation_seconds: float
+    peak_memory: int  # allocated on CUDA this epoch; ever resident on the CPU
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ def make_record(
     train_loss: float,
     valid_loss: float,
     valid_accuracy: float,
-    totals: "Totals",
+    totals: Totals,
     pass_steps: int,
     timed: TimedSteps | None,
 ) -> EpochRecord:

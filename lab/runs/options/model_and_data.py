@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.base.errors import UsageError
-from lab.training.own import is_own, metavar, one_of_or_own
+from lab.runs.options.own import is_own, metavar, one_of_or_own
 
 MODELS = ("cnn", "resnet18", "vgg19", "mnist_cnn", "vit")
 DATASETS = ("shapes", "cifar10", "mnist", "imagefolder")

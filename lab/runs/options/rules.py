@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from lab.base.errors import UsageError
-from lab.training import model_data_options
-from lab.training.own import is_own
+from lab.runs.options import model_and_data
+from lab.runs.options.own import is_own
 
 REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant
 DEFAULT_GLOBAL_BATCH = 256
@@ -42,7 +42,7 @@ def resolve(
     resolved = argparse.Namespace(**vars(options))
     warnings: list[str] = []
     _check_run(options, world_size)
-    warnings += model_data_options.resolve(options, resolved)
+    warnings += model_and_data.resolve(options, resolved)
     _resolve_batch(options, world_size, resolved)
     _resolve_measurement(options, resolved, warnings)
     _resolve_rate(options, resolved, warnings)

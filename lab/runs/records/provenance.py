@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.training.options import build_parser
-from lab.training.records import git_commit
+from lab.runs.options.parser import build_parser
+from lab.runs.records.folder import git_commit
 
 if TYPE_CHECKING:
     import torch

@@ -1,6 +1,6 @@
 """The command line of main.py: every option and what it means.
 
-To add an option: one `add_argument` in its group below, and a line in resolve.py if it can be meaningless.
+To add an option: one `add_argument` in its group below, and a line in rules.py if it can be meaningless.
 """
 
 import argparse
@@ -8,11 +8,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lab.training import model_data_options
-from lab.training.launcher import require_launcher
-from lab.training.model_data_options import input_options, loader_options, model_options
-from lab.training.own import metavar, one_of_or_own
-from lab.training.resolve import (
+from lab.runs.options import model_and_data
+from lab.runs.options.own import metavar, one_of_or_own
+from lab.runs.options.rules import (
     DEFAULT_BASE_LR,
     DEFAULT_BUCKET_CAP_MB,
     DEFAULT_GLOBAL_BATCH,
@@ -20,21 +18,8 @@ from lab.training.resolve import (
     DEFAULT_MOMENTUM,
     DEFAULT_WEIGHT_DECAY,
     REFERENCE_BATCH,
-    resolve,
 )
-from lab.training.schedule import SCHEDULES
-
-__all__ = [
-    "REFERENCE_BATCH",
-    "as_record",
-    "build_parser",
-    "input_options",
-    "loader_options",
-    "model_options",
-    "parse",
-    "require_launcher",
-    "resolve",
-]
+from lab.runs.options.schedule import SCHEDULES
 
 STRATEGIES = ("none", "ddp", "fsdp", "fsdp1")
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -95,10 +80,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="none: one device, no wrapper (only at world size 1); ddp: replicated; fsdp: sharded with "
         "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison",
     )
-    model_data_options.add_model_arguments(group, _positive(int))
+    model_and_data.add_model_arguments(group, _positive(int))
 
     group = parser.add_argument_group("data")
-    model_data_options.add_data_arguments(group, _positive(int), _not_negative(int))
+    model_and_data.add_data_arguments(group, _positive(int), _not_negative(int))
 
     group = parser.add_argument_group("batch, rate and length")
     batch = group.add_mutually_exclusive_group()

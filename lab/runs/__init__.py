@@ -1,0 +1,1 @@
+"""Where a run's options, records and folders are known, without torch."""
