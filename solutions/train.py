@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from lab.runs.records.epoch_record import EpochRecord
 from lab.training.capture import capturable
-from lab.training.run import EpochRecord, Run
+from lab.training.run import Run
 
 
 @dataclass(frozen=True)

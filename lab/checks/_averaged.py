@@ -8,7 +8,7 @@ import torch
 
 from lab.checks._gradients import Verdict
 from lab.checks._judge import Tensors, all_close, close, example, expect_tensors, number
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 
 
 def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, place: Callable[..., str]) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.checks._tiny import CPU, TinyNet, gradients_of, train_steps, weights_of
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 
 
 def average(rank: Rank) -> dict[str, Any]:

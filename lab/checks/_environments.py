@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.checks._look import look, mentions
 from lab.checks._report import error_place, error_text, fail
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 
 FILE = "distributed_utils.py"
 READ = "read_launch_environment"

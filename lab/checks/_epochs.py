@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 
+from lab.base.words import one_line
 from lab.checks._judge import number
 from lab.checks._look import look
 from lab.checks._means import Batch, candidates, mistake, telling
-from lab.checks._report import expect, expect_as_many, numbers, one_line
-from lab.grading.check import Diagnosis, Ranks
+from lab.checks._report import expect, expect_as_many, numbers
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
 
 CALL = {"samples": [int], "training": bool, "wrong": str}
 EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}

@@ -10,7 +10,8 @@ from lab.checks._judge import close, number
 from lab.checks._look import look
 from lab.checks._means import mistake
 from lab.checks._report import expect
-from lab.grading.check import Diagnosis, Ranks
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
 
 REPORT = {
     "type": str,

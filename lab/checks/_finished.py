@@ -4,10 +4,10 @@ import math
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lab.base.words import one_line
 from lab.checks._command_lines import Rehearsal
-from lab.checks._report import one_line
 from lab.checks._wrapped import LOADERS, Events, calls, where
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 
 
 def judge_training(code: Path, rehearsal: Rehearsal, events: Events) -> None:

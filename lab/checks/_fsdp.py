@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from lab.checks._tiny import CPU, TinyNet, gradients_of, make_optimizer, train_steps, weights_of
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 
 WHOLE = "whole"  # the placement of a parameter that is not sharded
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lab.base.words import one_line
 from lab.checks._fsdp import outer_first
-from lab.checks._report import one_line
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 
 # The place in get_fsdp_model where the first of some patterns is found.
 Place = Callable[..., str]

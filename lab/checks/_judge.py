@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from lab.checks._report import expect, one_line
-from lab.grading.check import Diagnosis
+from lab.base.words import one_line
+from lab.checks._report import expect
+from lab.grading.diagnosis import Diagnosis
 
 TOLERANCE = 1e-4  # of the largest value: well above fp32 rounding, well below any mistake
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from lab.base.words import one_line
 from lab.checks._command_lines import Rehearsal
-from lab.checks._report import one_line
 from lab.checks._wrapped import Events, calls, where
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 from lab.runs import options
 
 NO_EFFECT = "An option that does nothing makes two runs look alike that should differ."

@@ -8,7 +8,7 @@ from typing import Any
 from lab.checks._drawn_loaders import Drawn
 from lab.checks._report import numbers
 from lab.checks._sampling import judge_error, where
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 
 LOADERS = ("training", "validation")
 

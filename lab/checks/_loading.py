@@ -11,7 +11,7 @@ from torch.utils.data import RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks._observe import NumberedImages, attempt
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 
 PATIENCE = 20.0  # seconds to wait for another rank that may never come
 HEAD_START = 1.0  # seconds the first one's load takes at most, to see whether the others wait for it

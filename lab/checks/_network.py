@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lab.checks._elsewhere import META, runs_elsewhere
 from lab.checks._observe import attempt
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 
 IMAGE = (3, 32, 32)
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128, 250, 256)

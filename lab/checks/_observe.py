@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from lab.grading.rank import Rank, describe
+from lab.ranks.rank import Rank, describe
 
 
 def attempt(rank: Rank, function: Callable[..., Any], *args: object, **kwargs: object) -> dict[str, Any]:

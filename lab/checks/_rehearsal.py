@@ -26,9 +26,10 @@ from lab.checks._elsewhere import META, pretending, runs_elsewhere
 from lab.checks._observe import NumberedImages
 from lab.checks._recorded_run import WrongArgumentsError, describe, in_words, recorded_run
 from lab.checks._stand_in import stand_in
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
+from lab.runs.records.epoch_record import EpochRecord
 from lab.training.datasets import DataSets
-from lab.training.run import EpochRecord, Run
+from lab.training.run import Run
 
 
 class UnresolvedOptionsError(Exception):

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from lab.base.words import one_line
+from lab.base.words import ranks as rank_names
 from lab.checks._look import at
-from lab.grading.check import CheckEnded, Diagnosis, Failed, Ranks
-from lab.grading.diagnosis import Outcome
-from lab.grading.explain import explain, one_line
-from lab.grading.explain import ranks as rank_names
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, Outcome
+from lab.grading.explain import explain
 
 __all__ = [
     "ERROR",

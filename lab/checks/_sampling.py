@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from lab.checks._drawn_loaders import Drawn, Epoch
 from lab.checks._look import look, mentions
 from lab.checks._report import error_place, error_text, numbers
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun, unset_by_srun
 
 TRAIN_LOADER = r"DataLoader\(\s*train_set"

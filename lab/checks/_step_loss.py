@@ -6,7 +6,8 @@ from typing import Any
 from lab.checks._judge import Tensors, close, number
 from lab.checks._look import look
 from lab.checks._tiny import Batch, loss_and_gradients, parts
-from lab.grading.check import Diagnosis, Ranks
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
 
 LOSS = {"type": str, "tensor": bool, "graph": bool, "shape": [int], "value": (float, None)}
 

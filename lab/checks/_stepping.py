@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lab.checks._tiny import MOMENTUM, RATE, TinyNet, gradients_of, make_optimizer, quiet_run, weights_of
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 from lab.training.run import Run
 
 

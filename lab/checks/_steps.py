@@ -30,7 +30,8 @@ from lab.checks._tiny import (
     parts,
     weights_after_steps,
 )
-from lab.grading.check import Diagnosis, Ranks
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
 
 STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool}
 

@@ -14,8 +14,9 @@ from lab.checks._elsewhere import META, runs_elsewhere
 from lab.checks._observe import NumberedImages, attempt
 from lab.checks._stand_in import called_alike
 from lab.checks._tiny import CPU, TinyNet, make_optimizer, quiet_run
-from lab.grading.rank import Rank
-from lab.training.run import EpochRecord, Run
+from lab.ranks.rank import Rank
+from lab.runs.records.epoch_record import EpochRecord
+from lab.training.run import Run
 
 
 class NotedSampler(Sampler):

@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lab.base.words import one_line
 from lab.checks._command_lines import Rehearsal
 from lab.checks._look import at
-from lab.checks._report import end, one_line
+from lab.checks._report import end
 from lab.checks._wrapped import where
-from lab.grading.check import Diagnosis, Ranks
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
 
 # The error's type or what its message holds -> diagnosis, what it means.
 KNOWN: dict[str, tuple[str, str]] = {

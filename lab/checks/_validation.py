@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lab.checks._look import look, mentions
 from lab.checks._report import numbers, unusable
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 
 IGNORED = -100
 FILLER_SHAPE = "Not every data set has images of that size: make filler from one of its own, with a plain number."

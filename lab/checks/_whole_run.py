@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.words import one_line
 from lab.checks._judge import close, number
 from lab.checks._look import look
-from lab.checks._report import ERROR, error_text, expect, numbers, one_line
-from lab.grading.check import Diagnosis, Ranks
+from lab.checks._report import ERROR, error_text, expect, numbers
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
 
 EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {

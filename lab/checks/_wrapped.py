@@ -4,10 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from lab.base.words import one_line
 from lab.checks._command_lines import Rehearsal
 from lab.checks._look import look, mentions
-from lab.checks._report import expect, one_line
-from lab.grading.check import Diagnosis
+from lab.checks._report import expect
+from lab.grading.diagnosis import Diagnosis
 
 WRAPPERS = {
     "ddp": "wrapped in DistributedDataParallel",

@@ -18,7 +18,8 @@ from lab.checks._report import ERROR, end, error_place, error_text, expect, expe
 from lab.checks._sampling import judge_drawing
 from lab.checks._tiny import LIMIT
 from lab.checks._validation import FILLER_SHAPE, filler_place, judge_validation
-from lab.grading.check import Diagnosis, Ranks, check
+from lab.grading.check import Ranks, check
+from lab.grading.diagnosis import Diagnosis
 
 # 3.1 --------------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,9 @@ from lab.checks._tiny import (
     parts,
     weights_after_steps,
 )
-from lab.grading.check import Diagnosis, Ranks, check
-from lab.grading.reports import GroupResult
+from lab.grading.check import Ranks, check
+from lab.grading.diagnosis import Diagnosis
+from lab.ranks.reports import GroupResult
 
 
 @check("4.0", "every rank ends up with the gradients of the whole batch")

@@ -8,7 +8,8 @@ from lab.checks._environments import FIELDS, draw_cases, judge_environments
 from lab.checks._launch import join_group, leave_group, read_environments
 from lab.checks._look import look
 from lab.checks._report import ERROR, error_place, error_text, expect, expect_as_many, fail
-from lab.grading.check import Diagnosis, Ranks, check
+from lab.grading.check import Ranks, check
+from lab.grading.diagnosis import Diagnosis
 
 FILE = "distributed_utils.py"
 

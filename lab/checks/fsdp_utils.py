@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from lab.base.words import one_line
 from lab.checks._fsdp import WHOLE, outer_first, train_in_bf16, train_sharded
 from lab.checks._fsdp_precision import (
     judge_batchnorm,
@@ -18,7 +19,7 @@ from lab.checks._fsdp_precision import (
 from lab.checks._gradients import verdict
 from lab.checks._judge import Tensors, all_close, close, example, expect_texts, retold
 from lab.checks._look import look
-from lab.checks._report import expect, one_line
+from lab.checks._report import expect
 from lab.checks._tiny import (
     LIMIT,
     draw_batch,
@@ -28,7 +29,8 @@ from lab.checks._tiny import (
     parts,
     weights_after_steps,
 )
-from lab.grading.check import Diagnosis, Ranks, check
+from lab.grading.check import Ranks, check
+from lab.grading.diagnosis import Diagnosis
 
 FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_shard."
 BLOCKS = ["blocks.0", "blocks.1"]

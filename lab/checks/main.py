@@ -12,7 +12,8 @@ from lab.checks._report import expect
 from lab.checks._tiny import LIMIT
 from lab.checks._unfinished import judge_failure
 from lab.checks._wrapped import Events, calls, judge_model, where
-from lab.grading.check import Diagnosis, Ranks, check
+from lab.grading.check import Ranks, check
+from lab.grading.diagnosis import Diagnosis
 
 ARGUMENTS = [(str, bool, int)]
 

@@ -10,7 +10,8 @@ from lab.checks._look import look
 from lab.checks._network import IMAGE, ROWS, WRONG_IMAGES, run_network
 from lab.checks._report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks._tiny import fresh_generator
-from lab.grading.check import Diagnosis, Ranks, check
+from lab.grading.check import Ranks, check
+from lab.grading.diagnosis import Diagnosis
 
 ATTEMPT = {"value": object, "error": (None, ERROR)}
 

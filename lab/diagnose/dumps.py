@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lab.grading.recorder import Recorder
-from lab.grading.records import Lane
+from lab.collectives.lanes import Lane
+from lab.collectives.recorder import Recorder
 
 _NAME = re.compile(r"(?:rank_?|trace_|recorder-)(\d{1,6})$")  # nccl_trace_rank_3; run.sh: flight-recorder-3
 _LARGEST = 1 << 28

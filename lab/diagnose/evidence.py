@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.collectives.lanes import Lane
 from lab.diagnose.dumps import is_dump, read_dump
 from lab.diagnose.slurm_job import submitted
-from lab.grading.records import Lane
 from lab.slurm import query
 from lab.slurm.query import SlurmJob
 

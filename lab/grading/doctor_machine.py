@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.grading import platform
 from lab.grading.doctor import Finding, Probe, ask
+from lab.ranks import platform
 
 if TYPE_CHECKING:
-    from lab.grading.rank import Rank
+    from lab.ranks.rank import Rank
 
 PYTHON = (3, 11)
 TORCH = (2, 9)
@@ -79,7 +79,7 @@ def meet(rank: "Rank") -> float:
 
 def ranks() -> Finding:
     """Two real ranks, started as the checks start them."""
-    from lab.grading.ranks import RankServer, RankServerError
+    from lab.ranks.server import RankServer, RankServerError
 
     if not _loopback_works():
         return Finding("bad", "this machine cannot connect to itself (127.0.0.1)", "ip link set lo up, as root")

@@ -137,7 +137,7 @@ def _interpreter_of(script: Path) -> str:
 
 def sandbox() -> Finding:
     """Whether code that nobody trusts can be checked here."""
-    from lab.grading.sandbox import Sandbox, SandboxError
+    from lab.ranks.sandbox import Sandbox, SandboxError
 
     if shutil.which("bwrap") is None:
         return Finding("absent", "no bubblewrap; only grading code that you do not trust needs it")

@@ -10,11 +10,12 @@ from lab.base.source import no_file, unreadable
 from lab.base.words import one_line, ranks
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
-from lab.grading.rank import LAUNCHER
 from lab.grading.syllabus import MODULES, syllabus
+from lab.ranks.rank import LAUNCHER
 
 if TYPE_CHECKING:
-    from lab.grading.ranks import Frame, GroupResult, RankError, RankReport
+    from lab.collectives.lanes import Frame
+    from lab.ranks.reports import GroupResult, RankError, RankReport
 
 # The folder of the `lab` package: frames in here are the harness's, not the student's.
 LAB = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.source import MAX_MODULE_BYTES, source_lines
-from lab.grading.records import Frame
+from lab.collectives.lanes import Frame
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ABOUT_RANK = re.compile(r"rank|is_first|is_main|master", re.I)

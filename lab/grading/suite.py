@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.source import unreadable
-from lab.grading import ranks
 from lab.grading.check import CHECKS, Check, Ranks
 from lab.grading.diagnosis import (
     Blocked,
@@ -20,8 +19,9 @@ from lab.grading.diagnosis import (
     Outcome,
     Passed,
 )
-from lab.grading.ranks import RankServer, RankServerError
 from lab.grading.syllabus import Exercise, Syllabus, syllabus
+from lab.ranks.server import RankServer, RankServerError
+from lab.ranks.server import server as shared_server
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run_exercise(
         return ended(Failed(diagnosis))
     if checks is None:
         try:
-            server = server or ranks.server()  # it loads torch in the background, while checks_of loads it here
+            server = server or shared_server()  # it loads torch in the background, while checks_of loads it here
             checks = checks_of(exercise)
         except Exception as error:  # noqa: BLE001 - a broken check module is never the student's fault
             text = f"lab/checks/{exercise.file} cannot be imported: {error}"

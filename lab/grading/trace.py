@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lab.base.words import one_line, ranks
-from lab.grading.deadlock import disagreement
+from lab.collectives.deadlock import disagreement
+from lab.collectives.lanes import Collective
+from lab.collectives.origin import ISSUERS, Origin, file_line, origin
 from lab.grading.diagnosis import Passed
 from lab.grading.hang import waiting
-from lab.grading.origin import ISSUERS, Origin, file_line, origin
-from lab.grading.ranks import GroupResult, RankReport, RankServer
-from lab.grading.records import Collective
 from lab.grading.suite import ExerciseResult, checks_of, run_exercise
 from lab.grading.syllabus import Exercise
+from lab.ranks.reports import GroupResult, RankReport
+from lab.ranks.server import RankServer
 
 # met: all ranks came; waits: it came, others did not; called: it came, others did not, and it went on; absent: it
 # did not come; blank: it has no part in this.

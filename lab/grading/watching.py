@@ -7,10 +7,10 @@ from pathlib import Path
 from lab.base.paths import is_labs_own, student_folder
 from lab.grading import progress
 from lab.grading.diagnosis import Blocked, Passed
-from lab.grading.ranks import RankServer
 from lab.grading.saves import POLL, Saves
 from lab.grading.suite import ExerciseResult, Suite
 from lab.grading.syllabus import MODULES, Exercise, Syllabus
+from lab.ranks.server import RankServer
 
 PATIENCE = 1.0  # seconds after which a check of code that is out of date is ended
 

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 from lab.base.paths import find_code
-from lab.grading import ranks
 from lab.grading.syllabus import MODULES
+from lab.ranks.server import server
 
 HERE = Path.cwd()  # the notebook's folder, as long as nothing has changed it: a kernel starts there
 
@@ -51,7 +51,7 @@ def warm() -> None:
 
 def _load() -> None:
     try:
-        ranks.server()  # returns at once; its process loads PyTorch while this one does
+        server()  # returns at once; its process loads PyTorch while this one does
         for module in MODULES:
             importlib.import_module(f"lab.checks.{module}")
     except Exception:  # noqa: BLE001 - the check that needs it will fail in the same way, and say so to the student

@@ -28,7 +28,7 @@ from lab.base.errors import UserError
 from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
 from lab.sweep.compare import Row, number
 from lab.sweep.plan import BASELINE
-from lab.sweep.run_folder import device_count
+from lab.sweep.record_files import device_count
 
 # Runs that differ in one of these have other constants.
 MACHINE = ("model", "dataset", "precision", "device", "input", "variant")

@@ -15,14 +15,14 @@ import attack_observers as observers
 import torch
 from rank_helpers import living, wait_for
 
-from lab.grading import platform
 from lab.grading.check import Check, Ranks
-from lab.grading.confine import Limits
 from lab.grading.diagnosis import Diagnosis, Outcome, Passed
-from lab.grading.ranks import PRELOAD, RankServer
-from lab.grading.sandbox import Sandbox, SandboxError, copied
 from lab.grading.suite import run_exercise
 from lab.grading.syllabus import Exercise
+from lab.ranks import platform
+from lab.ranks.confine import Limits
+from lab.ranks.sandbox import Sandbox, SandboxError, copied
+from lab.ranks.server import PRELOAD, RankServer
 
 LIMIT = 20.0  # seconds that a group gets
 HANGS = 2.0  # the same where it is sure to use them all
@@ -45,7 +45,7 @@ HEAD = "import ctypes, gc, os, signal, socket, subprocess, sys, threading, time,
 # A frame for the lab's own channel, made by the student's module from scratch.
 FORGE = """
 def forge(value, kind=b"R"):
-    from lab.grading import wire
+    from lab.ranks import wire
     for sock in [one for one in gc.get_objects() if isinstance(one, socket.socket)]:
         try:
             sock.sendall(wire.frame(kind, wire.encode(value)))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 
 OPEN_TO_ALL = ("/tmp", "/dev/shm", "/submission")
 

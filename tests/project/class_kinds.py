@@ -156,7 +156,7 @@ def crash(folder: Path) -> None:
 def attack(folder: Path) -> None:
     solve(folder, "ddp_utils")
     forge = "import gc, os, signal, socket, sys\n"
-    forge += "try:\n    from lab.grading import wire\n"
+    forge += "try:\n    from lab.ranks import wire\n"
     forge += "    for sock in [one for one in gc.get_objects() if isinstance(one, socket.socket)]:\n"
     forge += "        try:\n            sock.sendall(wire.frame(b'R', wire.encode({'ok': True})))\n"
     forge += "        except OSError:\n            pass\nexcept Exception:\n    pass\n"

@@ -9,7 +9,8 @@ import pytest
 import tiny_run
 import torch.distributed as dist
 
-from lab.grading.ranks import PRELOAD, GroupResult, RankServer
+from lab.ranks.reports import GroupResult
+from lab.ranks.server import PRELOAD, RankServer
 
 
 @pytest.fixture(scope="session")

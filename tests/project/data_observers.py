@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from lab.base.files import is_first_on_filesystem
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 from lab.training.datasets import DataSets, load_datasets
 
 

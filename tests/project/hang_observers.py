@@ -11,9 +11,9 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.grading import wire
-from lab.grading.rank import Rank
-from lab.grading.watcher import RECORDS
+from lab.ranks import wire
+from lab.ranks.rank import Rank
+from lab.ranks.speaker import RECORDS
 
 
 def nothing(rank: Rank) -> None:

@@ -1,6 +1,6 @@
 """What runs in a rank for the tests of main.py."""
 
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 
 
 def run_main(rank: Rank) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import rank_observers as observers
 
-from lab.grading.ranks import GroupResult, RankReport, server
+from lab.ranks.reports import GroupResult, RankReport
+from lab.ranks.server import server
 
 
 def act(student: Path, body: str, world_size: int = 1, *, timeout: float = 60, first: bool = False) -> GroupResult:

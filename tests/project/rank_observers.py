@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from lab.grading import rank as rank_module
-from lab.grading import wire
-from lab.grading.rank import Rank
+from lab.ranks import rank as rank_module
+from lab.ranks import wire
+from lab.ranks.rank import Rank
 
 
 def place(rank: Rank) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.training.run import Run
 from lab.training.stepping import Stepper

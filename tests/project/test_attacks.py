@@ -25,7 +25,7 @@ from attack_helpers import (
 )
 
 from lab.grading.diagnosis import Failed
-from lab.grading.ranks import server
+from lab.ranks.server import server
 
 NO_SANDBOX = why_no_sandbox()
 
@@ -85,7 +85,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
     ),
     "patches the lab's wire": (
         """
-        from lab.grading import rank, wire
+        from lab.ranks import rank, wire
         wire.encode = lambda *args, **kwargs: b"passed"
         rank.describe = lambda error: {}
         def answer(numbers): return numbers
@@ -100,7 +100,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
     "forges the lab's error": (
         FORGE
         + """
-import lab.grading.ranks as ours
+import lab.ranks.server as ours
 forge({"type": "AssertionError", "message": "the lab is broken", "frames": [[ours.__file__, 1, "run", ""]],
        "todo": None}, b"X")
 """,

@@ -3,7 +3,7 @@
 import pytest
 from test_checks_nonsense import Replay
 
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 from lab.grading.suite import checks_of
 from lab.grading.syllabus import syllabus
 

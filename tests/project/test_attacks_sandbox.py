@@ -12,10 +12,10 @@ import pytest
 from attack_helpers import PERFECT, Grader, in_answer, sandboxed, why_no_sandbox, write
 
 from lab.base.words import as_html
-from lab.grading import sandbox
 from lab.grading.diagnosis import Failed
-from lab.grading.ranks import RankServer
-from lab.grading.sandbox import MAX_FILES, SandboxError, copied, pack
+from lab.ranks import sandbox
+from lab.ranks.sandbox import MAX_FILES, SandboxError, copied, pack
+from lab.ranks.server import RankServer
 
 NO_SANDBOX = why_no_sandbox()
 needs_sandbox = pytest.mark.skipif(bool(NO_SANDBOX), reason=NO_SANDBOX)
@@ -72,7 +72,7 @@ ATTACKS = {
         "os.rename('data.py', 'gone')\nreturn numbers"
     ),
     "edits the lab": in_answer(
-        "import lab.grading.wire as wire\nopen(wire.__file__, 'a').write('# mine')\nreturn numbers"
+        "import lab.ranks.wire as wire\nopen(wire.__file__, 'a').write('# mine')\nreturn numbers"
     ),
     "reads solutions": in_answer(
         "import glob, lab\nroot = os.path.dirname(os.path.dirname(lab.__file__))\n"

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from lab.grading.rank import Rank
-from lab.grading.ranks import server
+from lab.ranks.rank import Rank
+from lab.ranks.server import server
 from lab.training.augment import Pipeline, set_epoch, uniform
-from lab.training.datasets import ImageDataset
+from lab.training.images import ImageDataset
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
 EPOCHS = (1, 2, 3)

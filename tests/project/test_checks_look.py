@@ -7,7 +7,7 @@ import torch
 
 from lab.checks._look import look, mentions
 from lab.checks._report import expect, fits, numbers
-from lab.grading.check import Diagnosis
+from lab.grading.diagnosis import Diagnosis
 
 CODE = '''
 class Net:

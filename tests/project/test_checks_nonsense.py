@@ -10,11 +10,11 @@ import pytest
 import torch
 from answers.bank import SOLUTIONS
 
-from lab.grading.check import Diagnosis, Ranks
-from lab.grading.diagnosis import CheckEnded
-from lab.grading.ranks import GroupResult
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import CheckEnded, Diagnosis
 from lab.grading.suite import checks_of
 from lab.grading.syllabus import syllabus
+from lab.ranks.reports import GroupResult
 
 JUNK = [
     None, True, -1, 10**30, float("nan"), float("inf"), "", "x", b"\xff", [], {}, (), [None], {"value": 1},

@@ -15,7 +15,7 @@ from image_helpers import make_cifar10_archive, open_folder, without_privileges
 from torchvision.datasets import CIFAR10
 
 from lab.base.errors import UserError
-from lab.grading.ranks import server
+from lab.ranks.server import server
 from lab.training.datasets import load_datasets
 
 

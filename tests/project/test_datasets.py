@@ -10,8 +10,10 @@ from image_helpers import make_image_folder
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UsageError, UserError
+from lab.runs.options.model_and_data import DATASETS
 from lab.training import shapes
-from lab.training.datasets import DATASETS, ImageDataset, channel_statistics, hold_back, load_datasets
+from lab.training.datasets import channel_statistics, hold_back, load_datasets
+from lab.training.images import ImageDataset
 
 
 @pytest.fixture

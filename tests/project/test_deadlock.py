@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.grading.deadlock import Detector, find_mismatch
-from lab.grading.records import KEPT, Collective, Lane
+from lab.collectives.deadlock import Detector, find_mismatch
+from lab.collectives.lanes import KEPT, Collective, Lane
 
 
 def lane(*collectives: str, group: str = "0", first: int = 1) -> list[Collective]:

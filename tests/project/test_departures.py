@@ -2,8 +2,8 @@
 
 import pytest
 
-from lab.grading import departures
-from lab.grading.departures import compiled
+from lab.collectives import departures
+from lab.collectives.departures import compiled
 
 MODULE = b'''"""A module."""
 

@@ -19,7 +19,7 @@ from lab.cli import main
 from lab.commands import doctor as command
 from lab.grading import doctor, doctor_machine, doctor_tools
 from lab.grading.doctor import Finding, Probe, ask, examine
-from lab.grading.sandbox import Sandbox, SandboxError
+from lab.ranks.sandbox import Sandbox, SandboxError
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from main_observers import run_main
 
-from lab.grading.ranks import server
+from lab.ranks.server import server
 from lab.runs.options.parser import parse
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text()

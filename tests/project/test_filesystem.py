@@ -11,7 +11,7 @@ import pytest
 from image_helpers import open_folder
 
 from lab.base.files import atomic_write
-from lab.grading.ranks import server
+from lab.ranks.server import server
 
 
 def first_ranks(folders: list[Path], **inputs: object) -> tuple[list[int], list[list[str] | None]]:

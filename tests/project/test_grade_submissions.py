@@ -16,8 +16,8 @@ from lab.base.source import MAX_MODULE_BYTES
 from lab.grading.course import contents, store
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.submissions import MAX_SIZE, find_submissions, read_submission
-from lab.grading.sandbox import pack
 from lab.grading.syllabus import MODULES
+from lab.ranks.sandbox import pack
 
 
 @pytest.fixture

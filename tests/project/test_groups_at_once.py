@@ -6,10 +6,10 @@ from textwrap import dedent
 import pytest
 
 from lab.grading.check import Check, Ranks
-from lab.grading.rank import Rank
-from lab.grading.ranks import server
 from lab.grading.suite import run_check
 from lab.grading.trace import Tracer
+from lab.ranks.rank import Rank
+from lab.ranks.server import server
 
 MEET = """
     import time

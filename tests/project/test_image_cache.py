@@ -9,7 +9,7 @@ import torch
 from image_helpers import make_image_folder, open_folder, picture, without_privileges
 
 from lab.base.errors import UserError
-from lab.grading.ranks import server
+from lab.ranks.server import server
 from lab.training import imagefolder
 from lab.training.datasets import load_datasets
 from lab.training.imagefolder import load_imagefolder

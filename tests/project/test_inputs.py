@@ -13,8 +13,8 @@ from tiny_run import Stop, StopAt
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
-from lab.grading.rank import Rank
-from lab.grading.ranks import server
+from lab.ranks.rank import Rank
+from lab.ranks.server import server
 from lab.runs import options
 from lab.training.datasets import load_datasets
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lab.base.errors import UsageError
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.runs.records import provenance
 from lab.training.measuring import StepWindow

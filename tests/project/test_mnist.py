@@ -11,8 +11,8 @@ import torch
 from file_server import FileServer
 
 from lab.base.errors import UserError
-from lab.grading.rank import Rank
-from lab.grading.ranks import server
+from lab.ranks.rank import Rank
+from lab.ranks.server import server
 from lab.training.datasets import load_datasets
 from lab.training.mnist import load_mnist
 

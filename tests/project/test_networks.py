@@ -13,8 +13,8 @@ from torchvision.models.vgg import VGG as TorchvisionVGG
 from torchvision.models.vgg import make_layers
 
 from lab.base.errors import UsageError, UserError
-from lab.grading.rank import Rank
-from lab.grading.ranks import server
+from lab.ranks.rank import Rank
+from lab.ranks.server import server
 from lab.runs.options import model_and_data
 from lab.training.networks import NETWORKS, adam_state_bytes, build_network
 from lab.training.networks.checkpointing import checkpoint_activations

@@ -94,7 +94,7 @@ def test_while_grading_a_check_says_one_line_and_starts_nothing(package):
     program = (
         f"{IMPORT}\nimport sys, threading\ncheck('3.2')\n"
         "assert 'torch' not in sys.modules and threading.active_count() == 1\n"
-        "from lab.grading import ranks; assert not ranks._shared"
+        "from lab.ranks import server; assert not server._shared"
     )
     result = plain(program, package / "notebooks", LAB_GRADING="1")
     assert (result.stdout, result.stderr) == ("3.2: checked by the grader, outside of this notebook.\n", "")
@@ -151,9 +151,9 @@ def test_the_exercises_are_found_from_a_folder_of_notebooks_and_from_beside(pack
 # Processes -----------------------------------------------------------------------------------------------------
 
 NURSERY = """
-from lab.grading import ranks
-while not ranks._shared: pass
-print(ranks._shared[0]._nursery.pid, flush=True)
+from lab.ranks import server
+while not server._shared: pass
+print(server._shared[0]._nursery.pid, flush=True)
 """
 
 

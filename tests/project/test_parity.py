@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils.data import TensorDataset
 
-from lab.grading.rank import Rank
-from lab.grading.ranks import GroupResult, RankServer
+from lab.ranks.rank import Rank
+from lab.ranks.reports import GroupResult
+from lab.ranks.server import RankServer
 from lab.runs import options
 from lab.training.run import Run
 

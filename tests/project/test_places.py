@@ -5,8 +5,8 @@ from textwrap import dedent
 
 import pytest
 
+from lab.collectives.lanes import Frame
 from lab.grading.places import Place, place, read_lines
-from lab.grading.records import Frame
 
 TEXT = dedent("""
     import torch.distributed as dist

@@ -13,7 +13,8 @@ import rank_observers as observers
 import torch
 from rank_helpers import act, only
 
-from lab.grading.ranks import RankFailure, RankServer, RankServerError, server
+from lab.ranks.reports import RankFailure
+from lab.ranks.server import RankServer, RankServerError, server
 
 LINUX = sys.platform == "linux"
 

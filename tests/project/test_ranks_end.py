@@ -13,9 +13,9 @@ import rank_observers as observers
 import torch
 from rank_helpers import act, living, only, processes_in, wait_for
 
-from lab.grading import rank as rank_module
-from lab.grading import ranks, wire
-from lab.grading.ranks import server
+from lab.ranks import rank as rank_module
+from lab.ranks import wire
+from lab.ranks.server import server
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -143,7 +143,7 @@ def test_nothing_is_left_of_a_group(student: Path) -> None:
 def test_nor_when_a_rank_turns_on_the_lab(
     student: Path, monkeypatch: pytest.MonkeyPatch, victim: int, number: int, status: str
 ) -> None:
-    monkeypatch.setattr(ranks, "_LEADER_LIMIT", 3.0)
+    monkeypatch.setattr("lab.ranks.server._LEADER_LIMIT", 3.0)
     result = server().run(observers.leave_strays_and, 1, code=student, inputs=(victim, number), timeout=3)
     assert only(result).status == status
     assert not processes_in(student)
@@ -153,7 +153,7 @@ def test_nor_when_a_rank_turns_on_the_lab(
 GRADER = """
 import os, sys, time
 from pathlib import Path
-from lab.grading.ranks import server
+from lab.ranks.server import server
 server()
 child = os.fork()  # such as a worker of a DataLoader: it must not keep anything alive
 if child == 0:

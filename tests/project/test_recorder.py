@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from lab.grading import recorder
-from lab.grading.recorder import Recorder
-from lab.grading.records import Lane
+from lab.collectives import recorder
+from lab.collectives.lanes import Lane
+from lab.collectives.recorder import Recorder
 
 
 def entry(identity: int, *, retired: bool = True, group: int = 0, **more: Any) -> dict[str, Any]:

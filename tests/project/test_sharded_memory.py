@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from lab.grading.rank import Rank
-from lab.grading.ranks import server
+from lab.ranks.rank import Rank
+from lab.ranks.server import server
 from lab.training.networks import adam_state_bytes
 
 

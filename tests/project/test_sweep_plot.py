@@ -10,7 +10,8 @@ from run_folders import write_run
 import plot_results
 from lab.base.errors import UserError
 from lab.sweep import job_folder
-from lab.sweep.collect import Row, collect
+from lab.sweep.collect import collect
+from lab.sweep.compare import Row
 from lab.sweep.figure_axes import plt, series
 from lab.sweep.figure_style import DPI, LOOKS, STYLE
 from lab.sweep.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
@@ -42,7 +43,7 @@ def rows(results) -> list[Row]:
 
 @pytest.fixture(autouse=True)
 def close_figures(monkeypatch):
-    monkeypatch.setattr("lab.sweep.plot.DPI", 30)  # quickly drawn
+    monkeypatch.setattr("lab.sweep.figure_style.DPI", 30)  # quickly drawn
     yield
     plt.close("all")
 
@@ -58,7 +59,7 @@ def line(axes, label: str):
 
 
 def test_the_figures_are_png_and_svg_beside_the_csv(results, monkeypatch):
-    monkeypatch.setattr("lab.sweep.plot.DPI", DPI)
+    monkeypatch.setattr("lab.sweep.figure_style.DPI", DPI)
     plots = plot(collect(results).path)
     assert [path.name for path in plots.files] == [f"{name}.png" for name in NAMES]
     for path in plots.files:

@@ -11,11 +11,12 @@ import hang_observers as observers
 import pytest
 
 from lab import cli
-from lab.grading.ranks import GroupResult, RankError, RankReport, server
-from lab.grading.records import Collective, Frame
+from lab.collectives.lanes import Collective, Frame
 from lab.grading.trace import Picture, picture
 from lab.grading.trace_svg import trace_svg
 from lab.grading.trace_text import can_write, trace_text
+from lab.ranks.reports import GroupResult, RankError, RankReport
+from lab.ranks.server import server
 
 CODE = Path("code").resolve()
 SVG = "{http://www.w3.org/2000/svg}"

@@ -18,12 +18,12 @@ from lab.cli import main
 from lab.grading import progress, saves, suite
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError, NotStarted
-from lab.grading.rank import Rank
-from lab.grading.ranks import RankServer
 from lab.grading.saves import Saves
 from lab.grading.suite import ExerciseResult
 from lab.grading.syllabus import MODULES, Exercise, syllabus
 from lab.grading.watching import Watch
+from lab.ranks.rank import Rank
+from lab.ranks.server import RankServer
 
 
 def sleep(rank: Rank) -> None:

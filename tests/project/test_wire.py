@@ -11,7 +11,7 @@ import struct
 import pytest
 import torch
 
-from lab.grading import wire
+from lab.ranks import wire
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.utils.data import Dataset
 
 from lab.base.errors import UserError
-from lab.grading.rank import Rank
+from lab.ranks.rank import Rank
 from lab.runs import options
-from lab.training.run import EpochRecord, Run
+from lab.runs.records.epoch_record import EpochRecord
+from lab.training.run import Run
 from lab.training.signals import Preempted
 from lab.training.watch import StepReport, Watcher
 

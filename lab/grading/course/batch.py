@@ -13,7 +13,7 @@ from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.modules import DEADLINE
 from lab.grading.course.pool import grade_all
 from lab.grading.course.submissions import find_submissions, read_submission
-from lab.grading.sandbox import Sandbox
+from lab.ranks.sandbox import Sandbox
 
 
 @dataclass(frozen=True)

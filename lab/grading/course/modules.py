@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.grading.check import CheckEnded
 from lab.grading.course import marks
 from lab.grading.course.marks import ExerciseMark
-from lab.grading.diagnosis import Failed, LabError
-from lab.grading.rank import Rank
-from lab.grading.ranks import PRELOAD, GroupResult, RankServer, RankServerError
-from lab.grading.sandbox import Sandbox, SandboxError
+from lab.grading.diagnosis import CheckEnded, Failed, LabError
 from lab.grading.suite import ExerciseResult, Suite, checks_of, run_exercise
 from lab.grading.syllabus import Exercise, syllabus
+from lab.ranks.rank import Rank
+from lab.ranks.reports import GroupResult
+from lab.ranks.sandbox import Sandbox, SandboxError
+from lab.ranks.server import PRELOAD, RankServer, RankServerError
 
 DEADLINE = 180.0  # seconds for all exercises of a submission; ordinary ones take less than ten
 LEAST = 1.0  # with less left no group is started any more

@@ -35,7 +35,7 @@ from lab.grading.course.grafting import exercise_of, grade_id, graft, is_solutio
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.modules import DEADLINE, TimedServer
 from lab.grading.course.submissions import read_submission
-from lab.grading.sandbox import SandboxError
+from lab.ranks.sandbox import SandboxError
 
 _SECRET = "submission_secret.txt"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.grading.course.assess import not_assessed
 from lab.grading.course.marks import SubmissionRecord
 from lab.grading.course.submissions import Submission, read_submission
-from lab.grading.environment import ROOT, clean_environment
+from lab.ranks.environment import ROOT, clean_environment
 
 GRACE = 90.0  # seconds over a submission's own deadline, the start of a worker included, before it is given up
 TRIES = 2

@@ -12,12 +12,12 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.base.errors import UserError
-from lab.grading import confine
 from lab.grading.course.config import ASSIGNMENT
 from lab.grading.course.contents import Contents, Unusable, limit_of, opened, shown
 from lab.grading.course.version import fingerprint
-from lab.grading.sandbox import MAX_BYTES, MAX_FILES
 from lab.grading.syllabus import MODULES
+from lab.ranks import confine
+from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
 
 SUBMITTED = "submitted"  # nbgrader's name of the folder that it collects into
 MAX_NOTEBOOKS = 40

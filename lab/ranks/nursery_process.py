@@ -11,15 +11,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from lab.grading import nursery, platform
-from lab.grading.environment import ROOT, clean_environment
-from lab.grading.sandbox import Sandbox, environment
+from lab.ranks import nursery, platform
+from lab.ranks.environment import ROOT, clean_environment
+from lab.ranks.sandbox import Sandbox, environment
 
 _PATIENCE = 15.0  # seconds to end by itself
 
 
 class NurseryProcess:
-    """A process that runs lab/grading/nursery.py; `control` is the socket that its orders go through."""
+    """A process that runs lab/ranks/nursery.py; `control` is the socket that its orders go through."""
 
     def __init__(self, preload: Sequence[str], sandbox: Sandbox | None) -> None:
         self._sandbox = sandbox
@@ -29,7 +29,7 @@ class NurseryProcess:
         if sandbox:
             limits, env = sandbox.limits.to_text(), environment(env)
         with theirs:
-            command = [sys.executable, "-m", "lab.grading.nursery", str(theirs.fileno()), limits, *preload]
+            command = [sys.executable, "-m", "lab.ranks.nursery", str(theirs.fileno()), limits, *preload]
             options: dict[str, Any] = {
                 "cwd": ROOT,
                 "env": env,

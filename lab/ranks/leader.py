@@ -2,7 +2,7 @@
 
 It trusts nothing that a rank sends: it looks at the kind and the length of a frame only and hands the payload
 on to the grader, which decodes it without unpickling anything. Only what ranks say about their collectives it
-decodes itself (lab/grading/records.py, of bounded size), to end the group when it is in a deadlock.
+decodes itself (lab/collectives/lanes.py, of bounded size), to end the group when it is in a deadlock.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lab.grading import confine, platform, rank, rendezvous, watcher, wire
-from lab.grading.deadlock import Detector
-from lab.grading.member import Member
+from lab.collectives.deadlock import Detector
+from lab.ranks import confine, platform, rank, rendezvous, speaker, wire
+from lab.ranks.member import Member
 
 # Frames between the grader and the leader; besides these, INPUTS of rank.py.
 REQUEST, STARTED, REPORT, BROKEN = b"Q", b"S", b"P", b"B"
@@ -201,7 +201,7 @@ class Group:
             return False
         try:
             for kind, payload in member.reader.feed(data):
-                if kind == watcher.RECORDS:
+                if kind == speaker.RECORDS:
                     member.take_records(payload)
                 elif not member.status:
                     self._take(member, kind, payload)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lab.grading import wire
-from lab.grading.deadlock import Mismatch, find_mismatch
-from lab.grading.records import Collective, Frame, Lane
+from lab.collectives.deadlock import Mismatch, find_mismatch
+from lab.collectives.lanes import Collective, Frame, Lane
+from lab.ranks import wire
 
 
 class RankFailure(RuntimeError):

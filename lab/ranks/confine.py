@@ -1,4 +1,4 @@
-"""What the nursery does to itself in the sandbox (lab/grading/sandbox.py), before it forks its first group.
+"""What the nursery does to itself in the sandbox (lab/ranks/sandbox.py), before it forks its first group.
 
 It gives up being root, and for good sets limits and a filter of system calls. While a group runs it adds up what
 its processes use. After each group it kills whatever else is there and clears the folders in memory; where that

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.grading.records import Collective, Lane
+from lab.collectives.lanes import Collective, Lane
 
 Kind = Literal["missing", "order", "shape"]
 

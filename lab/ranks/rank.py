@@ -21,8 +21,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
-from lab.grading import confine, departures, platform, recorder, wire
-from lab.grading.watcher import Watcher
+from lab.collectives import departures, recorder
+from lab.ranks import confine, platform, wire
+from lab.ranks.speaker import Watcher
 
 # Frames between a rank and the leader of its group; besides these, RECORDS and TELL of watcher.py. The first of
 # RESULT, RAISED and EXITED ends the rank.

@@ -4,7 +4,7 @@ What is inside has a network of its own with nothing but loopback, a read-only s
 Python and torch need, its own /tmp and /dev/shm of bounded size, no privileges and no way to new ones. Of the
 grader's files it sees Python, torch and the `lab` package: no home, no solutions/, no submission. A student's code
 comes in as bytes, into memory, anew for each group. So no file of the grader's is ever writable, and one warm
-nursery can serve a whole class, one group after the other (lab/grading/confine.py: how it limits itself, and what
+nursery can serve a whole class, one group after the other (lab/ranks/confine.py: how it limits itself, and what
 it clears away after each group).
 
 Memory is limited in three ways, for none covers all. RLIMIT_DATA bounds each process in the kernel (RLIMIT_AS
@@ -30,9 +30,9 @@ from typing import Any
 
 from lab.base.errors import UserError
 from lab.base.source import MAX_MODULE_BYTES
-from lab.grading import confine, platform
-from lab.grading.confine import FOLDERS, Limits, Packed
-from lab.grading.records import Frame
+from lab.collectives.lanes import Frame
+from lab.ranks import confine, platform
+from lab.ranks.confine import FOLDERS, Limits, Packed
 
 MAX_FILES = 500  # files and folders of a submission
 MAX_BYTES = 16 << 20  # of all of them, but for those so large (MAX_MODULE_BYTES) that they are left out

@@ -9,7 +9,8 @@ import stat
 from collections import deque
 from typing import Any
 
-from lab.grading import rank, records, watcher, wire
+from lab.collectives import lanes
+from lab.ranks import rank, speaker, wire
 
 OUTPUT_END = 32 << 10  # bytes kept of the beginning and of the end of a rank's output
 _STACK_LIMIT = 64 << 10  # bytes
@@ -58,7 +59,7 @@ class Member:
         self._output = BoundedOutput()
         self.stack_pipe = stack
         self._stack = b""
-        self.lane = records.Lane()
+        self.lane = lanes.Lane()
         self._records: deque[bytes] = deque()
         self._asked = False
         self.status = ""
@@ -93,7 +94,7 @@ class Member:
     def take_records(self, payload: bytes) -> None:
         """Take a message about the collectives it has issued. Raises WireError if it is none."""
         try:
-            if len(payload) > records.MESSAGE_LIMIT:
+            if len(payload) > lanes.MESSAGE_LIMIT:
                 raise ValueError(f"{len(payload)} bytes")
             message = wire.decode(payload)
             self.lane.feed(message)
@@ -110,7 +111,7 @@ class Member:
             return False
         if not self._asked:
             self._asked = True
-            self.unsent = memoryview(wire.frame(watcher.TELL))
+            self.unsent = memoryview(wire.frame(speaker.TELL))
             self.send_unsent()
         return True
 

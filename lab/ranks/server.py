@@ -3,7 +3,7 @@
     result = server().run("lab.checks.data:draw_indices", 2, code=Path("exercises"), inputs={"seed": 7})
     result.values    # what the function returned on each rank
 
-The ranks are forked by a process that has torch loaded (lab/grading/nursery.py), so a group takes about a tenth
+The ranks are forked by a process that has torch loaded (lab/ranks/nursery.py), so a group takes about a tenth
 of a second. Student code runs in the ranks only; whatever it does, nothing of the group is left afterwards.
 """
 
@@ -22,25 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from lab.grading import nursery, wire
-from lab.grading.confine import CODE
-from lab.grading.environment import harness_path, importable_name
-from lab.grading.leader import BROKEN, REPORT, REQUEST, STARTED
-from lab.grading.nursery_process import NurseryProcess
-from lab.grading.rank import INPUTS, Rank
-from lab.grading.reports import Frame, GroupResult, RankError, RankFailure, RankReport, lost, read_report
-from lab.grading.sandbox import Sandbox, moved, pack
-
-__all__ = [
-    "Frame",
-    "GroupResult",
-    "RankError",
-    "RankFailure",
-    "RankReport",
-    "RankServer",
-    "RankServerError",
-    "server",
-]
+from lab.ranks import nursery, wire
+from lab.ranks.confine import CODE
+from lab.ranks.environment import harness_path, importable_name
+from lab.ranks.leader import BROKEN, REPORT, REQUEST, STARTED
+from lab.ranks.nursery_process import NurseryProcess
+from lab.ranks.rank import INPUTS, Rank
+from lab.ranks.reports import GroupResult, lost, read_report
+from lab.ranks.sandbox import Sandbox, moved, pack
 
 # The observe halves of the checks, with all of lab.training that they need: 50 modules in every rank.
 OBSERVERS = ("network", "launch", "loading", "ddp", "fsdp", "stepping", "training", "rehearsal")

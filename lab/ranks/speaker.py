@@ -11,8 +11,8 @@ import socket
 import threading
 import time
 
-from lab.grading import platform, wire
-from lab.grading.recorder import Recorder
+from lab.collectives.recorder import Recorder
+from lab.ranks import platform, wire
 
 # Frames from a rank with what recorder.py has to say, and to a rank that has ended: say it now.
 RECORDS, TELL = b"C", b"T"

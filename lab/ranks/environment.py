@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.grading import platform
+from lab.ranks import platform
 
 # The directory that holds the `lab` package.
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def clean_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in _LAUNCHER_NAMES and not name.startswith(_LAUNCHER_PREFIXES)
     }
-    env.pop("PYTHONSAFEPATH", None)  # `python -m lab.grading.nursery` is started in ROOT and must find it there
+    env.pop("PYTHONSAFEPATH", None)  # `python -m lab.ranks.nursery` is started in ROOT and must find it there
     env.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     env["CUDA_VISIBLE_DEVICES"] = ""
     return {**env, **platform.FORK_ENVIRONMENT}

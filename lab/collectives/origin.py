@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.words import one_line
-from lab.grading.records import Collective, Frame
+from lab.collectives.lanes import Collective, Frame
 
 # What issued it -> how to say so behind its name. "" is a call like dist.all_reduce.
 ISSUERS = {

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lab.grading import departures
+from lab.collectives import departures
 
 VARIABLE = "TORCH_FR_BUFFER_SIZE"  # how many collectives it remembers; to be set before the process group exists
 # To remember more costs a rank more whenever it is asked: some 50 microseconds an entry, for the frames.

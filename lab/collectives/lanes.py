@@ -1,7 +1,7 @@
 """The collectives that a rank has issued, as whoever compares them sees them.
 
-They come in messages from the rank (lab/grading/recorder.py writes them), and a rank runs untrusted code: each is
-checked item by item, and what is kept is bounded.
+They come in messages from the rank (lab/collectives/recorder.py writes them), and a rank runs untrusted code:
+each is checked item by item, and what is kept is bounded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process from which rank groups are forked, with torch already loaded.
 
-    python -m lab.grading.nursery FD LIMITS MODULE...     LIMITS is empty, or the sandbox's that it is started in
+    python -m lab.ranks.nursery FD LIMITS MODULE...     LIMITS is empty, or the sandbox's that it is started in
 
 It speaks over one inherited socket and needs no path and no port. Each order is 9 bytes: `R` and a number, with
 the socket of a new group as ancillary data, or `K` and the number of a group to end. It ends, and everything
@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lab.grading import confine, leader, platform, wire
+from lab.ranks import confine, leader, platform, wire
 
 ORDER = struct.Struct(">cQ")
 START, KILL = b"R", b"K"
