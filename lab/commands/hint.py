@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from lab.base.errors import UsageError
-from lab.base.paths import find_code, is_labs_own, student_folder
-from lab.grading import hints, progress
 from lab.grading.feedback import Feedback
-from lab.grading.syllabus import Exercise, syllabus
+from lab.student import hints, progress
+from lab.syllabus.paths import find_code, is_labs_own, student_folder
+from lab.syllabus.syllabus import Exercise, syllabus
 
 HELP = "the next hint for an exercise; the last one nearly is the answer"
 

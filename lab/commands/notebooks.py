@@ -4,8 +4,8 @@ import argparse
 
 from lab.base.errors import UserError
 from lab.base.paths import checkout
-from lab.grading.notebooks import drift, generate, points_of, write
-from lab.grading.syllabus import syllabus
+from lab.syllabus.notebooks import drift, generate, points_of, write
+from lab.syllabus.syllabus import syllabus
 
 HELP = "write the notebooks from notebooks/source/ (in the lab's repository)"
 

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 from lab.base.errors import UsageError
-from lab.base.paths import find_code, student_folder
-from lab.grading import hints
-from lab.grading.package import reset_exercise, reset_file
-from lab.grading.syllabus import syllabus
+from lab.student import hints
+from lab.syllabus.package import reset_exercise, reset_file
+from lab.syllabus.paths import find_code, student_folder
+from lab.syllabus.syllabus import syllabus
 
 HELP = "bring an exercise back to how it was at the beginning, and keep a backup"
 

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
 
     from lab.base.errors import UserError
     from lab.base.paths import checkout
-    from lab.system.pages import reproduce_page, system_page
+    from lab.doctor.pages import reproduce_page, system_page
 
     folder, root = args.dir.expanduser(), checkout()
     if root is None and args.commands_only:

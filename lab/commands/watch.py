@@ -4,12 +4,12 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from lab.base.paths import find_code
 from lab.grading.feedback import Feedback
 from lab.grading.suite import ExerciseResult
-from lab.grading.syllabus import Exercise, syllabus
-from lab.grading.watching import Watch
 from lab.ranks.server import server as shared_server
+from lab.student.watch import Watch
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import Exercise, syllabus
 
 HELP = "check the next unfinished exercise whenever you save, and go on when it passes"
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.base.source import no_file, unreadable
 from lab.base.words import one_line, ranks
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
-from lab.grading.syllabus import MODULES, syllabus
+from lab.grading.unreadable import no_file, unreadable
 from lab.ranks.rank import LAUNCHER
+from lab.syllabus.syllabus import MODULES, syllabus
 
 if TYPE_CHECKING:
     from lab.collectives.lanes import Frame

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.base.source import unreadable
 from lab.grading.check import CHECKS, Check, Ranks
 from lab.grading.diagnosis import (
     Blocked,
@@ -19,9 +18,10 @@ from lab.grading.diagnosis import (
     Outcome,
     Passed,
 )
-from lab.grading.syllabus import Exercise, Syllabus, syllabus
+from lab.grading.unreadable import unreadable
 from lab.ranks.server import RankServer, RankServerError
 from lab.ranks.server import server as shared_server
+from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from lab.base.paths import student_folder
 from lab.base.words import as_html
 from lab.notebook import session
 from lab.notebook.card import framed, note_card
 from lab.notebook.show import Card, one_sentence
+from lab.syllabus.paths import student_folder
 
 FIRST = ("time_per_epoch", "validation", "memory")  # the three that the questions are about
 

@@ -5,9 +5,9 @@ import os
 import threading
 from pathlib import Path
 
-from lab.base.paths import find_code
-from lab.grading.syllabus import MODULES
 from lab.ranks.server import server
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import MODULES
 
 HERE = Path.cwd()  # the notebook's folder, as long as nothing has changed it: a kernel starts there
 

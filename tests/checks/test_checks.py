@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.base.paths import find_code
 from lab.grading.check import CHECKS, Check
 from lab.grading.diagnosis import Failed, LabError, NotStarted, Passed
 from lab.grading.suite import checks_of, run_check
-from lab.grading.syllabus import Exercise, syllabus
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import Exercise, syllabus
 
 
 def all_checks() -> list:

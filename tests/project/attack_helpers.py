@@ -18,11 +18,11 @@ from rank_helpers import living, wait_for
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import Diagnosis, Outcome, Passed
 from lab.grading.suite import run_exercise
-from lab.grading.syllabus import Exercise
 from lab.ranks import platform
 from lab.ranks.confine import Limits
 from lab.ranks.sandbox import Sandbox, SandboxError, copied
 from lab.ranks.server import PRELOAD, RankServer
+from lab.syllabus.syllabus import Exercise
 
 LIMIT = 20.0  # seconds that a group gets
 HANGS = 2.0  # the same where it is sure to use them all

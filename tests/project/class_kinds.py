@@ -14,8 +14,8 @@ from typing import Any
 
 from answers.all_answers import WRONG
 
-from lab.grading.course.books import released_books
-from lab.grading.syllabus import MODULES, syllabus
+from lab.course.books import released_books
+from lab.syllabus.syllabus import MODULES, syllabus
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOKS = tuple(path.name for path in sorted((ROOT / "notebooks").glob("*.ipynb")))

@@ -5,7 +5,7 @@ from test_checks_nonsense import Replay
 
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.suite import checks_of
-from lab.grading.syllabus import syllabus
+from lab.syllabus.syllabus import syllabus
 
 EXERCISES = [exercise.id for exercise in syllabus().exercises]
 TRIES = 16

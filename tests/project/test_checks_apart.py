@@ -10,7 +10,7 @@ from answers.bank import outcome_of, verdict, with_answer
 
 from lab.grading.diagnosis import Failed
 from lab.grading.suite import run_exercise
-from lab.grading.syllabus import syllabus
+from lab.syllabus.syllabus import syllabus
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from answers.bank import SOLUTIONS
 from lab.grading.check import Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis
 from lab.grading.suite import checks_of
-from lab.grading.syllabus import syllabus
 from lab.ranks.reports import GroupResult
+from lab.syllabus.syllabus import syllabus
 
 JUNK = [
     None, True, -1, 10**30, float("nan"), float("inf"), "", "x", b"\xff", [], {}, (), [None], {"value": 1},

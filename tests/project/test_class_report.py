@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.grading.course import store
-from lab.grading.course.books import GradedCell
-from lab.grading.course.feedback_page import feedback_page
-from lab.grading.course.marks import ExerciseMark, Finding, SubmissionRecord
-from lab.grading.course.report_page import mistakes, mistakes_csv, outcomes_csv, report_page
-from lab.grading.syllabus import syllabus
+from lab.course import store
+from lab.course.books import GradedCell
+from lab.course.feedback_page import feedback_page
+from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.report_page import mistakes, mistakes_csv, outcomes_csv, report_page
+from lab.syllabus.syllabus import syllabus
 
 EVIL = "<img src=x onerror=alert(1)>\"'</title>\x1b[31m"
 

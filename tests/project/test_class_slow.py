@@ -11,7 +11,7 @@ from answers.all_answers import WRONG
 from class_kinds import ALL, BOOKS, KINDS, ROOT, expected, install, solve
 
 from lab.cli import main
-from lab.grading.syllabus import Exercise, syllabus
+from lab.syllabus.syllabus import Exercise, syllabus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

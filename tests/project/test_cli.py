@@ -14,12 +14,13 @@ import pytest
 
 from lab import cli
 from lab.base.errors import UsageError
-from lab.base.paths import find_code
 from lab.cli import main
-from lab.grading import progress, suite
+from lab.grading import suite
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError
-from lab.grading.syllabus import MODULES, Exercise, syllabus
+from lab.student import progress
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import MODULES, Exercise, syllabus
 
 
 def make_package(folder: Path) -> Path:

@@ -11,10 +11,10 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
-from lab.grading import package
-from lab.grading.course import build as building
-from lab.grading.course.guide import guide_text
-from lab.grading.notebooks import sources
+from lab.course import build as building
+from lab.course.guide import guide_text
+from lab.syllabus import package
+from lab.syllabus.notebooks import sources
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,9 @@ from rank_helpers import living, wait_for
 
 from lab.cli import main
 from lab.commands import doctor as command
-from lab.grading import doctor, doctor_machine, doctor_tools
-from lab.grading.doctor import Finding, Probe, ask, examine
+from lab.doctor import needed, optional
+from lab.doctor import probes as doctor
+from lab.doctor.probes import Finding, Probe, ask, examine
 from lab.ranks.sandbox import Sandbox, SandboxError
 
 
@@ -134,16 +135,16 @@ def program(path: Path, name: str, body: str) -> None:
 
 
 def test_python_is_the_one_in_the_terminal_or_not(path: Path, monkeypatch):
-    assert "but there is no `python`" in doctor_machine.python().what
+    assert "but there is no `python`" in needed.python().what
     program(path, "python", "echo /somewhere/else")
-    found = doctor_machine.python()
+    found = needed.python()
     assert found.state == "note"
     assert f"but `python` is {path / 'python'}" in found.what
     assert "activate" in found.do
     program(path, "python", f"echo {sys.prefix}")
-    assert doctor_machine.python().state == "good"
+    assert needed.python().state == "good"
     monkeypatch.setattr(sys, "version_info", (3, 10, 9))
-    assert doctor_machine.python() == Finding(
+    assert needed.python() == Finding(
         "bad", "3.10.9; the lab needs 3.11", "make an environment with a newer Python"
     )
 
@@ -164,7 +165,7 @@ TORCH = {"torch": "2.14.1+cpu", "torchvision": "0.29.1", "gloo": True}
 def test_torch_is_new_enough_and_whole(path: Path, monkeypatch, body: str, state: str, said: str):
     program(path, "python", body)
     monkeypatch.setattr(sys, "executable", str(path / "python"))
-    found = doctor_machine.torch()
+    found = needed.torch()
     assert (found.state, said in found.what) == (state, True), found
     assert bool(found.do) == (state == "bad")
 
@@ -172,12 +173,12 @@ def test_torch_is_new_enough_and_whole(path: Path, monkeypatch, body: str, state
 def test_ranks_that_cannot_be_started_are_one_sentence(path: Path, monkeypatch):
     program(path, "python", "echo a; echo 'ImportError: no torch' >&2; exit 1")
     monkeypatch.setattr(sys, "executable", str(path / "python"))
-    found = doctor_machine.ranks()
+    found = needed.ranks()
     assert found.state == "bad"
     assert found.what.startswith("cannot be started: ")
     assert found.what.endswith("ImportError: no torch")
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: socket.create_server(("no such host", 0)))
-    assert doctor_machine.ranks().what == "this machine cannot connect to itself (127.0.0.1)"
+    assert needed.ranks().what == "this machine cannot connect to itself (127.0.0.1)"
 
 
 def test_a_host_name_without_an_address_or_with_anothers(monkeypatch):
@@ -192,34 +193,31 @@ def test_a_host_name_without_an_address_or_with_anothers(monkeypatch):
         return getaddrinfo
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved())
-    found = doctor_machine.host_name()
+    found = needed.host_name()
     assert (found.state, found.what) == ("note", "lab7 has no address: torchrun --standalone would hang")
     assert found.do.endswith("add this line to /etc/hosts: 127.0.0.1 lab7")
     monkeypatch.setattr(socket, "getaddrinfo", resolved("192.0.2.1"))  # an address for documentation
-    assert (
-        doctor_machine.host_name().what
-        == "lab7 is said to be at 192.0.2.1, which is not here: torchrun would hang"
-    )
+    assert needed.host_name().what == "lab7 is said to be at 192.0.2.1, which is not here: torchrun would hang"
     monkeypatch.setattr(socket, "getaddrinfo", resolved("192.0.2.1", "127.0.0.1"))
-    assert doctor_machine.host_name() == Finding("good", "lab7 leads to this machine")
+    assert needed.host_name() == Finding("good", "lab7 leads to this machine")
     monkeypatch.undo()
     monkeypatch.setattr(socket, "gethostname", lambda: "l" * 64)  # Linux allows it, the name system does not
-    assert doctor_machine.host_name().what == f"{'l' * 64} has no address: torchrun --standalone would hang"
+    assert needed.host_name().what == f"{'l' * 64} has no address: torchrun --standalone would hang"
 
 
 def test_space(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3 << 30))
-    assert doctor_machine.space_here() == Finding("good", "3.0 GiB free in this folder")
+    assert needed.space_here() == Finding("good", "3.0 GiB free in this folder")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=7 << 20))
-    found = doctor_machine.space_here()
+    found = needed.space_here()
     assert (found.state, found.what) == (
         "note",
         "only 7 MiB free in this folder; data sets and results need about 1 GB",
     )
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
-    found = doctor_machine.space_for_temporary_files()
+    found = needed.space_for_temporary_files()
     assert found.state == "note"
     assert found.what.startswith("gone cannot be written to: No such file or directory; Python uses ")
     assert "export TMPDIR=" in found.do
@@ -239,24 +237,24 @@ def kernels(path: Path, **argv: str) -> None:
 
 
 def test_the_kernel_of_a_notebook_is_this_python_or_not(path: Path, monkeypatch):
-    assert doctor_tools.jupyter().state == "absent"
+    assert optional.jupyter().state == "absent"
     program(path, "python-other", "echo /somewhere/else")
     kernels(path, python3=str(path / "python-other"), old="/nowhere/python")
-    found = doctor_tools.jupyter()
+    found = optional.jupyter()
     assert (found.state, found.what) == (
         "note",
         "no kernel is this Python (python3 is /somewhere/else, old is broken)",
     )
     assert "ipykernel install --user" in found.do
     kernels(path, python3=str(path / "python-other"), mine=sys.executable)
-    monkeypatch.setattr(doctor_tools.importlib.util, "find_spec", lambda name: object())
-    assert doctor_tools.jupyter() == Finding("good", "the kernel mine is this Python; choose it in every notebook")
+    monkeypatch.setattr(optional.importlib.util, "find_spec", lambda name: object())
+    assert optional.jupyter() == Finding("good", "the kernel mine is this Python; choose it in every notebook")
     kernels(path, python3=sys.executable)
-    assert doctor_tools.jupyter() == Finding("good", "the kernel python3 is this Python")
-    monkeypatch.setattr(doctor_tools.importlib.util, "find_spec", lambda name: None)
-    assert doctor_tools.jupyter().do == "python -m pip install ipykernel"
+    assert optional.jupyter() == Finding("good", "the kernel python3 is this Python")
+    monkeypatch.setattr(optional.importlib.util, "find_spec", lambda name: None)
+    assert optional.jupyter().do == "python -m pip install ipykernel"
     program(path, "jupyter", "echo 'Traceback'; exit 1")
-    assert doctor_tools.jupyter().what == f"{path / 'jupyter'} cannot list its kernels: Traceback"
+    assert optional.jupyter().what == f"{path / 'jupyter'} cannot list its kernels: Traceback"
 
 
 @pytest.mark.parametrize("shebang", ["#!{python}\n", "#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"])
@@ -264,7 +262,7 @@ def test_a_bare_python_in_a_kernelspec_is_that_of_jupyter(path: Path, shebang: s
     answer = json.dumps({"kernelspecs": {"python3": KERNEL}})
     (path / "jupyter").write_text(shebang.format(python=sys.executable) + f"print({answer!r})\n")
     (path / "jupyter").chmod(0o755)
-    assert doctor_tools.jupyter().what.startswith("the kernel python3 is this Python")
+    assert optional.jupyter().what.startswith("the kernel python3 is this Python")
 
 
 @pytest.mark.parametrize(
@@ -280,11 +278,11 @@ def test_a_bare_python_in_a_kernelspec_is_that_of_jupyter(path: Path, shebang: s
     ],
 )
 def test_slurm_answers_or_not(path: Path, monkeypatch, body: str, state: str, said: str):
-    assert doctor_tools.slurm().state == "absent"
+    assert optional.slurm().state == "absent"
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     program(path, "sbatch", "exit 1")
     program(path, "sinfo", body)
-    found = doctor_tools.slurm()
+    found = optional.slurm()
     assert (found.state, found.what[: len(said)]) == (state, said)
     assert ("--launcher local" in found.do) == (state == "note")
 
@@ -310,7 +308,7 @@ def test_gpus_that_the_driver_and_torch_see(path: Path, monkeypatch, listed: int
         program(path, "nvidia-smi", "".join(f"echo 'GPU {i}: NVIDIA H100 (UUID: x)';" for i in range(listed)))
     program(path, "python", f"echo '{json.dumps(found)}'" if found else "kill -SEGV $$")
     monkeypatch.setattr(sys, "executable", str(path / "python"))
-    finding = doctor_tools.gpu()
+    finding = optional.gpu()
     assert (finding.state, finding.what) == (state, said)
     assert bool(finding.do) == (state == "note")
 
@@ -320,20 +318,20 @@ def test_a_gpu_that_is_hidden_on_purpose(path: Path, monkeypatch):
     program(path, "nvidia-smi", "echo 'GPU 0: NVIDIA H100 (UUID: x)'")
     program(path, "python", f"echo '{json.dumps(GPU | {'count': 0})}'")
     monkeypatch.setattr(sys, "executable", str(path / "python"))
-    assert doctor_tools.gpu().what == "1 here, hidden by CUDA_VISIBLE_DEVICES=''"
+    assert optional.gpu().what == "1 here, hidden by CUDA_VISIBLE_DEVICES=''"
 
 
 def test_the_sandbox_works_or_says_why_not(path: Path, monkeypatch):
-    assert doctor_tools.sandbox().state == "absent"
+    assert optional.sandbox().state == "absent"
     program(path, "bwrap", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
 
     def refuses(self: Sandbox) -> None:
         raise SandboxError("bubblewrap does not work here: No permissions")
 
     monkeypatch.setattr(Sandbox, "require", refuses)
-    assert doctor_tools.sandbox().what == "bubblewrap does not work here: No permissions"
+    assert optional.sandbox().what == "bubblewrap does not work here: No permissions"
     monkeypatch.setattr(Sandbox, "require", lambda self: None)
-    assert doctor_tools.sandbox().state == "good"
+    assert optional.sandbox().state == "good"
 
 
 # The whole --------------------------------------------------------------------------------------------------

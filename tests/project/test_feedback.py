@@ -8,7 +8,7 @@ import pytest
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Passed
 from lab.grading.feedback import Feedback
 from lab.grading.suite import CheckResult, ExerciseResult
-from lab.grading.syllabus import syllabus
+from lab.syllabus.syllabus import syllabus
 
 DIAGNOSIS = Diagnosis(
     "no-distributed-sampler",

@@ -14,9 +14,9 @@ import pytest
 from lab.base.errors import UserError
 from lab.cli import main
 from lab.commands.grade import default_out
-from lab.grading.course import batch, store
-from lab.grading.course.batch import Shard
-from lab.grading.course.marks import SubmissionRecord
+from lab.course import batch, store
+from lab.course.batch import Shard
+from lab.course.marks import SubmissionRecord
 
 HANG = 60.0  # seconds that a submission gets here
 

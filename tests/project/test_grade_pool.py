@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rank_helpers import living, wait_for
 
-from lab.grading.course import pool
-from lab.grading.course.marks import SubmissionRecord
+from lab.course import pool
+from lab.course.marks import SubmissionRecord
 
-# Stands in for lab/grading/course/worker.py: what it does depends on the student's name.
+# Stands in for lab/course/worker.py: what it does depends on the student's name.
 WORKER = """
 import json, os, sys, time
 print("noise on stderr", file=sys.stderr)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.base.errors import UserError
-from lab.grading.course import store, tables
-from lab.grading.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course import store, tables
+from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
 
 
 def made(student: str, points: float | None = 6.0) -> SubmissionRecord:

@@ -13,11 +13,11 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.base.source import MAX_MODULE_BYTES
-from lab.grading.course import contents, store
-from lab.grading.course.marks import SubmissionRecord
-from lab.grading.course.submissions import MAX_SIZE, find_submissions, read_submission
-from lab.grading.syllabus import MODULES
+from lab.course import contents, store
+from lab.course.marks import SubmissionRecord
+from lab.course.submissions import MAX_SIZE, find_submissions, read_submission
 from lab.ranks.sandbox import pack
+from lab.syllabus.syllabus import MODULES
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from lab.grading.check import Check, Ranks
 from lab.grading.suite import run_check
-from lab.grading.trace import Tracer
+from lab.grading.trace.picture import Tracer
 from lab.ranks.rank import Rank
 from lab.ranks.server import server
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from lab.cli import main
-from lab.grading.course import gradebook
-from lab.grading.course.build import CONFIG
-from lab.grading.course.gradebook import Course
-from lab.grading.course.marks import SubmissionRecord
+from lab.course import gradebook
+from lab.course.build import CONFIG
+from lab.course.gradebook import Course
+from lab.course.marks import SubmissionRecord
 
 
 @pytest.fixture

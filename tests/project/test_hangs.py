@@ -14,9 +14,9 @@ from hang_cases import HANGS
 from lab.grading.diagnosis import Diagnosis, Failed
 from lab.grading.explain import explain
 from lab.grading.suite import run_exercise
-from lab.grading.syllabus import syllabus
 from lab.ranks.reports import GroupResult
 from lab.ranks.server import server
+from lab.syllabus.syllabus import syllabus
 
 DEADLINE = 60.0  # seconds; a plain timeout
 SOON = 10.0  # seconds, on a machine with other work too; 1.1 when it is idle

@@ -8,8 +8,8 @@ import pytest
 
 from lab.base.errors import UsageError
 from lab.cli import main
-from lab.grading import hints, progress
-from lab.grading.syllabus import MODULES, syllabus
+from lab.student import hints, progress
+from lab.syllabus.syllabus import MODULES, syllabus
 
 OF_3_2 = syllabus()["3.2"].hints
 

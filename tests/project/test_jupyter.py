@@ -100,7 +100,7 @@ def test_it_refuses_the_lab_itself_and_a_folder_without_notebooks(tmp_path, star
     (tmp_path / "empty").mkdir()
     assert main(["jupyter", str(tmp_path / "empty")]) == 1
     assert "has no notebooks/0_start.ipynb" in capsys.readouterr().err
-    monkeypatch.setattr("lab.grading.jupyter.find_spec", lambda name: None)
+    monkeypatch.setattr("lab.student.jupyter.find_spec", lambda name: None)
     assert main(["jupyter", str(tmp_path / "work")]) == 1
     assert "JupyterLab is not installed here" in capsys.readouterr().err
     assert started == []

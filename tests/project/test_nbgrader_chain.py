@@ -16,8 +16,8 @@ from nbgrader_chain import DEADLINE, Course, solved
 from test_course import forbidden
 
 from lab.cli import main
-from lab.grading.course import store
-from lab.grading.course.grafting import exercise_of
+from lab.course import store
+from lab.course.grafting import exercise_of
 
 pytestmark = pytest.mark.timeout(1500)
 

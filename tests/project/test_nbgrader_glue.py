@@ -15,13 +15,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.api import Gradebook
 from nbgrader.utils import determine_grade
 
-from lab.grading.course import nbgrader_glue, store
-from lab.grading.course.config import GRADES
-from lab.grading.course.grafting import answer, graft, put_marks, structure
-from lab.grading.course.marked import marked
-from lab.grading.course.marks import ExerciseMark, Finding, SubmissionRecord
-from lab.grading.course.nbgrader_glue import SaveMarks, SubmissionExporter, SurvivingExecute
-from lab.grading.course.submissions import read_submission
+from lab.course import nbgrader_glue, store
+from lab.course.config import GRADES
+from lab.course.grafting import answer, graft, put_marks, structure
+from lab.course.marked import marked
+from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.nbgrader_glue import SaveMarks, SubmissionExporter, SurvivingExecute
+from lab.course.submissions import read_submission
 
 RESOURCES: dict[str, Any] = {"nbgrader": {"notebook": "own"}, "metadata": {"path": "."}}
 

@@ -13,9 +13,9 @@ from notebook_runs import errors, run_cells, run_notebooks, shown
 
 from lab.cli import main
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Passed
-from lab.grading.progress import store
 from lab.grading.suite import CheckResult, ExerciseResult
-from lab.grading.syllabus import syllabus
+from lab.student.progress import store
+from lab.syllabus.syllabus import syllabus
 
 IMPORT = "from lab.notebook import check, figures, hint, progress, trace"
 NOTEBOOKS = (

@@ -8,10 +8,10 @@ import nbformat
 import pytest
 
 from lab.cli import main
-from lab.grading import notebooks
-from lab.grading.notebooks import NotebookError, build_notebook, check_id
-from lab.grading.package import package_files
-from lab.grading.syllabus import syllabus
+from lab.syllabus import notebooks
+from lab.syllabus.notebooks import NotebookError, build_notebook, check_id
+from lab.syllabus.package import package_files
+from lab.syllabus.syllabus import syllabus
 
 POINTS = notebooks.points_of(syllabus())
 

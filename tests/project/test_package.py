@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.grading import package
-from lab.grading.syllabus import MODULES
+from lab.syllabus import package
+from lab.syllabus.syllabus import MODULES
 
 STUBS = {f"{name}.py" for name in MODULES}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rank_helpers import processes_in, wait_for
 
-from lab.grading.package import start
+from lab.syllabus.package import start
 
 # What Linux has and macOS has not, or the other way round.
 SPECIFIC = re.compile(

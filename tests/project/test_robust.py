@@ -18,7 +18,7 @@ import pytest
 from rank_helpers import wait_for
 
 from lab.cli import main
-from lab.grading.package import start
+from lab.syllabus.package import start
 
 LAB = [sys.executable, "-m", "lab.cli"]
 LIMIT = 280  # seconds until a command must have ended
@@ -176,7 +176,7 @@ def test_a_host_name_that_does_not_resolve(lab: Path, mark: dict[str, str]):
     name = "no-such-host-of-the-lab"
     script = f"hostname {name}\n{check('2.3', '3.2')}"
     is_the_usual_answer(run(in_namespace("--uts", script), lab, {**os.environ, "COLUMNS": "60", **mark}))
-    program = "from lab.grading import doctor_machine; print(doctor_machine.host_name())"
+    program = "from lab.doctor import needed; print(needed.host_name())"
     probe = shlex.join([sys.executable, "-c", program])
     result = run(in_namespace("--uts", f"hostname {name}\n{probe}"), lab)
     assert f"{name} has no address" in result.stdout, result.stderr

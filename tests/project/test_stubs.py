@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.grading import stubs
-from lab.grading.stubs import StubError
-from lab.grading.syllabus import syllabus
+from lab.syllabus import stubs
+from lab.syllabus.stubs import StubError
+from lab.syllabus.syllabus import syllabus
 
 DATA = '''\
 def load_once(load, is_first):
@@ -183,7 +183,7 @@ def squeeze(text: str) -> str:
 
 
 def test_no_solution_line_is_in_anything_students_get(root: Path):
-    from lab.grading.package import package_files
+    from lab.syllabus.package import package_files
 
     lines = solution_lines(root)
     assert len(lines) > 50

@@ -11,9 +11,9 @@ from lab.grading import suite
 from lab.grading.check import CHECKS, Check, Ranks, check
 from lab.grading.diagnosis import Blocked, CheckEnded, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.suite import ExerciseResult, Suite, run_exercise
-from lab.grading.syllabus import Exercise, Syllabus
 from lab.ranks.rank import Rank
 from lab.ranks.server import RankServerError
+from lab.syllabus.syllabus import Exercise, Syllabus
 
 EXERCISE = Exercise("3.2", "Data", "data", "answer", 5, 10, (), ("One.", "Two."))
 

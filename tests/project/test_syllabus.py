@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.base.errors import UserError
-from lab.grading.syllabus import SyllabusError, load_syllabus, syllabus
+from lab.syllabus.syllabus import SyllabusError, load_syllabus, syllabus
 
 GOOD = {
     "id": '"3.2"',

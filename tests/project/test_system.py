@@ -11,9 +11,9 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
+from lab.doctor import machine
+from lab.doctor.pages import read_benchmarks, read_results, reproduce_page, system_page
 from lab.runs.options.parser import build_parser
-from lab.system import machine
-from lab.system.pages import read_benchmarks, read_results, reproduce_page, system_page
 
 
 def test_both_pages_are_written_where_asked(tmp_path, capsys):

@@ -12,9 +12,9 @@ import pytest
 
 from lab import cli
 from lab.collectives.lanes import Collective, Frame
-from lab.grading.trace import Picture, picture
-from lab.grading.trace_svg import trace_svg
-from lab.grading.trace_text import can_write, trace_text
+from lab.grading.trace.picture import Picture, picture
+from lab.grading.trace.svg import trace_svg
+from lab.grading.trace.text import can_write, trace_text
 from lab.ranks.reports import GroupResult, RankError, RankReport
 from lab.ranks.server import server
 

@@ -15,15 +15,16 @@ import pytest
 from rank_helpers import processes_in, wait_for
 
 from lab.cli import main
-from lab.grading import progress, saves, suite
+from lab.grading import suite
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError, NotStarted
-from lab.grading.saves import Saves
 from lab.grading.suite import ExerciseResult
-from lab.grading.syllabus import MODULES, Exercise, syllabus
-from lab.grading.watching import Watch
 from lab.ranks.rank import Rank
 from lab.ranks.server import RankServer
+from lab.student import progress, saves
+from lab.student.saves import Saves
+from lab.student.watch import Watch
+from lab.syllabus.syllabus import MODULES, Exercise, syllabus
 
 
 def sleep(rank: Rank) -> None:
