@@ -13,7 +13,7 @@ from lab.base.files import is_first_on_filesystem
 from lab.runs import options
 from lab.runs.options.own import is_own, load_own
 from lab.runs.records.epoch_record import EpochRecord
-from lab.training.datasets import DataSets, load_datasets
+from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.program import one_sentence_errors
 from lab.training.run import Run
 

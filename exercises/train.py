@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.runs.records.epoch_record import EpochRecord
-from lab.training.capture import capturable
 from lab.training.run import Run
+from lab.training.stepping.capture import capturable
 
 
 @dataclass(frozen=True)

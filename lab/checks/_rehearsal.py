@@ -19,16 +19,16 @@ import torch.distributed as dist
 from torch import nn
 
 import lab.base.files
-import lab.training.datasets
-import lab.training.reporter
+import lab.training.data.datasets
 import lab.training.run
+import lab.training.watching.reporter
 from lab.checks._elsewhere import META, pretending, runs_elsewhere
 from lab.checks._observe import NumberedImages
 from lab.checks._recorded_run import WrongArgumentsError, describe, in_words, recorded_run
 from lab.checks._stand_in import stand_in
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
-from lab.training.datasets import DataSets
+from lab.training.data.datasets import DataSets
 from lab.training.run import Run
 
 
@@ -85,9 +85,11 @@ class Recorder:
 
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
-        lab.training.datasets.load_datasets = stand_in(lab.training.datasets.load_datasets, self.load_datasets)
+        lab.training.data.datasets.load_datasets = stand_in(
+            lab.training.data.datasets.load_datasets, self.load_datasets
+        )
         lab.base.files.is_first_on_filesystem = self.is_first_on_filesystem
-        lab.training.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
+        lab.training.watching.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
         lab.training.run.Run = recorded_run(self.note, self.role)  # type: ignore[misc]
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}
         modules |= {name: self.rank.student(name) for name in ("ddp_utils", "fsdp_utils")}

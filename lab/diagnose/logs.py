@@ -19,7 +19,16 @@ _CONSEQUENCE = re.compile(
     r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by peer|Broken pipe"
     r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught"
 )
-_NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/lab/training/")
+_NOT_OURS = (
+    "site-packages",
+    "dist-packages",
+    "/lib/python",
+    "<frozen",
+    "<string>",
+    "/lab/training/",
+    "/lab/runs/",
+    "/lab/base/",
+)
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 _WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
 WARNED = 10  # the order of what only a warning says

@@ -73,7 +73,7 @@ def one_sentence_errors(code: Path) -> Iterator[None]:
 
 def _dump_flight_recorder() -> None:
     if "torch.distributed" in sys.modules:  # this module itself imports no torch
-        from lab.training.flight_recorder import dump
+        from lab.training.stepping.flight_recorder import dump
 
         dump()
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from lab.base.files import is_first_on_filesystem
 from lab.ranks.rank import Rank
-from lab.training.datasets import DataSets, load_datasets
+from lab.training.data.datasets import DataSets, load_datasets
 
 
 def who_is_first(rank: Rank) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from gpu_run import FOLDER, say, tiny
 
-from lab.training.capture import capturable
+from lab.training.stepping.capture import capturable
 
 LONG = ("--epochs", "3", "--schedule", "cosine", "--warmup-epochs", "0.5", "--base-lr", "1")
 MORE: dict[str, Any] = {"images": 320, "net": {"norm": True, "dropout": 0.0}, "noise": 0.0}

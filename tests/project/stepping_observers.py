@@ -12,7 +12,7 @@ from lab.base.errors import UserError
 from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.training.run import Run
-from lab.training.stepping import Stepper
+from lab.training.stepping.stepper import Stepper
 
 CPU = torch.device("cpu")
 

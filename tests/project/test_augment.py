@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Subset
 
 from lab.ranks.rank import Rank
 from lab.ranks.server import server
-from lab.training.augment import Pipeline, set_epoch, uniform
-from lab.training.images import ImageDataset
+from lab.training.data.augment import Pipeline, set_epoch, uniform
+from lab.training.data.images import ImageDataset
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
 EPOCHS = (1, 2, 3)

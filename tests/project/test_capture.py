@@ -9,10 +9,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from lab.base.errors import UsageError, UserError
 from lab.runs import options
 from lab.runs.options import resolve
-from lab.training import capture, meter, stepping
-from lab.training.capture import WARM_UP, capturable
 from lab.training.run import Run
-from lab.training.stepping import Stepper
+from lab.training.stepping import capture, meter
+from lab.training.stepping import stepper as stepping
+from lab.training.stepping.capture import WARM_UP, capturable
+from lab.training.stepping.stepper import Stepper
 
 
 @pytest.mark.parametrize(

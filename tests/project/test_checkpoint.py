@@ -12,7 +12,7 @@ import torch
 from image_helpers import open_folder, without_privileges
 
 from lab.base.errors import UserError
-from lab.training import checkpoint_file
+from lab.training.checkpoints import checkpoint_file
 
 ADAMW = ("--optimizer", "adamw", "--base-lr", "0.01")
 

@@ -16,7 +16,7 @@ from torchvision.datasets import CIFAR10
 
 from lab.base.errors import UserError
 from lab.ranks.server import server
-from lab.training.datasets import load_datasets
+from lab.training.data.datasets import load_datasets
 
 
 @contextlib.contextmanager
@@ -162,7 +162,7 @@ def test_a_broken_download_leaves_nothing_behind(tmp_path, archive, monkeypatch,
 
 
 def test_a_server_that_never_answers_is_given_up(tmp_path, archive, monkeypatch):
-    monkeypatch.setattr("lab.training.cifar10.NETWORK_TIMEOUT", 0.2)
+    monkeypatch.setattr("lab.training.data.cifar10.NETWORK_TIMEOUT", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader
 
 from lab.base.errors import UsageError, UserError
 from lab.runs.options.model_and_data import DATASETS
-from lab.training import shapes
-from lab.training.datasets import channel_statistics, hold_back, load_datasets
-from lab.training.images import ImageDataset
+from lab.training.data import shapes
+from lab.training.data.datasets import channel_statistics, hold_back, load_datasets
+from lab.training.data.images import ImageDataset
 
 
 @pytest.fixture
@@ -146,5 +146,5 @@ def test_unknown_names(tmp_path):
 
 
 def test_torchvision_is_not_imported_before_it_is_needed():
-    script = "import sys, lab.training.datasets; sys.exit('torchvision' in sys.modules)"
+    script = "import sys, lab.training.data.datasets; sys.exit('torchvision' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

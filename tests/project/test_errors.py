@@ -79,7 +79,7 @@ def test_a_rank_that_is_left_alone_points_to_the_one_that_ended():
 
 def test_a_rank_that_fails_leaves_its_collectives_behind(monkeypatch):
     asked = []
-    monkeypatch.setattr("lab.training.flight_recorder.dump", lambda: asked.append(True))
+    monkeypatch.setattr("lab.training.stepping.flight_recorder.dump", lambda: asked.append(True))
     with pytest.raises(ZeroDivisionError), one_sentence_errors(HERE):
         raise ZeroDivisionError
     assert asked

@@ -16,8 +16,8 @@ from lab.base.errors import UserError
 from lab.cli import main
 from lab.runs import options
 from lab.runs.options.model_and_data import model_options
-from lab.training.datasets import load_datasets
-from lab.training.weights import fetch_weights
+from lab.training.data.datasets import load_datasets
+from lab.training.data.weights import fetch_weights
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A rank that fails leaves its last collectives behind, if it was asked to."""
 
 from lab.diagnose.dumps import is_dump, read_dump
-from lab.training.flight_recorder import dump
+from lab.training.stepping.flight_recorder import dump
 
 
 def environment(tmp_path, **more: str) -> dict[str, str]:

@@ -10,9 +10,9 @@ from image_helpers import make_image_folder, open_folder, picture, without_privi
 
 from lab.base.errors import UserError
 from lab.ranks.server import server
-from lab.training import imagefolder
-from lab.training.datasets import load_datasets
-from lab.training.imagefolder import load_imagefolder
+from lab.training.data import imagefolder
+from lab.training.data.datasets import load_datasets
+from lab.training.data.imagefolder import load_imagefolder
 
 
 @pytest.fixture

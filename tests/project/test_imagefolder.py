@@ -12,8 +12,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import CenterCrop, Resize
 
 from lab.base.errors import UserError
-from lab.training import imagefolder
-from lab.training.imagefolder import load_imagefolder
+from lab.training.data import imagefolder
+from lab.training.data.imagefolder import load_imagefolder
 
 
 @pytest.fixture

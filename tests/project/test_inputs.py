@@ -16,7 +16,7 @@ from lab.base.errors import UserError
 from lab.ranks.rank import Rank
 from lab.ranks.server import server
 from lab.runs import options
-from lab.training.datasets import load_datasets
+from lab.training.data.datasets import load_datasets
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
 

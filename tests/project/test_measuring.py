@@ -11,7 +11,7 @@ from lab.base.errors import UsageError
 from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.runs.records import provenance
-from lab.training.measuring import StepWindow
+from lab.training.stepping.measuring import StepWindow
 
 STILL = {"noise": 0, "net": {"dropout": 0.0}}  # nothing random after the first weights
 

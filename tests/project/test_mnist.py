@@ -13,8 +13,8 @@ from file_server import FileServer
 from lab.base.errors import UserError
 from lab.ranks.rank import Rank
 from lab.ranks.server import server
-from lab.training.datasets import load_datasets
-from lab.training.mnist import load_mnist
+from lab.training.data.datasets import load_datasets
+from lab.training.data.mnist import load_mnist
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
 COUNTS = {"train": 40, "t10k": 10}

@@ -6,7 +6,7 @@ from torch import nn
 
 from lab.base.errors import UsageError
 from lab.runs import options
-from lab.training import precision
+from lab.training.stepping import precision
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")  # only named here, not used

@@ -10,9 +10,9 @@ import pytest
 from lab.base.errors import UsageError
 from lab.runs import options
 from lab.training.profiling.intervals import difference, intersection, length, union
-from lab.training.profiling.profiler import TIMED, TRACED, WARM_UP, Window, choose_window
 from lab.training.profiling.summary import account, as_record, columns, communicating, describe, mean, verdict
 from lab.training.profiling.trace import make_trace, read_trace
+from lab.training.watching.profiler import TIMED, TRACED, WARM_UP, Window, choose_window
 
 MS = 1000.0  # a trace counts microseconds
 

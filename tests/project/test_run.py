@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader, Subset
 from lab.base.errors import NotFinite, UsageError, UserError
 from lab.runs import options
 from lab.runs.records.folder import METRICS_COLUMNS, RUN_COLUMNS
-from lab.training import checkpoint_file
-from lab.training.datasets import load_datasets
+from lab.training.checkpoints import checkpoint_file
+from lab.training.data.datasets import load_datasets
 from lab.training.networks import build_network
-from lab.training.watch import Watcher, telling_of_the_end
+from lab.training.watching.watcher import Watcher, telling_of_the_end
 
 pytestmark = pytest.mark.usefixtures("world_of_one")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lab.training import shapes
+from lab.training.data import shapes
 
 GOLDEN = "6f5e412114a9f6cfa551b5a0f28b2fa056184bc6817c49f5a883eb35959ed914"
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lab.training import checkpoint_file
-from lab.training.signals import EXIT_PREEMPTED, SIGNALS, SignalWatch, Vote
+from lab.training.checkpoints import checkpoint_file
+from lab.training.stepping.signals import EXIT_PREEMPTED, SIGNALS, SignalWatch, Vote
 
 
 def status(tmp_path: Path) -> dict[str, str]:

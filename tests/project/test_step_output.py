@@ -7,8 +7,8 @@ import pytest
 import torch
 from one_process import make_loader, make_run, one_epoch
 
-from lab.training.step_output import bar
-from lab.training.watch import StepReport
+from lab.training.watching.progress_bar import bar
+from lab.training.watching.watcher import StepReport
 
 
 class Screen(io.StringIO):
@@ -49,7 +49,7 @@ def test_a_terminal_gets_a_bar_and_the_log_gets_lines(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("lab.training.step_output.REDRAWN_EVERY", 0)
+    monkeypatch.setattr("lab.training.watching.progress_bar.REDRAWN_EVERY", 0)
     train(tmp_path)
     log = (tmp_path / "results" / "r" / "train.log").read_text().splitlines()
     assert [line.split(", ")[:2] for line in log if line.startswith("epoch")] == [

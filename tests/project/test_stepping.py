@@ -11,7 +11,7 @@ from torch import nn
 
 from lab.base.errors import UserError
 from lab.runs.options.schedule import rate_factor
-from lab.training import stepping
+from lab.training.stepping import stepper as stepping
 
 PLAIN = {"net": {"dropout": 0.0}, "noise": 0.0, "double": True}
 CLIP = 0.05

@@ -15,9 +15,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lab.base.errors import UsageError
 from lab.runs.records.progress import Progress
-from lab.training import tensorboard
-from lab.training.event_file import EventFile
-from lab.training.watch import StepReport
+from lab.training.watching import tensorboard
+from lab.training.watching.event_file import EventFile
+from lab.training.watching.watcher import StepReport
 
 STEPS = 4  # an epoch of tiny_run: 32 images in global batches of 8
 
@@ -114,7 +114,7 @@ class TestOneProcess:
         assert "| parameters | 10 |" in text.decode()
 
     def test_without_tensorboard_a_run_says_so_and_goes_on(self, tmp_path, capsys, monkeypatch):
-        monkeypatch.delitem(sys.modules, "lab.training.event_file")
+        monkeypatch.delitem(sys.modules, "lab.training.watching.event_file")
         monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)  # importing it fails
         model = torch.nn.Linear(4, 2)
         with make_run(tmp_path) as run:

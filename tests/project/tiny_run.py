@@ -20,8 +20,8 @@ from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.run import Run
-from lab.training.signals import Preempted
-from lab.training.watch import StepReport, Watcher
+from lab.training.stepping.signals import Preempted
+from lab.training.watching.watcher import StepReport, Watcher
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"
 CLASSES = 4

@@ -183,7 +183,7 @@ def model_options(options: argparse.Namespace) -> dict[str, object]:
     if options.model == "vit":
         return {"width": options.width, "depth": options.depth}
     if options.pretrained:
-        from lab.training.weights import weights_path  # needs torchvision
+        from lab.training.data.weights import weights_path
 
         return {"weights": weights_path(options.data_dir)}
     return {}

@@ -11,11 +11,11 @@ from torch import Tensor
 from lab.base.errors import UsageError, UserError
 from lab.runs.options.model_and_data import DATASETS
 from lab.runs.options.own import is_own, load_own
-from lab.training import cifar10, mnist, shapes
-from lab.training.imagefolder import find_imagefolder, load_imagefolder
-from lab.training.images import FileDataset, ImageDataset, Images
-from lab.training.inputs import IMAGENET, pipelines, takes_imagenets_images
-from lab.training.weights import fetch_weights
+from lab.training.data import cifar10, mnist, shapes
+from lab.training.data.imagefolder import find_imagefolder, load_imagefolder
+from lab.training.data.images import FileDataset, ImageDataset, Images
+from lab.training.data.inputs import IMAGENET, pipelines, takes_imagenets_images
+from lab.training.data.weights import fetch_weights
 
 SPLIT_SEED = 0
 HELD_BACK = 0.1  # of the training images, for validation; 5,000 of CIFAR-10's 50,000

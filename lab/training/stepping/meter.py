@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lab.runs.records.epoch_record import Totals
-from lab.training.recording import is_recording
 
 RECENT_STEPS = 64  # steps whose losses are kept to tell at which of them one stopped being a number
 
@@ -168,3 +167,8 @@ def join_states(states: list[dict[str, float]], rank: int) -> dict[str, float]:
     """Counts of an epoch begun by another number of ranks: rank 0 takes them all, the others none."""
     joined = {name: sum(state[name] for state in states) * (rank == 0) for name in states[0]}
     return joined | {"seconds": max(state["seconds"] for state in states)}
+
+
+def is_recording() -> bool:
+    """True while a graph is recorded: nothing is computed now, and a replay repeats none of what the CPU does."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

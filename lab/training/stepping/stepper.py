@@ -21,10 +21,10 @@ from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
 from lab.runs.options.schedule import rate_factor
-from lab.training.precision import make_scaler
 from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
-from lab.training.recording import is_recording
-from lab.training.seeding import random_states, restore_random_states
+from lab.training.stepping.meter import is_recording
+from lab.training.stepping.precision import make_scaler
+from lab.training.stepping.seeding import random_states, restore_random_states
 
 
 class Stepper:

@@ -1,6 +1,6 @@
 """What happens to the images of a data set on their way to a network."""
 
-from lab.training.augment import Pipeline
+from lab.training.data.augment import Pipeline
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of each channel over its images
 PADDING = 4  # pixels, around images of 28x28 and 32x32

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 from lab.base.errors import NotFinite
 from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.progress import Progress
-from lab.training.meter import EpochMeter
-from lab.training.signals import Preempted
+from lab.training.stepping.meter import EpochMeter
+from lab.training.stepping.signals import Preempted
 
 if TYPE_CHECKING:
     from lab.training.run import Run

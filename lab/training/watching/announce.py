@@ -9,8 +9,8 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from lab.runs import options
-from lab.training import precision
-from lab.training.capture import WARM_UP
+from lab.training.stepping import precision
+from lab.training.stepping.capture import WARM_UP
 
 
 @dataclass(frozen=True)

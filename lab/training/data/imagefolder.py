@@ -23,7 +23,7 @@ import torch
 
 from lab.base.errors import UserError
 from lab.base.machine import usable_cores
-from lab.training.image_cache import LabelledImages, cached, note
+from lab.training.data.image_cache import LabelledImages, cached, note
 
 SIZE = 32  # pixels, height and width
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's

@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.training.download import download
-from lab.training.image_cache import note
+from lab.training.data.download import download
+from lab.training.data.image_cache import note
 
 
 def weights_path(data_dir: Path) -> Path:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lab.base.errors import UserError
-from lab.training.meter import EpochMeter
 from lab.training.profiling.phases import GRAPH, Phases
-from lab.training.stepping import Stepper
+from lab.training.stepping.meter import EpochMeter
+from lab.training.stepping.stepper import Stepper
 
 if TYPE_CHECKING:
     from lab.training.run import Run

@@ -16,11 +16,11 @@ from torch import Tensor
 from lab.base.errors import UsageError
 from lab.runs.records.epoch_record import GIB, EpochRecord
 from lab.runs.records.progress import Progress
-from lab.training.together import from_rank_0, sum_over_ranks
-from lab.training.watch import StepReport, Watcher
+from lab.training.stepping.together import from_rank_0, sum_over_ranks
+from lab.training.watching.watcher import StepReport, Watcher
 
 if TYPE_CHECKING:
-    from lab.training.event_file import EventFile
+    from lab.training.watching.event_file import EventFile
 
 FOLDER = "tensorboard"  # in the run's folder
 GATHER_EVERY = 5.0  # seconds, about: then the losses of the steps since then are read and written
@@ -40,7 +40,7 @@ def resolve(args: argparse.Namespace) -> list[str]:
 
     def is_installed() -> bool:
         try:
-            import lab.training.event_file  # noqa: F401
+            import lab.training.watching.event_file  # noqa: F401
         except ImportError as error:
             if args.tensorboard:
                 raise UsageError(f"--tensorboard needs TensorBoard ({error}): pip install tensorboard") from error
@@ -173,7 +173,7 @@ class TensorBoard(Watcher):
             )
 
     def _open(self) -> "EventFile":
-        from lab.training.event_file import EventFile
+        from lab.training.watching.event_file import EventFile
 
         file = EventFile(self._run_folder / FOLDER, self._first_step)
         config = json.loads((self._run_folder / "config.json").read_text(encoding="utf-8"))

@@ -7,11 +7,11 @@ import torch
 
 from lab.base.errors import NotFinite
 from lab.runs.records.progress import Progress
-from lab.training import seeding
-from lab.training.meter import EpochMeter
-from lab.training.saving import Saver
-from lab.training.signals import EXIT_PREEMPTED, Preempted, SignalWatch, Vote
-from lab.training.stepping import Stepper
+from lab.training.checkpoints.saving import Saver
+from lab.training.stepping import seeding
+from lab.training.stepping.meter import EpochMeter
+from lab.training.stepping.signals import EXIT_PREEMPTED, Preempted, SignalWatch, Vote
+from lab.training.stepping.stepper import Stepper
 
 
 class Guard:

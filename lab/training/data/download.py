@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.base.files import atomic_write
-from lab.training.image_cache import note
+from lab.training.data.image_cache import note
 
 NETWORK_TIMEOUT = 30.0  # seconds without an answer
 CHUNK = 1 << 20  # bytes

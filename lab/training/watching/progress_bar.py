@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from lab.runs.records.epoch_record import EpochRecord
-from lab.training.together import sum_over_ranks
-from lab.training.watch import StepReport, Watcher
+from lab.training.stepping.together import sum_over_ranks
+from lab.training.watching.watcher import StepReport, Watcher
 
 if TYPE_CHECKING:
-    from lab.training.reporter import Reporter
+    from lab.training.watching.reporter import Reporter
 
 REDRAWN_EVERY = 0.1  # seconds
 BAR = (5, 30)  # columns: fewest, most

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from lab.base.errors import UserError
 from lab.runs.records.progress import Progress, position
-from lab.training import checkpoint, checkpoint_file, seeding
-from lab.training.meter import EpochMeter, join_states
-from lab.training.stepping import Stepper
-from lab.training.together import from_rank_0
+from lab.training.checkpoints import checkpoint_file, training_state
+from lab.training.stepping import seeding
+from lab.training.stepping.meter import EpochMeter, join_states
+from lab.training.stepping.stepper import Stepper
+from lab.training.stepping.together import from_rank_0
 
 # Options that a run cannot change on its way without becoming another run, as the command line spells them.
 SHAPING = (
@@ -92,7 +93,7 @@ def take_up(
         UserError: the checkpoint is of another model, or the middle of an epoch that is another one here.
     """
     check_position(resumed, args, progress.steps_per_epoch)
-    checkpoint.restore(resumed.state, stepper, str(resumed.path))
+    training_state.restore(resumed.state, stepper, str(resumed.path))
     resumed.state.clear()  # it is as large as the model
     progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
     stepper.steps = progress.total_steps

@@ -21,8 +21,8 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from lab.base.errors import UserError
-from lab.training.stepping import Stepper
-from lab.training.together import from_rank_0
+from lab.training.stepping.stepper import Stepper
+from lab.training.stepping.together import from_rank_0
 
 # Every rank takes part in gathering; the whole state arrives in rank 0's main memory only.
 GATHER = StateDictOptions(full_state_dict=True, cpu_offload=True)

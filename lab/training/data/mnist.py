@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from lab.base.errors import UserError
-from lab.training.download import download
-from lab.training.image_cache import LabelledImages, note
+from lab.training.data.download import download
+from lab.training.data.image_cache import LabelledImages, note
 
 MEAN, STD = (0.1307,), (0.3081,)
 CLASSES = tuple("0123456789")

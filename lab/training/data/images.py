@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lab.training.augment import Pipeline
-from lab.training.imagefolder import ImageFile, decode_full
+from lab.training.data.augment import Pipeline
+from lab.training.data.imagefolder import ImageFile, decode_full
 
 
 class Images(Dataset):

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from lab.base.errors import UserError
-from lab.training.download import fetch_line
-from lab.training.image_cache import LabelledImages, note
+from lab.training.data.download import fetch_line
+from lab.training.data.image_cache import LabelledImages, note
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NETWORK_TIMEOUT = 30.0  # seconds without an answer

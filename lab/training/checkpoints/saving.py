@@ -1,4 +1,4 @@
-"""When a run saves, and under which names: latest.pth, best.pth, epoch_XXX.pth. Collective, like checkpoint.py."""
+"""When a run saves, and under which names: latest.pth, best.pth, epoch_XXX.pth. Collective, like training_state.py."""
 
 import argparse
 import os
@@ -11,9 +11,9 @@ import torch.distributed as dist
 from lab.base.errors import NotFinite, UserError
 from lab.runs import options
 from lab.runs.records.progress import Progress
-from lab.training import checkpoint, checkpoint_file
-from lab.training.resume import Resumed
-from lab.training.stepping import Stepper
+from lab.training.checkpoints import checkpoint_file, training_state
+from lab.training.checkpoints.resume import Resumed
+from lab.training.stepping.stepper import Stepper
 
 
 class Saver:
@@ -81,7 +81,7 @@ class Saver:
         """
         improved = accuracy is not None and (self._best is None or accuracy > self._best)
         best = accuracy if improved else self._best
-        state = checkpoint.collect(stepper, of_rank)
+        state = training_state.collect(stepper, of_rank)
         where = progress.where
         problem: list[str | None] = [None, None]  # of the weights, of the disk
         if state:
@@ -93,7 +93,7 @@ class Saver:
                 "steps_per_epoch": progress.steps_per_epoch,
                 "best_accuracy": best,
             }
-            if checkpoint.is_finite(state["model"]):
+            if training_state.is_finite(state["model"]):
                 names = [checkpoint_file.BEST] * improved + self._epoch_names(progress)
                 problem[1] = self._write(state, names)
             else:

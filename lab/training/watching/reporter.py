@@ -12,8 +12,8 @@ from lab.base.errors import UserError
 from lab.base.terminal import Terminal
 from lab.runs.records.epoch_record import EpochRecord, Totals, run_row
 from lab.runs.records.folder import RunFolder
-from lab.training import announce
-from lab.training.signals import Preempted
+from lab.training.stepping.signals import Preempted
+from lab.training.watching import announce
 
 
 class Reporter:

@@ -14,12 +14,12 @@ from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from lab.runs.records.folder import write_atomically
-from lab.training.meter import EpochMeter
 from lab.training.profiling import summary
 from lab.training.profiling.phases import Phases
 from lab.training.profiling.trace import Trace, read_trace
-from lab.training.reporter import Reporter
-from lab.training.watch import StepReport, Watcher
+from lab.training.stepping.meter import EpochMeter
+from lab.training.watching.reporter import Reporter
+from lab.training.watching.watcher import StepReport, Watcher
 
 if TYPE_CHECKING:
     from lab.training.run import Run
