@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.sweep.collect import collect
-from lab.sweep.table import summary
+from lab.sweep.collect.collect import collect
+from lab.sweep.compare.table import summary
 
 
 def main(argv: list[str]) -> int:

@@ -1,6 +1,6 @@
 """The flight recorder's dumps of a job: a pickle for each rank, read without running anything in it.
 
-TORCH_NCCL_DUMP_ON_TIMEOUT makes NCCL's watchdog write them; for gloo lab/training/stepping/flight_recorder.py does.
+TORCH_NCCL_DUMP_ON_TIMEOUT makes NCCL write them; for gloo lab/training/stepping/flight_recorder.py does so.
 Source: torch/csrc/distributed/c10d/FlightRecorder.hpp; torch/distributed/flight_recorder reads the same files.
 """
 

@@ -17,9 +17,9 @@ FIRST = ("time_per_epoch", "validation", "memory")  # the three that the questio
 @one_sentence
 def show_results(folder: str = "results") -> Card:
     """The table and the figures of results.csv in a folder of runs, as they were written last. Runs nothing."""
-    from lab.sweep.collect import FIGURES_FOLDER
-    from lab.sweep.plot import read_results
-    from lab.sweep.table import summary
+    from lab.sweep.collect.collect import FIGURES_FOLDER
+    from lab.sweep.compare.table import summary
+    from lab.sweep.draw.plot import read_results
 
     results = student_folder(session.code()) / folder
     if not (results / "results.csv").is_file():

@@ -7,10 +7,10 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
-from lab.sweep.forecast import Forecast, file_names, table
-from lab.sweep.forecast import forecast as forecast_and_left_out
-from lab.sweep.predict import fit, measurements
-from lab.sweep.run_folder import RESULT_COLUMNS
+from lab.sweep.collect.run_folder import RESULT_COLUMNS
+from lab.sweep.compare.forecast import Forecast, file_names, table
+from lab.sweep.compare.forecast import forecast as forecast_and_left_out
+from lab.sweep.compare.predict import fit, measurements
 
 # Seconds: starting kernels, the wrapper, an image, a message, all bytes; and what the backward pass hides.
 LAUNCH, WRAPPER, IMAGE, LATENCY, BYTES, HIDDEN = 9e-3, 4e-3, 9e-5, 3e-4, 8e-3, 0.3

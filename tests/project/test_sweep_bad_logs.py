@@ -9,9 +9,9 @@ from run_folders import write_run
 
 import collect_results
 from lab.base.errors import UserError
-from lab.sweep.bare_log import read_log
-from lab.sweep.collect import collect
-from lab.sweep.compare import Row
+from lab.sweep.collect.bare_log import read_log
+from lab.sweep.collect.collect import collect
+from lab.sweep.compare.points import Row
 
 FIGURES = ("time_epoch_s", "images_per_sec", "step_time_s", "train_loss", "val_loss", "val_top1", "mem_gb")
 

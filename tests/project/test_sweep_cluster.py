@@ -9,7 +9,7 @@ from practice_cluster import wait_until
 from run_folders import write_few_images
 
 import collect_results
-from lab.sweep.collect import collect
+from lab.sweep.collect.collect import collect
 
 pytestmark = pytest.mark.slurm
 

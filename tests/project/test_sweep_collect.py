@@ -14,9 +14,9 @@ from run_folders import write_run
 import collect_results
 from lab.base.errors import UserError
 from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS
-from lab.sweep.collect import collect
-from lab.sweep.run_folder import RESULT_COLUMNS
-from lab.sweep.table import summary
+from lab.sweep.collect.collect import collect
+from lab.sweep.collect.run_folder import RESULT_COLUMNS
+from lab.sweep.compare.table import summary
 
 MEASURED = (
     "train_top1",

@@ -9,7 +9,7 @@ import pytest
 from practice_cluster import wait_until
 from run_folders import write_few_images
 
-from lab.sweep.collect import collect
+from lab.sweep.collect.collect import collect
 
 
 def start(root: Path, folder: Path, *arguments: str, program: str = "run_benchmarks.py") -> subprocess.Popen[str]:

@@ -14,8 +14,9 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.slurm import reasons
-from lab.sweep import job_folder, launch, local, progress
-from lab.sweep.plan import Sweep, plan_jobs
+from lab.sweep.launch import job_folder, local, progress
+from lab.sweep.launch import sweep as launch
+from lab.sweep.plan.plan import Sweep, plan_jobs
 
 FAKE = Path(__file__).parent / "fake_main.py"
 SWEEP = Sweep(devices=(1,), strategies=("none",), epochs=3, launcher="local")
@@ -158,7 +159,7 @@ def test_an_interrupt_ends_the_whole_tree_and_says_what_is_left(tmp_path, number
     (tmp_path / "exercises").mkdir()
     (tmp_path / "exercises" / "main.py").touch()
     program = (
-        "import sys; from lab.sweep import launch, local; from lab.sweep.plan import Sweep\n"
+        "import sys; from lab.sweep.launch import sweep, local; from lab.sweep.plan.plan import Sweep\n"
         f"local.command = lambda job: [sys.executable, {str(FAKE)!r}, 'sleeps', *job.main_flags]\n"
         "sys.exit(launch.run_sweep(Sweep(devices=(1,), strategies=('ddp',), launcher='local')))"
     )

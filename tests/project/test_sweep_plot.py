@@ -9,17 +9,17 @@ from run_folders import write_run
 
 import plot_results
 from lab.base.errors import UserError
-from lab.sweep import job_folder
-from lab.sweep.collect import collect
-from lab.sweep.compare import Row
-from lab.sweep.figure_axes import plt, series
-from lab.sweep.figure_style import DPI, LOOKS, STYLE
-from lab.sweep.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
-from lab.sweep.figures_across import before_after, lines, sensitivity
-from lab.sweep.pairs import pairs, unpaired
-from lab.sweep.plan import Sweep, plan_jobs
-from lab.sweep.plot import plot, read_results
-from lab.sweep.table import summary
+from lab.sweep.collect.collect import collect
+from lab.sweep.compare.pairs import pairs, unpaired
+from lab.sweep.compare.points import Row
+from lab.sweep.compare.table import summary
+from lab.sweep.draw.axes import plt, series
+from lab.sweep.draw.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
+from lab.sweep.draw.figures_across import before_after, lines, sensitivity
+from lab.sweep.draw.plot import plot, read_results
+from lab.sweep.draw.style import DPI, LOOKS, STYLE
+from lab.sweep.launch import job_folder
+from lab.sweep.plan.plan import Sweep, plan_jobs
 
 NAMES = ("time_per_epoch", "throughput", "efficiency", "validation", "memory", "accuracy_beside_efficiency")
 
@@ -43,7 +43,7 @@ def rows(results) -> list[Row]:
 
 @pytest.fixture(autouse=True)
 def close_figures(monkeypatch):
-    monkeypatch.setattr("lab.sweep.figure_style.DPI", 30)  # quickly drawn
+    monkeypatch.setattr("lab.sweep.draw.style.DPI", 30)  # quickly drawn
     yield
     plt.close("all")
 
@@ -59,7 +59,7 @@ def line(axes, label: str):
 
 
 def test_the_figures_are_png_and_svg_beside_the_csv(results, monkeypatch):
-    monkeypatch.setattr("lab.sweep.figure_style.DPI", DPI)
+    monkeypatch.setattr("lab.sweep.draw.style.DPI", DPI)
     plots = plot(collect(results).path)
     assert [path.name for path in plots.files] == [f"{name}.png" for name in NAMES]
     for path in plots.files:
@@ -349,7 +349,9 @@ def test_settings_that_differ_in_their_measured_steps_have_titles_and_folders_of
             write_run(results, strategy, devices, run_id=f"{steps}-{devices}", seconds=(4.0,), variant=options)
     collection = collect(results)
     folders = []
-    monkeypatch.setattr("lab.sweep.plot._draw", lambda drawings, folder, command: folders.append(folder) or [])
+    monkeypatch.setattr(
+        "lab.sweep.draw.plot._draw", lambda drawings, folder, command: folders.append(folder) or []
+    )
     plot(collection.path)
     *of_settings, _across_settings = folders
     assert len(set(of_settings)) == 3

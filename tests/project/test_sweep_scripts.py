@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_folders import write_few_images, write_run
 
-from lab.sweep.collect import collect
+from lab.sweep.collect.collect import collect
 
 
 @pytest.fixture

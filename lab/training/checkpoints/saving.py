@@ -1,4 +1,4 @@
-"""When a run saves, and under which names: latest.pth, best.pth, epoch_XXX.pth. Collective, like training_state.py."""
+"""When a run saves, and as what: latest.pth, best.pth, epoch_XXX.pth. Collective, like training_state.py."""
 
 import argparse
 import os

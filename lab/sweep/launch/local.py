@@ -14,9 +14,9 @@ from lab.base.processes import ProcessTree
 from lab.runs.records.folder import now
 from lab.runs.records.job import mark, read_json
 from lab.slurm import reasons, states
-from lab.sweep import job_folder
-from lab.sweep.plan import Job
-from lab.sweep.progress import LogFollower, Progress
+from lab.sweep.launch import job_folder
+from lab.sweep.launch.progress import LogFollower, Progress
+from lab.sweep.plan.plan import Job
 
 # The same for every point of the sweep. Left alone, one rank would use all cores of a CPU and two ranks
 # would share them, and the curve would show the sharing instead of the scaling.

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from lab.sweep.plan import Job
+from lab.sweep.plan.plan import Job
 
 HEARTBEAT = 8.0  # seconds without a line after which the elapsed time is printed
 _PAIR = re.compile(r"(\w+)=(\S+)")

@@ -26,9 +26,7 @@ import numpy as np
 
 from lab.base.errors import UserError
 from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
-from lab.sweep.compare import Row, number
-from lab.sweep.plan import BASELINE
-from lab.sweep.record_files import device_count
+from lab.sweep.compare.points import BASELINE, Row, device_count, number
 
 # Runs that differ in one of these have other constants.
 MACHINE = ("model", "dataset", "precision", "device", "input", "variant")

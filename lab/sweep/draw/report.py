@@ -16,9 +16,9 @@ from lab.base.paths import student_sources
 from lab.runs.records.folder import write_atomically
 from lab.runs.records.job import read_json
 from lab.slurm import states
-from lab.sweep.compare import Row, grouped, points
-from lab.sweep.report_tables import TEXTS, Table
-from lab.sweep.table import setting_titles
+from lab.sweep.compare.points import Row, grouped, points
+from lab.sweep.compare.table import setting_titles
+from lab.sweep.draw.report_tables import TEXTS, Table
 
 TEMPLATES = ("paper", "proposal", "pitch")
 GOOD, EXCELLENT = 0.7, 0.9  # the lines in the efficiency figures

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from lab.slurm import states
-from lab.sweep.compare import SETTING, Point, Row, baseline_times, grouped, number, points
+from lab.sweep.compare.points import SETTING, Point, Row, baseline_times, grouped, number, points
 
 HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
 

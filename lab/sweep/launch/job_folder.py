@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 from lab.base.errors import UserError
@@ -18,7 +17,7 @@ from lab.runs.records.folder import now, write_atomically
 from lab.runs.records.job import JOB_FILE, earlier_slurm_job, is_alive, local_sweep, read_json
 from lab.runs.records.provenance import variant
 from lab.slurm import query, states
-from lab.sweep.plan import Job
+from lab.sweep.plan.plan import Job
 
 
 class StillQueuedError(UserError):
@@ -155,13 +154,3 @@ def note_seconds(folder: Path, seconds: float) -> None:
     """How long the job took from start to end, for the estimate of others like it."""
     record = read_json(folder / JOB_FILE) | {"seconds": round(seconds, 1)}
     write_atomically(folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
-
-
-def measured_seconds(job: Job) -> float:
-    """How long a finished repeat of this job took; 0 when there is none."""
-    for repeat in range(1, job.sweep.repeats + 1):
-        folder = replace(job, repeat=repeat).folder
-        seconds = read_json(folder / JOB_FILE).get("seconds")
-        if isinstance(seconds, int | float) and read_json(folder / "status.json").get("status") == states.DONE:
-            return float(seconds)
-    return 0.0

@@ -13,8 +13,9 @@ from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
-from lab.sweep.record_files import NotUsable, csv_rows, device_count, json_object, text_of
-from lab.sweep.run_status import slurm_job, status_of
+from lab.sweep.collect.record_files import NotUsable, csv_rows, json_object, text_of
+from lab.sweep.collect.run_status import slurm_job, status_of
+from lab.sweep.compare.points import device_count
 
 RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss", "compare")  # compare: what run_benchmarks.py was told
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)

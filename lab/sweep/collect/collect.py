@@ -11,9 +11,9 @@ from pathlib import Path
 from lab.base.errors import UserError
 from lab.runs.records.job import mark, read_json
 from lab.slurm import query, states
-from lab.sweep.bare_log import read_log
-from lab.sweep.compare import SETTING, Row, baseline_times, fill_efficiencies, grouped, number, setting
-from lab.sweep.run_folder import RESULT_COLUMNS, is_run_folder, read_run
+from lab.sweep.collect.bare_log import read_log
+from lab.sweep.collect.run_folder import RESULT_COLUMNS, is_run_folder, read_run
+from lab.sweep.compare.points import SETTING, Row, baseline_times, fill_efficiencies, grouped, number, setting
 
 __all__ = [
     "RESULTS_FILE",

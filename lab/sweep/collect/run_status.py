@@ -8,7 +8,7 @@ from pathlib import Path
 from lab.runs.records.job import JOB_FILE, is_alive, local_sweep, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
-from lab.sweep.record_files import NotUsable, csv_rows, json_object, text_of
+from lab.sweep.collect.record_files import NotUsable, csv_rows, json_object, text_of
 
 NEVER_BEGAN = "status.json is missing: the run ended before it began to write"
 LATE = 60.0  # seconds by which the clocks of Slurm and of the file system may differ

@@ -10,7 +10,7 @@ from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB, resolve
 from lab.runs.records.provenance import ADMINISTRATIVE
 
 if TYPE_CHECKING:
-    from lab.sweep.plan import Job, Sweep
+    from lab.sweep.plan.plan import Job, Sweep
 
 SCALINGS = ("strong", "weak")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.base.words import slug
-from lab.sweep.compare import Row
-from lab.sweep.plan import BASELINE
-from lab.sweep.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
-from lab.sweep.table import distinct, without_measuring
+from lab.sweep.compare.points import BASELINE, Row
+from lab.sweep.compare.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
+from lab.sweep.compare.table import distinct, without_measuring
 
 AIM = 0.15  # how far a prediction may be off
 USEFUL = 0.5  # the efficiency under which more devices are mostly wasted
@@ -239,7 +238,7 @@ def file_names(forecasts: Sequence[Forecast]) -> list[str]:
 
 def draw(forecasts: Sequence[Forecast], folder: Path, command: str) -> list[Path]:
     """A figure for each forecast, as PNG and SVG. Raises UserError where they cannot be written."""
-    from lab.sweep.forecast_figure import draw as draw_one  # matplotlib takes a second
+    from lab.sweep.draw.forecast_figure import draw as draw_one
 
     named = zip(forecasts, file_names(forecasts), strict=True)
     return [draw_one(one, folder, name, command) for one, name in named]

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from lab.runs.records.job import read_json
 from lab.slurm import states
-from lab.sweep.compare import Row, Spread, baseline_times, grouped, points
-from lab.sweep.record_files import device_count
-from lab.sweep.table import notes, setting_titles
+from lab.sweep.compare.points import Row, Spread, baseline_times, device_count, grouped, points
+from lab.sweep.compare.table import notes, setting_titles
 
 UNKNOWN = "-"
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.slurm import states
-from lab.sweep.compare import Point, Row, batch, number
-from lab.sweep.plan import BASELINE
+from lab.sweep.compare.points import BASELINE, Point, Row, batch, number
 
 # What a comparison may set that results.csv has a column for; all other options are in `variant`.
 COLUMN_OF = {

@@ -12,10 +12,11 @@ from types import FrameType
 from lab.base.errors import UsageError, UserError
 from lab.runs.records.job import earlier_slurm_job
 from lab.slurm import query, states
-from lab.sweep import cost, job_folder, local, slurm
-from lab.sweep.plan import Job, Sweep, only_devices_up_to, plan_jobs
-from lab.sweep.progress import Progress
-from lab.sweep.run_folder import read_run
+from lab.sweep.collect.run_folder import read_run
+from lab.sweep.launch import job_folder, local, slurm
+from lab.sweep.launch.progress import Progress
+from lab.sweep.plan import cost
+from lab.sweep.plan.plan import Job, Sweep, only_devices_up_to, plan_jobs
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 LOOK_EVERY = 2.0  # seconds between two looks at Slurm's queue

@@ -9,8 +9,8 @@ from lab.base.errors import UsageError, UserError
 from lab.runs.records.folder import now
 from lab.runs.records.job import mark
 from lab.slurm import query, states
-from lab.sweep import job_folder
-from lab.sweep.plan import Job
+from lab.sweep.launch import job_folder
+from lab.sweep.plan.plan import Job
 
 SCRIPT = "run.sh"
 DEVICES_PER_NODE = 4  # as in run.sh

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
 from lab.slurm import states
-from lab.sweep.plan import BASELINE
-from lab.sweep.record_files import device_count
+
+BASELINE = "none"  # a plain run on one device: what every other point is compared with
 
 Row = dict[str, str]
 
@@ -171,3 +171,8 @@ def _order(row: Row) -> tuple[object, ...]:
         int(repeat) if repeat.isdecimal() else 0,
         row["run_id"],
     )
+
+
+def device_count(text: str) -> int:
+    """A world size as a number; 0 for anything that is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 7 else 0

@@ -11,13 +11,12 @@ from lab.base.errors import UserError
 from lab.base.words import slug
 from lab.runs.records.folder import CORE_COLUMNS
 from lab.slurm.states import BAD_ENDS, DONE
-from lab.sweep.collect import FIGURES_FOLDER
-from lab.sweep.compare import Row, grouped, is_baseline
-from lab.sweep.figure_style import DPI, STYLE
-from lab.sweep.pairs import unpaired
-from lab.sweep.record_files import device_count
-from lab.sweep.run_folder import RESULT_COLUMNS
-from lab.sweep.table import setting_titles
+from lab.sweep.collect.collect import FIGURES_FOLDER
+from lab.sweep.collect.run_folder import RESULT_COLUMNS
+from lab.sweep.compare.pairs import unpaired
+from lab.sweep.compare.points import Row, device_count, grouped, is_baseline
+from lab.sweep.compare.table import setting_titles
+from lab.sweep.draw.style import DPI, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,19 +123,19 @@ Drawing = Callable[[], "Figure | None"]
 
 
 def _of_setting(rows: list[Row], title: str) -> dict[str, Drawing]:
-    from lab.sweep.figures import FIGURES  # matplotlib takes a second; an error needs none of it
+    from lab.sweep.draw.figures import FIGURES
 
     return {name: partial(draw, rows, title) for name, draw in FIGURES.items()}
 
 
 def _across(rows: list[Row]) -> dict[str, Drawing]:
-    from lab.sweep.figures_across import ACROSS
+    from lab.sweep.draw.figures_across import ACROSS
 
     return {name: partial(draw, rows) for name, draw in ACROSS.items()}
 
 
 def _draw(drawings: dict[str, Drawing], folder: Path, command: str) -> list[Path]:
-    from lab.sweep.figure_axes import plt
+    from lab.sweep.draw.axes import plt
 
     files = []
     about = {"Description": command} if command else {}

@@ -13,11 +13,6 @@ class NotUsable(Exception):
     """A record is missing, damaged or another run's; the text is the row's reason."""
 
 
-def device_count(text: str) -> int:
-    """A world size as a number; 0 for anything that is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 7 else 0
-
-
 def text_of(value: object) -> str:
     usable = isinstance(value, str | int | float) and not isinstance(value, bool)
     return reasons.one_line(str(value)) if usable else ""

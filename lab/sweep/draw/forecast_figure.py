@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lab.base.errors import UserError
-from lab.sweep.figure_style import DPI, IDEAL, LOOKS, STYLE, readable_log_ticks
-from lab.sweep.forecast import USEFUL, Forecast
+from lab.sweep.compare.forecast import USEFUL, Forecast
+from lab.sweep.draw.style import DPI, IDEAL, LOOKS, STYLE, readable_log_ticks
 
 
 def draw(one: Forecast, folder: Path, name: str, command: str) -> Path:

@@ -14,11 +14,10 @@ from typing import TypeVar
 from lab.base.errors import UsageError
 from lab.runs.options.parser import build_parser
 from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
-from lab.sweep.plan_check import check_job, check_sweep, without_those_that_compare_nothing
+from lab.sweep.compare.points import BASELINE
+from lab.sweep.plan.check import check_job, check_sweep, without_those_that_compare_nothing
 
 T = TypeVar("T")
-
-BASELINE = "none"  # a plain run on one device: what every other point is compared with
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ to a factor of two or three.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lab.sweep.job_folder import measured_seconds
-from lab.sweep.plan import Job
+from lab.runs.records.job import JOB_FILE, read_json
+from lab.slurm import states
+from lab.sweep.plan.plan import Job
 
 # Images a second of one device in training: a CPU core, a data-centre GPU in bf16 without graph capture.
 ROUGH_SPEED = {
@@ -83,3 +84,13 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def measured_seconds(job: Job) -> float:
+    """How long a finished repeat of this job took; 0 when there is none."""
+    for repeat in range(1, job.sweep.repeats + 1):
+        folder = replace(job, repeat=repeat).folder
+        seconds = read_json(folder / JOB_FILE).get("seconds")
+        if isinstance(seconds, int | float) and read_json(folder / "status.json").get("status") == states.DONE:
+            return float(seconds)
+    return 0.0

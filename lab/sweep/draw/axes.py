@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lab.slurm.states import BAD_ENDS, DONE
-from lab.sweep.compare import Point, Row, Spread, points
-from lab.sweep.figure_style import IDEAL, LOOKS
-from lab.sweep.record_files import device_count
+from lab.sweep.compare.points import Point, Row, Spread, device_count, points
+from lab.sweep.draw.style import IDEAL, LOOKS
 
 Value = Callable[[Point], Spread]
 

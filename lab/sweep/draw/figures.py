@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.sweep.compare import Point, Row, number
-from lab.sweep.figure_axes import (
+from lab.sweep.compare.points import BASELINE, Point, Row, number
+from lab.sweep.draw.axes import (
     Value,
     about_bars,
     column,
@@ -24,8 +24,7 @@ from lab.sweep.figure_axes import (
     on_cpu,
     series,
 )
-from lab.sweep.figure_style import IDEAL, LOOKS, readable_log_ticks
-from lab.sweep.plan import BASELINE
+from lab.sweep.draw.style import IDEAL, LOOKS, readable_log_ticks
 
 GOOD, EXCELLENT = 70, 90  # per cent: the lines in the efficiency figures
 

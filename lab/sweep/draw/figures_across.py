@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from lab.slurm import states
-from lab.sweep.compare import Point, Row, Spread, number
-from lab.sweep.figure_axes import new_figure, panel_legend
-from lab.sweep.figure_style import IDEAL, LOOKS
-from lab.sweep.pairs import Pair, options_of, pairs, share_of_communication
+from lab.sweep.compare.pairs import Pair, options_of, pairs, share_of_communication
+from lab.sweep.compare.points import Point, Row, Spread, number
+from lab.sweep.draw.axes import new_figure, panel_legend
+from lab.sweep.draw.style import IDEAL, LOOKS
 
 # What may be varied -> what its axis is called.
 AXES = {
