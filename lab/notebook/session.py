@@ -53,6 +53,6 @@ def _load() -> None:
     try:
         server()  # returns at once; its process loads PyTorch while this one does
         for module in MODULES:
-            importlib.import_module(f"lab.checks.{module}")
+            importlib.import_module(f"lab.checks.{module}.checks")
     except Exception:  # noqa: BLE001 - the check that needs it will fail in the same way, and say so to the student
         return

@@ -1,6 +1,6 @@
 """Groups of real ranks for the checks: start them, wait for them, say what became of each.
 
-    result = server().run("lab.checks.data:draw_indices", 2, code=Path("exercises"), inputs={"seed": 7})
+    result = server().run("lab.checks.data.checks:draw_indices", 2, code=Path("exercises"), inputs={"seed": 7})
     result.values    # what the function returned on each rank
 
 The ranks are forked by a process that has torch loaded (lab/ranks/nursery.py), so a group takes about a tenth
@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from lab.base.paths import PACKAGE
 from lab.ranks import nursery, wire
 from lab.ranks.confine import CODE
 from lab.ranks.environment import harness_path, importable_name
@@ -32,7 +33,9 @@ from lab.ranks.reports import GroupResult, lost, read_report
 from lab.ranks.sandbox import Sandbox, moved, pack
 
 # The observe halves of the checks, with all of lab.training that they need: 50 modules in every rank.
-OBSERVERS = ("network", "launch", "loading", "ddp", "fsdp", "stepping", "training", "rehearsal")
+OBSERVERS = tuple(
+    f"lab.checks.{file.parent.name}.{file.stem}" for file in sorted(PACKAGE.glob("checks/*/observe*.py"))
+)
 
 # torch._dynamo: optimizers import it at their first step, which takes half a second in every rank.
 PRELOAD = (
@@ -43,7 +46,7 @@ PRELOAD = (
     "torch.nn.parallel",
     "torch.utils.data",
     "torch._dynamo",
-    *(f"lab.checks._{name}" for name in OBSERVERS),
+    *OBSERVERS,
 )
 
 _START_LIMIT = 300.0  # seconds until the nursery has imported torch, on the slowest file system

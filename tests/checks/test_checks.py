@@ -48,4 +48,4 @@ def test_every_check_belongs_to_an_exercise_of_its_module():
     all_checks()
     for exercise_id, checks in CHECKS.items():
         module = syllabus()[exercise_id].module
-        assert {check.function.__module__ for check in checks} == {f"lab.checks.{module}"}, exercise_id
+        assert {check.function.__module__ for check in checks} == {f"lab.checks.{module}.checks"}, exercise_id

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lab.checks._elsewhere import META, pretending, runs_elsewhere
+from lab.checks.common.meta_device import META, pretending, runs_elsewhere
 
 SUMS = {
     "on its device": (lambda loss: dist.all_reduce(torch.zeros(2, device=META) + loss), ""),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.checks._look import look, mentions
-from lab.checks._report import expect, fits, numbers
+from lab.checks.common.look import look, mentions
+from lab.checks.common.report import expect, fits, numbers
 from lab.grading.diagnosis import Diagnosis
 
 CODE = '''

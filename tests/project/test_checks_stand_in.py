@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from lab.checks._recorded_run import WrongArgumentsError
-from lab.checks._stand_in import called_alike, stand_in
+from lab.checks.common.stand_in import WrongArgumentsError, called_alike, stand_in
 
 
 def decorated(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -141,7 +141,7 @@ def test_the_command_exits_with_1_on_drift_and_repairs_it(tmp_path, monkeypatch,
     (tmp_path / "notebooks" / "source").mkdir(parents=True)
     (tmp_path / "notebooks" / "source" / "1_model.py").write_text(GOOD)
     (tmp_path / "notebooks" / "old.ipynb").write_text("{}")
-    monkeypatch.setattr("lab.base.paths.checkout", lambda: tmp_path)
+    monkeypatch.setattr("lab.commands.notebooks.checkout", lambda: tmp_path)
     assert main(["notebooks", "--check"]) == 1
     assert capsys.readouterr().out.count("run `lab notebooks`") == 2
     assert main(["notebooks"]) == 0

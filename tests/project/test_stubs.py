@@ -127,7 +127,7 @@ def test_the_command_exits_with_1_on_drift_and_repairs_it(tmp_path, monkeypatch,
     (tmp_path / "solutions").mkdir()
     for path in (root / "solutions").glob("*.py"):
         (tmp_path / "solutions" / path.name).write_text(path.read_text())
-    monkeypatch.setattr("lab.base.paths.checkout", lambda: tmp_path)
+    monkeypatch.setattr("lab.commands.stubs.checkout", lambda: tmp_path)
     assert main(["stubs"]) == 0
     assert main(["stubs", "--check"]) == 0
     with open(tmp_path / "exercises" / "train.py", "a") as file:

@@ -263,9 +263,9 @@ def test_a_check_module_that_cannot_be_imported_is_the_labs_fault(tmp_path: Path
 
     monkeypatch.setattr(suite, "checks_of", fail)
     outcome = run_exercise(EXERCISE, tmp_path).outcome
-    assert outcome == LabError("lab/checks/data.py cannot be imported: broken")
+    assert outcome == LabError("lab/checks/data/checks.py cannot be imported: broken")
     assert run_exercise(EXERCISE, tmp_path, checks=[]).outcome == LabError(
-        "lab/checks/data.py has no check for 3.2"
+        "lab/checks/data/checks.py has no check for 3.2"
     )
 
 

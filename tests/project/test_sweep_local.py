@@ -161,7 +161,7 @@ def test_an_interrupt_ends_the_whole_tree_and_says_what_is_left(tmp_path, number
     program = (
         "import sys; from lab.sweep.launch import sweep, local; from lab.sweep.plan.plan import Sweep\n"
         f"local.command = lambda job: [sys.executable, {str(FAKE)!r}, 'sleeps', *job.main_flags]\n"
-        "sys.exit(launch.run_sweep(Sweep(devices=(1,), strategies=('ddp',), launcher='local')))"
+        "sys.exit(sweep.run_sweep(Sweep(devices=(1,), strategies=('ddp',), launcher='local')))"
     )
     sweep = subprocess.Popen(
         [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True

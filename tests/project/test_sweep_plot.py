@@ -43,7 +43,7 @@ def rows(results) -> list[Row]:
 
 @pytest.fixture(autouse=True)
 def close_figures(monkeypatch):
-    monkeypatch.setattr("lab.sweep.draw.style.DPI", 30)  # quickly drawn
+    monkeypatch.setattr("lab.sweep.draw.plot.DPI", 30)  # quickly drawn
     yield
     plt.close("all")
 
@@ -59,7 +59,7 @@ def line(axes, label: str):
 
 
 def test_the_figures_are_png_and_svg_beside_the_csv(results, monkeypatch):
-    monkeypatch.setattr("lab.sweep.draw.style.DPI", DPI)
+    monkeypatch.setattr("lab.sweep.draw.plot.DPI", DPI)
     plots = plot(collect(results).path)
     assert [path.name for path in plots.files] == [f"{name}.png" for name in NAMES]
     for path in plots.files:

@@ -36,7 +36,7 @@ def hours(folder: Path, started: str, ended: str | None) -> None:
 
 
 def test_the_page_is_whole_and_loads_nothing(results, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("lab.sweep.draw.style.DPI", 30)
+    monkeypatch.setattr("lab.sweep.draw.plot.DPI", 30)
     collect(results)
     page = tmp_path / "out" / "report.html"
     assert plot_results.main([str(results / "results.csv"), "--report", str(page)]) == 0
@@ -54,7 +54,7 @@ def test_the_page_is_whole_and_loads_nothing(results, tmp_path, monkeypatch, cap
 
 
 def test_an_outline_in_which_somebody_writes_is_left_alone(results, tmp_path, monkeypatch):
-    monkeypatch.setattr("lab.sweep.draw.style.DPI", 30)
+    monkeypatch.setattr("lab.sweep.draw.plot.DPI", 30)
     collect(results)
     page = tmp_path / "report.html"
     command = [str(results / "results.csv"), "--report", str(page)]
