@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from forbidden import forbidden
 
 from lab.base.errors import UserError
 from lab.cli import main
@@ -123,32 +124,3 @@ def test_a_guide_that_does_not_fit_the_notebooks_is_an_error(tmp_path: Path, roo
 def test_no_solution_answer_or_source_is_in_the_assignment(course: Path, root: Path):
     """What nbgrader releases is made of source/ alone; the chain's test looks at the release itself."""
     assert forbidden(root, course / "source") == []
-
-
-def forbidden(root: Path, released: Path) -> list[str]:
-    """What students get that they must not: lines of solutions, of wrong and right answers, of the guide."""
-    stubs = {line.strip() for path in (root / "exercises").glob("*.py") for line in path.read_text().splitlines()}
-    secret = {
-        line.strip()
-        for path in (root / "solutions").glob("*.py")
-        for line in path.read_text().splitlines()
-        if len(line.strip()) >= 20
-    } - stubs
-    guide = tomllib.loads((root / "notebooks" / "source" / "marking_guide.toml").read_text())
-    model_answers = [entry[name] for entry in guide.values() for name in ("answer", "full", "half")]
-    found = []
-    for path in sorted(released.rglob("*")):
-        if not path.is_file():
-            continue
-        name = str(path.relative_to(released))
-        if any(word in name for word in ("solutions", "answers", "marking_guide", "source/", "golden")):
-            found.append(name)
-        text = path.read_text(errors="replace")
-        if path.suffix == ".ipynb":
-            text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
-        lines = {line.strip() for line in text.splitlines()}
-        found += [f"{name}: {line}" for line in secret if line in lines]
-        found += [f"{name}: {words}" for words in model_answers if words in text]
-        if "BEGIN SOLUTION" in text or "answers.bank" in text:
-            found.append(f"{name}: a marker")
-    return found

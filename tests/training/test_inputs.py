@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from mnist_files import tiny_mnist, write
 from PIL import Image
-from test_mnist import tiny_mnist, write
-from test_networks import tiny_torchvision_vgg
 from tiny_run import Stop, StopAt
+from tiny_vgg import tiny_torchvision_vgg
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError

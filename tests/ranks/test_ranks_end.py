@@ -167,7 +167,7 @@ server().run("rank_observers:leave_strays_and", 2, code=Path(sys.argv[1]), timeo
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nor_when_the_grader_goes(student: Path, tmp_path: Path, number: int) -> None:
     (tmp_path / "tmp").mkdir()
-    env = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(Path(__file__).parent)}
+    env = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(Path(__file__).parents[1] / "helpers")}
     grader = subprocess.Popen(
         [sys.executable, "-c", GRADER, str(student)], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
     )

@@ -18,7 +18,7 @@ from lab.sweep.launch import job_folder, local, progress
 from lab.sweep.launch import sweep as launch
 from lab.sweep.plan.plan import Sweep, plan_jobs
 
-FAKE = Path(__file__).parent / "fake_main.py"
+FAKE = Path(__file__).parents[1] / "helpers" / "fake_main.py"
 SWEEP = Sweep(devices=(1,), strategies=("none",), epochs=3, launcher="local")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import class_kinds
 import pytest
 from class_kinds import ANSWERS, IN_CI
+from forbidden import forbidden
 from nbgrader.api import Gradebook
 from nbgrader_chain import DEADLINE, Course, solved
-from test_course import forbidden
 
 from lab.cli import main
 from lab.course import store

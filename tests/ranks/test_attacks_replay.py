@@ -1,7 +1,7 @@
 """Reports of an earlier run, sent again: making the ranks repeat those of a right answer is no way to pass."""
 
 import pytest
-from test_checks_nonsense import Replay
+from replay import Replay
 
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.suite import checks_of

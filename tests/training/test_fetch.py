@@ -7,7 +7,7 @@ import pytest
 import torch
 from file_server import FileServer
 from image_helpers import make_cifar10_archive
-from test_mnist import checksums, tiny_mnist, zipped
+from mnist_files import checksums, tiny_mnist, zipped
 from torch import nn
 from torchvision.datasets import CIFAR10
 from torchvision.models import VGG19_Weights

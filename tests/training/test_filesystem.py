@@ -55,7 +55,7 @@ def test_where_nobody_may_write_one_rank_of_the_host_goes_first(mode, below):
         data = folder / below
         data.mkdir(exist_ok=True)
         folder.chmod(mode)
-        helpers = str(Path(__file__).parent)
+        helpers = str(Path(__file__).parents[1] / "helpers")
         firsts, left = first_ranks([data] * 3, bound=True, helpers=helpers)
         folder.chmod(0o755)
     assert (firsts, left[0]) == ([0], [])

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_vgg import tiny_torchvision_vgg
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import set_checkpoint_early_stop
-from torchvision.models.vgg import VGG as TorchvisionVGG
-from torchvision.models.vgg import make_layers
 
 from lab.base.errors import UsageError, UserError
 from lab.ranks.rank import Rank
@@ -34,18 +33,6 @@ def tiny(name: str) -> tuple[nn.Module, tuple[int, int, int]]:
     if name == "vit":
         return build_network("vit", 5, width=64, depth=2), (3, 32, 32)
     return build_network("mnist_cnn", 5), (1, 28, 28)
-
-
-def tiny_torchvision_vgg() -> nn.Module:
-    """Its layers have the same names as those of torchvision's VGG-19, up to the first linear layer."""
-    features = make_layers([2, "M", 2, "M", 2, "M", 2, "M", 2, "M"])
-    with torch.device("meta"):  # its usual classifier has 120 million weights
-        original = TorchvisionVGG(features, init_weights=False)
-    original.classifier = nn.Sequential(
-        *(nn.Linear(2 * 7 * 7, 6), nn.ReLU(), nn.Dropout()),
-        *(nn.Linear(6, 6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 1000)),
-    )
-    return original
 
 
 # Shapes and sizes -------------------------------------------------------------------------------------------

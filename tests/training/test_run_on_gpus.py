@@ -15,7 +15,7 @@ import torch
 def test_what_holds_on_the_cpu_holds_on_gpus(name, things, gpus, root, tmp_path):
     if torch.cuda.device_count() < gpus:
         pytest.skip(f"needs {gpus} CUDA devices")
-    script = str(Path(__file__).with_name(name))
+    script = str(Path(__file__).parents[1] / "helpers" / name)
     argv = [*("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus)), script, str(tmp_path)]
     done = subprocess.run(
         [sys.executable, *argv],

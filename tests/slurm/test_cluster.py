@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from cluster_jobs import EPOCHS, MIRROR, SMALL, losses, write_package, write_program
+from mnist_files import checksums, tiny_mnist, write, zipped
 from practice_cluster import wait_until
-from test_mnist import checksums, tiny_mnist, write, zipped
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
