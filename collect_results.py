@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.sweep.collect.collect import collect
+from lab.sweep.collect import collect
 from lab.sweep.compare.table import summary
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
 from lab.runs.options.parser import PRECISIONS, STRATEGIES
-from lab.sweep.launch.sweep import Choices, run_sweep
+from lab.sweep.launch import Choices, run_sweep
+from lab.sweep.plan import Sweep
 from lab.sweep.plan.check import SCALINGS, refuse_ignored
-from lab.sweep.plan.plan import Sweep
 from lab.sweep.plan.presets import PRESETS
 
 

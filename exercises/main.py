@@ -9,13 +9,17 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from lab.base.files import is_first_on_filesystem
-from lab.runs import options
-from lab.runs.options.own import is_own, load_own
-from lab.runs.records.epoch_record import EpochRecord
-from lab.training.data.datasets import DataSets, load_datasets
-from lab.training.program import one_sentence_errors
-from lab.training.run import Run
+from lab.training import (
+    DataSets,
+    EpochRecord,
+    Run,
+    is_first_on_filesystem,
+    is_own,
+    load_datasets,
+    load_own,
+    one_sentence_errors,
+    options,
+)
 
 from data import get_dataloaders, load_once
 from ddp_utils import get_ddp_model

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.runs.records.epoch_record import EpochRecord
-from lab.training.run import Run
-from lab.training.stepping.capture import capturable
+from lab.training import EpochRecord, Run, capturable
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,4 @@
-"""TODO room."""
+"""What every room stands on: errors, words, files, the terminal, this machine.
+
+May import: nothing.
+"""

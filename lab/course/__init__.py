@@ -1,1 +1,4 @@
-"""A whole class: the nbgrader course, grading what students submit, and reports. For instructors."""
+"""A class: built, handed in, graded, marked, reported; with nbgrader and without.
+
+May import: base, grading, ranks, syllabus.
+"""

@@ -1,1 +1,4 @@
-"""TODO room."""
+"""What this machine is, and whether it will do.
+
+May import: base, ranks, runs/records.
+"""

@@ -1,1 +1,4 @@
-"""Where a run's options, records and folders are known, without torch."""
+"""What is known of a run without torch: what it is asked for, and what it leaves behind.
+
+May import: nothing.
+"""

@@ -1,1 +1,4 @@
-"""TODO room."""
+"""What is remembered of one student: progress, hints, saves; and their JupyterLab.
+
+May import: base, grading, ranks, syllabus.
+"""

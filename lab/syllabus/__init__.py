@@ -1,1 +1,4 @@
-"""TODO room."""
+"""The exercises, and what students get: stubs, notebooks, their package.
+
+May import: base.
+"""

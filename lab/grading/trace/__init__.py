@@ -1,1 +1,4 @@
-"""TODO room."""
+"""Every rank's collectives side by side, as text and as a picture.
+
+May import: base, collectives, grading, ranks, syllabus.
+"""

@@ -1,4 +1,7 @@
-"""What a run is asked for: the command line of main.py, and what its options mean together."""
+"""What a run is asked for: the command line of main.py, and what its options mean together. No torch.
+
+May import: base, training/data.
+"""
 
 from lab.runs.options.launcher import require_launcher
 from lab.runs.options.model_and_data import input_options, loader_options, model_options

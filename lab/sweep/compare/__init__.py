@@ -1,1 +1,4 @@
-"""TODO room."""
+"""What is compared with what: baselines, efficiencies, pairs, predictions.
+
+May import: base, runs/options, slurm, sweep/draw.
+"""

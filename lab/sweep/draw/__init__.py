@@ -1,1 +1,4 @@
-"""TODO room."""
+"""Figures and the report.
+
+May import: base, runs/records, slurm, sweep/collect, sweep/compare.
+"""

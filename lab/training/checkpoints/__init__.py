@@ -1,1 +1,4 @@
-"""TODO room."""
+"""Saving a run, and going on from what was saved.
+
+May import: base, runs/options, runs/records, training/stepping.
+"""

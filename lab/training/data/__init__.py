@@ -1,1 +1,4 @@
-"""TODO room."""
+"""Data sets: found, downloaded, decoded, kept, augmented.
+
+May import: base, runs/options.
+"""

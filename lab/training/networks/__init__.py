@@ -1,7 +1,6 @@
-"""The networks that main.py can train besides the students' own CNN, one file each.
+"""The networks that --model names besides the CNN.
 
-Every network has `.blocks`: the modules that FSDP shards one by one, each gathered just before it is used, and
-that --checkpoint-activations computes a second time. Blocks run in order, each called once a forward pass.
+May import: base, runs/options.
 """
 
 from collections.abc import Callable
