@@ -28,7 +28,7 @@ from lab.checks.common.stand_in import WrongArgumentsError, stand_in
 from lab.checks.main.recorded_run import describe, in_words, recorded_run
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
-from lab.training.data.datasets import DataSets
+from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.run import Run
 
 
@@ -67,6 +67,12 @@ def rehearse(rank: Rank) -> dict[str, Any]:
     }
 
 
+def replace(home: types.ModuleType, name: str, by: object) -> None:
+    """Where it is defined, and in lab.training, from where students import it."""
+    setattr(home, name, by)
+    setattr(lab.training, name, by)
+
+
 class Recorder:
     """The calls of one rank, in order, as plain data."""
 
@@ -85,12 +91,10 @@ class Recorder:
 
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
-        lab.training.data.datasets.load_datasets = stand_in(
-            lab.training.data.datasets.load_datasets, self.load_datasets
-        )
-        lab.base.files.is_first_on_filesystem = self.is_first_on_filesystem
+        replace(lab.training.data.datasets, "load_datasets", stand_in(load_datasets, self.load_datasets))
+        replace(lab.base.files, "is_first_on_filesystem", self.is_first_on_filesystem)
+        replace(lab.training.run, "Run", recorded_run(self.note, self.role))
         lab.training.watching.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
-        lab.training.run.Run = recorded_run(self.note, self.role)  # type: ignore[misc]
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}
         modules |= {name: self.rank.student(name) for name in ("ddp_utils", "fsdp_utils")}
         self._record(modules["distributed_utils"], "setup", self.setup)
