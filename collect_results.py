@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from lab.base.errors import UserError
 from lab.sweep.collect import collect
-from lab.sweep.table import summary
-from lab.training.errors import UserError
+from lab.sweep.compare.table import summary
 
 
 def main(argv: list[str]) -> int:

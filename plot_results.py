@@ -11,9 +11,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from lab.sweep.plot import plot, read_results
-from lab.sweep.report import write_report
-from lab.training.errors import UserError
+from lab.base.errors import UserError
+from lab.sweep.draw.plot import plot, read_results
+from lab.sweep.draw.report import write_report
 
 
 def main(argv: list[str]) -> int:

@@ -15,12 +15,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from lab.base.errors import UsageError, UserError
+from lab.runs.options.parser import PRECISIONS, STRATEGIES
 from lab.sweep.launch import Choices, run_sweep
 from lab.sweep.plan import Sweep
-from lab.sweep.plan_check import SCALINGS, refuse_ignored
-from lab.sweep.presets import PRESETS
-from lab.training.errors import UsageError, UserError
-from lab.training.options import PRECISIONS, STRATEGIES
+from lab.sweep.plan.check import SCALINGS, refuse_ignored
+from lab.sweep.plan.presets import PRESETS
 
 
 def build_parser() -> argparse.ArgumentParser:

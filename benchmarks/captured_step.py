@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "solutions"))
 
-from lab.training import options
-from lab.training.epoch_record import EpochRecord
+from lab.runs import options
+from lab.runs.records.epoch_record import EpochRecord
 from lab.training.run import Run
 
 import main as program

@@ -46,7 +46,7 @@ def collect_in_a_process(results: Path) -> tuple[float, float, float]:
 
 def here(results: Path) -> None:
     sys.path.insert(0, str(ROOT))
-    from lab.sweep.collect import collect
+    from lab.sweep.collect.collect import collect
 
     start, processor = time.perf_counter(), time.process_time()
     collect(results)

@@ -30,8 +30,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lab.grading.diagnosis import Failed
 from lab.grading.explain import explain
-from lab.grading.rank import Rank
-from lab.grading.ranks import RankServer
+from lab.ranks.rank import Rank
+from lab.ranks.server import RankServer
 
 CODE = """import torch
 import torch.distributed as dist

@@ -113,8 +113,8 @@ def through_stock(place: Path, count: int) -> float:
     """Seconds that `nbgrader autograde` takes with the same groups of ranks spawned in its kernels."""
     import suite
 
-    from lab.grading.notebooks import check_id
     from lab.grading.suite import Suite
+    from lab.syllabus.notebooks import check_id
 
     with suite.CountingServer() as server:
         groups: dict[str, list[tuple[suite.Kind, int]]] = {}

@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.grading.syllabus import syllabus
+from lab.syllabus.syllabus import syllabus
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {"first check": 3.0, "later check": 1.0}  # seconds, claimed

@@ -26,8 +26,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from lab.grading.rank import Rank
-from lab.grading.ranks import RankServer
+from lab.ranks.rank import Rank
+from lab.ranks.server import RankServer
 
 WORLD_SIZE = 2
 

@@ -29,9 +29,10 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from lab.grading import rank as lab_rank
-from lab.grading.environment import harness_path, importable_name
-from lab.grading.ranks import GroupResult, RankServer
+from lab.ranks import rank as lab_rank
+from lab.ranks.environment import harness_path, importable_name
+from lab.ranks.reports import GroupResult
+from lab.ranks.server import RankServer
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "solutions"

@@ -28,7 +28,7 @@ import threading
 import time
 from pathlib import Path
 
-from lab.grading.syllabus import Exercise, syllabus
+from lab.syllabus.syllabus import Exercise, syllabus
 
 ROOT = Path(__file__).resolve().parents[1]
 LAB = [sys.executable, "-m", "lab.cli"]

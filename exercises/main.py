@@ -9,12 +9,17 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from lab.training import options
-from lab.training.datasets import DataSets, load_datasets
-from lab.training.errors import one_sentence_errors
-from lab.training.filesystem import is_first_on_filesystem
-from lab.training.own import is_own, load_own
-from lab.training.run import EpochRecord, Run
+from lab.training import (
+    DataSets,
+    EpochRecord,
+    Run,
+    is_first_on_filesystem,
+    is_own,
+    load_datasets,
+    load_own,
+    one_sentence_errors,
+    options,
+)
 
 from data import get_dataloaders, load_once
 from ddp_utils import get_ddp_model

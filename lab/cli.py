@@ -70,7 +70,7 @@ def build_parser() -> "argparse.ArgumentParser":
 
 def _run(argv: Sequence[str] | None) -> int:
     args = build_parser().parse_args(argv)
-    from lab.training.errors import UserError
+    from lab.base.errors import UserError
 
     try:
         return args.run(args)

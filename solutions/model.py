@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lab.training.networks import build_network
+from lab.training import build_network
 
 
 def conv_block(in_channels: int, out_channels: int) -> nn.Sequential:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training.capture import capturable
-from lab.training.run import EpochRecord, Run
+from lab.training import EpochRecord, Run, capturable
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,4 @@
-"""The checks students are graded by, one file a module. Each observes in ranks and judges in the grader."""
+"""The checks students are graded by, a folder a module. Each observes in ranks and judges in the grader.
+
+May import: nothing.
+"""

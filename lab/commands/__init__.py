@@ -1,5 +1,5 @@
-"""The commands of `lab`, one module each.
+"""The `lab` commands, thin: arguments in, one call, a summary out.
 
-A command module has HELP (one line), `add_arguments(parser)` and `run(args) -> int` (the exit code), and is
-listed in lab/cli.py. What is slow to import (torch) is imported inside run().
+May import: base, course, diagnose, doctor, grading, grading/trace, ranks, student, sweep/collect, sweep/compare,
+sweep/draw, syllabus, training/data.
 """

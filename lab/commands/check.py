@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.grading import progress
 from lab.grading.diagnosis import Failed, LabError, Passed
 from lab.grading.feedback import Feedback
-from lab.grading.paths import find_code, is_labs_own, student_folder
-from lab.grading.ranks import RankServer
-from lab.grading.sandbox import Sandbox, copied
 from lab.grading.suite import ExerciseResult, Suite
-from lab.grading.syllabus import syllabus
+from lab.ranks.sandbox import Sandbox, copied
+from lab.ranks.server import RankServer
+from lab.student import progress
+from lab.syllabus.paths import find_code, is_labs_own, student_folder
+from lab.syllabus.syllabus import syllabus
 
 HELP = "check your exercises and say what is right, what is wrong and why"
 

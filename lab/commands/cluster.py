@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 HELP = "a Slurm cluster of two nodes on this machine, to practise on (Linux, root)"
-SCRIPT = Path(__file__).parents[1] / "cluster" / "cluster.sh"
+SCRIPT = Path(__file__).parents[1] / "slurm" / "cluster.sh"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

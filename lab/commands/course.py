@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from lab.grading.course.build import GUIDE, build, strangers
-    from lab.grading.course.config import ASSIGNMENT
+    from lab.course.build import GUIDE, build, strangers
+    from lab.course.config import ASSIGNMENT
 
     folder = args.folder.expanduser()
     written = build(folder)

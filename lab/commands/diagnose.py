@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.grading.page import Page, printable
-from lab.training.errors import UserError
+from lab.base.errors import UserError
+from lab.base.terminal import Page
+from lab.base.words import printable
 
 if TYPE_CHECKING:
     from lab.diagnose.evidence import Evidence

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lab.grading.doctor import examine
+from lab.doctor.probes import examine
 from lab.grading.feedback import Feedback
 
 HELP = "look whether this machine has what the lab needs, and say what to do"
@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: all that is needed is there; 1: something is not."""
-    from lab.grading import doctor_machine, doctor_tools
+    from lab.doctor import needed, optional
 
     feedback = Feedback(sys.stdout, Path.cwd())
     to_repair = []
-    for probe, finding in examine([*doctor_machine.PROBES, *doctor_tools.PROBES]):
+    for probe, finding in examine([*needed.PROBES, *optional.PROBES]):
         feedback.finding(probe.name, finding.state, finding.what, finding.do)
         if finding.needs_repair:
             to_repair.append(probe.name)

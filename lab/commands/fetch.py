@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     folder = args.data_dir.expanduser()
     if args.what == "vgg19":
-        from lab.training.weights import fetch_weights
+        from lab.training.data.weights import fetch_weights
 
         print(f"vgg19's ImageNet weights are in {fetch_weights(folder)}")
         print(f"Train with --model vgg19 --pretrained --data-dir {folder}")
         return 0
-    from lab.training.datasets import load_datasets
+    from lab.training.data.datasets import load_datasets
 
     datasets = load_datasets(args.what, folder, cache_dir=folder, validation="test")
     model = " --model mnist_cnn" if args.what == "mnist" else ""

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from lab.grading.syllabus import syllabus
-from lab.training.cores import usable_cores
-from lab.training.errors import UsageError
+from lab.base.errors import UsageError
+from lab.base.machine import usable_cores
+from lab.syllabus.syllabus import syllabus
 
 HELP = "grade the submissions of a class, each in a sandbox (for instructors)"
 
@@ -59,13 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: all is graded; 1: an instructor has to look at some submission."""
-    from lab.grading.course import store
-    from lab.grading.course.batch import Shard, grade_class
-    from lab.grading.course.gradebook import Course, is_course
-    from lab.grading.course.marks import SubmissionRecord
-    from lab.grading.course.modules import DEADLINE
-    from lab.grading.course.outputs import write_all
-    from lab.grading.course.submissions import SUBMITTED, find_submissions
+    from lab.course import store
+    from lab.course.batch import Shard, grade_class
+    from lab.course.gradebook import Course, is_course
+    from lab.course.marks import SubmissionRecord
+    from lab.course.modules import DEADLINE
+    from lab.course.outputs import write_all
+    from lab.course.submissions import SUBMITTED, find_submissions
 
     if args.merge and (args.submissions or args.shard or args.force or args.jobs or args.deadline or args.hand_in):
         raise UsageError(

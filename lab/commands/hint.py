@@ -4,11 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from lab.grading import hints, progress
+from lab.base.errors import UsageError
 from lab.grading.feedback import Feedback
-from lab.grading.paths import find_code, is_labs_own, student_folder
-from lab.grading.syllabus import Exercise, syllabus
-from lab.training.errors import UsageError
+from lab.student import hints, progress
+from lab.syllabus.paths import find_code, is_labs_own, student_folder
+from lab.syllabus.syllabus import Exercise, syllabus
 
 HELP = "the next hint for an exercise; the last one nearly is the answer"
 

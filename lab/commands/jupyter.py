@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from lab.grading.jupyter import profile
-from lab.grading.package import start
-from lab.grading.paths import find_code, is_labs_own, student_folder
-from lab.training.errors import UserError
+from lab.base.errors import UserError
+from lab.student.jupyter import profile
+from lab.syllabus.package import start
+from lab.syllabus.paths import find_code, is_labs_own, student_folder
 
 HELP = "open the guided notebooks in JupyterLab"
 

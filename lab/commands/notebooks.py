@@ -2,10 +2,10 @@
 
 import argparse
 
-from lab.grading.notebooks import drift, generate, points_of, write
-from lab.grading.paths import checkout
-from lab.grading.syllabus import syllabus
-from lab.training.errors import UserError
+from lab.base.errors import UserError
+from lab.base.paths import checkout
+from lab.syllabus.notebooks import drift, generate, points_of, write
+from lab.syllabus.syllabus import syllabus
 
 HELP = "write the notebooks from notebooks/source/ (in the lab's repository)"
 

@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from lab.sweep.collect import FIGURES_FOLDER
-    from lab.sweep.forecast import draw, forecast, table
-    from lab.sweep.plot import read_results
+    from lab.sweep.collect.collect import FIGURES_FOLDER
+    from lab.sweep.compare.forecast import draw, forecast, table
+    from lab.sweep.draw.plot import read_results
 
     forecasts, left_out = forecast(read_results(args.results), args.devices, args.fit_on)
     for one in forecasts:

@@ -15,9 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from lab.grading.course import store
-    from lab.grading.course.outputs import write_report
-    from lab.grading.course.report_page import mistakes
+    from lab.course import store
+    from lab.course.outputs import write_report
+    from lab.course.report_page import mistakes
 
     folders = [folder.expanduser() for folder in args.grades]
     records = store.load_all(folders)

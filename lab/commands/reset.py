@@ -4,11 +4,11 @@ import argparse
 import os
 from pathlib import Path
 
-from lab.grading import hints
-from lab.grading.package import reset_exercise, reset_file
-from lab.grading.paths import find_code, student_folder
-from lab.grading.syllabus import syllabus
-from lab.training.errors import UsageError
+from lab.base.errors import UsageError
+from lab.student import hints
+from lab.syllabus.package import reset_exercise, reset_file
+from lab.syllabus.paths import find_code, student_folder
+from lab.syllabus.syllabus import syllabus
 
 HELP = "bring an exercise back to how it was at the beginning, and keep a backup"
 

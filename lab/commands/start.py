@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from lab.grading.package import start
+from lab.syllabus.package import start
 
 HELP = "make a folder to work in: the exercises and all that belongs to them"
 

@@ -2,10 +2,10 @@
 
 import argparse
 
-from lab.grading.paths import checkout
-from lab.grading.stubs import drift, generate, write
-from lab.grading.syllabus import syllabus
-from lab.training.errors import UserError
+from lab.base.errors import UserError
+from lab.base.paths import checkout
+from lab.syllabus.stubs import drift, generate, write
+from lab.syllabus.syllabus import syllabus
 
 HELP = "write exercises/ from solutions/ (in the lab's repository)"
 

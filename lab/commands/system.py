@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from datetime import UTC, datetime
 
-    from lab.grading.paths import checkout
-    from lab.system.pages import reproduce_page, system_page
-    from lab.training.errors import UserError
+    from lab.base.errors import UserError
+    from lab.base.paths import checkout
+    from lab.doctor.pages import reproduce_page, system_page
 
     folder, root = args.dir.expanduser(), checkout()
     if root is None and args.commands_only:

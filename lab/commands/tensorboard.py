@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 HELP = "watch runs in TensorBoard; on a cluster's login node, through a tunnel from your own machine"
 RELOAD = 1  # seconds: a run flushes its scalars every few seconds

@@ -4,11 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from lab.base.errors import UsageError, UserError
 from lab.grading.diagnosis import LabError, Passed
 from lab.grading.feedback import Feedback
-from lab.grading.paths import find_code
-from lab.grading.syllabus import Exercise, syllabus
-from lab.training.errors import UsageError, UserError
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import Exercise, syllabus
 
 HELP = "draw which collectives the ranks called in an exercise's checks, and where one did not come"
 
@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     code = find_code(args.code)
     feedback = Feedback(sys.stdout, code)
     feedback.running(exercise)
-    from lab.grading.trace import picture, trace_exercise  # these load what checks need
-    from lab.grading.trace_svg import trace_svg
-    from lab.grading.trace_text import can_write, trace_text
+    from lab.grading.trace.picture import picture, trace_exercise
+    from lab.grading.trace.svg import trace_svg
+    from lab.grading.trace.text import can_write, trace_text
 
     traced = trace_exercise(exercise, code)
     feedback.erase()

@@ -4,12 +4,12 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from lab.grading import ranks
 from lab.grading.feedback import Feedback
-from lab.grading.paths import find_code
 from lab.grading.suite import ExerciseResult
-from lab.grading.syllabus import Exercise, syllabus
-from lab.grading.watching import Watch
+from lab.ranks.server import server as shared_server
+from lab.student.watch import Watch
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import Exercise, syllabus
 
 HELP = "check the next unfinished exercise whenever you save, and go on when it passes"
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     of = syllabus()
     exercises = of.select(args.ids) if args.ids else list(of.exercises)
     code = find_code(args.code)
-    server = ranks.server()  # it loads torch in the background from now on
+    server = shared_server()  # it loads torch in the background from now on
     watch = Watch(exercises, code, of, server)
     try:
         _show(watch.begin(), watch, verbose=args.verbose)

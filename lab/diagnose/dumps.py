@@ -1,6 +1,6 @@
 """The flight recorder's dumps of a job: a pickle for each rank, read without running anything in it.
 
-TORCH_NCCL_DUMP_ON_TIMEOUT makes NCCL's watchdog write them, lab/training/flight_recorder.py does so for gloo.
+TORCH_NCCL_DUMP_ON_TIMEOUT makes NCCL write them; for gloo lab/training/stepping/flight_recorder.py does so.
 Source: torch/csrc/distributed/c10d/FlightRecorder.hpp; torch/distributed/flight_recorder reads the same files.
 """
 
@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lab.grading.recorder import Recorder
-from lab.grading.records import Lane
+from lab.collectives.lanes import Lane
+from lab.collectives.recorder import Recorder
 
 _NAME = re.compile(r"(?:rank_?|trace_|recorder-)(\d{1,6})$")  # nccl_trace_rank_3; run.sh: flight-recorder-3
 _LARGEST = 1 << 28

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.base.errors import UserError
+from lab.collectives.lanes import Lane
 from lab.diagnose.dumps import is_dump, read_dump
 from lab.diagnose.slurm_job import submitted
-from lab.grading.records import Lane
-from lab.sweep import slurm_query
-from lab.sweep.slurm_query import SlurmJob
-from lab.training.errors import UserError
+from lab.slurm import query
+from lab.slurm.query import SlurmJob
 
 HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors begin, or at the very end
 _LOGS = ("*.log", "*.err", "*.out")
@@ -223,7 +223,7 @@ def _job_in(log: str) -> str:
 
 def _now(jobid: str) -> SlurmJob | None:
     """What Slurm says of the job, where it answers."""
-    return slurm_query.jobs([jobid]).get(jobid) if jobid and shutil.which("sacct") else None
+    return query.jobs([jobid]).get(jobid) if jobid and shutil.which("sacct") else None
 
 
 def _ended(job: SlurmJob) -> str:

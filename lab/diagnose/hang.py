@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lab.base.words import one_line, ranks
+from lab.collectives.deadlock import Mismatch, find_mismatch
+from lab.collectives.lanes import Collective, Lane
+from lab.collectives.origin import Origin, origin
 from lab.diagnose.finding import Finding
-from lab.grading.deadlock import Mismatch, find_mismatch
-from lab.grading.origin import Origin, origin
-from lab.grading.records import Collective, Lane
-from lab.grading.words import one_line, ranks
 
 MODULES = ("main", "train", "data", "distributed_utils", "ddp_utils", "fsdp_utils", "model")
 _MEANS = {

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.base.words import one_line
 from lab.diagnose.finding import Finding, interrupted
 from lab.diagnose.symptoms import SYMPTOMS
-from lab.grading.words import one_line
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 _RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
@@ -19,7 +19,16 @@ _CONSEQUENCE = re.compile(
     r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by peer|Broken pipe"
     r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught"
 )
-_NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/lab/training/")
+_NOT_OURS = (
+    "site-packages",
+    "dist-packages",
+    "/lib/python",
+    "<frozen",
+    "<string>",
+    "/lab/training/",
+    "/lab/runs/",
+    "/lab/base/",
+)
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 _WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
 WARNED = 10  # the order of what only a warning says

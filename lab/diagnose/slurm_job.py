@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from lab.diagnose.finding import Finding
-from lab.sweep.slurm_query import SlurmJob
+from lab.slurm.query import SlurmJob
 
 # In run.sh.
 ASKS = {

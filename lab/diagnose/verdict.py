@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lab.base.words import one_line
 from lab.diagnose import hang, logs, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.finding import GOES_ON, Finding, interrupted
-from lab.grading.words import one_line
 
 _GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)

@@ -1,1 +1,4 @@
-"""Syllabus, stubs, rank groups, feedback: what grades an exercise."""
+"""From a check to its three lines: checks, suite, outcomes, diagnoses, hangs.
+
+May import: base, collectives, ranks, syllabus.
+"""

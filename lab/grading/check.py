@@ -34,8 +34,9 @@ from lab.grading.diagnosis import (
 )
 
 if TYPE_CHECKING:
-    from lab.grading.rank import Rank
-    from lab.grading.ranks import GroupResult, RankServer
+    from lab.ranks.rank import Rank
+    from lab.ranks.reports import GroupResult
+    from lab.ranks.server import RankServer
 
 __all__ = [
     "CHECKS",
@@ -185,7 +186,7 @@ class Ranks:
         self._pool.shutdown(cancel_futures=at_once)
 
     def _rank_server(self) -> "RankServer":
-        from lab.grading.ranks import server
+        from lab.ranks.server import server
 
         return self._server or server()
 

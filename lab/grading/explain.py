@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.base.words import one_line, ranks
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
-from lab.grading.rank import LAUNCHER
-from lab.grading.source import no_file, unreadable
-from lab.grading.syllabus import MODULES, syllabus
-from lab.grading.words import one_line, ranks
+from lab.grading.unreadable import no_file, unreadable
+from lab.ranks.rank import LAUNCHER
+from lab.syllabus.syllabus import MODULES, syllabus
 
 if TYPE_CHECKING:
-    from lab.grading.ranks import Frame, GroupResult, RankError, RankReport
+    from lab.collectives.lanes import Frame
+    from lab.ranks.reports import GroupResult, RankError, RankReport
 
 # The folder of the `lab` package: frames in here are the harness's, not the student's.
 LAB = Path(__file__).resolve().parent.parent

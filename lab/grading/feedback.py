@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from lab.base.terminal import Page
+from lab.base.words import printable
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
-from lab.grading.page import Page, printable
 from lab.grading.suite import CheckResult, ExerciseResult
-from lab.grading.syllabus import Exercise, Syllabus
+from lab.syllabus.syllabus import Exercise, Syllabus
 
 OUTPUT_LINES, OUTPUT_CHARACTERS = 20, 2000
 

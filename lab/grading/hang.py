@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.grading.deadlock import Mismatch
+from lab.base.words import one_line, ordinal, ranks
+from lab.collectives.deadlock import Mismatch
+from lab.collectives.lanes import Collective, Frame
+from lab.collectives.origin import Origin, file_line, origin
 from lab.grading.diagnosis import Diagnosis
-from lab.grading.origin import Origin, file_line, origin
 from lab.grading.places import Place, place
-from lab.grading.records import Collective, Frame
-from lab.grading.words import one_line, ordinal, ranks
 
 if TYPE_CHECKING:
-    from lab.grading.reports import GroupResult, RankReport
+    from lab.ranks.reports import GroupResult, RankReport
 
 # Diagnosis -> what it means.
 MEANS = {

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.grading.records import Frame
-from lab.grading.source import MAX_MODULE_BYTES, source_lines
+from lab.base.source import MAX_MODULE_BYTES, source_lines
+from lab.collectives.lanes import Frame
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ABOUT_RANK = re.compile(r"rank|is_first|is_main|master", re.I)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.grading import ranks
 from lab.grading.check import CHECKS, Check, Ranks
 from lab.grading.diagnosis import (
     Blocked,
@@ -19,9 +18,10 @@ from lab.grading.diagnosis import (
     Outcome,
     Passed,
 )
-from lab.grading.ranks import RankServer, RankServerError
-from lab.grading.source import unreadable
-from lab.grading.syllabus import Exercise, Syllabus, syllabus
+from lab.grading.unreadable import unreadable
+from lab.ranks.server import RankServer, RankServerError
+from lab.ranks.server import server as shared_server
+from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,13 @@ def run_exercise(
         return ended(Failed(diagnosis))
     if checks is None:
         try:
-            server = server or ranks.server()  # it loads torch in the background, while checks_of loads it here
+            server = server or shared_server()  # it loads torch in the background, while checks_of loads it here
             checks = checks_of(exercise)
         except Exception as error:  # noqa: BLE001 - a broken check module is never the student's fault
-            text = f"lab/checks/{exercise.file} cannot be imported: {error}"
+            text = f"lab/checks/{exercise.module}/checks.py cannot be imported: {error}"
             return ended(LabError(text, traceback.format_exc()))
     if not checks:
-        return ended(LabError(f"lab/checks/{exercise.file} has no check for {exercise.id}"))
+        return ended(LabError(f"lab/checks/{exercise.module}/checks.py has no check for {exercise.id}"))
     results: list[CheckResult] = []
     for check in checks:
         if check.after_passed and any(isinstance(result.outcome, Failed) for result in results):
@@ -144,7 +144,7 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
 
 def checks_of(exercise: Exercise) -> Sequence[Check]:
     """The checks of an exercise in the order they run. Imports torch, through the check module."""
-    importlib.import_module(f"lab.checks.{exercise.module}")
+    importlib.import_module(f"lab.checks.{exercise.module}.checks")
     return CHECKS.get(exercise.id, [])
 
 

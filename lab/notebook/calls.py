@@ -6,16 +6,16 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.grading import hints as had_hints
-from lab.grading import progress as found
 from lab.grading.diagnosis import LabError, Passed
-from lab.grading.paths import is_labs_own, student_folder
 from lab.grading.suite import ExerciseResult, Suite
-from lab.grading.syllabus import Exercise, syllabus
 from lab.notebook import session
 from lab.notebook.card import hint_card, note_card, result_card
 from lab.notebook.show import Said, Shown, one_sentence
 from lab.notebook.strip import strip_card
+from lab.student import hints as had_hints
+from lab.student import progress as found
+from lab.syllabus.paths import is_labs_own, student_folder
+from lab.syllabus.syllabus import Exercise, syllabus
 
 STOPPED = "Stopped. Nothing was left running."
 

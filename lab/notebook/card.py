@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from lab.base.words import as_html
 from lab.grading.diagnosis import Blocked, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.feedback import OUTPUT_CHARACTERS, OUTPUT_LINES, SIGNS, Feedback
-from lab.grading.markup import as_html
 from lab.grading.suite import CheckResult, ExerciseResult
-from lab.grading.syllabus import Exercise
 from lab.notebook import session
 from lab.notebook.show import Card
+from lab.syllabus.syllabus import Exercise
 
 TEXT_WIDTH = 88
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lab.grading.markup import as_html
+from lab.base.words import as_html
 from lab.notebook.show import Card
 
 INK = "#14171a"  # of text on the fills below, in a light theme and in a dark one

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from lab.grading.markup import as_html
-from lab.grading.paths import student_folder
+from lab.base.words import as_html
 from lab.notebook import session
 from lab.notebook.card import framed, note_card
 from lab.notebook.show import Card, one_sentence
+from lab.syllabus.paths import student_folder
 
 FIRST = ("time_per_epoch", "validation", "memory")  # the three that the questions are about
 
@@ -17,9 +17,9 @@ FIRST = ("time_per_epoch", "validation", "memory")  # the three that the questio
 @one_sentence
 def show_results(folder: str = "results") -> Card:
     """The table and the figures of results.csv in a folder of runs, as they were written last. Runs nothing."""
-    from lab.sweep.collect import FIGURES_FOLDER
-    from lab.sweep.plot import read_results
-    from lab.sweep.table import summary
+    from lab.sweep.collect.collect import FIGURES_FOLDER
+    from lab.sweep.compare.table import summary
+    from lab.sweep.draw.plot import read_results
 
     results = student_folder(session.code()) / folder
     if not (results / "results.csv").is_file():

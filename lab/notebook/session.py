@@ -5,9 +5,9 @@ import os
 import threading
 from pathlib import Path
 
-from lab.grading import ranks
-from lab.grading.paths import find_code
-from lab.grading.syllabus import MODULES
+from lab.ranks.server import server
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import MODULES
 
 HERE = Path.cwd()  # the notebook's folder, as long as nothing has changed it: a kernel starts there
 
@@ -51,8 +51,8 @@ def warm() -> None:
 
 def _load() -> None:
     try:
-        ranks.server()  # returns at once; its process loads PyTorch while this one does
+        server()  # returns at once; its process loads PyTorch while this one does
         for module in MODULES:
-            importlib.import_module(f"lab.checks.{module}")
+            importlib.import_module(f"lab.checks.{module}.checks")
     except Exception:  # noqa: BLE001 - the check that needs it will fail in the same way, and say so to the student
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.grading import progress
+from lab.base.words import as_html
 from lab.grading.diagnosis import Blocked, Failed, NotStarted, Passed
 from lab.grading.feedback import SIGNS
-from lab.grading.markup import as_html
-from lab.grading.paths import student_folder
-from lab.grading.syllabus import Exercise, Syllabus, syllabus
 from lab.notebook.card import COLOURS, file_link, framed
 from lab.notebook.show import Card
+from lab.student import progress
+from lab.syllabus.paths import student_folder
+from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
 CHANGED = "to check"  # written or changed since it was checked last
 SHOWN = {outcome.word: (SIGNS[outcome][0], COLOURS[outcome]) for outcome in (Passed, Failed, NotStarted, Blocked)}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.grading.diagnosis import Passed
-from lab.grading.syllabus import Exercise
-from lab.grading.trace import picture, trace_exercise
-from lab.grading.trace_svg import trace_svg
-from lab.grading.trace_text import trace_text
+from lab.grading.trace.picture import picture, trace_exercise
+from lab.grading.trace.svg import trace_svg
+from lab.grading.trace.text import trace_text
 from lab.notebook.card import TEXT_WIDTH, framed, result_card
 from lab.notebook.show import Card
+from lab.syllabus.syllabus import Exercise
 
 
 def trace_card(exercise: Exercise, code: Path) -> Card:

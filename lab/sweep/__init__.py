@@ -1,1 +1,4 @@
-"""Plan, launch, collect and plot a benchmark sweep. Knows run folders and CSV, not torch."""
+"""A benchmark sweep: plan, launch, collect, compare, draw. Knows run folders and CSV, not torch.
+
+May import: sweep/compare, sweep/draw, sweep/plan.
+"""

@@ -1,1 +1,32 @@
-"""What a training run needs beyond the exercises: options, data sets, networks, records."""
+"""What a training run needs beyond the exercises. The names below are all that the seven modules use.
+
+May import: base, runs/options, runs/records, training/checkpoints, training/data, training/networks,
+training/profiling, training/stepping, training/watching.
+"""
+
+from lab.base.errors import UsageError, UserError
+from lab.base.files import is_first_on_filesystem
+from lab.runs import options
+from lab.runs.options.own import is_own, load_own
+from lab.runs.records.epoch_record import EpochRecord
+from lab.training.data.datasets import DataSets, load_datasets
+from lab.training.networks import build_network
+from lab.training.program import one_sentence_errors
+from lab.training.run import Run
+from lab.training.stepping.capture import capturable
+
+__all__ = [
+    "DataSets",
+    "EpochRecord",
+    "Run",
+    "UsageError",
+    "UserError",
+    "build_network",
+    "capturable",
+    "is_first_on_filesystem",
+    "is_own",
+    "load_datasets",
+    "load_own",
+    "one_sentence_errors",
+    "options",
+]

@@ -17,28 +17,32 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lab.training import checkpoint_file, options, precision, provenance, resume, seeding, tensorboard
-from lab.training.announce import Setup, count_parameters
-from lab.training.augment import set_epoch
-from lab.training.capture import Capture
-from lab.training.epoch_record import EpochRecord, make_record
-from lab.training.guard import Guard
-from lab.training.measuring import DeviceInputs, StepWindow, batch_source
-from lab.training.meter import EpochMeter
+from lab.runs import options
+from lab.runs.records import provenance
+from lab.runs.records.epoch_record import EpochRecord, make_record
+from lab.runs.records.folder import RunFolder
+from lab.runs.records.progress import Progress
+from lab.training.checkpoints import checkpoint_file, resume
+from lab.training.checkpoints.guard import Guard
+from lab.training.checkpoints.saving import Saver
+from lab.training.data.augment import set_epoch
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.profiling.phases import Phases
-from lab.training.profiling.profiler import Profiler
-from lab.training.progress import Progress
-from lab.training.records import RunFolder
-from lab.training.reporter import Reporter
-from lab.training.saving import Saver
-from lab.training.signals import Preempted, SignalWatch
-from lab.training.step_output import StepOutput
-from lab.training.stepping import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
-from lab.training.tensorboard import TensorBoard
-from lab.training.together import from_rank_0, gather_hosts, leave_together
-from lab.training.unheeded import unheeded
-from lab.training.watch import Watcher, report_step, telling_of_the_end
+from lab.training.stepping import precision, seeding
+from lab.training.stepping.capture import Capture
+from lab.training.stepping.measuring import DeviceInputs, StepWindow, batch_source
+from lab.training.stepping.meter import EpochMeter
+from lab.training.stepping.signals import Preempted, SignalWatch
+from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
+from lab.training.stepping.together import from_rank_0, gather_hosts, leave_together
+from lab.training.stepping.unheeded import unheeded
+from lab.training.watching import tensorboard
+from lab.training.watching.announce import Setup, count_parameters
+from lab.training.watching.profiler import Profiler
+from lab.training.watching.progress_bar import StepOutput
+from lab.training.watching.reporter import Reporter
+from lab.training.watching.tensorboard import TensorBoard
+from lab.training.watching.watcher import Watcher, report_step, telling_of_the_end
 
 __all__ = ["EpochRecord", "Run"]
 

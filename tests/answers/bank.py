@@ -5,9 +5,9 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 from lab.grading.diagnosis import Failed, Outcome
-from lab.grading.stubs import BEGIN, END
 from lab.grading.suite import run_exercise
-from lab.grading.syllabus import syllabus
+from lab.syllabus.stubs import BEGIN, END
+from lab.syllabus.syllabus import syllabus
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from answers import golden
 from answers.all_answers import RIGHT, WRONG
 
-from lab.grading.syllabus import syllabus
+from lab.syllabus.syllabus import syllabus
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mistakes.md"
 

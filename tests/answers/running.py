@@ -11,7 +11,7 @@ from answers.entries import Answer
 
 from lab.grading.diagnosis import Failed, Outcome, Passed
 from lab.grading.suite import checks_of, run_check
-from lab.grading.syllabus import syllabus
+from lab.syllabus.syllabus import syllabus
 
 
 def first_outcome(answer: Answer, folder: Path) -> Outcome:

@@ -19,7 +19,7 @@ from answers.running import drawn_from, first_outcome, told
 
 from lab.grading.diagnosis import Failed, Passed
 from lab.grading.suite import run_exercise
-from lab.grading.syllabus import Exercise, syllabus
+from lab.syllabus.syllabus import Exercise, syllabus
 
 # A wrong answer may spoil another check too: answer -> the diagnoses that follow from its own.
 CONSEQUENCES: dict[str, set[str]] = {}
@@ -98,7 +98,7 @@ def test_the_table_of_mistakes_is_up_to_date(request: pytest.FixtureRequest):
 
 
 def test_students_do_not_get_it():
-    from lab.grading.package import package_files
+    from lab.syllabus.package import package_files
 
     names = [path.as_posix() for path in package_files()]
     assert not [name for name in names if "answers" in name or "mistakes" in name]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.grading.paths import find_code
+from lab.syllabus.paths import find_code
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

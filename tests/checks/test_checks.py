@@ -6,9 +6,9 @@ import pytest
 
 from lab.grading.check import CHECKS, Check
 from lab.grading.diagnosis import Failed, LabError, NotStarted, Passed
-from lab.grading.paths import find_code
 from lab.grading.suite import checks_of, run_check
-from lab.grading.syllabus import Exercise, syllabus
+from lab.syllabus.paths import find_code
+from lab.syllabus.syllabus import Exercise, syllabus
 
 
 def all_checks() -> list:
@@ -48,4 +48,4 @@ def test_every_check_belongs_to_an_exercise_of_its_module():
     all_checks()
     for exercise_id, checks in CHECKS.items():
         module = syllabus()[exercise_id].module
-        assert {check.function.__module__ for check in checks} == {f"lab.checks.{module}"}, exercise_id
+        assert {check.function.__module__ for check in checks} == {f"lab.checks.{module}.checks"}, exercise_id

@@ -1,1 +1,4 @@
-"""A whole class: the nbgrader course, grading what students submit, and reports. For instructors."""
+"""For courses built before lab/course: the nbgrader_config.py of these names this package and its templates.
+
+May import: course.
+"""

@@ -1,19 +1,18 @@
-"""The networks that main.py can train besides the students' own CNN, one file each.
+"""The networks that --model names besides the CNN.
 
-Every network has `.blocks`: the modules that FSDP shards one by one, each gathered just before it is used, and
-that --checkpoint-activations computes a second time. Blocks run in order, each called once a forward pass.
+May import: base, runs/options.
 """
 
 from collections.abc import Callable
 
 from torch import nn
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
+from lab.runs.options.own import is_own, load_own
 from lab.training.networks.mnist_cnn import MNISTCNN
 from lab.training.networks.resnet import resnet18
 from lab.training.networks.vgg import vgg19
 from lab.training.networks.vit import VisionTransformer
-from lab.training.own import is_own, load_own
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet18,

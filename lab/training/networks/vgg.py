@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from lab.training.errors import UserError
+from lab.base.errors import UserError
 
 
 class VGG(nn.Module):

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lab.training.errors import UsageError
-from lab.training.model_data_options import DEFAULT_DEPTH, DEFAULT_WIDTH
+from lab.base.errors import UsageError
+from lab.runs.options.model_and_data import DEFAULT_DEPTH, DEFAULT_WIDTH
 
 PATCH = 4  # pixels
 TOKENS = (32 // PATCH) ** 2

@@ -1,5 +1,4 @@
-"""Looking inside a training step: --profile and --nvtx.
+"""Where a step's time goes: phases while it runs, and what a profiler's trace says. The summary needs no torch.
 
-phases.py marks the parts of a step as it runs, profiler.py traces a few steps, trace.py reads such a trace, and
-summary.py says where the time went.
+May import: nothing.
 """

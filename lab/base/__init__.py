@@ -1,0 +1,4 @@
+"""What every room stands on: errors, words, files, the terminal, this machine.
+
+May import: nothing.
+"""

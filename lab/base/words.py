@@ -1,0 +1,45 @@
+"""Words for what ranks report: any text as one printable line, ranks by their numbers."""
+
+import hashlib
+import html
+import re
+from collections.abc import Sequence
+
+LONGEST_NAME = 80  # characters of a folder
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """[1] -> "rank 1"; [0, 2, 3] -> "ranks 0, 2 and 3"."""
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """A message of any shape as one printable line."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def ordinal(number: int) -> str:
+    """1 -> "1st", 12 -> "12th"."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def slug(text: str) -> str:
+    """Text fit for a folder name; a long one ends with a few digits that stand for all of it."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def printable(text: str) -> str:
+    """Text a student's code has made, harmless for a terminal: no escape sequences, no control characters."""
+    return "".join(c if c.isprintable() else "�" if c not in "\t\n\r" else " " for c in text)
+
+
+def as_html(text: str) -> str:
+    """Return `text` as HTML that shows it: markup, quotes and control characters do nothing; lines stay lines."""
+    return "\n".join(html.escape(printable(line)) for line in text.splitlines())

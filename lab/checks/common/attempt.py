@@ -1,0 +1,82 @@
+"""For the observe half of checks: run a student's function so that an error becomes plain data."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from lab.ranks.rank import Rank, describe
+
+
+def attempt(rank: Rank, function: Callable[..., Any], *args: object, **kwargs: object) -> dict[str, Any]:
+    """Call a function of the student's: {"value": what it returned, "error": None or as `plain` has it}.
+
+    The error of a stub that is still there goes on its way: the exercise is not started.
+    """
+    try:
+        return {"value": function(*args, **kwargs), "error": None}
+    except Exception as error:
+        if describe(error)["todo"]:
+            raise
+        return {"value": None, "error": plain(rank, error)}
+
+
+def plain(rank: Rank, error: BaseException) -> dict[str, Any]:
+    """An exception as plain data: type, its base classes, message, and the student's innermost line."""
+    said = describe(error)
+    file, line, text = "", 0, ""
+    for frame_file, frame_line, _, frame_text in said["frames"]:
+        if rank.code is not None and Path(frame_file).is_relative_to(rank.code):
+            file, line, text = Path(frame_file).name, frame_line, frame_text
+    return {
+        "type": said["type"],
+        "bases": [base.__name__ for base in inspect.getmro(type(error))],
+        "message": said["message"][:300],
+        "file": file,
+        "line": line,
+        "text": text,
+    }
+
+
+class NumberedImages(Dataset):
+    """Samples that can be told apart: (image, label), the number of the sample is every pixel of the image.
+
+    Args:
+        labels: [N].
+        first: the number of the first sample.
+        shape: of one image.
+        in_memory: hand out the same tensors each time, as a data set that is kept in memory does.
+    """
+
+    def __init__(
+        self,
+        labels: torch.Tensor,
+        *,
+        first: int = 0,
+        shape: tuple[int, ...] = (3, 8, 8),
+        in_memory: bool = False,
+    ) -> None:
+        self.labels = labels
+        self.first = first
+        self.shape = shape
+        self.images = [self.draw(index) for index in range(len(labels))] if in_memory else None
+        self.classes = [f"class {number}" for number in range(10)]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if not 0 <= index < len(self.labels):  # no counting from the end: it would hide a wrong index
+            raise IndexError(f"there is no sample {index} among {len(self.labels)}")
+        image = self.draw(index) if self.images is None else self.images[index]
+        return image, int(self.labels[index])
+
+    def draw(self, index: int) -> torch.Tensor:
+        return torch.full(self.shape, float(self.first + index))
+
+    def overwritten(self) -> list[int]:
+        """The indices of the samples in memory that are no longer what they were."""
+        return [index for index, image in enumerate(self.images or []) if not image.equal(self.draw(index))]

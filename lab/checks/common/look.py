@@ -1,0 +1,89 @@
+"""Where in the student's file to look: a line found in the source text, which is read and never run."""
+
+import ast
+import re
+from pathlib import Path
+
+from lab.base.source import MAX_MODULE_BYTES, source_lines
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+RETURN = r"\breturn\b"
+
+
+def look(code: Path, file: str, function: str, *patterns: str, last: bool = False) -> str:
+    """A place such as "data.py:90  sampler = DistributedSampler(...)".
+
+    Args:
+        code: the student's folder.
+        file: the module, "data.py".
+        function: "get_dataloaders" or "CNN.forward".
+        patterns: regular expressions. The first line of code of the function that one of them matches is
+            shown, an earlier pattern before a later one; without a match, the function's first line.
+            `return` is looked for outside of functions within the function.
+        last: show the last line that matches instead.
+    """
+    lines = _read(code / file)
+    node = _find(lines, function)
+    if node is None:
+        return f"{function} in {file}"
+    has_docstring = ast.get_docstring(node, clean=False) is not None
+    first = node.body[min(has_docstring, len(node.body) - 1)].lineno
+    body = range(first, (node.end_lineno or node.lineno) + 1)
+    inner = {
+        number
+        for part in ast.walk(node)
+        if isinstance(part, _Function) and part is not node
+        for number in range(part.lineno, (part.end_lineno or part.lineno) + 1)
+    }
+    for pattern in patterns:
+        for number in reversed(body) if last else body:
+            text = lines[number - 1].split("#")[0].strip()
+            if pattern == RETURN and number in inner:
+                continue
+            if re.search(pattern, text):
+                return at(file, number, text)
+    return f"{file}:{node.lineno}  def {node.name}(...)"
+
+
+def at(file: str, number: int, text: str = "") -> str:
+    """ "data.py:90  sampler = ..."; just "data.py" when the line is not known."""
+    if number < 1:
+        return file
+    text = " ".join(text.split())
+    return f"{file}:{number}" + (f"  {text if len(text) <= 80 else text[:77] + '...'}" if text else "")
+
+
+def mentions(code: Path, file: str, function: str, name: str) -> bool:
+    """Whether the body of the function uses the variable, attribute or function `name`."""
+    node = _find(_read(code / file), function)
+    if node is None:
+        return False
+    return any(
+        (isinstance(part, ast.Name) and part.id == name) or (isinstance(part, ast.Attribute) and part.attr == name)
+        for statement in node.body
+        for part in ast.walk(statement)
+    )
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > MAX_MODULE_BYTES:
+            return []
+        return [line.rstrip("\n") for line in source_lines(path.read_text(encoding="utf-8", errors="replace"))]
+    except OSError:
+        return []
+
+
+def _find(lines: list[str], function: str) -> _Function | None:
+    """The definition of a function, or of a method as Class.method; None where there is none."""
+    try:
+        body: list[ast.stmt] = ast.parse("\n".join(lines)).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    *classes, name = function.split(".")
+    for class_name in classes:
+        inside = [node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name]
+        body = inside[-1].body if inside else []
+    found = [node for node in body if isinstance(node, _Function) and node.name == name]
+    return found[-1] if found else None

@@ -1,0 +1,106 @@
+"""For the judge half of checks: what ranks report is of the right types, and in words."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from lab.base.words import one_line
+from lab.base.words import ranks as rank_names
+from lab.checks.common.look import at
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, Outcome
+from lab.grading.explain import explain
+
+__all__ = [
+    "ERROR",
+    "end",
+    "error_place",
+    "error_text",
+    "expect",
+    "expect_as_many",
+    "fail",
+    "numbers",
+    "one_line",
+    "rank_names",
+    "unusable",
+]
+
+# An exception as lab.checks.common.attempt.plain reports it.
+ERROR = {"type": str, "bases": [str], "message": str, "file": str, "line": int, "text": str}
+
+
+def fits(value: object, shape: Any) -> bool:
+    """Whether a value has the given shape: a type, [shape of each], {key: shape}, or (one, or another).
+
+    None stands for itself, and a bool is no int.
+    """
+    if isinstance(shape, tuple):
+        return any(fits(value, one) for one in shape)
+    if isinstance(shape, list):
+        return isinstance(value, list | tuple) and all(fits(item, shape[0]) for item in value)
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(
+            key in value and fits(value[key], inner) for key, inner in shape.items()
+        )
+    if shape is None:
+        return value is None
+    if isinstance(value, bool):
+        return shape in (bool, object)
+    return isinstance(value, shape)
+
+
+def expect(values: Sequence[object], shape: Any) -> None:
+    """Raise a Diagnosis unless every rank's value has this shape: what comes back from a rank is not trusted."""
+    for rank, value in enumerate(values):
+        if not fits(value, shape):
+            unusable(f"rank {rank}", value)
+
+
+def expect_as_many(values: Sequence[Any], count: int) -> None:
+    """Raise a Diagnosis unless every rank's list has this length."""
+    for rank, value in enumerate(values):
+        if len(value) != count:
+            unusable(f"rank {rank}", value)
+
+
+def unusable(who: str, value: object) -> NoReturn:
+    """The diagnosis for a report that no right or wrong answer leads to."""
+    raise Diagnosis(
+        "unusable-result",
+        saw=f"{who} reported something that the check cannot read: {one_line(repr(value), 80)}",
+        means="The check could not use what your function gave back.",
+        look="the return of your function: is it what the docstring says?",
+    )
+
+
+def end(ranks: Ranks, result: Any) -> NoReturn:
+    """End the check with what became of a group (a GroupResult) in which a rank failed."""
+    outcome: Outcome = explain(result, exercise=ranks.exercise, code=ranks.code)
+    if isinstance(outcome, Failed):
+        raise outcome.diagnosis
+    raise CheckEnded(outcome)
+
+
+def error_text(error: dict[str, Any]) -> str:
+    """ "KeyError: 'RANK'"."""
+    return f"{error['type']}: {one_line(error['message'], 160)}" if error["message"] else error["type"]
+
+
+def error_place(error: dict[str, Any], otherwise: Callable[[], str]) -> str:
+    """The student's line that raised it, if it was one."""
+    return at(error["file"], error["line"], error["text"]) if error["file"] else otherwise()
+
+
+def fail(error: dict[str, Any], what: str, otherwise: Callable[[], str]) -> NoReturn:
+    """The diagnosis for an exception that should not have been: `what` raised it."""
+    raise Diagnosis(
+        "raised",
+        saw=f"{what} raised {error_text(error)}",
+        means="It did not come to its end.",
+        look=error_place(error, otherwise),
+    )
+
+
+def numbers(values: Iterable[int], limit: int = 6) -> str:
+    """ "0, 3, 7, 9, 12, 20, ..."."""
+    ordered = list(values)
+    return ", ".join(map(str, ordered[:limit])) + (", ..." if len(ordered) > limit else "")

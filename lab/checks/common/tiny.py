@@ -1,0 +1,146 @@
+"""What the checks of sections 4 and 6 train: a tiny network on a few images, and its twin in one process.
+
+The judge draws weights and images anew for every run and computes what is right by itself, in one process on the
+whole batch: the twin. The ranks get their part of the batch and must come to the same numbers.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from lab.runs import options
+from lab.training.run import Run
+
+CPU = torch.device("cpu")
+LIMIT = 20.0  # seconds for a group of ranks whose work takes a fraction of one
+
+RATE, MOMENTUM = 0.1, 0.9
+
+# What is taken for cross-entropy: diagnosis -> mean over a batch of logits [B, 10] and labels [B].
+OTHER_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "softmax-before-loss": lambda logits, labels: F.cross_entropy(logits.softmax(dim=1), labels),
+    "log-softmax-missing": F.nll_loss,
+}
+
+Batch = tuple[Tensor, Tensor]  # images [B, 3, 32, 32], labels [B]
+
+
+class TinyNet(nn.Module):
+    """Images [B, 3, 32, 32] -> logits [B, 10]. Its layers have odd sizes, so that shards come out uneven."""
+
+    def __init__(self, weights: Mapping[str, Tensor] | None = None, *, batchnorm: bool = False) -> None:
+        super().__init__()
+        norm = [nn.BatchNorm1d(13)] if batchnorm else []
+        self.blocks = nn.ModuleList(
+            [
+                nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, 13), *norm, nn.Tanh()),
+                nn.Sequential(nn.Linear(13, 11), nn.Tanh()),
+            ]
+        )
+        self.classifier = nn.Linear(11, 10)
+        if weights is not None:
+            self.load_state_dict(dict(weights))
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images
+        for block in self.blocks:
+            x = block(x)
+        return self.classifier(x)
+
+
+def fresh_generator() -> torch.Generator:
+    """Other numbers in every run: torch's default generator starts each process with the same seed."""
+    return torch.Generator().manual_seed(random.getrandbits(63))
+
+
+def draw_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    """A state_dict of TinyNet."""
+    shapes = {name: parameter.shape for name, parameter in TinyNet().named_parameters()}
+    return {
+        name: torch.randn(shape, generator=generator) / (shape[1] ** 0.5 if len(shape) == 2 else 5)
+        for name, shape in shapes.items()
+    }
+
+
+def draw_batch(generator: torch.Generator, count: int) -> Batch:
+    """`count` images and labels."""
+    # Times 8: the network begins with means over 8 x 8 pixels.
+    images = 8 * torch.randn(count, 3, 32, 32, generator=generator)
+    return images, torch.randint(0, 10, (count,), generator=generator)
+
+
+def parts(batch: Batch, world_size: int) -> list[Batch]:
+    """For each rank the samples rank, rank + world_size, ..."""
+    images, labels = batch
+    return [(images[rank::world_size], labels[rank::world_size]) for rank in range(world_size)]
+
+
+def make_optimizer(model: nn.Module) -> SGD:
+    """SGD with momentum: it shows a wrong scale of the gradients, which Adam would hide."""
+    return SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+
+
+def train_steps(model: nn.Module, batches: Sequence[Batch]) -> None:
+    """One optimizer step a batch."""
+    optimizer = make_optimizer(model)
+    for images, labels in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+
+def loss_and_gradients(weights: Mapping[str, Tensor], batch: Batch) -> tuple[float, dict[str, Tensor]]:
+    """The twin: mean loss of a batch, and its gradients."""
+    with one_thread():
+        model = TinyNet(weights)
+        loss = F.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        return loss.item(), gradients_of(model)
+
+
+def weights_after_steps(weights: Mapping[str, Tensor], batches: Sequence[Batch]) -> list[dict[str, Tensor]]:
+    """The twin: the weights after each step of `make_optimizer`, one a batch."""
+    velocity: dict[str, Tensor] = {name: torch.zeros_like(value) for name, value in weights.items()}
+    after = [dict(weights)]
+    for batch in batches:
+        gradients = loss_and_gradients(after[-1], batch)[1]
+        velocity = {name: MOMENTUM * velocity[name] + gradients[name] for name in weights}
+        after.append({name: after[-1][name] - RATE * velocity[name] for name in weights})
+    return after[1:]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For tiny tensors in the grader: with several threads it would mostly wait for busy cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Copies, by name. Of a sharded parameter, this rank's shard."""
+    return {name: _local(parameter) for name, parameter in model.named_parameters()}
+
+
+def gradients_of(model: nn.Module) -> dict[str, Tensor]:
+    """The same of the gradients; parameters without one are left out."""
+    return {name: _local(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+
+
+def _local(tensor: Tensor) -> Tensor:
+    to_local = getattr(tensor, "to_local", None)
+    return (tensor if to_local is None else to_local()).detach().clone()
+
+
+def quiet_run(kind: type[Run] = Run, *, precision: str = "fp32") -> Run:
+    """A run as main.py makes it, that prints nothing and writes no files."""
+    arguments = ["--strategy", "ddp", "--precision", precision, "--per-device-batch-size", "4"]
+    return kind(options.parse(arguments), CPU, records=False)

@@ -1,0 +1,122 @@
+"""Judges what get_dataloaders makes of seed 0, num_workers, **loader_options, and of the batch for validation."""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from lab.checks.common.report import numbers
+from lab.checks.data.draw import Drawn
+from lab.checks.data.judge_sampling import judge_error, where
+from lab.grading.diagnosis import Diagnosis
+
+LOADERS = ("training", "validation")
+
+Reports = Sequence[Sequence[dict[str, Any]]]  # for each rank, for each of asked.configs, what draw_config returned
+
+
+def judge_idle(code: Path, asked: Drawn, reports: Reports) -> None:
+    """No processes where none were asked for. Nothing was drawn with them, so this comes first."""
+    for rank, report in enumerate(reports):
+        for config, result in zip(asked.configs, report, strict=True):
+            for name, count in zip(LOADERS, result["num_workers"], strict=False):
+                if config["num_workers"] == 0 and count > 0:
+                    raise Diagnosis(
+                        "workers-nobody-asked-for",
+                        f"num_workers=0 was asked for; on rank {rank} the {name} loader has {count}.",
+                        "0 means that the rank loads by itself: processes cost memory and time to start.",
+                        where(code, r"num_workers(?!\s*[,=)}])(?!\":\s*num_workers\b)", r"num_workers"),
+                    )
+
+
+def judge_arguments(code: Path, asked: Drawn, reports: Reports) -> None:
+    """Raise the diagnosis of the first argument that is not heeded."""
+    results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
+    judge_seed_zero(code, asked, results)
+    judge_workers(code, asked, results["workers"])
+    for rank, result in enumerate(results["options"]):
+        if result["error"]:
+            judge_error(code, asked, len(asked.configs[0]["train"]), rank, result["error"])
+    judge_options(code, asked, results["options"])
+    judge_validation_loader(code, asked, results["plain"])
+
+
+def judge_seed_zero(code: Path, asked: Drawn, results: dict[str, list[dict[str, Any]]]) -> None:
+    for rank in range(asked.world_size):
+        made = {name: results[name][rank]["sampler_seed"] for name in ("plain", "seed 0")}
+        drawn = {
+            seed: list(chain(*results[f"seed {seed}"][rank]["epochs"][0])) for seed in (0, *asked.likely_seeds)
+        }
+        same = next((seed for seed in asked.likely_seeds if drawn[seed] == drawn[0]), None)
+        if made["plain"] == asked.seed and made["seed 0"] not in (0, -1):
+            saw = f"with seed 0, rank {rank} got a sampler with seed {made['seed 0']}."
+        elif same is not None:
+            saw = f"with seed 0 and with seed {same}, rank {rank} drew {numbers(drawn[0], 5)}"
+        else:
+            continue
+        raise Diagnosis(
+            "seed-zero-replaced",
+            saw,
+            "0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
+            where(code, r"\bseed\b(?!\s*=\s*seed\s*[,)])", r"seed"),
+        )
+
+
+def judge_workers(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+    for rank, result in enumerate(results):
+        if result["num_workers"] != [asked.workers, asked.workers]:
+            train, valid = (*result["num_workers"], 0, 0)[:2]
+            raise Diagnosis(
+                "num-workers-ignored",
+                f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
+                f"the validation loader {valid}.",
+                "--num-workers would change nothing, and decoding images would hold up the GPU.",
+                where(code, r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
+            )
+
+
+def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+    for rank, result in enumerate(results):
+        for name, value in asked.options.items():
+            got = [one.get(name, "None") for one in result["options"]]
+            wrong = [loader for loader, one in zip(LOADERS, got, strict=False) if one != repr(value)]
+            if not wrong:
+                continue
+            if len(wrong) == 2:
+                held = (
+                    f"the loaders have {got[0]}" if got[0] == got[1] else f"the loaders have {' and '.join(got)}"
+                )
+            else:
+                held = f"only the {LOADERS[wrong[0] == LOADERS[0]]} loader has it"
+            raise Diagnosis(
+                "loader-options-dropped",
+                f"{name}={value} was asked for; on rank {rank} {held}.",
+                "--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both loaders.",
+                where(
+                    code,
+                    *([r"valid\w*\s*=.*DataLoader\("] if wrong == ["validation"] else []),
+                    r"DataLoader\((?!.*\*\*).*\)",
+                    name,
+                    r"DataLoader\(",
+                ),
+            )
+
+
+def judge_validation_loader(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+    line = where(code, r"valid\w*\s*=\s*DataLoader\(", r"DataLoader\((?!.*train_set)", r"DataLoader\(")
+    for rank, result in enumerate(results):
+        if (size := result["valid_batch"]) not in (-1, asked.batch):
+            raise Diagnosis(
+                "wrong-validation-batch",
+                f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
+                f"loader has batches of {size}; expected {asked.batch}.",
+                "A larger batch may not fit in memory, and one of few samples takes many times as long.",
+                line,
+            )
+        if result["valid_shuffled"]:
+            raise Diagnosis(
+                "validation-shuffled",
+                f"on rank {rank} the validation loader draws its samples in random order.",
+                "It changes no result, but uses up random numbers and reads a disk here and there.",
+                line,
+            )

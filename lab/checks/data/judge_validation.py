@@ -1,0 +1,209 @@
+"""Judges what ranks read from a validation loader: every sample once, equal numbers of batches, marked filler."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lab.checks.common.look import look, mentions
+from lab.checks.common.report import numbers, unusable
+from lab.grading.diagnosis import Diagnosis
+
+IGNORED = -100
+FILLER_SHAPE = "Not every data set has images of that size: make filler from one of its own, with a plain number."
+NO_SHARD = (
+    "A sampler repeats samples to make the ranks' parts equal: let the validation loader read a ValidationShard."
+)
+FIRST = 1000  # the number of the first sample of the validation set
+
+
+def reads_shard(code: Path) -> bool:
+    """Whether get_dataloaders uses the student's ValidationShard at all."""
+    return mentions(code, "data.py", "get_dataloaders", "ValidationShard")
+
+
+def where(code: Path, method: str, *patterns: str) -> str:
+    if not reads_shard(code):
+        return look(code, "data.py", "get_dataloaders", r"valid.*ampler", r"valid_set", r"valid")
+    return look(code, "data.py", f"ValidationShard.{method}", *patterns)
+
+
+def filler_place(code: Path) -> str:
+    """The line that makes filler."""
+    return where(code, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
+
+
+def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
+    """Raise the diagnosis of the first thing that is wrong.
+
+    Args:
+        config: what get_dataloaders was called with.
+        reports: for each rank, the sizes of the batches, all images and all labels.
+    """
+    labels, world_size = config["valid"].tolist(), len(reports)
+    size, batch = len(labels), config["global_batch_size"] // world_size
+    case = f"{size} sample{'s' * (size > 1)} on {world_size} ranks"
+    for rank, report in enumerate(reports):
+        if report["shard"] == [world_size, rank]:
+            raise Diagnosis(
+                "shard-arguments-swapped",
+                f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size {rank}.",
+                "Its arguments are dataset, rank, world_size, in this order.",
+                look(code, "data.py", "get_dataloaders", r"ValidationShard\("),
+            )
+        if report["returned"] != "two":
+            raise Diagnosis(
+                "no-validation-loader",
+                f"get_dataloaders() returned {report['returned']}.",
+                "evaluate() takes batches of (images, labels) from the second loader.",
+                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+            )
+        if len(report["labels"]) != sum(report["sizes"]) or (
+            report["images"] is not None and report["images"].shape[:1] != (len(report["labels"]),)
+        ):
+            raise Diagnosis(
+                "no-validation-loader",
+                f"rank {rank}: the images and labels of the validation batches differ in number.",
+                "evaluate() compares them one by one.",
+                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+            )
+    for rank, report in enumerate(reports):
+        judge_shapes(code, case, rank, report)
+    counted = [count_samples(code, case, labels, rank, report) for rank, report in enumerate(reports)]
+    held = sum(len(report["labels"]) for report in reports)
+    judge_counts(code, case, counted, size, held=held, drop_last=any(report["drop_last"] for report in reports))
+
+    batches = [len(report["sizes"]) for report in reports]
+    if len(set(batches)) > 1:
+        each = ", ".join(f"{count} on rank {rank}" for rank, count in enumerate(batches))
+        raise Diagnosis(
+            "unequal-validation-batches",
+            f"{case}, batches of {batch}: the number of batches is {each}.",
+            "Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
+            where(code, "__len__", r"\breturn\b"),
+        )
+    share, held = -(-size // world_size), max(len(report["labels"]) for report in reports)
+    if held > share + batch:
+        raise Diagnosis(
+            "too-much-filler",
+            f"{case}: a rank reads {held} samples and filler; {share} are enough.",
+            "Validation takes as long as on a single rank.",
+            where(code, "__len__", r"\breturn\b"),
+        )
+
+
+def count_samples(code: Path, case: str, labels: list[int], rank: int, report: dict[str, Any]) -> Counter[int]:
+    """How often each real sample is on this rank. Everything else must be filler."""
+    counted: Counter[int] = Counter()
+    images: Tensor | None = report["images"]
+    if images is None:
+        return counted
+    if images.ndim < 2 or images.shape[1] == 0 or images.is_complex() or not images.isfinite().all():
+        unusable(f"rank {rank}", list(images.shape))
+    for image, label in zip(images.flatten(1), report["labels"], strict=True):
+        number = int(image[0]) - FIRST
+        is_sample = 0 <= number < len(labels) and bool((image == image[0]).all())
+        if label == IGNORED:
+            continue
+        if is_sample and label == labels[number]:
+            counted[number] += 1
+            continue
+        raise Diagnosis(
+            "filler-has-a-label",
+            f"{case}: rank {rank} yields "
+            + (f"sample {number} with the label {label}; its own is {labels[number]}." if is_sample else "")
+            + ("" if is_sample else f"an image that is no sample, with the label {label}."),
+            f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
+            where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
+        )
+    return counted
+
+
+def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> None:
+    """Filler is like the samples, and apart from them: they must not be changed to make it."""
+    for parts in report["shapes"]:
+        if len(parts) != 2:
+            unusable(f"rank {rank}", report["shapes"])
+    for image, label in report["shapes"]:
+        if image != report["shapes"][0][0] or label:
+            got = f"labels of shape {['B', *label]}" if label else f"images {image}"
+            right = "[B]" if label else f"{report['shapes'][0][0]}, as the samples are"
+            raise Diagnosis(
+                "filler-of-another-shape",
+                f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
+                FILLER_SHAPE,
+                filler_place(code),
+            )
+    if others := [kind for kind in report["types"] if kind != "int64"]:
+        raise Diagnosis(
+            "label-not-an-integer",
+            f"{case}: rank {rank} has a batch whose labels are {others[0]}.",
+            "One such label makes a batch's labels all of this type, and cross_entropy takes numbers of classes.",
+            filler_place(code),
+        )
+    if report["overwritten"]:
+        raise Diagnosis(
+            "data-set-overwritten",
+            f"{case}: on rank {rank} sample {numbers(report['overwritten'])} is another image afterwards.",
+            "Filler was made in place, in a real image: the next epoch is measured without it.",
+            where(code, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
+        )
+
+
+def judge_counts(
+    code: Path, case: str, counted: Sequence[Counter[int]], size: int, *, held: int, drop_last: bool
+) -> None:
+    """Every sample once.
+
+    Args:
+        held: how many samples and fillers all ranks have together.
+        drop_last: whether a validation loader drops its last batch if that is not full.
+    """
+    total = sum(counted, Counter())
+    twice = sorted(number for number, count in total.items() if count > 1)
+    if len(twice) == size and size > 1:
+        raise Diagnosis(
+            "every-rank-validates-everything",
+            f"{case}: all of them are on {total[0]} ranks.",
+            "Validation takes as long as on a single rank: each should read its ValidationShard only.",
+            look(code, "data.py", "get_dataloaders", r"valid_set"),
+        )
+    if twice:
+        holders = [str(rank) for rank, counts in enumerate(counted) for _ in range(counts[twice[0]])]
+        raise Diagnosis(
+            "sample-counted-twice",
+            f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
+            f"(on ranks {' and '.join(holders)}).",
+            "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
+            if reads_shard(code)
+            else NO_SHARD,
+            where(code, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
+        )
+    if missing := [number for number in range(size) if not total[number]]:
+        raise Diagnosis(
+            "samples-dropped",
+            f"{case}: sample {numbers(missing)} is on no rank.",
+            "The accuracy would be of another validation set for every number of ranks.",
+            look(code, "data.py", "get_dataloaders", *DROPPING)
+            if drop_last
+            else drops(code)
+            if held < size
+            else where(code, "__getitem__", r"index|\bif\b", r"\breturn\b"),
+        )
+
+
+# The validation loader's drop_last, on its own line or in what both loaders get; not that for training.
+DROPPING = (
+    r"([Ss]hard|valid).*drop_last\s*=",
+    r"^(?!.*([Tt]rain|Sampler)).*\bdrop_last[\"']?\s*[:=]",
+    r"valid\w*\s*=.*DataLoader",
+)
+
+
+def drops(code: Path) -> str:
+    """The line that leaves samples out: of a sampler that drops, else of the shard's length."""
+    place = look(code, "data.py", "get_dataloaders", r"([Ss]hard|valid).*drop_last\s*=\s*True")
+    dropping = "drop_last" in place or place.endswith("...")  # a long line is cut off
+    return place if dropping else where(code, "__len__", r"//", r"\breturn\b")

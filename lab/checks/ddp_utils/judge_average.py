@@ -1,0 +1,78 @@
+"""Judges what average_gradients has left behind: gradients, weights, and those of a second model."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import torch
+
+from lab.checks.common.gradients import Verdict
+from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
+from lab.grading.diagnosis import Diagnosis
+
+
+def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, place: Callable[..., str]) -> None:
+    """A second model: rank r has r + 1 everywhere, but the rank `idle` has one inf."""
+    expect_tensors(observed, like)
+    world_size = len(observed)
+    mean = (world_size + 1) / 2
+    for rank, gradients in enumerate(observed):
+        value = gradients["blocks.0.2.weight"].flatten()[0].item()
+        if not close(value, mean):
+            raise Diagnosis(
+                "first-model-only",
+                saw=f"the first model is right; of a second one rank {rank} has the gradient {number(value)}, "
+                f"and the mean over the ranks is {number(mean)}.",
+                means="Something is kept from the first call: average the parameters of the model handed in.",
+                look=place(r"hasattr|getattr|global|nonlocal|\bif\b(?!.*None)", r"\bfor\b"),
+            )
+        value = gradients["classifier.bias"][0].item()
+        if math.isfinite(value):
+            raise Diagnosis(
+                "overflow-hidden",
+                saw=f"where rank {idle} has a gradient of inf, {number(value)} is left of it on rank {rank}.",
+                means="Training in fp16 tells by an inf that a step must be left out; hidden, it is taken.",
+                look=place(r"nan_to_num|isfinite|isnan|isinf|clamp|clip", r"grad"),
+            )
+
+
+def fail_for_weights(observed: Sequence[Tensors], before: Sequence[Tensors], where: str) -> NoReturn:
+    world_size = len(before)
+    total = {name: torch.stack([weights[name] for weights in before]).sum(dim=0) for name in before[0]}
+    mean = {name: value / world_size for name, value in total.items()}
+    rank = next(r for r in range(world_size) if not all_close(observed[r], before[r]))
+    saw = f"on rank {rank} a weight has changed: {example(observed[rank], before[rank])}"
+    if all_close(observed[rank], mean) or all_close(observed[rank], total):
+        raise Diagnosis(
+            "weights-not-gradients",
+            saw=f"{saw}, as if the weights were reduced over the ranks.",
+            means="What has to be averaged is parameter.grad, not the parameter.",
+            look=where,
+        )
+    raise Diagnosis(
+        "weights-changed",
+        saw=f"{saw}.",
+        means="Only the optimizer's step may change weights; here they must stay as they are.",
+        look=where,
+    )
+
+
+def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
+    names = {
+        "sum": ("summed-not-averaged", f"Added up but not divided: every step is {world_size} times too long."),
+        "local": ("not-reduced", "Each rank trains alone; from the first step on their weights differ."),
+        "rank 0": ("broadcast-not-averaged", "The other ranks' samples are computed and thrown away."),
+        "divided twice": ("divided-twice", "ReduceOp.AVG has divided already, or the division is there twice."),
+        "only divided": ("only-divided", "Divided, but never added up: each rank still trains alone."),
+        "maximum": ("maximum-not-mean", "ReduceOp.MAX takes the largest number; a mean is SUM divided by W."),
+        "world size": (
+            "world-size-hard-coded",
+            f"{found.number} is written into the code; ask dist.get_world_size(), which is {world_size} here.",
+        ),
+        "factor": ("wrong-factor", "A mean is the sum over the ranks divided by their number, nothing else."),
+        "some parameters": ("some-parameters-left-out", "The other weights drift apart between the ranks."),
+        "some ranks": ("ranks-disagree", "The ranks take different steps, and from then on are different models."),
+        "other": ("wrong-gradients", "The step is not the one that a single process would take."),
+    }
+    name, means = names[found.kind]
+    raise Diagnosis(name, found.saw, means, where)

@@ -1,0 +1,182 @@
+"""What ranks observe of average_gradients and of DDP."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lab.checks.common.tiny import CPU, TinyNet, gradients_of, train_steps, weights_of
+from lab.ranks.rank import Rank
+
+
+def average(rank: Rank) -> dict[str, Any]:
+    """This rank's gradients and weights after average_gradients, and the gradients of a second model.
+
+    The second one has a gradient of inf on one rank, as mixed precision makes it.
+    """
+    ddp_utils = rank.student("ddp_utils")
+    given = rank.receive()
+    model = TinyNet(given["weights"])
+    images, labels = given["parts"][rank.rank]
+    F.cross_entropy(model(images), labels).backward()
+    if rank.rank == given["idle"]:
+        # As where none of a rank's samples takes part in a layer. In the last parameter, so that a rank that
+        # leaves it out is seen to be missing, and does not meet the others in another parameter.
+        model.classifier.bias.grad = torch.zeros_like(model.classifier.bias)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(given["moved"][rank.rank][name])
+    # As in a layer that only some architectures use, and in one that is not to be trained: no gradient.
+    model.unused = nn.Parameter(torch.zeros(3))
+    model.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+    pending: list[Handle] = []
+    with handles_noted(pending):
+        ddp_utils.average_gradients(model)
+    frozen = model.frozen.grad
+    del model.unused, model.frozen
+    report = {
+        "weights": weights_of(model),
+        "gradients": gradients_of(model),
+        "pending": sum(not handle.used for handle in pending),
+        "frozen": frozen is not None,
+    }
+    dist.barrier()  # a rank that has left out a collective must not meet the others in one of the second model
+    second = TinyNet(given["weights"])
+    for parameter in second.parameters():
+        parameter.grad = torch.full_like(parameter, rank.rank + 1.0)
+        if rank.rank == given["idle"] and parameter is second.classifier.bias:
+            parameter.grad[0] = float("inf")
+    ddp_utils.average_gradients(second)
+    return report | {"second": gradients_of(second)}
+
+
+class Handle:
+    """Stands for the handle of a collective with async_op=True; notes whether anybody asks it for anything."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+        self.used = False
+
+    def __getattr__(self, name: str) -> Any:
+        self.used = True
+        return getattr(self._work, name)
+
+
+@contextmanager
+def handles_noted(pending: list[Handle]) -> Iterator[None]:
+    """Put the handles of asynchronous collectives into `pending`."""
+
+    def noting(collective: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            work = collective(*args, **kwargs)
+            if not kwargs.get("async_op"):
+                return work
+            pending.append(Handle(work))
+            return pending[-1]
+
+        return call
+
+    with ExitStack() as stack:
+        for name in ("all_reduce", "reduce", "broadcast", "all_gather"):
+            stack.enter_context(mock.patch.object(dist, name, noting(getattr(dist, name))))
+        yield
+
+
+def train_with_ddp(rank: Rank) -> dict[str, Any]:
+    """What get_ddp_model returns, and two training steps with it."""
+    ddp_utils = rank.student("ddp_utils")
+    given = rank.receive()
+    model = TinyNet(given["weights"][rank.rank])
+    wrapped = ddp_utils.get_ddp_model(model, CPU, bucket_cap_mb=given["bucket_cap_mb"])
+    report: dict[str, Any] = {"type": type(wrapped).__name__, "ddp": isinstance(wrapped, DistributedDataParallel)}
+    if not report["ddp"]:
+        return report
+    inside = wrapped.module
+    report["inside"] = "the model" if inside is model else f"another {type(inside).__name__}"
+    report["bucket_cap_mb"] = wrapped.bucket_bytes_cap / 2**20
+    report["types"] = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in inside.parameters()})
+    if report["types"] != ["float32"]:
+        return report
+
+    report["start"] = weights_of(inside)
+    batches = [batch[rank.rank] for batch in given["batches"]]
+    images, labels = batches[0]
+    F.cross_entropy(wrapped(images), labels).backward()
+    report["gradients"] = gradients_of(inside)
+    train_steps(wrapped, batches)
+    report["end"] = weights_of(inside)
+    group = wrapped.process_group
+    report["group"] = dist.get_process_group_ranks(group) if isinstance(group, dist.ProcessGroup) else []
+    report["gpu"] = pretend_to_wrap(ddp_utils, torch.device("cuda", given["gpus"][rank.rank]))
+    report["cpu"] = pretend_to_wrap(ddp_utils, CPU)
+    with mock.patch.object(dist, "get_world_size", return_value=1):
+        report["alone"] = pretend_to_wrap(ddp_utils, CPU)
+    return report
+
+
+def pretend_to_wrap(ddp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
+    """What get_ddp_model does with a network that has a BatchNorm and a frozen parameter, on any device.
+
+    Reports the devices it moves to, DDP's device_ids, and what has become of the network. Nothing is really moved
+    or wrapped, so a GPU need not be there. None when the code asks CUDA for more than this pretence can give.
+    """
+    steps: list[str] = []
+    arguments: dict[str, Any] = {}
+    signature = inspect.signature(DistributedDataParallel.__init__)
+
+    def wrap(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        steps.append("wrap")
+        arguments.update(signature.bind(ddp, *args, **kwargs).arguments)
+        nn.Module.__init__(ddp)
+        ddp.module = arguments["module"]
+
+    def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        target = torch._C._nn._parse_to(*args, **kwargs)[0]
+        steps.append("no device" if target is None else str(target))
+        return module
+
+    def cuda(module: nn.Module, target: Any = None) -> nn.Module:
+        return to(module, "cuda" if target is None else torch.device("cuda", torch.device(target).index))
+
+    net = TinyNet(batchnorm=True)
+    frozen = net.get_parameter("blocks.0.2.bias").requires_grad_(False)
+    layers = {name: type(module).__name__ for name, module in net.named_modules()}
+    with (
+        mock.patch.object(DistributedDataParallel, "__init__", wrap),
+        mock.patch.object(nn.Module, "to", to),
+        mock.patch.object(nn.Module, "cuda", cuda),
+        mock.patch.object(torch.cuda, "set_device"),
+        mock.patch.object(torch.cuda, "current_device", return_value=device.index),
+    ):
+        try:
+            wrapped = ddp_utils.get_ddp_model(net, device, bucket_cap_mb=25)
+        except Exception:  # noqa: BLE001 - what this machine cannot show is not held against the answer
+            return None
+    inside = getattr(wrapped, "module", wrapped)
+    found = inside.named_modules() if isinstance(inside, nn.Module) else ()
+    exchanged = [type(module).__name__ for name, module in found if layers.get(name) != type(module).__name__]
+    return {
+        "steps": steps,
+        "device_ids": describe_devices(arguments.get("device_ids")),
+        "wrapped": isinstance(wrapped, DistributedDataParallel),
+        "exchanged": exchanged,
+        "thawed": frozen.requires_grad,
+    }
+
+
+def describe_devices(device_ids: Any) -> str:
+    """["cuda:1"], [1] or None as text."""
+    if device_ids is None:
+        return "None"
+    if not isinstance(device_ids, list | tuple) or len(device_ids) != 1:
+        return str(device_ids)[:80]
+    only = device_ids[0]
+    return f"cuda:{only}" if isinstance(only, int) else str(only)[:80]

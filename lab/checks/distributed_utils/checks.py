@@ -1,0 +1,363 @@
+"""Checks of section 2: ranks, devices and the process group."""
+
+import random
+import re
+from typing import Any
+
+from lab.checks.common.look import look
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.checks.distributed_utils.judge_environments import FIELDS, draw_cases, judge_environments
+from lab.checks.distributed_utils.observe import join_group, leave_group, read_environments
+from lab.grading.check import Ranks, check
+from lab.grading.diagnosis import Diagnosis
+
+FILE = "distributed_utils.py"
+
+
+def where(ranks: Ranks, function: str, *patterns: str) -> str:
+    return look(ranks.code, FILE, function, *patterns)
+
+
+# 2.1 --------------------------------------------------------------------------------------------------------
+
+
+@check("2.1", "reads torchrun's and srun's variables, and refuses to guess")
+def reads_the_launch_environment(ranks: Ranks) -> None:
+    decoy = {"RANK": "17", "LOCAL_RANK": "3", "WORLD_SIZE": "23"}  # in os.environ, to see what is read
+    cases = draw_cases()
+    given = {"decoy": decoy, "environments": [case.environ for case in cases]}
+    reports = ranks.observe(read_environments, 1, given, set_up_process_group=False)
+    expect(reports, [{"type": str, "error": (None, ERROR), "changed": [str], **dict.fromkeys(FIELDS, (int, str))}])
+    expect_as_many(reports, len(cases))
+    judge_environments(ranks.code, cases, reports[0], [int(value) for value in decoy.values()])
+
+
+# 2.2 --------------------------------------------------------------------------------------------------------
+
+EVENT = {"call": str}
+CALL = {
+    "gpus": int,
+    "error": (None, ERROR),
+    "type": str,
+    "device": str,
+    "events": [EVENT],
+    "rank": int,
+    "world_size": int,
+}
+INIT = {
+    "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
+    "master": str,
+}  # fmt: skip
+
+
+@check("2.2", "joins the process group with the backend and device of the machine")
+def joins_the_process_group(ranks: Ranks) -> None:
+    # More than a day, so that a part of it (timeout.seconds) is not the whole. Nodes with four GPUs and three
+    # processes, so that the rank gives the GPU of none; nor is it GPU 0 that the rank would give.
+    timeout = 86_400 + random.randrange(40, 400)
+    node, local = random.choice([(1, 2), (2, 1), (3, 1), (3, 2)])
+    rank, world_size, master = 3 * node + local, 12, f"node{random.randrange(10, 99)}"
+    torchrun = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(world_size)}
+    srun = {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local), "SLURM_NTASKS": str(world_size)}
+    machines = [
+        {"name": "torchrun", "environ": torchrun, "gpus": 4, "index": local},
+        {"name": "srun", "environ": srun, "gpus": 4, "index": local},
+        {"name": "srun --gpus-per-task=1", "environ": srun, "gpus": 1, "index": 0},
+    ]
+    reports = ranks.observe(
+        join_group,
+        2,
+        {"timeout": timeout, "machines": machines, "master": master},
+        set_up_process_group=False,
+        timeout=20,
+    )
+    expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
+    for number, report in enumerate(reports):
+        judge_joined(ranks, report["real"], number, 2, f"rank {number} of 2", timeout)
+        judge_on_cpu(ranks, report["real"], number)
+        if report["total"] != 2:
+            raise Diagnosis(
+                "no-process-group",
+                f"a sum of ones over the group was {report['total']} instead of 2 on rank {number}.",
+                "The ranks have not found each other.",
+                where(ranks, "setup", r"init_process_group"),
+            )
+    expect_as_many([reports[0]["simulated"]], len(machines))
+    for machine, call in zip(machines, reports[0]["simulated"], strict=True):
+        place = (
+            f"simulated with {machine['name']}, rank {rank}, local rank {local}, {machine['gpus']} GPUs visible"
+        )
+        judge_joined(ranks, call, rank, world_size, place.replace(" 1 GPUs", " 1 GPU"), timeout)
+        judge_on_gpus(ranks, call, machine, place.replace(" 1 GPUs", " 1 GPU"), rank)
+        judge_master(ranks, call, master, place.replace(" 1 GPUs", " 1 GPU"))
+
+
+def init_of(call: dict[str, Any]) -> dict[str, Any] | None:
+    """The call of init_process_group that counts: the last one."""
+    events = [event for event in call["events"] if event["call"] == "init_process_group"]
+    if not events:
+        return None
+    expect(events, INIT)
+    return events[-1]
+
+
+def judge_joined(
+    ranks: Ranks, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float
+) -> None:
+    """The group must be the launcher's, with the timeout asked for; a device must come back."""
+    init = init_of(call)
+    line = where(ranks, "setup", r"init_process_group")
+    if init and (init["rank"], init["world_size"]) != (rank, world_size):
+        got = f"{place}: the group was to be joined as rank {init['rank']} of {init['world_size']}."
+        if -1 in (init["rank"], init["world_size"]):
+            raise Diagnosis(
+                "srun-not-served",
+                f"{place}: init_process_group got no rank and world size, and RANK and WORLD_SIZE are not set.",
+                "By itself it knows torchrun's variables only: hand it what read_launch_environment returned.",
+                line,
+            )
+        if init["world_size"] != world_size:
+            raise Diagnosis(
+                "world-size-hard-coded",
+                f"{got} The launcher says {world_size} ranks.",
+                "With too few, ranks train without each other; with too many, all wait for ranks that never come.",
+                line,
+            )
+        raise Diagnosis(
+            "wrong-rank",
+            f"{got} The launcher says rank {rank}.",
+            "Two processes with the same rank wait for ever for the one that is missing.",
+            line,
+        )
+    if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
+        raise Diagnosis(
+            "device-without-index",
+            f"{place}: torch.cuda.set_device got a device without an index, and raised {error_text(call['error'])}"
+            if call["error"]
+            else f"{place}: torch.cuda.set_device got a device without an index.",
+            "'cuda' alone means the current GPU, and this call is to say which one that is.",
+            where(ranks, "setup", r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
+        )
+    error = call["error"]
+    if error and not call["gpus"] and re.search("NVIDIA|CUDA", error["message"]):
+        raise Diagnosis(
+            "cuda-without-gpu",
+            f"{place}, without a GPU: setup() raised {error_text(error)}",
+            "What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
+            error_place(error, lambda: where(ranks, "setup", r"cuda")),
+        )
+    if error:
+        fail(error, f"{place}: setup()", lambda: where(ranks, "setup"))
+    if init is None:
+        raise Diagnosis(
+            "no-process-group",
+            f"{place}: setup() has not called init_process_group.",
+            "Without a process group no rank can reach another.",
+            where(ranks, "setup"),
+        )
+    if init["timeout"] != timeout:
+        given = "no timeout" if init["timeout"] is None else f"a timeout of {init['timeout']:g} s"
+        raise Diagnosis(
+            "timeout-ignored",
+            f"setup(timeout of {timeout} s) gave init_process_group {given}.",
+            "A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
+            line,
+        )
+    if call["type"] != "device":
+        raise Diagnosis(
+            "no-device",
+            f"setup() returned {'None' if call['type'] == 'NoneType' else 'a ' + call['type']}, "
+            "not a torch.device.",
+            "The rest of the program puts model and images where this says.",
+            where(ranks, "setup", r"\breturn\b"),
+        )
+
+
+def judge_on_cpu(ranks: Ranks, call: dict[str, Any], rank: int) -> None:
+    init = init_of(call)
+    assert init is not None
+    if "nccl" in init["backend"]:
+        raise Diagnosis(
+            "nccl-hard-coded",
+            f"rank {rank}, without a GPU: the backend was {init['backend']!r}.",
+            "nccl works between GPUs only; without CUDA the group must use gloo.",
+            where(ranks, "setup", r"nccl"),
+        )
+    if init["device_id"] is not None:
+        raise Diagnosis(
+            "device-id-on-cpu",
+            f"rank {rank}, without a GPU: init_process_group got device_id={init['device_id']}.",
+            "PyTorch refuses device_id for the CPU; it is for GPUs only.",
+            where(ranks, "setup", r"device_id"),
+        )
+    if not call["device"].startswith("cpu"):
+        raise Diagnosis(
+            "no-gpu-there",
+            f"rank {rank}, without a GPU: setup() returned {call['device']}.",
+            "Moving the model there fails.",
+            where(ranks, "setup", r"\breturn\b.*cuda", r"cuda"),
+        )
+
+
+def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], place: str, rank: int) -> None:
+    init, index = init_of(call), machine["index"]
+    assert init is not None
+    if "gloo" in init["backend"] and "nccl" not in init["backend"]:
+        raise Diagnosis(
+            "gloo-hard-coded",
+            f"{place}: the backend was gloo.",
+            "gloo sends every gradient through the CPU: on GPUs it is many times slower than nccl.",
+            where(ranks, "setup", r"gloo"),
+        )
+    if not call["device"].startswith("cuda"):
+        raise Diagnosis(
+            "gpu-not-used",
+            f"{place}: setup() returned {call['device']}.",
+            "The model would train on the CPU beside an idle GPU.",
+            where(ranks, "setup", r"\breturn\b"),
+        )
+    calls = [event["call"] for event in call["events"]]
+    chosen = [event.get("index") for event in call["events"] if event["call"] == "set_device"]
+    returned = int(call["device"].partition(":")[2] or (chosen[-1] if chosen and chosen[-1] is not None else -1))
+    for number in [returned, *chosen]:
+        if number == index or (not chosen and number == -1):
+            continue
+        if number in (rank, rank % machine["gpus"]):
+            raise Diagnosis(
+                "rank-as-device-index",
+                f"{place}: the device was cuda:{number}.",
+                "The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
+                where(ranks, "setup", r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
+            )
+        raise Diagnosis(
+            "wrong-device-index",
+            f"{place}: the device was cuda:{number}, and it should be cuda:{index}.",
+            "A process that is shown one GPU finds it at index 0."
+            if machine["gpus"] == 1
+            else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
+            where(ranks, "setup", r"index\s*=", r"device\(|set_device"),
+        )
+    if not chosen:
+        raise Diagnosis(
+            "no-set-device",
+            f"{place}: torch.cuda.set_device was not called.",
+            "Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
+            where(ranks, "setup", r"init_process_group"),
+        )
+    if calls.index("set_device") > calls.index("init_process_group"):
+        raise Diagnosis(
+            "set-device-after-group",
+            f"{place}: init_process_group came first, then set_device.",
+            "NCCL takes the GPU that is current when the group comes up: that was GPU 0 on every process.",
+            where(ranks, "setup", r"set_device"),
+        )
+
+
+def judge_master(ranks: Ranks, call: dict[str, Any], master: str, place: str) -> None:
+    """Rank 0 is where the launcher says, on whatever node."""
+    init = init_of(call)
+    assert init is not None
+    if init["master"] not in ("", master):
+        raise Diagnosis(
+            "master-hard-coded",
+            f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
+            "On every other node they would look for rank 0 on their own machine, and wait for ever.",
+            where(ranks, "setup", r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
+        )
+
+
+# 2.3 --------------------------------------------------------------------------------------------------------
+
+
+@check("2.3", "knows the main process, and leaves the group, if there is one")
+def leaves_the_process_group(ranks: Ranks) -> None:
+    # As if each of the three ranks were alone on its node: all have the local rank 0. Who is which rank, and how
+    # often each launcher's turn comes, is drawn: no answer is right every time.
+    order = random.sample(["0", "1", "2"], 3)
+    launchers = ["torchrun", "srun", *random.choices(["torchrun", "srun"], k=random.randrange(6))]
+    environ = {
+        "torchrun": {"RANK": order, "LOCAL_RANK": ["0"] * 3, "WORLD_SIZE": ["3"] * 3},
+        "srun": {"SLURM_PROCID": order, "SLURM_LOCALID": ["0"] * 3, "SLURM_NTASKS": ["3"] * 3},
+    }
+    given = {"order": [int(number) for number in order], "environs": [environ[name] for name in launchers]}
+    values = ranks.observe(leave_group, 3, given, set_up_process_group=False)
+    reports = [values[order.index(str(rank))] for rank in range(3)]
+    attempt = {"error": (None, ERROR)}
+    expect(
+        reports,
+        {"main": [{"value": (None, bool, int, str), **attempt}], "left": [{"still_there": bool, **attempt}]},
+    )
+    expect_as_many([report["main"] for report in reports], len(launchers))
+    expect_as_many([report["left"] for report in reports], 3)
+    for launcher, answers in zip(
+        launchers, zip(*(report["main"] for report in reports), strict=True), strict=True
+    ):
+        judge_main_process(ranks, launcher, list(answers))
+    line = where(ranks, "cleanup", r"destroy", r"is_initialized")
+    for rank, report in enumerate(reports):
+        first = report["left"][0]
+        if first["error"]:
+            fail(first["error"], f"rank {rank}: cleanup()", lambda: line)
+        if first["still_there"]:
+            raise Diagnosis(
+                "group-not-destroyed",
+                f"rank {rank}: the process group is still there after cleanup().",
+                "NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
+                line,
+            )
+    for rank, report in enumerate(reports):
+        if error := report["left"][1]["error"]:
+            raise Diagnosis(
+                "cleanup-without-group",
+                f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
+                "After an error there may be no group; the error in cleanup() would hide the real one.",
+                error_place(error, lambda: line),
+            )
+    for report in reports:
+        alone = report["left"][2]
+        if alone["error"]:
+            fail(alone["error"], "cleanup() of a group of one rank", lambda: line)
+        if alone["still_there"]:
+            raise Diagnosis(
+                "group-not-destroyed",
+                "a process group of one rank is still there after cleanup().",
+                "A single rank has joined a group too, and leaves it like the others.",
+                where(ranks, "cleanup", r"world_size", r"destroy"),
+            )
+
+
+def judge_main_process(ranks: Ranks, launcher: str, answers: list[dict[str, Any]]) -> None:
+    line = where(ranks, "is_main_process", r"\breturn\b")
+    if error := next((answer["error"] for answer in answers if answer["error"]), None):
+        if "KeyError" in error["bases"] and launcher == "srun":
+            raise Diagnosis(
+                "rank-from-torchrun-only",
+                f"started by {launcher}: is_main_process() raised {error_text(error)}",
+                "srun sets other variables than torchrun. The process group knows the rank in both cases.",
+                line,
+            )
+        fail(error, f"started by {launcher}: is_main_process()", lambda: line)
+    values = [answer["value"] for answer in answers]
+    said = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
+    if not all(isinstance(value, bool) for value in values):
+        raise Diagnosis(
+            "not-a-bool",
+            f"is_main_process() returned {said}.",
+            "The answer must be True or False. In an `if`, 0 and None count as no, every other number as yes.",
+            line,
+        )
+    if values == [True, False, False]:
+        return
+    if sum(values) > 1:
+        raise Diagnosis(
+            "several-main-processes",
+            f"three nodes, started by {launcher}: is_main_process() was {said}.",
+            "All of them would print and write the same files. Every node has a local rank 0, and a GPU 0.",
+            line,
+        )
+    raise Diagnosis(
+        "wrong-main-process",
+        f"three nodes, started by {launcher}: is_main_process() was {said}.",
+        "Rank 0 is the one that prints and writes: without it nothing is recorded.",
+        line,
+    )

@@ -1,0 +1,177 @@
+"""What ranks observe of get_fsdp_model."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from lab.checks.common.tiny import CPU, TinyNet, gradients_of, make_optimizer, train_steps, weights_of
+from lab.ranks.rank import Rank
+
+WHOLE = "whole"  # the placement of a parameter that is not sharded
+
+
+def train_sharded(rank: Rank) -> dict[str, Any]:
+    """How the model is sharded, and two training steps with it."""
+    fsdp_utils = rank.student("fsdp_utils")
+    given = rank.receive()
+    net = TinyNet(given["weights"][rank.rank])
+    # What is not trained must be the same on all ranks, too.
+    net.frozen = nn.Parameter(torch.full((5,), rank.rank + 1.0), requires_grad=False)
+    net.register_buffer("buffer", torch.full((2,), rank.rank + 1.0))
+    order: list[str] = []
+    with sharding_noted(fsdp_utils, net, order), sources_compared(rank):
+        model = fsdp_utils.get_fsdp_model(net, CPU)
+    report: dict[str, Any] = {"type": type(model).__name__, "module": isinstance(model, nn.Module)}
+    if not report["module"]:
+        return report
+    report |= {
+        "same": model is net,
+        "order": order,
+        "units": [name for name, module in model.named_modules() if isinstance(module, FSDPModule)],
+        "placements": {name: placement(parameter) for name, parameter in model.named_parameters()},
+        "start": weights_of(model),
+        "frozen": [*rows(model, "frozen"), *rows(model, "buffer")],
+        "trainable": [name for name, parameter in model.named_parameters() if parameter.requires_grad],
+        "error": "",
+    }
+    if outer_first(order) or not report["units"]:
+        return report
+    batches = [batch[rank.rank] for batch in given["batches"]]
+    layers = computing_noted(model)
+    try:
+        images, labels = batches[0]
+        F.cross_entropy(model(images), labels).backward()
+        report["gradients"] = gradients_of(model)
+        train_steps(model, batches)
+    except Exception as error:  # noqa: BLE001 - the judge looks at how it is sharded first
+        report["error"] = f"{type(error).__name__}: {error}"[:300]
+    report |= {"computed": layers, "end": weights_of(model)}
+    return report
+
+
+def train_in_bf16(rank: Rank) -> dict[str, Any]:
+    """A training step in bf16, of the tiny network and then with a BatchNorm in it; and one in fp16."""
+    fsdp_utils = rank.student("fsdp_utils")
+    given = rank.receive()
+    images, labels = given["parts"][rank.rank]
+    reports = {}
+    for name, net, precision in (
+        ("plain", TinyNet(given["weights"]), "bf16"),
+        ("batchnorm", TinyNet(batchnorm=True), "bf16"),
+        ("fp16", TinyNet(batchnorm=True), "fp16"),
+    ):
+        order: list[str] = []
+        with sharding_noted(fsdp_utils, net, order):
+            model = fsdp_utils.get_fsdp_model(net, CPU, precision=precision)
+        layers = computing_noted(model)
+        report: dict[str, Any] = {"error": "", "gradients": {}, "loss": 0.0, "order": order}
+        report["parameters"] = {name: dtype(value) for name, value in model.named_parameters()}
+        try:
+            loss = F.cross_entropy(model(images), labels)
+            loss.backward()
+            report |= {"gradients": gradients_of(model), "loss": loss.item()}
+            make_optimizer(model).step()
+        except Exception as error:  # noqa: BLE001 - the judge says what this means
+            report["error"] = f"{type(error).__name__}: {error}"[:300]
+        report["computed"] = layers
+        report["statistics"] = {name: dtype(value) for name, value in model.named_buffers() if "running" in name}
+        reports[name] = report
+    return reports
+
+
+def rows(model: nn.Module, name: str) -> list[float]:
+    """What this rank holds of a parameter or buffer of one dimension; nothing where there is none."""
+    tensor = getattr(model, name, None)
+    if not isinstance(tensor, Tensor):
+        return []
+    to_local = getattr(tensor, "to_local", None)
+    return [float(number) for number in (tensor if to_local is None else to_local()).detach().flatten()]
+
+
+def placement(parameter: Tensor) -> str:
+    """ "Shard(0)", "Replicate", or WHOLE for a plain tensor."""
+    placements = getattr(parameter, "placements", None)
+    if placements is None:
+        return WHOLE
+    return ", ".join(f"Shard({p.dim})" if p.is_shard() else type(p).__name__ for p in placements)
+
+
+def dtype(tensor: Tensor) -> str:
+    """ "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def computing_noted(model: nn.Module) -> dict[str, str]:
+    """Filled by the next forward pass: for each linear layer, the type of its results."""
+    layers: dict[str, str] = {}
+
+    def note(name: str, output: Tensor) -> None:
+        layers[name] = dtype(output)
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(lambda module, inputs, output, name=name: note(name, output))
+    return layers
+
+
+def outer_first(order: Sequence[str]) -> tuple[str, str] | None:
+    """A module that was sharded before one inside of it, and that one; None if there is none. "" is the root."""
+    for later, inner in enumerate(order):
+        for outer in order[:later]:
+            if inner != outer and (not outer or inner.startswith(f"{outer}.")):
+                return outer, inner
+    return None
+
+
+class WrongSourceError(Exception):
+    """Ranks name different sources in the same broadcast, and would wait for each other for ever."""
+
+
+@contextmanager
+def sources_compared(rank: Rank) -> Iterator[None]:
+    """Raise WrongSourceError in the later one of two ranks that broadcast from different ranks."""
+    original = dist.broadcast
+    store = dist.distributed_c10d._get_default_store()
+    numbers = itertools.count()
+    others = [other for other in range(rank.world_size) if other != rank.rank]
+
+    def broadcast(tensor: Tensor, src: Any = None, *args: Any, **kwargs: Any) -> Any:
+        number, source = next(numbers), str(kwargs.get("group_src", src))
+        store.set(f"source {number} of {rank.rank}", source)
+        for other in others:
+            key = f"source {number} of {other}"
+            if store.check([key]) and (theirs := store.get(key).decode()) != source:
+                said = sorted([(rank.rank, source), (other, theirs)])
+                raise WrongSourceError(" and ".join(f"rank {one} sends with src={src}" for one, src in said))
+        return original(tensor, src, *args, **kwargs)
+
+    with mock.patch.object(dist, "broadcast", broadcast):
+        yield
+
+
+@contextmanager
+def sharding_noted(fsdp_utils: ModuleType, net: nn.Module, order: list[str]) -> Iterator[None]:
+    """Write the names of the modules that fully_shard is called for into `order`; the root's is ""."""
+    original = torch.distributed.fsdp.fully_shard
+    names = {id(module): name for name, module in net.named_modules()}
+
+    def noting(module: Any, *args: Any, **kwargs: Any) -> Any:
+        order.extend(names.get(id(one), "?") for one in (module if isinstance(module, list | tuple) else [module]))
+        # Then FSDP would raise or do nothing, depending on the release.
+        return module if outer_first(order) else original(module, *args, **kwargs)
+
+    with ExitStack() as stack:
+        for place in (torch.distributed.fsdp, fsdp_utils):
+            if getattr(place, "fully_shard", None) is original:
+                stack.enter_context(mock.patch.object(place, "fully_shard", noting))
+        yield

@@ -1,0 +1,133 @@
+"""Judges a rehearsal in which a rank failed: errors that a known mistake leads to."""
+
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lab.base.words import one_line
+from lab.checks.common.look import at
+from lab.checks.common.report import end
+from lab.checks.main.draw import Rehearsal
+from lab.checks.main.judge_model import where
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
+
+# The error's type or what its message holds -> diagnosis, what it means.
+KNOWN: dict[str, tuple[str, str]] = {
+    "UnresolvedOptionsError|'Namespace' object has no": (
+        "options-not-resolved",
+        "Batch sizes and learning rate depend on the number of ranks: only this_run.args has them.",
+    ),
+    "NeedlessWrapperError": (
+        "wrong-strategy",
+        "A run on one device, without a wrapper, is the baseline that all others are compared with.",
+    ),
+    "GroupLeftError": (
+        "cleanup-too-early",
+        "What the ranks do together needs the group: cleanup() comes last.",
+    ),
+    "NoTestImagesError": (
+        "test-images-assumed",
+        "With --validation test they are the validation images already, and some data sets have none at all.",
+    ),
+    "WrongArgumentsError.*not a function that loads": (
+        "loaded-before-load-once",
+        "read_datasets(args) runs at once, before load_once can make a rank wait. `lambda:` puts it off.",
+    ),
+    "WrongArgumentsError.*needs arguments": (
+        "wrong-arguments",
+        "It is called without any: `lambda: read_datasets(args)` needs none.",
+    ),
+    "WrongArgumentsError.*the device that setup": (
+        "wrong-arguments",
+        "Its arguments are model, loader, device: the images go to that device, where the model is.",
+    ),
+    "WrongArgumentsError.*another model than": (
+        "wrong-arguments",
+        "What is measured is the model that was trained, in its wrapper: `model` after wrap_model().",
+    ),
+    "WrongArgumentsError": ("wrong-arguments", "Its docstring says what comes in which order."),
+    "NameError.* is not defined": (
+        "unknown-name",
+        "main.py neither imports nor defines this name: is it misspelt, or a result that was not kept?",
+    ),
+    "UnboundLocalError|cannot access free variable": (
+        "used-before-made",
+        "Each step needs what the one before it returned: this line comes too early, or that result was not kept.",
+    ),
+    "process group has not been initialized": (
+        "no-process-group",
+        "Something needed the other ranks before setup() had joined the group, or after cleanup().",
+    ),
+}
+
+NO_SUCH_OPTION = (
+    "no-such-option",
+    "`main.py --help` lists the options; this_run.args has, besides, what follows from them.",
+)
+
+IN_MAIN = ("unknown-name", "used-before-made")  # of main.py only if it was raised there
+
+# Raised for the judge's own purposes: only the message is for the student.
+OURS = (
+    "UnresolvedOptionsError",
+    "NeedlessWrapperError",
+    "NoTestImagesError",
+    "WrongArgumentsError",
+    "GroupLeftError",
+)
+
+NO_WORKERS = r"prefetch_factor option could only|persistent_workers option needs"
+
+
+def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
+    """Raise the diagnosis of a known mistake; all other failures as they are."""
+    for report in result.reports:
+        if report.error is None or report.error.todo:
+            continue
+        kind, message, frame = report.error.type, report.error.message, report.error.student_frame
+        if re.search(NO_WORKERS, message):
+            raise Diagnosis(
+                "loader-option-ignored",
+                f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
+                "An option that does nothing makes two runs look alike that should differ.",
+                where(ranks.code, r"num_workers|loading\s*=", r"get_dataloaders"),
+            )
+        for pattern, (name, means) in KNOWN.items():
+            in_main = frame is not None and frame.file.endswith("main.py")
+            if not re.search(pattern, f"{kind}: {message}") or (name in IN_MAIN and not in_main):
+                continue
+            missing = re.search(r"'Namespace' object has no attribute '(\w+)'", message)
+            if missing and not hasattr(rehearsal.resolved, missing[1]):
+                name, means = NO_SUCH_OPTION
+            if kind in OURS or kind == "AttributeError":
+                saw = f"{rehearsal}: {message}."
+            else:
+                saw = f"{rehearsal}: run() raised {kind}: {one_line(message, 80)}"
+            place = at("main.py", frame.line, frame.text) if frame and in_main else where(ranks.code)
+            if name == "cleanup-too-early":
+                place = where(ranks.code, r"cleanup|destroy")
+            raise Diagnosis(name, saw, means, place)
+    end_in_main(ranks, rehearsal, result)
+
+
+def end_in_main(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> NoReturn:
+    """End the check; what main.py has led to in another file is looked for where main.py called it."""
+    try:
+        end(ranks, result)
+    except Diagnosis as diagnosis:
+        for report in result.reports:
+            frame = report.error.student_frame if report.error else None
+            if diagnosis.name != "raised" or frame is None or Path(frame.file).name == "main.py":
+                continue
+            file, main = Path(frame.file).name, Path(frame.file).with_name("main.py")
+            callers = [one for one in report.error.frames if Path(one.file) == main]
+            if callers and diagnosis.look.startswith(f"{file}:{frame.line}"):
+                error = f"{report.error.type}: {one_line(report.error.message, 100)}"
+                raise Diagnosis(
+                    "raised",
+                    f"{rehearsal}: {frame.function}() raised {error} ({at(file, frame.line)})",
+                    f"Where the checks of {file} pass, main.py has handed it something that it cannot use.",
+                    at("main.py", callers[-1].line, callers[-1].text),
+                ) from None
+        raise

@@ -1,0 +1,203 @@
+"""Judges the middle of main.run(): the model, prepared and wrapped, and its optimizer."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lab.base.words import one_line
+from lab.checks.common.look import look, mentions
+from lab.checks.common.report import expect
+from lab.checks.main.draw import Rehearsal
+from lab.grading.diagnosis import Diagnosis
+
+WRAPPERS = {
+    "ddp": "wrapped in DistributedDataParallel",
+    "fsdp": "sharded with fully_shard",
+    "fsdp1": "wrapped in FullyShardedDataParallel",
+    "none": "not wrapped",
+}
+
+# A loader's role, as the ranks report it, in words.
+LOADERS = {
+    "train": "the training loader",
+    "valid": "the validation loader",
+    "shuffled valid": "a training loader of the validation images",
+    "shuffled test": "a training loader of the test images",
+    "unshuffled train": "a validation loader of the training images",
+}
+
+WRAPPED = {
+    "kind": str, "prepared": bool, "bucket_mb": float, "devices": [str], "parameters": int, "held": int,
+    "foreign": int, "optimizer": str, "lr": float, "momentum": float, "weight_decay": float,
+}  # fmt: skip
+
+Events = list[dict[str, Any]]
+
+
+def where(code: Path, *patterns: str, function: str = "run", last: bool = False) -> str:
+    return look(code, "main.py", function, *patterns, last=last)
+
+
+def calls(events: Events, name: str) -> Events:
+    return [event for event in events if event["call"] == name]
+
+
+def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
+    """How the model is wrapped, and whether the optimizer is of that model."""
+    used = (calls(events, "train") or calls(events, "begin"))[0]
+    if used["kind"] not in WRAPPERS:
+        raise Diagnosis(
+            "wrong-arguments",
+            f"{rehearsal}: {used['call']}() got {used['kind']} in place of model and optimizer.",
+            "Its docstring says in which order they come.",
+            where(code, rf"\b{used['call']}\("),
+        )
+    expect([used], WRAPPED)
+    if used["kind"] != rehearsal.strategy:
+        bare = used["kind"] == "none"
+        raise Diagnosis(
+            "model-not-wrapped" if bare else "wrong-strategy",
+            f"{rehearsal}: the model was {WRAPPERS[used['kind']]} when it came to {used['call']}().",
+            "Nothing averages the gradients: each rank would train a model of its own."
+            if bare
+            else f"Expected: {WRAPPERS[rehearsal.strategy]}. The figures would be of another strategy.",
+            thrown_away(code, rehearsal.strategy) or where(code, r"wrap_model", r"build_model")
+            if bare and (calls(events, "wrap") or not mentions(code, "main.py", "run", "wrap_model"))
+            else where(code, rf"[\"']{rehearsal.strategy}[\"']", r"strategy", function="wrap_model"),
+        )
+    if rehearsal.strategy == "ddp" and not math.isclose(used["bucket_mb"], rehearsal.bucket_mb, rel_tol=1e-3):
+        rounded = abs(used["bucket_mb"] - rehearsal.bucket_mb) < 1
+        raise Diagnosis(
+            "bucket-cap-rounded" if rounded else "bucket-cap-ignored",
+            f"{rehearsal} --bucket-cap-mb {rehearsal.bucket_mb}: DDP has buckets of {used['bucket_mb']:g} MiB.",
+            "The size need not be a whole number: below 1 MiB, where small models need it, none would be left."
+            if rounded
+            else "A sweep over bucket sizes would measure the same thing every time.",
+            where(code, r"get_ddp_model|DistributedDataParallel", function="wrap_model"),
+        )
+    function = f"get_{rehearsal.strategy}_model"
+    wraps = [event for event in calls(events, "wrap") if event["by"] == function and event["precision"]]
+    handed = [(rehearsal.precision, event["precision"]) for event in wraps[-1:]]
+    asked_again = [event for event in calls(events, "asked") if event["by"] == function]
+    handed += [(event["asked"], event["precision"]) for event in asked_again if event["precision"]]
+    for asked, got in handed:
+        if got != asked:
+            raise Diagnosis(
+                "precision-ignored",
+                f"{rehearsal} --precision {asked}: {function}() got {one_line(got, 40)}.",
+                "The run would be compared with others at a precision that it does not have.",
+                where(code, function, function="wrap_model"),
+            )
+    if other := next((event["device"] for event in asked_again if event["device"] != "meta"), ""):
+        raise Diagnosis(
+            "not-on-its-device",
+            f"{rehearsal}: {function}() got the device {one_line(other, 40)}, whatever wrap_model() was given.",
+            "On a GPU the model must be on this rank's device: hand `device` on.",
+            where(code, function, function="wrap_model"),
+        )
+    if rehearsal.strategy == "none" and used["devices"] != ["meta"]:
+        raise Diagnosis(
+            "not-on-its-device",
+            f"{rehearsal}: the model was on the {' and '.join(used['devices'])}, not on the device of setup().",
+            "The images go to that device: with a GPU the first forward pass would fail.",
+            where(code, r"return model", r"\.to\(", function="wrap_model"),
+        )
+    judge_prepared(code, rehearsal, used, calls(events, "prepare_model")[0])
+    judge_optimizer(code, rehearsal, used)
+    judge_begin(code, rehearsal, used, events)
+
+
+def judge_prepared(code: Path, rehearsal: Rehearsal, used: dict[str, Any], prepare: dict[str, Any]) -> None:
+    """Whether the model was prepared, and then used."""
+    if prepare["kind"] != "none":
+        raise Diagnosis(
+            "prepared-after-wrapping",
+            f"{rehearsal}: the model was already {WRAPPERS.get(prepare['kind'], 'wrapped')} when it came to "
+            "this_run.prepare_model().",
+            "The wrapper lays out its buckets or shards by the model that it is given: prepare that first.",
+            where(code, r"prepare_model"),
+        )
+    if not used["prepared"]:
+        raise Diagnosis(
+            "prepared-model-unused",
+            f"{rehearsal}: {used['call']}() got the model that build_model() returned, not the one from "
+            "this_run.prepare_model().",
+            "Like wrap_model, it returns the model to go on with.",
+            where(code, r"prepare_model"),
+        )
+
+
+def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: Events) -> None:
+    """Whether begin() got what is trained, before that."""
+    names, begin = [event["call"] for event in events], calls(events, "begin")[0]
+    if "train" in names and names.index("begin") > names.index("train"):
+        raise Diagnosis(
+            "begin-after-train",
+            f"{rehearsal}: this_run.begin() came after train().",
+            "It reports what is about to run, and follows the training accuracy from the first step on.",
+            where(code, r"begin"),
+        )
+    if begin["loader"] != "train":
+        raise Diagnosis(
+            "wrong-arguments",
+            f"{rehearsal}: this_run.begin() got {LOADERS.get(begin['loader'], one_line(begin['loader'], 40))} "
+            "in place of train_loader.",
+            "Its arguments are model, optimizer, train_loader: it counts the steps of an epoch.",
+            where(code, r"begin\("),
+        )
+    if begin["kind"] != used["kind"]:
+        raise Diagnosis(
+            "begin-before-wrapping",
+            f"{rehearsal}: the model was {WRAPPERS.get(begin['kind'], 'another')} when it came to "
+            f"this_run.begin(), and {WRAPPERS[used['kind']]} when it came to {used['call']}().",
+            "It saves, resumes and accumulates with the model that it is given, which is the wrapped one.",
+            where(code, r"begin\("),
+        )
+    if used["call"] != "train" or not used["run"]:
+        return
+    for name in ("model", "optimizer"):
+        if not used[f"same_{name}"]:
+            raise Diagnosis(
+                f"{name}-after-begin",
+                f"{rehearsal}: train() got another {name} than this_run.begin().",
+                "It takes over the optimizer's stepping: schedule and accumulation would not reach this one."
+                if name == "optimizer"
+                else "It saves, resumes and accumulates with the model that it is given.",
+                where(code, r"begin\("),
+            )
+
+
+def thrown_away(code: Path, strategy: str) -> str:
+    """The line of wrap_model that wraps the model without keeping it; "" if there is none."""
+    place = where(code, rf"^get_{strategy}_model\(", function="wrap_model")
+    return place if f"  get_{strategy}_model(" in place else ""
+
+
+def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> None:
+    if used["held"] != used["parameters"]:
+        raise Diagnosis(
+            "optimizer-before-wrapping",
+            f"{rehearsal}: the optimizer holds {used['held']} of the model's {used['parameters']} parameters, "
+            f"and {used['foreign']} that are not in the model.",
+            "Wrapping or moving the model has replaced its parameters: step() would change the old ones.",
+            where(code, r"build_optimizer|SGD\(|Adam\("),
+        )
+    wanted = {
+        "optimizer": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[rehearsal.optimizer],
+        "lr": rehearsal.learning_rate,
+    }
+    wanted |= {"weight_decay": rehearsal.weight_decay}
+    if rehearsal.optimizer == "sgd":
+        wanted["momentum"] = rehearsal.momentum
+    for name, value in wanted.items():
+        right = math.isclose(used[name], value, rel_tol=1e-6) if isinstance(value, float) else used[name] == value
+        if not right:
+            raise Diagnosis(
+                "wrong-learning-rate" if name == "lr" else "wrong-optimizer",
+                f"{rehearsal} --optimizer {rehearsal.optimizer}, global batch {rehearsal.global_batch}: "
+                f"{'learning rate' if name == 'lr' else name.replace('_', ' ')} {used[name]}; expected {value}.",
+                "SGD's rate follows the global batch, base * batch / 256: args.learning_rate has it done."
+                if name == "lr"
+                else "The run would not be what its command line says.",
+                where(code, r"build_optimizer|SGD\(|Adam\("),
+            )

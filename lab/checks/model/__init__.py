@@ -1,0 +1,4 @@
+"""The checks of model.py: what they observe in the ranks, draw, and judge.
+
+May import: checks/common, grading, ranks.
+"""

@@ -1,0 +1,234 @@
+"""Judges an epoch of training: its order, its batches, and the mean loss that came back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lab.base.words import one_line
+from lab.checks.common.look import look
+from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.tensors import number
+from lab.checks.train.means import Batch, candidates, mistake, telling
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
+
+CALL = {"samples": [int], "training": bool, "wrong": str}
+EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}
+
+
+def where(ranks: Ranks, *patterns: str) -> str:
+    return look(ranks.code, "train.py", "train_one_epoch", *patterns)
+
+
+def judge_epochs(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> None:
+    """Args: `given` is what the ranks received."""
+    expect(reports, {"epochs": [EPOCH], "elsewhere": str})
+    elsewhere, reports = reports[0]["elsewhere"], [report["epochs"] for report in reports]
+    expect_as_many(reports, len(given["epochs"]))
+    for rank, report in enumerate(reports):
+        judge_steps_of(ranks, rank, report, given["samples"][rank])
+        judge_sampler(ranks, report, given["epochs"])
+        for epoch in report:
+            judge_type(ranks, epoch)
+    for i in range(len(given["epochs"])):
+        judge_mean(ranks, [report[i]["value"] for report in reports], i, given)
+    if elsewhere:
+        raise Diagnosis(
+            "not-on-its-device",
+            saw=f"with run.device on a GPU (here only pretended): {elsewhere}.",
+            means="nccl reduces tensors on GPUs only: torch.zeros and the like need device=run.device.",
+            look=where(ranks, r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
+        )
+
+
+def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], samples: int) -> None:
+    """In each epoch every sample once, in training mode, through train_step."""
+    loop = where(ranks, r"\bfor\b")
+    for epoch in report:
+        if wrong := next((call["wrong"] for call in epoch["calls"] if call["wrong"]), ""):
+            raise Diagnosis(
+                "wrong-arguments",
+                saw=f"train_step() got {one_line(wrong, 120)}.",
+                means="Its arguments are model, optimizer, images, labels, run, in this order.",
+                look=where(ranks, r"\btrain_step\("),
+            )
+        seen = [sample for call in epoch["calls"] for sample in call["samples"]]
+        if not seen:
+            raise Diagnosis(
+                "no-train-step",
+                saw="train_one_epoch() did not call train_step().",
+                means="The step is a function of its own, so that it can be captured or replaced as a whole.",
+                look=loop,
+            )
+        if not all(call["training"] for call in epoch["calls"]):
+            raise Diagnosis(
+                "not-in-training-mode",
+                saw=f"the model came in evaluation mode, as from evaluate(); rank {rank} took its steps in it.",
+                means="Dropout and BatchNorm behave differently there: model.train() belongs before the steps.",
+                look=where(ranks, r"\.train\(|\.eval\(", r"\bfor\b"),
+            )
+        if len(seen) < samples or len(set(seen)) < samples:
+            raise Diagnosis(
+                "batches-left-out",
+                saw=f"in one epoch rank {rank} trained on {len(set(seen))} of its {samples} samples.",
+                means="An epoch is one pass over all of them.",
+                look=where(ranks, r"break|continue|islice|\breturn\b", r"\bfor\b"),
+            )
+        if len(seen) > samples:
+            raise Diagnosis(
+                "batches-repeated",
+                saw=f"in one epoch rank {rank} took {len(seen)} samples, but it has {samples}.",
+                means="An epoch is one pass over all of them.",
+                look=loop,
+            )
+        if not epoch["by_run"]:
+            raise Diagnosis(
+                "run-batches-not-used",
+                saw="train_one_epoch() went over the loader itself, not over run.batches(loader).",
+                means="It moves images to the device, and counts steps: for --accumulate, saving and resuming.",
+                look=loop,
+            )
+
+
+def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequence[int]) -> None:
+    """The sampler knows the epoch before its order is used.
+
+    By what number is up to the student, as long as each epoch has its own, the same whenever it is run: epoch - 1
+    is as good. The last epoch is the first one again, as in a run that is continued there.
+    """
+    told, used = [epoch["told"] for epoch in report], [epoch["used"] for epoch in report]
+    if any(told) and used[0] == used[2] and set(used[0]).isdisjoint(used[1]):
+        return
+    place = where(ranks, r"set_epoch", r"\bfor\b")
+    if not any(told):
+        raise Diagnosis(
+            "no-set-epoch",
+            saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() was not called.",
+            means="Every epoch comes in the same order: the sampler shuffles by seed and the epoch it is told.",
+            look=place,
+        )
+    if told[0] and told[0] == told[2] and set(told[0]).isdisjoint(told[1]):
+        raise Diagnosis(
+            "set-epoch-too-late",
+            saw=f"in epoch {epochs[0]} the loader began before sampler.set_epoch({told[0][0]}) was called.",
+            means="The order is drawn when the loop over the loader begins: this epoch still has an older one.",
+            look=place,
+        )
+    if len({tuple(numbers) for numbers in told}) == 1:
+        raise Diagnosis(
+            "set-epoch-constant",
+            saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() got the same {told[0][0]}.",
+            means="The same number gives the same order: it must be the epoch.",
+            look=place,
+        )
+    raise Diagnosis(
+        "set-epoch-wrong-number",
+        saw=f"in epochs {numbers(epochs)} sampler.set_epoch() got "
+        f"{', '.join(numbers(told_now) or 'nothing' for told_now in told)}.",
+        means="It must be told the epoch: a run that is continued there would see another order than before.",
+        look=place,
+    )
+
+
+def judge_type(ranks: Ranks, epoch: dict[str, Any]) -> None:
+    place = where(ranks, r"\breturn\b")
+    if epoch["type"] == "NoneType":
+        raise Diagnosis(
+            "nothing-returned",
+            saw="train_one_epoch() returned None.",
+            means="The mean loss of the epoch is what is printed and recorded.",
+            look=place,
+        )
+    if epoch["value"] is None:
+        tensor = epoch["type"] in ("Tensor", "Parameter")
+        raise Diagnosis(
+            "tensor-returned" if tensor else "not-a-number",
+            saw=f"train_one_epoch() returned a {epoch['type']}, not a float.",
+            means="Records and CSV files need a number; here, once an epoch, .item() costs nothing."
+            if tensor
+            else "The caller needs the mean loss, one number.",
+            look=place,
+        )
+
+
+MEANS = {
+    "own": ("no-all-reduce", "Each rank knows only its own samples; the sums must be all-reduced."),
+    "averages": (
+        "average-of-averages",
+        "A mean of means counts samples of small batches more: add up losses and counts, divide last.",
+    ),
+    "world size": (
+        "divided-by-world-size",
+        "The sums are divided by the number of samples, by nothing else.",
+    ),
+    "not divided": ("loss-summed-over-epoch", "A mean is the sum divided by the number of samples."),
+    "batches": ("divided-by-batches", "The sum over samples belongs over the number of samples."),
+    "means added": ("means-added", "Each step's loss is a mean: multiply it by its number of samples first."),
+    "last batch": ("last-batch-only", "One batch says little about the epoch: all steps count."),
+    "own count": ("count-not-reduced", "The number of samples must be summed over the ranks too."),
+    "own total": ("loss-not-reduced", "The sum of the losses must be summed over the ranks too."),
+    "ranks added": ("summed-not-averaged", "all_reduce adds up: reduce sums and counts, and divide afterwards."),
+    "in the loop": (
+        "reduced-in-loop",
+        "After an all-reduce the sums hold all ranks' samples; the next one counts those again. Reduce once.",
+    ),
+    "some ranks": ("ranks-disagree", "Every rank must have the same mean: all_reduce, not reduce."),
+    "other": ("wrong-mean", "It must be the sum of loss times samples over all ranks, divided by all samples."),
+}
+
+
+# Where such a mistake usually is; the others are where the ranks reduce.
+LINES = {
+    "averages": r"loss(?!.*(\*|train_step))|mean\s*=",
+    "world size": r"world_size",
+    "not divided": r"\breturn\b",
+    "batches": r"\breturn\b",
+    "means added": r"\+=\s*loss|append\(",
+    "last batch": r"(?<![+=])=\s*loss",
+}
+
+
+def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
+    """What the ranks receive: the numbers of three epochs, and the losses that the training steps return.
+
+    Draws again until the usual mistakes give other means than the right answer.
+    """
+    first = int(torch.randint(2, 9, (), generator=generator))
+    while True:
+        losses = 0.5 + 2.5 * torch.rand(2, 3, 3, generator=generator, dtype=torch.float64)
+        given = {
+            "epochs": [first, first + 1, first],
+            "batch_size": 3,
+            "samples": [9, 7],  # of each rank: three batches, the last one of unequal size
+            "losses": losses.tolist(),  # [rank][epoch][step]
+        }
+        if all(telling(possible_means(given, epoch)) for epoch in range(3)):
+            return given
+
+
+def possible_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[float]]]:
+    """The right mean loss of one of the epochs, and what mistakes make of it."""
+    batches = []
+    for losses, samples in zip(given["losses"], given["samples"], strict=True):
+        size = given["batch_size"]
+        sizes = [min(size, samples - start) for start in range(0, samples, size)]
+        batches.append([Batch(loss * n, n, n) for loss, n in zip(losses[epoch], sizes, strict=True)])
+    known = candidates(batches)
+    del known["filler"]  # there is none in training
+    return known
+
+
+def judge_mean(ranks: Ranks, observed: Sequence[float], epoch: int, given: dict[str, Any]) -> None:
+    known = possible_means(given, epoch)
+    kind = mistake(observed, known)
+    if kind == "exact":
+        return
+    name, means = MEANS.get(kind, MEANS["other"])
+    values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
+    raise Diagnosis(
+        name,
+        saw=f"train_one_epoch() returned: {values}. The mean over all samples is {number(known['exact'][0][0])}.",
+        means=means,
+        look=where(ranks, LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b"),
+    )

@@ -1,0 +1,256 @@
+"""Judges an evaluation: how the model was run, and the loss and accuracy over all ranks."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lab.checks.common.look import look
+from lab.checks.common.report import expect
+from lab.checks.common.tensors import close, number
+from lab.checks.train.draw_evaluation import Drawn
+from lab.checks.train.means import mistake
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
+
+REPORT = {
+    "type": str,
+    "fields": bool,
+    "types": {"loss": str, "accuracy": str},
+    "values": dict,
+    "passes": [{"images": int, "training": bool, "gradients": bool}],
+    "restored": bool,
+    "gradients": bool,
+}
+
+HALF = r"half|float16|autocast"
+
+LOGITS = "cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself."
+
+MISTAKES = {
+    "own": ("no-all-reduce", "Each rank knows only its own part; the sums must be all-reduced."),
+    "averages": (
+        "average-of-averages",
+        "Parts differ in size, so a mean of means is not the mean: add up, all-reduce, divide last.",
+    ),
+    "filler": ("padding-counted", "Filler carries the label -100; it must not count as a sample."),
+    "world size": (
+        "divided-by-world-size",
+        "The sums over all ranks belong over the number of samples, not of ranks.",
+    ),
+    "not divided": ("not-divided", "A mean is the sum divided by the number of samples."),
+    "batches": ("divided-by-batches", "The sum over samples belongs over the number of samples, not of batches."),
+    "means added": (
+        "batch-means-added",
+        "cross_entropy gives the mean of a batch; to add up samples use reduction='sum'.",
+    ),
+    "last batch": ("last-batch-only", "All batches count: add up instead of overwriting."),
+    "own count": ("count-not-reduced", "The number of samples must be summed over the ranks too."),
+    "own total": ("total-not-reduced", "The sum must be all-reduced too, not only the number of samples."),
+    "ranks added": ("summed-not-averaged", "all_reduce adds up: reduce sums and counts, and divide afterwards."),
+    "in the loop": (
+        "reduced-in-loop",
+        "After an all-reduce the sums hold all ranks' samples; the next one counts those again. Reduce once.",
+    ),
+    "percent": ("accuracy-in-percent", "Records keep a fraction between 0 and 1; only people are shown percent."),
+    "top k": ("top-k-accuracy", "Accuracy counts an image as right only if its own class is the first of all."),
+    "softmax-before-loss": ("softmax-before-loss", LOGITS),
+    "log-softmax-missing": ("log-softmax-missing", LOGITS),
+    "some ranks": ("ranks-disagree", "Every rank must get the same figures: all_reduce, not reduce."),
+}
+
+
+def where(ranks: Ranks, *patterns: str) -> str:
+    return look(ranks.code, "train.py", "evaluate", *patterns)
+
+
+def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, drawn: Drawn) -> None:
+    expect(reports, {wrapper: REPORT})
+    own = [report[wrapper] for report in reports]
+    for rank, report in enumerate(own):
+        judge_type(ranks, rank, report)
+        judge_passes(ranks, rank, report, wrapper, sum(loss.length for loss, _ in drawn.batches[rank]))
+    for rank, report in enumerate(own):
+        expect([report["values"]], {"loss": float, "accuracy": float})
+        if not report["restored"]:
+            raise Diagnosis(
+                "training-mode-not-restored",
+                saw=f"after evaluate() the model is still in evaluation mode on rank {rank}.",
+                means="The next epoch would train without dropout and with BatchNorm's old statistics.",
+                look=where(ranks, r"\.train\(|\.eval\("),
+            )
+        if not report["gradients"]:
+            raise Diagnosis(
+                "gradients-left-off",
+                saw=f"after evaluate() gradients are still switched off on rank {rank}.",
+                means="The next epoch's backward() fails. `with torch.no_grad():` ends by itself.",
+                look=where(ranks, r"set_grad_enabled|grad|inference", r"\.eval\("),
+            )
+    judge_values(ranks, own, wrapper, drawn)
+
+
+def judge_repetition(ranks: Ranks, reports: Sequence[Any], drawn: Drawn) -> None:
+    """An evaluation of the first batches, after others that were right; and one as if on a GPU."""
+    expect(reports, {"again": {"values": dict}, "elsewhere": str})
+    values = [report["again"]["values"] for report in reports]
+    expect(values, {"loss": float, "accuracy": float})
+    first = [batch[0] for own in drawn.batches for batch in own[:1]]
+    right = sum(loss.total for loss in first) / sum(loss.samples for loss in first)
+    for rank, value in enumerate(values):
+        if not close(value["loss"], right):
+            saw = (
+                f"a second evaluate(), on other images, gave the loss {number(value['loss'])} on rank {rank}; "
+                f"their mean is {number(right)}."
+            )
+            judge_precision(ranks, saw, [value], {"loss": right, "accuracy": value["accuracy"]})
+            raise Diagnosis(
+                "remembers-evaluations",
+                saw=saw,
+                means="Something is left from the evaluation before: each one has to start from zero.",
+                look=where(ranks, r"zeros|sum|total|loss\s*=", r"\breturn\b"),
+            )
+    if elsewhere := reports[0]["elsewhere"]:
+        raise Diagnosis(
+            "not-on-its-device",
+            saw=f"with the model on a GPU (here only pretended): {elsewhere}.",
+            means="The loader's batches are on the CPU, and so is what torch.zeros makes without device=device.",
+            look=where(
+                ranks,
+                r"torch\.(zeros|ones|tensor|full|empty)(?!.*device)"
+                if "was given" in elsewhere
+                else r"model\(|\bfor\b",
+                r"reduce|gather",
+                r"\bfor\b",
+            ),
+        )
+
+
+def judge_type(ranks: Ranks, rank: int, report: dict[str, Any]) -> None:
+    place = where(ranks, r"\breturn\b")
+    if report["type"] == "NoneType":
+        raise Diagnosis(
+            "nothing-returned",
+            saw=f"evaluate() returned None on rank {rank}.",
+            means="Every rank gets an Evaluation(loss, accuracy).",
+            look=place,
+        )
+    if not report["fields"]:
+        raise Diagnosis(
+            "not-an-evaluation",
+            saw=f"evaluate() returned a {report['type']}, which has no loss and accuracy.",
+            means="The caller reads evaluation.loss and evaluation.accuracy.",
+            look=place,
+        )
+    for name, kind in report["types"].items():
+        if kind not in ("float", "int", "float64"):
+            tensor = kind == "Tensor"
+            raise Diagnosis(
+                "tensors-returned" if tensor else "not-numbers",
+                saw=f"evaluate() returned {name} as a {kind}, not as a float.",
+                means="Records and CSV files need numbers: .item() or .tolist() once, after the last batch."
+                if tensor
+                else "Both are means over all samples: numbers.",
+                look=place,
+            )
+
+
+def judge_passes(ranks: Ranks, rank: int, report: dict[str, Any], wrapper: str, images: int) -> None:
+    """All images once, in evaluation mode, without gradients."""
+    passes = report["passes"]
+    seen = sum(one["images"] for one in passes)
+    if any(one["training"] for one in passes):
+        raise Diagnosis(
+            "evaluated-in-training-mode",
+            saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
+            means="Dropout would still drop, and BatchNorm would learn from the validation images.",
+            look=where(ranks, r"\.eval\(|\.train\(False", r"\bfor\b"),
+        )
+    if any(one["gradients"] for one in passes):
+        raise Diagnosis(
+            "gradients-on",
+            saw=f"under {wrapper} the forward passes of evaluate() recorded a graph on rank {rank}.",
+            means="Activations are kept for a backward pass that never comes: memory and time for nothing.",
+            look=where(ranks, r"no_grad|inference_mode", r"\bfor\b"),
+        )
+    if seen != images:
+        raise Diagnosis(
+            "batches-left-out" if seen < images else "batches-repeated",
+            saw=f"rank {rank} ran {seen} images through the model; its loader yields {images}.",
+            means="Every sample counts once, and all ranks must run the same batches: FSDP gathers in each.",
+            look=where(ranks, r"break|continue|islice|\bif\b", r"\bfor\b"),
+        )
+
+
+def judge_precision(ranks: Ranks, saw: str, values: Sequence[dict[str, float]], exact: dict[str, float]) -> None:
+    """Rounding to 16 bits gives numbers near the right ones, which now and then are also those of a mistake.
+
+    What is near by chance, a loss with label smoothing say, has no line that speaks of 16 bits.
+    """
+    place = where(ranks, HALF)
+    near = all(
+        abs(value["loss"] / exact["loss"] - 1) < 0.02 and abs(value["accuracy"] - exact["accuracy"]) < 0.1
+        for value in values
+    )
+    if near and re.search(HALF, place):
+        raise Diagnosis(
+            "low-precision",
+            saw=saw,
+            means="That is the rounding of 16 bits: evaluate without autocast, and sum up in float32 or float64.",
+            look=place,
+        )
+
+
+def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, drawn: Drawn) -> None:
+    found: dict[str, tuple[str, str]] = {}
+    exact: dict[str, float] = {}
+    for which, name in enumerate(("loss", "accuracy")):
+        observed = [report["values"][name] for report in own]
+        known = drawn.possible(which)
+        exact[name] = known["exact"][0][0]
+        kind = mistake(observed, known)
+        values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
+        right = number(exact[name])
+        saw = f"under {wrapper} evaluate() gave the {name} as: {values}. Over all samples it is {right}."
+        if any(map(math.isnan, observed)):
+            raise Diagnosis(
+                "nan-from-filler",
+                saw=saw,
+                means="A batch can be nothing but filler, and a mean over no sample is nan: add up sums instead.",
+                look=where(ranks, r"cross_entropy|loss"),
+            )
+        if kind != "exact":
+            found[name] = (kind, saw)
+    if not found:
+        return
+    judge_precision(ranks, next(iter(found.values()))[1], [report["values"] for report in own], exact)
+    # One mistake often spoils both: name the kind that explains one of them.
+    name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
+    kind, saw = found[name]
+    known_name, means = MISTAKES.get(
+        kind,
+        (
+            "wrong-loss",
+            "It is not the mean cross_entropy of all samples: the loss, its sum or the count is another.",
+        )
+        if name == "loss"
+        else ("wrong-accuracy", "It is not the mean over all samples of all ranks, each counted once."),
+    )
+    pattern = {
+        "other": r"cross_entropy|nll|loss" if name == "loss" else r"==|argmax|topk",
+        "softmax-before-loss": r"softmax",
+        "log-softmax-missing": r"nll",
+        "top k": r"topk|sort",
+        "filler": r"clamp|(?<!!= )-100|IGNORED|len\(|size|shape",
+        "percent": r"(?<!-)\b100\b",
+        "means added": r"cross_entropy",
+        "world size": r"world_size",
+        "not divided": r"\breturn\b",
+        "batches": r"len\(|\breturn\b",
+        "last batch": r"(?<![+=])=[^=]*(cross_entropy|loss)",
+    }.get(kind, r"reduce|gather")
+    raise Diagnosis(
+        known_name,
+        saw=saw,
+        means=means,
+        look=where(ranks, pattern, r"reduce|gather", r"\breturn\b"),
+    )

@@ -1,0 +1,249 @@
+"""Judges two training steps: what was done in which order, the gradients, the loss that came back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.gradients import verdict
+from lab.checks.common.report import expect, expect_as_many
+from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
+from lab.checks.common.tiny import (
+    OTHER_LOSSES,
+    Batch,
+    TinyNet,
+    draw_batch,
+    draw_weights,
+    gradients_of,
+    loss_and_gradients,
+    one_thread,
+    parts,
+    weights_after_steps,
+)
+from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss, where
+from lab.grading.check import Ranks
+from lab.grading.diagnosis import Diagnosis
+
+STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool}
+
+
+def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
+    """Weights and two batches of five images a rank. The ranks' first losses are clearly different."""
+    weights = draw_weights(generator)
+    while True:
+        batches = [draw_batch(generator, 5 * world_size) for _ in range(2)]
+        losses = [loss_and_gradients(weights, own)[0] for own in parts(batches[0], world_size)]
+        if max(losses) - min(losses) > 0.01:
+            return weights, batches
+
+
+def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
+    """The first step must be right before the second tells anything."""
+    expect(reports, {"steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool})
+    expect_as_many([report["steps"] for report in reports], len(batches))
+    first, second = ([report["steps"][i] for report in reports] for i in range(2))
+    for rank, step in enumerate(first):
+        judge_order(ranks, rank, step)
+    judge_precision(ranks, reports[0])
+    judge_first_gradients(ranks, [step["gradients"] for step in first], weights, batches[0])
+    judge_loss(ranks, [step["loss"] for step in first], weights, batches[0])
+    judge_kind(ranks, reports[0])
+    judge_side_effects(ranks, first[0])
+    judge_second_gradients(ranks, [step["gradients"] for step in second], weights, batches)
+    twin = weights_after_steps(weights, batches)[-1]
+    after = [step["weights"] for step in second]
+    expect_tensors(after, twin)
+    for rank, own in enumerate(after):
+        if not all_close(own, twin):
+            raise Diagnosis(
+                "updates-differ",
+                saw=f"after 2 steps on rank {rank} {example(own, twin)}, as one process has.",
+                means="A step on several ranks must be the step of a single process on the whole batch.",
+                look=where(ranks, r"step\("),
+            )
+
+
+def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
+    """Forward, backward, step: each there, and in this order."""
+    events = step["events"]
+    if "backward" not in events:
+        raise Diagnosis(
+            "no-backward",
+            saw=f"one train_step() did: {', '.join(events) or 'nothing'}; there was no backward pass.",
+            means="Without a backward pass there are no gradients, and the optimizer has nothing to go by.",
+            look=where(ranks, r"backward", r"loss"),
+        )
+    if "step" not in events:
+        raise Diagnosis(
+            "no-step",
+            saw=f"one train_step() did: {', '.join(events)}; optimizer.step() was not called.",
+            means="The gradients are computed, but the weights never change.",
+            look=where(ranks, r"backward"),
+        )
+    if events.index("step") < events.index("backward"):
+        raise Diagnosis(
+            "step-before-backward",
+            saw=f"one train_step() did: {', '.join(events)}.",
+            means="The optimizer uses the gradients of the batch before, and in the first step none.",
+            look=where(ranks, r"optimizer\.step"),
+        )
+    if events.count("step") > 1:
+        raise Diagnosis(
+            "two-steps",
+            saw=f"one train_step() called optimizer.step() {events.count('step')} times.",
+            means="The second step goes on with gradients that belong to the weights before the first.",
+            look=where(ranks, r"optimizer\.step"),
+        )
+    gradients = [value for value in step["gradients"].values() if isinstance(value, Tensor)]
+    if not any(bool(value.any()) for value in gradients):
+        raise Diagnosis(
+            "cleared-before-step",
+            saw=f"on rank {rank} optimizer.step() found no gradients, although there had been a backward pass.",
+            means="zero_grad() between backward() and step() throws away what was just computed.",
+            look=where(ranks, r"zero_grad", r"grad", last=True),
+        )
+
+
+def judge_side_effects(ranks: Ranks, step: dict[str, Any]) -> None:
+    """What leaves the gradients of this network as they are, but not those of others."""
+    if reduced := step["reduced"]:
+        raise Diagnosis(
+            "averaged-again",
+            saw=f"one train_step() called dist.{reduced[0]} by itself, {len(reduced)} times in all.",
+            means="DDP has averaged already; and under FSDP each rank has other rows: a sum would mix them.",
+            look=where(ranks, rf"{reduced[0]}\(", r"dist\.|average"),
+        )
+    if not step["training"]:
+        raise Diagnosis(
+            "not-in-training-mode",
+            saw="train_step() was handed a model in training mode, and left it in evaluation mode.",
+            means="Dropout would not drop, and BatchNorm would not learn.",
+            look=where(ranks, r"\.eval\(|\.train\(False"),
+        )
+
+
+def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Tensors, batch: Batch) -> None:
+    world_size = len(observed)
+    own = parts(batch, world_size)
+    mean = loss_and_gradients(weights, batch)[1]
+    expect_tensors(observed, mean)
+    found = verdict(observed, mean, [loss_and_gradients(weights, part)[1] for part in own])
+    if found.kind == "mean":
+        return
+    saw, place = found.saw, where(ranks, r"cross_entropy|loss\s*=|criterion", r"backward")
+    scaling = where(
+        ranks,
+        r"clip|normalize",
+        r"(loss|backward\().*(world_size|[*/]| -)",
+        r"cross_entropy|loss\s*=",
+        r"backward",
+    )
+    size = len(own[0][1])
+    factor = factor_between(observed[0], mean)
+    if factor is not None and close(factor, size):
+        raise Diagnosis(
+            "loss-summed",
+            saw=f"every gradient is {size} times too large; each rank had {size} samples.",
+            means="The loss is a sum over the samples, not their mean: the step would grow with the batch.",
+            look=place,
+        )
+    if found.kind == "divided twice":
+        raise Diagnosis(
+            "loss-divided-by-world-size",
+            saw=saw,
+            means="DDP and FSDP average the gradients by themselves; the loss must not be divided once more.",
+            look=scaling,
+        )
+    if found.kind == "sum":
+        raise Diagnosis(
+            "loss-times-world-size",
+            saw=saw,
+            means="DDP and FSDP take the mean over the ranks; nothing has to make up for it.",
+            look=scaling,
+        )
+    if found.kind == "local":
+        raise Diagnosis(
+            "wrapper-bypassed",
+            saw=saw,
+            means="Call the wrapped model itself, model(images): model.module(images) leaves out the all-reduce.",
+            look=where(ranks, r"\.module\b|no_sync", r"model\("),
+        )
+    for name, loss in OTHER_LOSSES.items():
+        if all_close(observed[0], gradients_with(weights, batch, loss)):
+            raise Diagnosis(
+                name,
+                saw=f"the gradients are those of another loss: {example(observed[0], mean)}.",
+                means="cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself.",
+                look=where(ranks, r"softmax|nll", r"cross_entropy|loss"),
+            )
+    if factor is not None and close(factor, -1):
+        raise Diagnosis(
+            "ascent",
+            saw="every gradient has the wrong sign.",
+            means="The optimizer steps against the gradient of what it is given: this makes the loss grow.",
+            look=scaling,
+        )
+    if factor is not None:
+        raise Diagnosis(
+            "wrong-factor",
+            saw=f"every gradient is {number(factor)} times that of the mean loss of the batch.",
+            means="Every step of the optimizer is scaled by it too; it belongs into the learning rate.",
+            look=scaling,
+        )
+    raise Diagnosis(
+        "wrong-gradients",
+        saw=f"the gradients are not those of the mean cross-entropy: {example(observed[0], mean)}.",
+        means="The step is not the one that a single process would take on the whole batch.",
+        look=place,
+    )
+
+
+def gradients_with(weights: Tensors, batch: Batch, loss: Any) -> Tensors:
+    with one_thread():
+        model = TinyNet(weights)
+        loss(model(batch[0]), batch[1]).backward()
+        return gradients_of(model)
+
+
+def judge_second_gradients(
+    ranks: Ranks, observed: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]
+) -> None:
+    old = loss_and_gradients(weights, batches[0])[1]
+    new = loss_and_gradients(weights_after_steps(weights, batches[:1])[0], batches[1])[1]
+    expect_tensors(observed, new)
+    if all(all_close(own, new) for own in observed):
+        return
+    piled = {name: old[name] + new[name] for name in new}
+    if all(all_close(own, piled) for own in observed):
+        raise Diagnosis(
+            "gradients-pile-up",
+            saw=f"in step 2 the gradients are those of both batches together: {example(observed[0], new)}.",
+            means="backward() adds to what is there: without zero_grad() each step repeats all earlier ones.",
+            look=where(ranks, r"zero_grad", r"backward"),
+        )
+    raise Diagnosis(
+        "wrong-second-step",
+        saw=f"step 1 is right, but in step 2 {example(observed[0], new)}.",
+        means="Something is left over from the step before.",
+        look=where(ranks, r"zero_grad", r"step\("),
+    )
+
+
+def judge_precision(ranks: Ranks, report: dict[str, Any]) -> None:
+    """The run decides on the precision of the forward pass."""
+    place = where(ranks, r"autocast", r"model\(")
+    if report["fp32"] not in ("float32", "nothing"):
+        raise Diagnosis(
+            "always-low-precision",
+            saw=f"in a run with fp32 the forward pass computed in {report['fp32']}.",
+            means="The run's --precision decides: run.autocast() knows it.",
+            look=place,
+        )
+    if report["bf16"] not in ("bfloat16", "nothing"):
+        raise Diagnosis(
+            "no-autocast",
+            saw=f"in a run with --precision bf16 the forward pass computed in {report['bf16']}.",
+            means="Without `with run.autocast():` around it, the forward pass stays in fp32.",
+            look=place,
+        )

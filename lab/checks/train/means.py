@@ -1,0 +1,99 @@
+"""Means over all samples of all ranks, and what comes out when one step of computing them is wrong."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from lab.checks.common.tensors import TOLERANCE
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one rank has of one batch: the sum over its samples, how many they are, and how many with filler."""
+
+    total: float
+    samples: int
+    length: int
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.samples if self.samples else float("nan")
+
+
+Batches = Sequence[Sequence[Batch]]  # [rank][batch]
+
+
+def candidates(batches: Batches) -> dict[str, list[list[float]]]:
+    """Name of a mistake -> the results it can have, each as one value a rank. "exact" is the right one."""
+    world_size, steps = len(batches), len(batches[0])
+    totals = [sum(batch.total for batch in own) for own in batches]
+    samples = [sum(batch.samples for batch in own) for own in batches]
+    lengths = [sum(batch.length for batch in own) for own in batches]
+    means = [[batch.mean for batch in own] for own in batches]
+    total, count, length = sum(totals), sum(samples), sum(lengths)
+    exact = total / count
+    rank_means = [t / n for t, n in zip(totals, samples, strict=True)]
+    batch_means = [sum(own) / steps for own in means]
+    padded = [sum(batch.mean * batch.length for batch in own) for own in batches]
+
+    def same(*values: float) -> list[list[float]]:
+        return [[value] * world_size for value in values]
+
+    return {
+        "exact": same(exact),
+        "own": [rank_means, batch_means, [t / n for t, n in zip(totals, lengths, strict=True)]],
+        "averages": same(sum(rank_means) / world_size, sum(batch_means) / world_size),
+        "filler": same(total / length, sum(padded) / length, sum(padded) / count),
+        "world size": same(exact / world_size, total / world_size),
+        "not divided": [*same(total), totals],
+        "batches": same(total / steps, total / steps / world_size),
+        "means added": [*same(sum(map(sum, means)), sum(map(sum, means)) / count), [sum(own) for own in means]],
+        "last batch": [[own[-1] for own in means], *same(sum(own[-1] for own in means) / world_size)],
+        "own count": [[total / n for n in samples], [total / n for n in lengths]],
+        "own total": [[t / count for t in totals]],
+        "ranks added": same(world_size * exact, sum(rank_means), sum(batch_means)),
+        "in the loop": same(*_reduced_in_loop(batches)),
+    }
+
+
+def _reduced_in_loop(batches: Batches) -> tuple[float, float]:
+    """All-reducing the running sums after each batch counts the earlier ones again and again."""
+    world_size = len(batches)
+    total = samples = length = 0.0
+    for step in range(len(batches[0])):
+        total = world_size * total + sum(own[step].total for own in batches)
+        samples = world_size * samples + sum(own[step].samples for own in batches)
+        length = world_size * length + sum(own[step].length for own in batches)
+    return total / samples, total / length
+
+
+# A number that is none of the known ones comes near one of them by chance: the less so, the nearer is near.
+CHANCE = TOLERANCE / 5
+
+
+def near(observed: float, expected: float, tolerance: float = TOLERANCE) -> bool:
+    """Equal but for rounding; NaN is near nothing."""
+    return abs(observed - expected) <= tolerance * max(abs(expected), 1e-12)
+
+
+def mistake(observed: Sequence[float], known: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """The name of the candidate that all ranks have; "some ranks": only some have the exact one; or "other"."""
+    for name, results in known.items():
+        tolerance = TOLERANCE if name == "exact" else CHANCE
+        if any(all(map(near, observed, result, [tolerance] * len(result))) for result in results):
+            return name
+    exact = known["exact"][0]
+    return "some ranks" if any(map(near, observed, exact)) else "other"
+
+
+def telling(known: Mapping[str, Sequence[Sequence[float]]], *, apart: Collection[str] = ()) -> bool:
+    """Whether no mistake gives the right result, nor one of `apart` (by default: any) the result of another."""
+
+    def same(one: str, other: str) -> bool:
+        return any(all(map(near, x, y)) for x in known[one] for y in known[other])
+
+    return not any(
+        same(one, other)
+        for one, other in combinations(known, 2)
+        if one == "exact" or not apart or (one in apart and other in apart)
+    )

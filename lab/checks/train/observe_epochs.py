@@ -1,0 +1,296 @@
+"""What ranks observe of the epoch, the evaluation and the whole run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+from lab.checks.common.attempt import NumberedImages, attempt
+from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.stand_in import called_alike
+from lab.checks.common.tiny import CPU, TinyNet, make_optimizer, quiet_run
+from lab.ranks.rank import Rank
+from lab.runs.records.epoch_record import EpochRecord
+from lab.training.run import Run
+
+
+class NotedSampler(Sampler):
+    """Another order for each epoch, like DistributedSampler's; notes what it is told, and when it is used."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.epoch = 0  # as DistributedSampler begins
+        self.told: list[int] = []
+        self.used: list[int] = []
+
+    def set_epoch(self, epoch: Any) -> None:
+        self.epoch = epoch if isinstance(epoch, int) else -1
+        self.told.append(self.epoch)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        self.used.append(self.epoch)
+        generator = torch.Generator().manual_seed(100 + self.epoch)
+        return iter(torch.randperm(self.length, generator=generator).tolist())
+
+
+def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -> str:
+    """The first argument that is not what it should be: "the run in place of the model"; "" if all are.
+
+    Args:
+        known: what can be told by a name.
+        arguments: what each should be, what it is, and whether that is right.
+    """
+    for what, got, right in arguments:
+        if not right:
+            said = f"the device {got}" if isinstance(got, torch.device) else f"a {type(got).__name__}"
+            return f"{next((words for one, words in known if one is got), said)} in place of {what}"
+    return ""
+
+
+class CountedRun(Run):
+    """Notes over which loaders it was asked to go."""
+
+    def prepare(self) -> None:
+        self.asked: list[Any] = []
+
+    def batches(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
+        self.asked.append(loader)
+        return super().batches(loader)
+
+
+def run_epochs(rank: Rank) -> dict[str, Any]:
+    """Epochs whose training steps return the losses that the judge has drawn."""
+    train = rank.student("train")
+    given = rank.receive()
+    losses = given["losses"][rank.rank]  # [epoch][step]
+    run = quiet_run(CountedRun)
+    assert isinstance(run, CountedRun)
+    run.prepare()
+    labels = torch.zeros(given["samples"][rank.rank], dtype=torch.int64)
+    sampler = NotedSampler(len(labels))
+    dataset = NumberedImages(labels, shape=(3, 32, 32))
+    loader: DataLoader = DataLoader(dataset, batch_size=given["batch_size"], sampler=sampler)
+    net = TinyNet()
+    sgd = make_optimizer(net)
+    known = [(net, "the model"), (sgd, "the optimizer"), (loader, "the loader"), (run, "the run")]
+    calls: list[dict[str, Any]] = []
+    epochs: list[dict[str, Any]] = []
+
+    def train_step(model: Any, optimizer: Any, images: Any, labels: Any, run: Any) -> Tensor:
+        # The epoch is checked by itself: this stands in for the student's step, right or wrong.
+        wrong = misplaced(
+            known,
+            ("the model", model, model is net),
+            ("the optimizer", optimizer, optimizer is sgd),
+            ("the images", images, isinstance(images, Tensor) and images.ndim == 4),
+            ("the labels", labels, isinstance(labels, Tensor) and labels.ndim == 1),
+            ("the run", run, isinstance(run, CountedRun)),
+        )
+        samples = [] if wrong else images[:, 0, 0, 0].int().tolist()
+        calls.append({"samples": samples, "training": net.training, "wrong": wrong})
+        drawn = losses[len(epochs)]
+        return torch.tensor(drawn[(len(calls) - 1) % len(drawn)])
+
+    train.train_step = train_step  # type: ignore[attr-defined]
+    for epoch in given["epochs"]:
+        net.eval()
+        calls.clear()
+        sampler.told, sampler.used, run.asked = [], [], []
+        result = train.train_one_epoch(net, sgd, loader, epoch, run)
+        epochs.append(
+            {
+                "type": type(result).__name__,
+                "value": float(result) if isinstance(result, float | int) else None,
+                "told": sampler.told,
+                "used": sampler.used,
+                "calls": list(calls),
+                "by_run": any(one is loader for one in run.asked),
+            }
+        )
+    train.train_step = lambda *_, **__: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
+    run.device = META
+    sampler.told, sampler.used = [], []
+    elsewhere = runs_elsewhere(train.train_one_epoch, net, sgd, loader, given["epochs"][0], run)
+    return {"epochs": epochs, "elsewhere": elsewhere}
+
+
+def evaluate_models(rank: Rank) -> dict[str, Any]:
+    """The evaluation of the same network under DDP and under FSDP."""
+    train = rank.student("train")
+    given = rank.receive()
+    images, labels = given["parts"][rank.rank]
+    loader: DataLoader = DataLoader(TensorDataset(images, labels), batch_size=given["batch_size"])
+    report: dict[str, Any] = {}
+    for wrapper in ("DDP", "FSDP"):
+        net = TinyNet(given["weights"])
+        model: nn.Module = DistributedDataParallel(net) if wrapper == "DDP" else shard(net)
+        # As after a training epoch; FSDP prepares itself in the first pass, which must not be in inference mode.
+        F.cross_entropy(model(images), labels.clamp(min=0)).backward()
+        passes = note_evaluation(net)
+        result = train.evaluate(model, loader, CPU)
+        report[wrapper] = {
+            **describe_evaluation(result),
+            "passes": list(passes),
+            "restored": all(module.training for module in model.modules()),
+            "gradients": torch.is_grad_enabled(),
+        }
+        torch.set_grad_enabled(True)
+    # Once more, as after the next epoch, with other figures: those of the first batch alone.
+    size = given["batch_size"]
+    loader = DataLoader(TensorDataset(images[:size], labels[:size]), batch_size=size)
+    report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
+    report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META)
+    return report
+
+
+def shard(net: TinyNet) -> nn.Module:
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard(net)
+    return net
+
+
+def note_evaluation(net: TinyNet) -> list[dict[str, Any]]:
+    """Filled by each forward pass: how many images, in training mode or not, with or without gradients."""
+    passes: list[dict[str, Any]] = []
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        passes.append(
+            {
+                "images": len(output),
+                "training": any(part.training for part in net.modules()),
+                "gradients": torch.is_grad_enabled(),
+            }
+        )
+
+    net.classifier.register_forward_hook(note)
+    return passes
+
+
+def describe_evaluation(result: Any) -> dict[str, Any]:
+    values = {name: getattr(result, name, None) for name in ("loss", "accuracy")}
+    return {
+        "type": type(result).__name__,
+        "fields": all(hasattr(result, name) for name in values),
+        "types": {name: type(value).__name__ for name, value in values.items()},
+        "values": {name: float(value) for name, value in values.items() if isinstance(value, float | int)},
+    }
+
+
+class NotedRun(Run):
+    """Yields the epochs that the judge has drawn, and notes what is recorded instead of printing it."""
+
+    def prepare(self, epochs: list[int], events: list[dict[str, Any]]) -> None:
+        self.drawn_epochs = epochs
+        self.events = events
+        self.records: list[EpochRecord] = []
+
+    def epochs(self) -> Iterator[int]:
+        for epoch in self.drawn_epochs:
+            self.events.append({"what": "begin", "epoch": epoch, "on": "", "numbers": [], "wrong": ""})
+            yield epoch
+
+    def record(self, epoch: int, train_loss: float, valid_loss: float, valid_accuracy: float) -> EpochRecord:
+        numbers = [float(number) for number in (train_loss, valid_loss, valid_accuracy)]
+        self.events.append({"what": "record", "epoch": int(epoch), "on": "", "numbers": numbers, "wrong": ""})
+        self.records.append(EpochRecord(epoch, train_loss, valid_loss, valid_accuracy, 0.5, 1.0, 100.0, 2**20))
+        return self.records[-1]
+
+
+def run_training(rank: Rank) -> dict[str, Any]:
+    """What train() calls, in which order, with which numbers; the epochs and evaluations return drawn ones."""
+    train = rank.student("train")
+    given = rank.receive()
+    events: list[dict[str, Any]] = []
+    runs: list[NotedRun] = []
+    for epochs, noted in ((given["epochs"], events), (given["epochs"][:1], [])):
+        one = quiet_run(NotedRun)
+        assert isinstance(one, NotedRun)
+        one.prepare(epochs, noted)
+        one.args.epochs = epochs[-1]
+        runs.append(one)
+    loaders: list[DataLoader] = [DataLoader(NumberedImages(torch.zeros(4, dtype=torch.int64))) for _ in range(2)]
+    net = TinyNet()
+    sgd = make_optimizer(net)
+    known = [(net, "the model"), (sgd, "the optimizer"), *((one, "the run") for one in runs)]
+    known += [(loaders[0], "the training loader"), (loaders[1], "the validation loader")]
+
+    def name(loader: Any) -> str:
+        return next((n for n, known in zip(("train", "valid"), loaders, strict=True) if known is loader), "other")
+
+    def number(key: str, what: str) -> float:
+        done = sum(event["what"] == what for event in events) - 1
+        return given[key][done % len(given[key])]
+
+    def note(what: str, epoch: int, loader: Any, *others: tuple[str, Any, bool]) -> None:
+        wrong = misplaced(known, *others)
+        events.append({"what": what, "epoch": epoch, "on": name(loader), "numbers": [], "wrong": wrong})
+
+    def train_one_epoch(model: Any, optimizer: Any, loader: Any, epoch: Any, run: Any) -> float:
+        counted = isinstance(epoch, int)
+        note(
+            "train",
+            epoch if counted else -1,
+            loader,
+            ("the model", model, model is net),
+            ("the optimizer", optimizer, optimizer is sgd),
+            ("the loader", loader, isinstance(loader, DataLoader)),
+            ("the epoch", epoch, counted),
+            ("the run", run, any(run is one for one in runs)),
+        )
+        return number("train_loss", "train")
+
+    def evaluate(model: Any, loader: Any, device: Any) -> Any:
+        note(
+            "evaluate",
+            0,
+            loader,
+            ("the model", model, model is net),
+            ("the loader", loader, isinstance(loader, DataLoader)),
+            ("run.device", device, str(device) == str(next(net.parameters()).device)),
+        )
+        return train.Evaluation(loss=number("loss", "evaluate"), accuracy=number("accuracy", "evaluate"))
+
+    drawn_epoch = called_alike(getattr(train, "train_one_epoch", train_one_epoch), train_one_epoch)
+    train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
+    train.evaluate = called_alike(getattr(train, "evaluate", evaluate), evaluate)  # type: ignore[attr-defined]
+    run, again = runs
+    result = train.train(net, sgd, *loaders, run)
+    returned = list(result)[:100] if isinstance(result, list | tuple) else []
+    observed = list(events)
+    second = train.train(net, sgd, *loaders, again)
+    repeated = [again.records[:1] == [item] for item in second] if isinstance(second, list | tuple) else []
+
+    def broken(*_: object, **__: object) -> float:
+        raise OSError("no space left on device")
+
+    train.train_one_epoch = broken  # type: ignore[attr-defined]
+    again.prepare(given["epochs"][:1], [])
+    error = attempt(rank, train.train, net, sgd, *loaders, again)["error"]
+
+    # Once more where a torch.device("cpu") of the student's is another device than the run's.
+    train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
+    again.prepare(given["epochs"][:1], [])
+    net.to(META)
+    again.device = META
+    before = len(events)
+    problem = runs_elsewhere(train.train, net, sgd, *loaders, again)
+    return {
+        "events": observed,
+        "problem": problem,
+        "elsewhere": [event for event in events[before:] if event["wrong"]],
+        "error": error,
+        "second": repeated,
+        "type": type(result).__name__,
+        # Which of the records is it? -1: none of them.
+        "returned": [next((i for i, r in enumerate(run.records) if r is item), -1) for item in returned],
+        "item": type(returned[0]).__name__ if returned else "",
+    }

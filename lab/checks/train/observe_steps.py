@@ -1,0 +1,171 @@
+"""What ranks observe of the training step."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lab.checks.common.tiny import MOMENTUM, RATE, TinyNet, gradients_of, make_optimizer, quiet_run, weights_of
+from lab.ranks.rank import Rank
+from lab.training.run import Run
+
+
+class NotedSGD(SGD):
+    """Notes each step, and the gradients it finds."""
+
+    def __init__(self, net: nn.Module, events: list[str]) -> None:
+        super().__init__(net.parameters(), lr=RATE, momentum=MOMENTUM)
+        self.net = net
+        self.events = events
+        self.gradients: list[dict[str, Tensor]] = []
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        self.events.append("step")
+        self.gradients.append(gradients_of(self.net))
+        return super().step(*args, **kwargs)
+
+
+def take_steps(rank: Rank) -> dict[str, Any]:
+    """Two steps in fp32, one with a nan on the last rank, one in bf16, and one of a model that is not wrapped."""
+    train = rank.student("train")
+    given = rank.receive()
+    report: dict[str, Any] = {"steps": []}
+    for precision in ("fp32", "bf16"):
+        run = quiet_run(precision=precision)
+        net = TinyNet(given["weights"])
+        model = DistributedDataParallel(net)
+        events: list[str] = []
+        types: list[str] = []
+        note_passes(net, events, types)
+        optimizer = NotedSGD(net, events)
+        for batch in given["batches"] if precision == "fp32" else given["batches"][:1]:
+            events.clear()
+            optimizer.gradients.clear()
+            images, labels = batch[rank.rank]
+            reduced: list[str] = []
+            with reductions_noted(reduced):
+                loss = train.train_step(model, optimizer, images, labels, run)
+            if precision == "fp32":
+                report["steps"].append(
+                    {
+                        "events": list(events),
+                        "gradients": optimizer.gradients[0] if optimizer.gradients else {},
+                        "weights": weights_of(net),
+                        "loss": describe_loss(loss),
+                        "reduced": reduced,
+                        "training": net.training,
+                    }
+                )
+        report[precision] = types[0] if types else "nothing"
+        report[f"{precision} loss"] = dtype(loss)
+        if precision == "fp32":
+            events.clear()
+            take_nan_step(rank, train, model, optimizer, images, labels, run)
+    report["computed"] = is_computed(train, given["batches"][0][rank.rank])
+    return report
+
+
+def take_nan_step(
+    rank: Rank, train: ModuleType, model: nn.Module, optimizer: NotedSGD, images: Tensor, labels: Tensor, run: Run
+) -> None:
+    """A step in which one rank's loss is nan. It is not judged: all ranks must come to its end, or none."""
+    spoilt = rank.rank == rank.world_size - 1
+    try:
+        train.train_step(model, optimizer, images * float("nan") if spoilt else images, labels, run)
+    except Exception:  # whatever a student raises for a nan is right; on the other ranks it is an error like any
+        if not spoilt:
+            raise
+        if "backward" not in optimizer.events:  # to stop here is right; the others must not wait in this check
+            F.cross_entropy(model(images), labels).backward()
+
+
+class Descent(TorchDispatchMode):
+    """Notes which tensors are computed from the results of a network; a number read from one has lost that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._from_network: dict[int, Tensor] = {}  # by id; kept, so that no other tensor gets the same
+
+    def add(self, tensor: Any) -> None:
+        self._from_network[id(tensor)] = tensor
+
+    def __contains__(self, tensor: Any) -> bool:
+        return id(tensor) in self._from_network
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(one, Tensor) and one in self for one in tree_leaves((args, kwargs or {}))):
+            for one in tree_leaves(result):
+                if isinstance(one, Tensor):
+                    self.add(one)
+        return result
+
+
+def is_computed(train: ModuleType, batch: tuple[Tensor, Tensor]) -> bool:
+    """Whether the loss of a step is a tensor computed from the network's results, and not a number made into one.
+
+    True where that cannot be told: of a model that is not wrapped, a step may fail.
+    """
+    net, descent = TinyNet(), Descent()
+    net.register_forward_hook(lambda module, inputs, output: descent.add(output))
+    try:
+        with descent:
+            loss = train.train_step(net, make_optimizer(net), *batch, quiet_run())
+    except Exception:  # noqa: BLE001 - it is judged by the other steps
+        return True
+    return not isinstance(loss, Tensor) or loss in descent
+
+
+def dtype(value: Any) -> str:
+    """ "float32"; "" for what is no tensor."""
+    return str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else ""
+
+
+@contextmanager
+def reductions_noted(reduced: list[str]) -> Iterator[None]:
+    """Note the step's own reductions of more than a number: DDP's are called elsewhere."""
+
+    def noting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            if any(isinstance(leaf, Tensor) and leaf.numel() > 1 for leaf in tree_leaves((args, kwargs))):
+                reduced.append(name)
+            return real(*args, **kwargs)
+
+        return collective
+
+    with ExitStack() as stack:
+        for name in ("all_reduce", "reduce", "broadcast", "all_gather"):
+            stack.enter_context(mock.patch.object(dist, name, noting(name, getattr(dist, name))))
+        yield
+
+
+def note_passes(net: TinyNet, events: list[str], types: list[str]) -> None:
+    """Note each forward and backward pass through the last layer, and the type of its results."""
+
+    def forward(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        events.append("forward")
+        types.append(dtype(output))
+
+    net.classifier.register_forward_hook(forward)
+    net.classifier.bias.register_post_accumulate_grad_hook(lambda parameter: events.append("backward"))
+
+
+def describe_loss(loss: Any) -> dict[str, Any]:
+    tensor = isinstance(loss, Tensor)
+    number = loss.item() if tensor and loss.numel() == 1 else None
+    return {
+        "type": type(loss).__name__,
+        "tensor": tensor,
+        "graph": tensor and loss.requires_grad,
+        "shape": list(loss.shape) if tensor else [],
+        "value": float(number) if isinstance(number, int | float) else None,
+    }

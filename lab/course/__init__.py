@@ -1,0 +1,4 @@
+"""A class: built, handed in, graded, marked, reported; with nbgrader and without.
+
+May import: base, grading, ranks, syllabus.
+"""

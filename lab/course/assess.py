@@ -1,0 +1,45 @@
+"""One submission, from its files to its record: the way that `lab grade` and `nbgrader autograde` share."""
+
+from __future__ import annotations
+
+import time
+
+from lab.course.answers import read_notebooks
+from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.modules import DEADLINE, TimedServer, check_modules
+from lab.course.submissions import Submission
+from lab.grading.diagnosis import LabError
+from lab.syllabus.syllabus import syllabus
+
+
+def assess(submission: Submission, server: TimedServer, deadline: float = DEADLINE) -> SubmissionRecord:
+    """Check the modules in the sandbox, read the notebooks, and say what was found."""
+    begin = time.monotonic()
+    with submission.code() as code:
+        exercises = check_modules(code, server, deadline)
+    return record(submission, exercises, deadline, time.monotonic() - begin)
+
+
+def not_assessed(submission: Submission, why: str, deadline: float) -> SubmissionRecord:
+    """The lab failed on this submission as a whole: every mark is open."""
+    lost = Finding.of("", LabError(why))
+    exercises = [ExerciseMark(e.id, e.title, None, e.points, lost) for e in syllabus().exercises]
+    return record(submission, exercises, deadline, 0.0)
+
+
+def record(
+    submission: Submission, exercises: list[ExerciseMark], deadline: float, seconds: float
+) -> SubmissionRecord:
+    """Put together what is known."""
+    cells, answers, remarks = read_notebooks(submission.notebooks)
+    return SubmissionRecord(
+        submission.student,
+        submission.key,
+        tuple(exercises),
+        notebooks=cells,
+        answers=answers,
+        remarks=(*submission.remarks, *remarks),
+        deadline=deadline,
+        seconds=round(seconds, 2),
+        unread=submission.unread,
+    )

@@ -1,0 +1,103 @@
+"""The nbgrader course: `lab course build` writes it from the student's package, always the same bytes.
+
+    DIR/nbgrader_config.py            how nbgrader grades this lab
+    DIR/source/lab/                   the assignment: eight notebooks beside exercises/, run.sh and the rest
+    DIR/instructor/marking_guide.md   model answers; outside of what nbgrader ever releases
+
+A release is the student's package: both come from package_files(). Only the notebooks lie one folder higher, since
+nbgrader looks for them at the top of an assignment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path, PurePosixPath
+
+from lab.base.errors import UserError
+from lab.base.paths import checkout, student_sources
+from lab.course.config import ASSIGNMENT, config_text
+from lab.course.guide import guide_text
+from lab.syllabus.notebooks import build_notebook, points_of, sources, to_text
+from lab.syllabus.package import package_files
+from lab.syllabus.syllabus import syllabus
+
+CONFIG = "nbgrader_config.py"
+GUIDE = PurePosixPath("instructor/marking_guide.md")
+NOTEBOOKS = "notebooks"
+
+
+def course_files() -> dict[PurePosixPath, bytes]:
+    """Path in the course directory -> content.
+
+    Raises:
+        UserError: not in a clone of the repository, which alone holds the notebooks' sources and the guide.
+    """
+    root = checkout()
+    if root is None or not (root / NOTEBOOKS / "source").is_dir():
+        raise UserError(
+            "`lab course build` works in a clone of the lab's repository only: "
+            "model answers are in nothing that is installed"
+        )
+    home = PurePosixPath("source", ASSIGNMENT)
+    files: dict[PurePosixPath, bytes] = {}
+    editable: list[str] = []
+    for path, origin in package_files().items():
+        if path.parts[0] == NOTEBOOKS and path.suffix == ".ipynb":
+            continue  # built below, with links that fit
+        inner = PurePosixPath(*path.parts[1:]) if path.parts[0] == NOTEBOOKS else path
+        files[home / inner] = origin.read_bytes()
+        if path.parts[0] == "exercises":
+            editable.append(str(path))
+    books = sources(root / NOTEBOOKS / "source")
+    for source in books:
+        notebook = build_notebook(source, points_of(syllabus()), beside_exercises=True)
+        files[home / source.with_suffix(".ipynb").name] = to_text(notebook).encode()
+    files[PurePosixPath(CONFIG)] = config_text(sorted(editable)).encode()
+    files[GUIDE] = guide_text(root / NOTEBOOKS / "source" / "marking_guide.toml", books).encode()
+    return files
+
+
+def build(folder: Path) -> list[PurePosixPath]:
+    """Write the course directory, or bring an older one up to date; what nbgrader made in it stays.
+
+    Returns:
+        The files that were written: not those that had this content already.
+
+    Raises:
+        UserError: the folder holds something else, or cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name a folder that is not there yet")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
+        raise UserError(f"{folder} is not empty and no course directory; name a new folder")
+    if folder.resolve() == student_sources():
+        raise UserError(f"{folder} is the lab itself; name a new folder, such as course")
+    files = course_files()
+    written = []
+    try:
+        for path, content in files.items():
+            target = folder / path
+            if target.is_file() and target.read_bytes() == content:
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = target.with_name(f".{target.name}.unfinished")
+            unfinished.write_bytes(content)
+            os.replace(unfinished, target)
+            written.append(path)
+        for path, origin in package_files().items():  # run.sh is a program
+            target = folder / "source" / ASSIGNMENT / path
+            if target.is_file():
+                shutil.copymode(origin, target)
+                target.chmod(target.stat().st_mode | 0o200)
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+    return written
+
+
+def strangers(folder: Path) -> list[str]:
+    """Files of the assignment that the lab has not put there: nbgrader would release them too."""
+    home = folder / "source" / ASSIGNMENT
+    known = {str(path) for path in course_files()}
+    there = (path for path in sorted(home.rglob("*")) if path.is_file())
+    return [str(path.relative_to(folder)) for path in there if path.relative_to(folder).as_posix() not in known]

@@ -1,0 +1,96 @@
+"""nbgrader_config.py of a course: which files are the students', and who grades them."""
+
+from collections.abc import Sequence
+
+ASSIGNMENT = "lab"
+COURSE = "scaling-lab"
+GRADES = "grades"  # in the course directory: the records of `lab grade` and of `nbgrader autograde`
+
+_GLUE = "lab.course.nbgrader_glue"
+
+_TEXT = """\
+# Written by `lab course build`, which writes it anew: put settings of your own into nbgrader_config_local.py.
+import os
+import sys
+
+import lab
+import nbgrader
+
+c = get_config()
+here = os.path.dirname(os.path.abspath(__file__))
+# nbgrader calls alembic by its name, also where the virtual environment is not active.
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+
+c.CourseDirectory.root = here
+c.CourseDirectory.course_id = "{course}"
+c.CourseDirectory.ignore = [
+    ".ipynb_checkpoints", "*.pyc", "__pycache__", ".pytest_cache", ".lab", "results", ".nbgrader.log",
+]
+# Where students fetch and submit. On a shared machine: a folder that all of them can reach.
+c.Exchange.root = os.path.join(here, "exchange")
+
+# The files that are the students': every other file of a submission is replaced by its original.
+c.Autograde.exclude_overwriting = {{
+    "{assignment}": [
+{editable}    ],
+}}
+
+# As nbgrader has it, but for the second: what an answer's cell says to begin with is its own, and stays.
+c.GenerateAssignment.preprocessors = [
+    "nbgrader.preprocessors.LockCells",
+    "{glue}.ClearOtherSolutions",
+    "nbgrader.preprocessors.ClearOutput",
+    "nbgrader.preprocessors.CheckCellMetadata",
+    "nbgrader.preprocessors.ComputeChecksums",
+    "nbgrader.preprocessors.SaveCells",
+    "nbgrader.preprocessors.ClearHiddenTests",
+    "nbgrader.preprocessors.ClearMarkScheme",
+    "nbgrader.preprocessors.ComputeChecksums",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+
+# The modules' checks decide the marks, in a sandbox and outside of any kernel; of a student's notebooks only the
+# answers are used, put into the notebooks as they were released.
+c.Autograde.exporter_class = "{glue}.SubmissionExporter"
+c.Autograde.sanitize_preprocessors = [
+    "nbgrader.preprocessors.ClearOutput",
+    "{glue}.GraftAnswers",
+    "nbgrader.preprocessors.OverwriteKernelspec",
+    "nbgrader.preprocessors.OverwriteCells",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+c.Autograde.autograde_preprocessors = [
+    "{glue}.SurvivingExecute",
+    "nbgrader.preprocessors.IgnorePattern",
+    "{glue}.ModuleMarks",
+    "nbconvert.preprocessors.ClearMetadataPreprocessor",
+    "nbgrader.preprocessors.LimitOutput",
+    "{glue}.SaveMarks",
+    "nbgrader.preprocessors.AssignLatePenalties",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+c.IgnorePattern.enabled = True
+c.IgnorePattern.pattern = r"."  # what a cell writes to stderr is no failure
+c.SubmissionExporter.deadline = float(os.environ.get("LAB_GRADE_DEADLINE", "180"))  # seconds for all checks
+
+# Outputs are shown to whoever marks, and to the students: no markup that could do something.
+c.HTMLExporter.sanitize_html = True
+# The formgrader's and the feedback's pages, but so that they wait for nothing from the internet.
+c.HTMLExporter.extra_template_basedirs = [
+    os.path.join(os.path.dirname(lab.__file__), "course", "templates"),
+    os.path.join(os.path.dirname(nbgrader.__file__), "server_extensions", "formgrader", "templates"),
+]
+
+if os.path.isfile(os.path.join(here, "nbgrader_config_local.py")):
+    load_subconfig("nbgrader_config_local.py", path=here)
+"""
+
+
+def config_text(editable: Sequence[str]) -> str:
+    """The configuration's text.
+
+    Args:
+        editable: the files that a student hands in changed, relative to the assignment: "exercises/data.py".
+    """
+    names = "".join(f'        "{name}",\n' for name in editable)
+    return _TEXT.format(course=COURSE, assignment=ASSIGNMENT, editable=names, glue=_GLUE)

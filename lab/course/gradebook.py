@@ -1,0 +1,171 @@
+"""Marks into nbgrader's gradebook, by `nbgrader autograde` itself, which finds the records and checks no more."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lab.base.errors import UserError
+from lab.course import store
+from lab.course.build import CONFIG
+from lab.course.config import ASSIGNMENT, GRADES
+from lab.course.contents import shown
+from lab.course.marks import SubmissionRecord
+from lab.course.submissions import SUBMITTED, Submission, find_submissions, read_submission
+
+BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
+
+
+class Course:
+    """A course directory made by `lab course build`, after `nbgrader generate_assignment`.
+
+    Raises:
+        UserError: it is none, or nothing has been released yet, or nbgrader is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.submitted = self.folder / SUBMITTED
+        self.out = self.folder / GRADES
+        if not (self.folder / CONFIG).is_file():
+            raise UserError(f"{folder} is no course directory: make one with `lab course build {folder}`")
+        if not list((self.folder / "release" / ASSIGNMENT).glob("*.ipynb")):
+            raise UserError(
+                f"{folder}: nothing is released yet; run there: nbgrader generate_assignment {ASSIGNMENT}"
+            )
+        try:
+            import nbgrader  # noqa: F401
+        except ImportError:
+            raise UserError("the gradebook needs nbgrader: pip install 'scaling-lab[notebooks]'") from None
+
+    def holds(self, submissions: Path) -> bool:
+        """Whether these are the course's own submitted/."""
+        return submissions.resolve() == self.submitted
+
+    def hand_in(self, submissions: Path) -> list[str]:
+        """Put submissions from elsewhere into submitted/, as nbgrader wants them; what is there is replaced.
+
+        Where modules of a new one could not be read, or it has none, those that are there and it lacks stay.
+
+        Returns:
+            What could not be read or written, a line for each student with such trouble.
+        """
+        said = []
+        for student, path in find_submissions(submissions).items():
+            submission = read_submission(student, path)
+            home = self.submitted / store.file_name(student, "") / ASSIGNMENT
+            keep = not (submission.modules or submission.notebooks) and home.exists()
+            if submission.unread:
+                before = read_submission(student, home).modules if home.exists() else {}
+                stays = "; what was handed in before stays" if keep else ""
+                if not keep and before.keys() - submission.modules.keys():
+                    stays = "; files that it lacks in exercises/ stay as they were handed in before"
+                    submission = replace(submission, modules={**before, **submission.modules})
+                said.append(f"{student}: {submission.unread}{stays}")
+            if keep:
+                continue
+            try:
+                self._put(submission, home)
+            except OSError as error:
+                said.append(f"{student}: cannot write {shown(str(error.filename or home))}: {error.strerror}")
+        return said
+
+    def _put(self, submission: Submission, home: Path) -> None:
+        """Replace what is in `home` once all of it is written. Raises OSError."""
+        new = home.with_name(f".{home.name}.new")
+        try:
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(parents=True)
+            for name, content in submission.modules.items():
+                self._write(new / "exercises" / name, content)
+            names: set[str] = set()
+            for name, content in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
+                plain = PurePosixPath(name).name
+                tried = itertools.chain([plain], (f"copy-{number}-{plain}" for number in itertools.count(1)))
+                book = next(
+                    one for one in tried if one not in names
+                )  # of two of one name both are read, for answers
+                names.add(book)
+                self._write(new / book, content)
+            if home.exists():
+                shutil.rmtree(home)
+            new.rename(home)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    @staticmethod
+    def _write(target: Path, content: bytes | int) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target, "wb") as file:
+            if isinstance(content, bytes):
+                file.write(content)
+            else:  # too large to be read: what remains is its size
+                file.truncate(content)
+
+    def book(
+        self,
+        records: Iterable[SubmissionRecord],
+        deadline: float,
+        *,
+        force: bool = False,
+        booked: Callable[[SubmissionRecord], None] = lambda record: None,
+    ) -> list[str]:
+        """Have nbgrader write these marks into the gradebook, and the notebooks for the formgrader.
+
+        Args:
+            records: they lie in `out` already, where nbgrader's part finds them.
+            force: also those that are in the gradebook already.
+            booked: called with each record that nbgrader has taken.
+
+        Returns:
+            Students whose marks nbgrader could not take, with its last words.
+        """
+        api = self._api(deadline)
+        failed = []
+        for record in records:
+            mark = self.out / BOOKED / store.file_name(record.student, ".txt")
+            done = (self.folder / "autograded" / record.student / ASSIGNMENT).is_dir()
+            if not force and done and mark.is_file() and mark.read_text() == self._state(record):
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = api.autograde(ASSIGNMENT, record.student, force=True)
+            said = (result.get("error") or result.get("log") or "no reason given").strip().splitlines()
+            if result["success"]:
+                store.write(mark, self._state(record))
+                booked(record)
+            elif said[-1].startswith("KeyboardInterrupt"):  # nbgrader catches whatever there is
+                raise KeyboardInterrupt
+            else:
+                failed.append(f"{record.student}: {said[-1]}")
+        return failed
+
+    @staticmethod
+    def _state(record: SubmissionRecord) -> str:
+        return f"{record.key} {[mark.points for mark in record.exercises]}\n"
+
+    def _api(self, deadline: float) -> Any:
+        """nbgrader with the course's own configuration."""
+        from nbgrader.apps import NbGraderAPI
+        from nbgrader.coursedir import CourseDirectory
+        from traitlets.config import PyFileConfigLoader
+
+        os.environ["LAB_GRADE_DEADLINE"] = str(deadline)
+        config = PyFileConfigLoader(CONFIG, path=str(self.folder)).load_config()
+        config.SubmissionExporter.booking = True
+        logging.getLogger("traitlets").setLevel(logging.ERROR)
+        return NbGraderAPI(CourseDirectory(config=config), config=config)
+
+
+def is_course(submissions: Path) -> Path | None:
+    """The course directory that a submitted/ folder belongs to."""
+    parent = submissions.resolve().parent
+    name = Path(os.path.abspath(submissions)).name  # "." has none by itself
+    return parent if name == SUBMITTED and (parent / CONFIG).is_file() else None

@@ -1,0 +1,175 @@
+"""How a submission ended and how many points that is worth: decided here only, for `lab grade` and nbgrader.
+
+An exercise is worth its points times the share of its checks that passed. The lab's own fault leaves a mark open,
+which is neither zero nor full: an instructor looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lab.course.version import version
+from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.suite import ExerciseResult
+
+OUT_OF_TIME = "out-of-time"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one check, or a whole exercise, ended: the outcome's word, and what a diagnosis says.
+
+    detail  the region not started, the exercise it is blocked by, or the lab's own fault
+    """
+
+    title: str
+    outcome: str
+    name: str = ""
+    saw: str = ""
+    means: str = ""
+    look: str = ""
+    detail: str = ""
+
+    @classmethod
+    def of(cls, title: str, outcome: Outcome) -> Finding:
+        if isinstance(outcome, Failed):
+            return cls(title, outcome.word, outcome.diagnosis.name, *map(text, outcome.diagnosis.lines))
+        detail = ""
+        if isinstance(outcome, NotStarted):
+            detail = outcome.region
+        elif isinstance(outcome, Blocked):
+            detail = outcome.by
+        elif isinstance(outcome, LabError):
+            detail = text(outcome.text)
+        return cls(title, outcome.word, detail=detail)
+
+
+@dataclass(frozen=True)
+class ExerciseMark:
+    """The mark of one exercise. points: None while it is open."""
+
+    exercise: str
+    title: str
+    points: float | None
+    of: int
+    outcome: Finding
+    checks: tuple[Finding, ...] = ()
+
+    @property
+    def word(self) -> str:
+        return self.outcome.outcome
+
+    @property
+    def passed(self) -> bool:
+        return self.word == Passed.word
+
+    @property
+    def diagnoses(self) -> list[Finding]:
+        """What is wrong with this exercise itself; what stands on another wrong exercise is not its fault."""
+        if self.word == Blocked.word:
+            return []
+        found = [check for check in self.checks if check.name]
+        return found or ([self.outcome] if self.outcome.name else [])
+
+
+@dataclass(frozen=True)
+class SubmissionRecord:
+    """All that is known of a graded submission: what results/*.json hold, and every table and page is made from.
+
+    key        of the submission and the lab: the same key, the same marks
+    notebooks  path -> the cells with a grade id that it holds, each (grade id, type of the cell)
+    answers    grade id -> the texts found for it, each (path of the notebook, text)
+    remarks    about the submission, for the instructor and the student
+    unread     why modules of it could not be read, if so
+    deadline   seconds that the checks could have
+    """
+
+    student: str
+    key: str
+    exercises: tuple[ExerciseMark, ...]
+    notebooks: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    answers: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    deadline: float = 0.0
+    seconds: float = 0.0
+    lab: str = field(default_factory=version)
+    unread: str = ""
+
+    @property
+    def points(self) -> float:
+        """The sum of what is not open."""
+        return round(sum(mark.points or 0.0 for mark in self.exercises), 2)
+
+    @property
+    def to_look(self) -> list[str]:
+        """Why an instructor has to look at it; empty when there is no need."""
+        open_ = [mark.exercise for mark in self.exercises if mark.points is None]
+        late = [mark.exercise for mark in self.exercises if mark.outcome.name == OUT_OF_TIME]
+        said = [f"the lab could not check {', '.join(open_)}"] if open_ else []
+        said += [self.unread] if self.unread else []
+        return said + ([f"no time was left for {', '.join(late)}"] if late else [])
+
+    def final(self, key: str, deadline: float) -> bool:
+        """Whether grading the same again would find the same."""
+        if self.key != key or any(mark.points is None for mark in self.exercises):
+            return False
+        return self.deadline >= deadline or all(mark.outcome.name != OUT_OF_TIME for mark in self.exercises)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SubmissionRecord:
+        """Raises KeyError or TypeError for what to_json() has not made."""
+        exercises = tuple(
+            ExerciseMark(
+                **{
+                    **mark,
+                    "outcome": Finding(**mark["outcome"]),
+                    "checks": tuple(Finding(**check) for check in mark["checks"]),
+                }
+            )
+            for mark in data["exercises"]
+        )
+        pairs = {
+            name: {key: [(first, second) for first, second in found] for key, found in data[name].items()}
+            for name in ("notebooks", "answers")
+        }
+        return cls(**{**data, "exercises": exercises, "remarks": tuple(data["remarks"]), **pairs})
+
+
+def mark(result: ExerciseResult, checks: int) -> ExerciseMark:
+    """The mark of an exercise.
+
+    Args:
+        checks: how many it has; those that were not run count as not passed.
+    """
+    exercise = result.exercise
+    passed = sum(isinstance(check.outcome, Passed) for check in result.checks)
+    points: float | None
+    if isinstance(result.outcome, Passed):
+        points = float(exercise.points)
+    elif isinstance(result.outcome, LabError) or any(isinstance(c.outcome, LabError) for c in result.checks):
+        points = None
+    else:
+        points = round(exercise.points * passed / max(checks, passed + 1), 2)
+    found = tuple(Finding.of(check.title, check.outcome) for check in result.checks)
+    return ExerciseMark(
+        exercise.id, exercise.title, points, exercise.points, Finding.of(exercise.title, result.outcome), found
+    )
+
+
+def out_of_time(seconds: float) -> Diagnosis:
+    """For the exercises a submission had no time left for."""
+    return Diagnosis(
+        OUT_OF_TIME,
+        saw=f"The time for one submission, {seconds:g} s, was used up before this exercise was checked.",
+        means="Something else in the submission waits or computes without end.",
+        look="the exercises that ended with a hang",
+    )
+
+
+def text(said: str) -> str:
+    """Words of a student's code, for files in UTF-8: lone surrogates become escapes."""
+    return said.encode("utf-8", "backslashreplace").decode()

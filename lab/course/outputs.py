@@ -1,0 +1,36 @@
+"""Everything that `lab grade` writes from the records: tables, feedback pages, the class report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.course import store
+from lab.course.books import released_books
+from lab.course.feedback_page import feedback_page
+from lab.course.marking_table import Former, write_answers
+from lab.course.marks import SubmissionRecord
+from lab.course.report_page import mistakes_csv, outcomes_csv, report_page
+from lab.course.tables import marks_csv
+
+
+def write_all(out: Path, records: Sequence[SubmissionRecord]) -> Former | None:
+    """Write marks.csv, answers.csv, feedback/*.html and the class report.
+
+    Returns:
+        The former answers.csv, if something that somebody has marked in it is not in the new one.
+    """
+    books = released_books()
+    store.write(out / "marks.csv", marks_csv(records))
+    kept = write_answers(out, records, books)
+    for record in records:
+        store.write(out / "feedback" / store.file_name(record.student, ".html"), feedback_page(record, books))
+    write_report(out, records)
+    return kept
+
+
+def write_report(out: Path, records: Sequence[SubmissionRecord]) -> None:
+    """Write report.html, report.csv (the heat map) and mistakes.csv."""
+    store.write(out / "report.html", report_page(records))
+    store.write(out / "report.csv", outcomes_csv(records))
+    store.write(out / "mistakes.csv", mistakes_csv(records))

@@ -1,0 +1,93 @@
+"""Records on disk, one JSON file a submission, replaced at once: a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+from lab.base.errors import UserError
+from lab.course.marks import SubmissionRecord
+
+FOLDER = "results"
+
+
+def file_name(student: str, suffix: str) -> str:
+    """A name for a file about a student, whatever the student is called: no two have the same."""
+    plain = re.sub(r"[^\w.@+-]", "_", student, flags=re.ASCII)[:80].lstrip(".")
+    if plain != student or not plain:
+        plain += "-" + hashlib.sha256(student.encode()).hexdigest()[:10]
+    return plain + suffix
+
+
+def load(out: Path, student: str) -> SubmissionRecord | None:
+    """The record of a student; None when there is none, or it is of no use."""
+    return _read(out / FOLDER / file_name(student, ".json"))
+
+
+def load_all(outs: Collection[Path]) -> list[SubmissionRecord]:
+    """All records of these folders by student.
+
+    Raises:
+        UserError: a folder has none, holds a file that is no record, or two disagree about a student.
+    """
+    found: dict[str, SubmissionRecord] = {}
+    files_of: dict[str, Path] = {}
+    for out in outs:
+        if not (out / FOLDER).is_dir():
+            raise UserError(f"{out} holds no graded submissions; name the --out folder of a `lab grade` run")
+        for file in sorted((out / FOLDER).glob("*.json")):  # none: a part of a small class may be empty
+            record = _read(file)
+            if record is None:
+                raise UserError(f"{file} is no record of this lab's; grade that submission again with --force")
+            other = found.setdefault(record.student, record)
+            if other.key != record.key:
+                older, newer = sorted((files_of[record.student], file), key=lambda one: one.stat().st_mtime)
+                raise UserError(
+                    f"{record.student} was graded twice, from different submissions: "
+                    f"{older} is older than {newer}; delete the one that does not count"
+                )
+            files_of[record.student] = file
+    if not found:
+        raise UserError(f"{', '.join(map(str, outs))}: no graded submission is there")
+    labs = {record.lab for record in found.values()}
+    if len(labs) > 1:
+        last = max(files_of, key=lambda student: files_of[student].stat().st_mtime)
+        old = [str(file) for student, file in files_of.items() if found[student].lab != found[last].lab]
+        raise UserError(
+            f"graded by different versions of the lab ({', '.join(sorted(labs))}): grade all with one, and delete "
+            f"the records of students who have left; older are {', '.join(old[:5])}{', ...' * (len(old) > 5)}"
+        )
+    return sorted(found.values(), key=lambda record: record.student)
+
+
+def save(out: Path, record: SubmissionRecord) -> None:
+    """Write a record. OSError where that cannot be."""
+    write(out / FOLDER / file_name(record.student, ".json"), json.dumps(record.to_json(), indent=1))
+
+
+def write(path: Path, content: str) -> None:
+    """Replace a text file at once: whoever reads it sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem[:50]}.", suffix=".tmp")
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+            stream.write(content)
+        os.chmod(unfinished, 0o644)
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _read(file: Path) -> SubmissionRecord | None:
+    try:
+        return SubmissionRecord.from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None

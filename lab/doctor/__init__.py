@@ -1,0 +1,4 @@
+"""What this machine is, and whether it will do.
+
+May import: base, ranks, runs/records.
+"""

@@ -1,0 +1,59 @@
+"""What a module of a student is called where it cannot be read: missing, too large, or no Python."""
+
+import ast
+import warnings
+from pathlib import Path
+
+from lab.base.source import MAX_MODULE_BYTES
+from lab.grading.diagnosis import Diagnosis
+
+
+def unreadable(file: Path) -> Diagnosis | None:
+    """A diagnosis when a module is not there or cannot be parsed; None when it is fine."""
+    if not file.exists():
+        return no_file(file.name)
+    try:
+        size = file.stat().st_size
+        source = file.read_bytes() if file.is_file() and size <= MAX_MODULE_BYTES else b""
+    except OSError as error:
+        return no_file(file.name, f"cannot be read: {error.strerror}")
+    if not file.is_file():
+        return no_file(file.name, "is no ordinary file")
+    if size > MAX_MODULE_BYTES:
+        return Diagnosis(
+            "file-too-large",
+            saw=f"{file.name} is {size / 1e6:.1f} MB large.",
+            means=f"A module of this lab has a few kilobytes; over {MAX_MODULE_BYTES / 1e6:.0f} MB is no code.",
+            look=f"what was pasted into {file.name}",
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source)
+    except SyntaxError as error:
+        text = " ".join((error.text or "").split())[:80]
+        place = f"{file.name}:{error.lineno}" if error.lineno else file.name
+        return Diagnosis(
+            "syntax-error",
+            saw=f"Python cannot read {place}: {error.msg}.",
+            means="Nothing in this file can run until it can be read.",
+            look=f"{place}, or just above it" + (f":  {text}" if text else ""),
+        )
+    except (ValueError, RecursionError, MemoryError) as error:
+        return Diagnosis(
+            "syntax-error",
+            saw=f"Python cannot read {file.name}: {str(error) or type(error).__name__}.",
+            means="Nothing in this file can run until it can be read.",
+            look=f"{file.name}: characters that are no text, or thousands of nested brackets",
+        )
+    return None
+
+
+def no_file(name: str, what: str = "is not there") -> Diagnosis:
+    """The module `name` cannot be used at all."""
+    return Diagnosis(
+        "no-file",
+        saw=f"{name} {what}.",
+        means="The check imports it from the folder of your code.",
+        look=f"lab reset --file {name} brings it back",
+    )

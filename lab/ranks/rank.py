@@ -1,0 +1,239 @@
+"""Inside one rank: what an observe function gets, and how its result leaves the process.
+
+A rank is a fork of a process that has torch loaded but never any student's code. Everything that the harness
+needs here is imported before the first line of a student's module runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import linecache
+import os
+import re
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.machinery import FileFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+from lab.collectives import departures, recorder
+from lab.ranks import confine, platform, wire
+from lab.ranks.speaker import Watcher
+
+# Frames between a rank and the leader of its group; besides these, RECORDS and TELL of watcher.py. The first of
+# RESULT, RAISED and EXITED ends the rank.
+GO, ASK, INPUTS, RESULT, RAISED, EXITED = b"G", b"A", b"I", b"R", b"X", b"E"
+
+LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
+_NOT_DONE = re.compile(r"Exercise (\S+) is not done yet")
+_MESSAGE_LIMIT = 8_000  # characters
+_LINE_LIMIT = 500  # characters
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles the file as it is saved now; a cached __pycache__ may be of an edit in the same second."""
+
+    def path_stats(self, path: str) -> Any:
+        raise OSError("bytecode caches are not used for the student's files")
+
+    def source_to_code(self, data: Any, path: Any, **_: Any) -> CodeType:  # type: ignore[override]
+        return departures.compiled(data, path)
+
+
+class Rank:
+    """What an observe function gets: its place in the group, the student's modules, the judge's inputs."""
+
+    def __init__(
+        self, rank: int, world_size: int, code: Path | None, channel: socket.socket, watcher: Watcher
+    ) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.code = code
+        self._channel = channel
+        self._watcher = watcher
+        self._inputs: list[Any] = []
+
+    def student(self, name: str) -> ModuleType:
+        """Import the student's module `name` from `code`, as the file is saved now.
+
+        Raises ModuleNotFoundError when there is no such file, and whatever the import itself raises. From
+        here on the student's folder is first on sys.path, so main.py finds its siblings.
+        """
+        if self.code is None:
+            raise ValueError("this group was started without a code folder")
+        file = self.code / f"{name}.py"
+        if not file.is_file():
+            raise ModuleNotFoundError(f"There is no {file.name} in {self.code}", name=name)
+        if str(self.code) not in sys.path:
+            self._open_folder(self.code)
+        loaded = sys.modules.get(name)
+        if loaded is not None and getattr(loaded, "__file__", None) == str(file):
+            return loaded
+        spec = importlib.util.spec_from_file_location(name, file, loader=_SourceLoader(name, str(file)))
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            sys.modules.pop(name, None)
+            raise
+        return module
+
+    def receive(self) -> Any:
+        """Return the judge's inputs, which reach this process only now. Call it after `student`."""
+        if not self._inputs:
+            self._watcher.send(wire.frame(ASK))
+            kind, payload = wire.receive(self._channel)
+            assert kind == INPUTS, kind
+            self._inputs.append(wire.decode(payload))
+        return self._inputs[0]
+
+    @staticmethod
+    def _open_folder(code: Path) -> None:
+        def finder(path: str) -> FileFinder:
+            if not Path(path).is_relative_to(code):
+                raise ImportError(path)
+            return FileFinder(path, (_SourceLoader, [".py"]))
+
+        sys.path_hooks.insert(0, finder)
+        sys.path_importer_cache.clear()
+        sys.path.insert(0, str(code))
+
+
+def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output: int, stack: int) -> NoReturn:
+    """Be rank `rank` of the group described by `request`, in a process just forked by the group's leader.
+
+    `output` and `stack` are pipes to the leader: what the code prints, and the Python stack when asked for.
+    Never returns: after its result is sent the rank waits to be killed, so that no rank's exit breaks the
+    connections of another, and no process group needs to be destroyed (which can deadlock after a failure).
+    """
+    code = Path(request["code"]) if request["code"] is not None else None
+    _isolate(channel, output, stack, code, request["sys_path"])
+    kind, payload = wire.receive(channel)
+    assert kind == GO, kind
+    _set_environment(rank, request, port=wire.decode(payload))
+    _rebuild_thread_pool()
+    watcher = Watcher(channel, recorder.Recorder(__file__, _observe.__name__))
+    watcher.start()
+    with_records = True
+    try:
+        result = _observe(Rank(rank, request["world_size"], code, channel, watcher), request)
+        answer = wire.frame(RESULT, wire.encode(result))
+        with_records = request["trace"]
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        answer = wire.frame(EXITED, wire.encode({"exit_code": status, **describe(error)}))
+    except BaseException as error:  # noqa: BLE001  (whatever it is, the grader is told)
+        answer = wire.frame(RAISED, wire.encode(describe(error)))
+    _flush()
+    watcher.end(answer, with_records=with_records)
+    while channel.recv(4096):
+        watcher.tell()
+    os._exit(0)
+
+
+def _observe(rank: Rank, request: dict[str, Any]) -> object:
+    module, _, qualname = request["observe"].partition(":")
+    observe: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        observe = getattr(observe, part)
+    if request["set_up_process_group"]:
+        import torch.distributed
+
+        torch.distributed.init_process_group("gloo")
+        for name in LAUNCHER:  # under srun they were never there: whoever wants to know asks the group
+            os.environ.pop(name, None)
+    function: Callable[[Rank], object] = observe
+    return function(rank)
+
+
+def _isolate(channel: socket.socket, output: int, stack: int, code: Path | None, sys_path: list[str]) -> None:
+    os.setsid()
+    confine.hide_memory(False)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    platform.close_other_fds({channel.fileno(), stack})
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
+    platform.report_stack_to(stack)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # as in a process of its own; random and torch see to themselves
+    sys.path[:] = sys_path
+    sys.argv = ["main.py"]
+    os.chdir(code if code is not None else "/")
+
+
+def _rebuild_thread_pool() -> None:
+    """Let torch replace the thread pool that the fork has left unusable, while this process has one thread.
+
+    It does so at the first call that sets a number of threads, without a lock: if two of autograd's threads were
+    the first to make one, now and then one of them would find no pool and abort the process.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+def _set_environment(rank: int, request: dict[str, Any], port: int) -> None:
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(request["world_size"]),
+        LOCAL_WORLD_SIZE=str(request["world_size"]),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE="True",
+        GLOO_SOCKET_IFNAME=platform.LOOPBACK_INTERFACE,
+    )
+    os.environ[recorder.VARIABLE] = str(recorder.WHOLE_SIZE if request["trace"] else recorder.USUAL_SIZE)
+    for name, value in request["env"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # closed or replaced by the student's code
+            continue
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Return type, message, frames (outermost first, without the harness's own entry) and todo as plain data."""
+    try:
+        message = str(error)[:_MESSAGE_LIMIT]
+    except Exception:  # noqa: BLE001  (a __str__ of the student's that raises)
+        message = "(its message cannot be shown)"
+    frames = [
+        (frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename != __file__ and not frame.f_code.co_filename.startswith("<frozen importlib")
+    ]
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str):
+        frames.append((error.filename, error.lineno or 0, "<module>"))
+    todo = _NOT_DONE.search(message) if isinstance(error, NotImplementedError) else None
+    return {
+        "type": type(error).__name__,
+        "message": message,
+        "frames": [
+            [*frame, linecache.getline(frame[0], frame[1]).strip()[:_LINE_LIMIT]] for frame in frames[-100:]
+        ],
+        "todo": todo.group(1) if todo else None,
+    }

@@ -1,0 +1,204 @@
+"""main.py's options about networks and data: what they are, and which of them fit each other. Imports no torch."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.base.errors import UsageError
+from lab.runs.options.own import is_own, metavar, one_of_or_own
+
+MODELS = ("cnn", "resnet18", "vgg19", "mnist_cnn", "vit")
+DATASETS = ("shapes", "cifar10", "mnist", "imagefolder")
+
+DEFAULT_WIDTH, DEFAULT_DEPTH = 192, 6
+DEFAULT_PREFETCH = 2  # PyTorch's own
+Number = Callable[[str], float]
+
+
+def add_model_arguments(group: argparse._ArgumentGroup, positive: Number) -> None:
+    """`positive` parses a whole number above zero."""
+    group.add_argument(
+        "--model",
+        type=one_of_or_own(MODELS),
+        metavar=metavar(MODELS),
+        default="cnn",
+        help="cnn: the one of the exercises; resnet18: for 32x32 images; vgg19: torchvision's, for 224x224; "
+        "mnist_cnn: for mnist; vit: a vision transformer for 32x32, as large as you like; FILE:NAME: your own",
+    )
+    group.add_argument(
+        "--width", type=positive, metavar="N", help=f"vit only: a multiple of 64 (default: {DEFAULT_WIDTH})"
+    )
+    group.add_argument(
+        "--depth", type=positive, metavar="N", help=f"vit only: transformer blocks (default: {DEFAULT_DEPTH})"
+    )
+    group.add_argument(
+        "--pretrained",
+        action="store_true",
+        help="vgg19 only: begin with ImageNet weights, which are downloaded to --data-dir once",
+    )
+    group.add_argument(
+        "--checkpoint-activations",
+        action="store_true",
+        help="keep each block's input only and compute the rest again for the backward pass: less memory, "
+        "about a third more time",
+    )
+
+
+def add_data_arguments(group: argparse._ArgumentGroup, positive: Number, not_negative: Number) -> None:
+    """`positive` and `not_negative` parse whole numbers."""
+    group.add_argument(
+        "--dataset",
+        type=one_of_or_own(DATASETS),
+        metavar=metavar(DATASETS),
+        default="shapes",
+        help="shapes: drawn in code, no files; cifar10, mnist: downloaded once; imagefolder: "
+        "DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it; FILE:NAME: your own",
+    )
+    group.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="where data set and weights are or will be stored"
+    )
+    group.add_argument(
+        "--validation",
+        choices=("split", "test"),
+        default="split",
+        help="split: the data set's own validation images, or a fixed tenth of the training images where it "
+        "has none, and the test images are evaluated once at the end; test: the test images",
+    )
+    group.add_argument(
+        "--augment",
+        action=argparse.BooleanOptionalAction,
+        help="shift training images by up to 4 pixels (vgg19: any 224x224 of 256x256) and mirror half of them, "
+        "but for digits (default: on for cifar10 and imagefolder, off with the exercises' cnn)",
+    )
+    group.add_argument(
+        "--randaugment", action="store_true", help="two more random changes of shape or colour; implies --augment"
+    )
+    group.add_argument(
+        "--input",
+        choices=("loader", "device"),
+        default="loader",
+        help="device: put all training images on the device before the first step, ready for the network, so that "
+        "loading takes no part in what is measured; the training is the same",
+    )
+    group.add_argument(
+        "--num-workers", type=not_negative, default=0, metavar="N", help="loader processes per rank"
+    )
+    group.add_argument(
+        "--pin-memory",
+        action=argparse.BooleanOptionalAction,
+        help="put batches where the GPU can fetch them by itself (default: on with a GPU)",
+    )
+    group.add_argument(
+        "--persistent-workers", action="store_true", help="keep the loader processes from epoch to epoch"
+    )
+    group.add_argument(
+        "--prefetch",
+        type=positive,
+        metavar="N",
+        help=f"batches that each loader process prepares ahead (default: {DEFAULT_PREFETCH})",
+    )
+
+
+def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[str]:
+    """Fill in width, depth and augment, and check that network and data fit each other.
+
+    Args:
+        options: as they were given.
+        resolved: a copy, to fill in.
+
+    Returns:
+        Warnings about options that have no effect.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    warnings: list[str] = []
+    _resolve_model(options, resolved)
+    _check_images(options)
+    needs_files = options.dataset != "shapes" and not is_own(options.dataset)
+    if (needs_files or options.pretrained) and options.data_dir is None:
+        what = "the images" if needs_files else "the ImageNet weights"
+        option = f"--dataset {options.dataset}" if needs_files else "--pretrained"
+        raise UsageError(f"{option} needs --data-dir, the folder that holds {what}")
+    if options.dataset == "shapes" and options.data_dir is not None and not options.pretrained:
+        warnings.append("--data-dir has no effect: shapes are drawn in code")
+
+    if options.randaugment and options.augment is False:
+        raise UsageError("--randaugment contradicts --no-augment: leave out one of them")
+    if is_own(options.dataset):
+        for option, given in (("--augment", options.augment), ("--randaugment", options.randaugment)):
+            if given:
+                raise UsageError(f"{option} cannot change the images of {options.dataset}: let it change its own")
+    if options.augment is None:
+        natural = options.dataset in ("cifar10", "imagefolder") or (
+            options.model == "vgg19" and not is_own(options.dataset)
+        )
+        resolved.augment = options.randaugment or (natural and options.model != "cnn")
+    if options.input == "device":
+        if resolved.augment:
+            raise UsageError("--input device keeps the images as they are: add --no-augment")
+        if options.num_workers:
+            warnings.append("--num-workers serves the validation images only: --input device loads no others")
+
+    if options.num_workers == 0:
+        for option, given in (
+            ("--persistent-workers", options.persistent_workers),
+            ("--prefetch", options.prefetch is not None),
+        ):
+            if given:
+                warnings.append(f"{option} has no effect without loader processes: add --num-workers")
+    return warnings
+
+
+def _resolve_model(options: argparse.Namespace, resolved: argparse.Namespace) -> None:
+    if options.model == "vit":
+        resolved.width, resolved.depth = options.width or DEFAULT_WIDTH, options.depth or DEFAULT_DEPTH
+    elif options.width is not None or options.depth is not None:
+        raise UsageError(f"--width and --depth size the vit; --model {options.model} has one size only")
+    if options.pretrained and options.model != "vgg19":
+        raise UsageError(
+            f"--pretrained: there are ImageNet weights for --model vgg19 only, not for {options.model}"
+        )
+
+
+def _check_images(options: argparse.Namespace) -> None:
+    """mnist and mnist_cnn go together. To pad digits and repeat them in three colours, so that another network
+    takes them, would change what is measured without a word.
+    """
+    if is_own(options.dataset) or is_own(options.model):
+        return
+    if options.dataset == "mnist" and options.model != "mnist_cnn":
+        raise UsageError(
+            f"--model {options.model} takes colour images, those of mnist are 28x28 in grey: add --model mnist_cnn"
+        )
+    if options.model == "mnist_cnn" and options.dataset != "mnist":
+        raise UsageError(
+            f"--model mnist_cnn takes 28x28 grey images, those of {options.dataset} are in colour: add "
+            "--dataset mnist --data-dir DIR"
+        )
+
+
+def model_options(options: argparse.Namespace) -> dict[str, object]:
+    """Keyword arguments for build_model(), from resolved options."""
+    if options.model == "vit":
+        return {"width": options.width, "depth": options.depth}
+    if options.pretrained:
+        from lab.training.data.weights import weights_path
+
+        return {"weights": weights_path(options.data_dir)}
+    return {}
+
+
+def input_options(options: argparse.Namespace) -> dict[str, object]:
+    """Keyword arguments for load_datasets(), from resolved options."""
+    names = ("pretrained", "augment", "randaugment", "seed")
+    return {"network": options.model, **{name: getattr(options, name) for name in names}}
+
+
+def loader_options(options: argparse.Namespace, device_type: str) -> dict[str, object]:
+    """Keyword arguments for each DataLoader, from resolved options."""
+    chosen: dict[str, object] = {"pin_memory": device_type == "cuda" and options.pin_memory is not False}
+    if options.num_workers > 0:
+        chosen["persistent_workers"] = options.persistent_workers
+        chosen["prefetch_factor"] = options.prefetch or DEFAULT_PREFETCH
+    return chosen

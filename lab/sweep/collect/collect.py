@@ -1,0 +1,137 @@
+"""From run folders and logs to results.csv: one row a run, and the efficiencies that a single run cannot know."""
+
+import contextlib
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.base.errors import UserError
+from lab.runs.records.job import mark, read_json
+from lab.slurm import query, states
+from lab.sweep.collect.bare_log import read_log
+from lab.sweep.collect.run_folder import RESULT_COLUMNS, is_run_folder, read_run
+from lab.sweep.compare.points import SETTING, Row, baseline_times, fill_efficiencies, grouped, number, setting
+
+__all__ = [
+    "RESULTS_FILE",
+    "SETTING",
+    "Collection",
+    "Row",
+    "baseline_times",
+    "collect",
+    "grouped",
+    "number",
+    "setting",
+]
+
+RESULTS_FILE = "results.csv"
+FIGURES_FOLDER = "figures"
+LOG_SUFFIXES = (".log", ".out")
+
+
+@dataclass
+class Collection:
+    """What was found in a results folder."""
+
+    path: Path  # of results.csv
+    rows: list[Row]
+    ignored: list[str] = field(default_factory=list)  # folders that are no runs
+
+
+def collect(results: Path, logs: Sequence[Path] = ()) -> Collection:
+    """Read all run folders and bare logs in `results` and write results/results.csv.
+
+    Jobs of which Slurm knows more than their folders say get their state from there, and keep it in status.json.
+
+    Args:
+        logs: more logs, from elsewhere.
+
+    Raises:
+        UserError: there is no such folder, or no run in it, or results.csv cannot be written, or a log that was
+            named is not there.
+    """
+    if not results.is_dir():
+        raise UserError(
+            f"there is no folder {results}: run_benchmarks.py makes it, or name the one that holds your runs"
+        )
+    for log in logs:
+        if not log.is_file():
+            raise UserError(f"there is no log {log}")
+    collection = Collection(results / RESULTS_FILE, [])
+    for folder in _folders(results):
+        try:
+            usable = is_run_folder(folder)
+        except OSError as error:
+            collection.ignored.append(f"{folder.name} ({error.strerror})")
+            continue
+        if usable:
+            collection.rows.append(_compact(read_run(folder)))
+        else:
+            collection.ignored.append(folder.name)
+    _ask_slurm(results, collection.rows)
+    lying_there = (path for path in sorted(results.iterdir()) if path.suffix in LOG_SUFFIXES and path.is_file())
+    collection.rows += [_compact(read_log(log)) for log in dict.fromkeys([*lying_there, *logs])]
+    if not collection.rows:
+        raise UserError(f"there are no runs in {results}: run_benchmarks.py makes them")
+    fill_efficiencies(collection.rows)
+    collection.rows = [row for members in grouped(collection.rows).values() for row in members]
+    _write(collection)
+    return collection
+
+
+def _folders(results: Path) -> Iterator[Path]:
+    for folder in sorted(results.iterdir()):
+        if not folder.is_dir() or folder.name.startswith(".") or folder.name == FIGURES_FOLDER:
+            continue
+        if folder.is_symlink() and folder.resolve().parent == results.resolve():
+            continue  # a second name for a run, such as `latest`
+        yield folder
+
+
+def _ask_slurm(results: Path, rows: list[Row]) -> None:
+    """Let Slurm say what has become of the jobs that are not done."""
+    open_ends = {i: row["jobid"] for i, row in enumerate(rows) if row["jobid"] and row["status"] != states.DONE}
+    if not open_ends:
+        return
+    known = query.jobs(open_ends.values())
+    runs = Counter(row["jobid"] for row in rows)
+    for i, jobid in open_ends.items():  # several runs can share one job
+        if jobid not in known:
+            continue
+        folder = results / rows[i]["run_id"]
+        row = _compact(read_run(folder, known))
+        if row["status"] in states.BAD_ENDS and (not _same_end(row, rows[i]) or _has_no_end(folder)):
+            job = known[jobid]
+            times = (job.started, job.ended) if runs[jobid] == 1 else ("", "")  # of one among several nobody knows
+            with contextlib.suppress(OSError):  # somebody else's folder: the table has it all the same
+                mark(folder, row["status"], row["reason"], started=times[0], ended=times[1])
+        rows[i] = row
+
+
+def _same_end(row: Row, other: Row) -> bool:
+    return (row["status"], row["reason"]) == (other["status"], other["reason"])
+
+
+def _has_no_end(folder: Path) -> bool:
+    """Whether the run's own word is that it goes on, although its log may have told of its end."""
+    return read_json(folder / "status.json").get("status") in states.UNFINISHED
+
+
+def _compact(row: Row) -> Row:
+    """The same row with its texts shared: most columns have the same few values in thousands of runs."""
+    return {name: sys.intern(value) for name, value in row.items()}
+
+
+def _write(collection: Collection) -> None:
+    temporary = collection.path.with_name(f".{collection.path.name}.new")
+    try:
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, RESULT_COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(collection.rows)
+        temporary.replace(collection.path)
+    except OSError as error:
+        raise UserError(f"cannot write {collection.path} ({error.strerror})") from error

@@ -1,0 +1,244 @@
+"""Predictions beside measurements: what `lab predict` prints and draws."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.base.errors import UserError
+from lab.base.words import slug
+from lab.sweep.compare.points import BASELINE, Row
+from lab.sweep.compare.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
+from lab.sweep.compare.table import distinct, without_measuring
+
+AIM = 0.15  # how far a prediction may be off
+USEFUL = 0.5  # the efficiency under which more devices are mostly wasted
+CURVE_TO = 1024
+
+
+@dataclass(frozen=True)
+class Line:
+    """One prediction, and what was measured there if anything was."""
+
+    predicted: Predicted
+    measured: float | None
+
+    @property
+    def off(self) -> float | None:
+        """How far the prediction is off, as a fraction of what was measured."""
+        return None if self.measured is None else self.predicted.seconds[0] / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One strategy with one scaling on one machine.
+
+    title     the machine: what was trained, and on what
+    curve     predictions for 1, 2, 4, ... devices
+    lines     the predictions that were asked for, at least one; `too_many` those that leave a device no image
+    fitted    points that the model knows; `held_out` those that it does not
+    breaks    the first count of the curve at which efficiency is under USEFUL; None: it is not on the curve
+    node      the most devices that were measured within one node
+    """
+
+    title: str
+    strategy: str
+    scaling: str
+    curve: tuple[Predicted, ...]
+    lines: tuple[Line, ...]
+    too_many: tuple[int, ...]
+    fitted: tuple[Measured, ...]
+    held_out: tuple[Measured, ...]
+    breaks: int | None
+    node: int
+    doubt: int
+
+    @property
+    def verdict(self) -> str:
+        """Whether the prediction held, or why not."""
+        tested = [line for line in self.lines if line.off is not None]
+        if not tested:
+            return "Nothing was measured there: it stands untested."
+        worst = max(tested, key=lambda line: abs(line.off or 0))
+        off, devices = worst.off or 0, worst.predicted.devices
+        if abs(off) <= AIM:
+            return f"Within {AIM:.0%} of what was measured (worst: {off:+.0%} on {devices} devices)."
+        _, low, high = worst.predicted.seconds
+        measured = worst.measured or 0
+        missed = f"Off by {off:+.0%} on {devices} devices"
+        if low <= measured <= high:
+            return (
+                f"{missed}, but inside its own range: so few points cannot tell what a message costs from what "
+                "a byte costs. A point on more devices would."
+            )
+        if max((point.devices for point in self.fitted), default=0) <= self.node < devices:
+            return (
+                f"{missed}: these devices are on several nodes, and no measurement it knows has crossed a network."
+            )
+        return (
+            f"{missed}, outside its range: something grows in another way than the model has it. Where CPU ranks "
+            "share cores, or ranks wait for loaders, it is the work itself that slows down."
+        )
+
+
+def forecast(
+    rows: Sequence[Row], devices: Sequence[int], fit_on: Sequence[int] = ()
+) -> tuple[list[Forecast], list[str]]:
+    """Predict for these numbers of devices. Also returns a sentence for all that was measured and not predicted.
+
+    Args:
+        fit_on: the counts whose measurements the model may know; by default those below the least of `devices`.
+
+    Raises:
+        UserError: there is nothing to fit, or a count is none.
+    """
+    if any(count < 1 for count in (*devices, *fit_on)):
+        raise UserError("a number of devices is at least 1")
+    known = set(fit_on)
+    forecasts: list[Forecast] = []
+    left_out: list[str] = []
+    machines = measurements(rows)
+    titles = distinct({machine: (_title(machine), _title(machine, whole=True)) for machine in machines})
+    for machine, points in machines.items():
+        used = [p for p in points if (p.devices in known if known else p.devices < min(devices)) or _is_base(p)]
+        for strategy in sorted({point.strategy for point in points} - {BASELINE}):
+            try:
+                model = fit(used, strategy)
+            except UserError as error:
+                left_out.append(f"{strategy} ({titles[machine]}): {error}")
+                continue
+            found, why_not = _of_strategy(titles[machine], strategy, model, points, used, devices)
+            forecasts += found
+            left_out += why_not
+    if not forecasts:
+        nothing = "only its baseline is done" if machines else "no run in it is done"
+        raise UserError(f"nothing can be predicted from these results: {left_out[0] if left_out else nothing}")
+    return forecasts, left_out
+
+
+def _title(machine: tuple[str, ...], whole: bool = False) -> str:
+    """`resnet18 on shapes, bf16, A card`; `whole`: with the input, and how long was measured."""
+    parts = dict(zip(MACHINE, machine, strict=True))
+    what = " on ".join(filter(None, (parts["model"], parts["dataset"])))
+    variant = parts["variant"] if whole else without_measuring(parts["variant"])
+    on_device = "images on the device" if whole and parts["input"] == "device" else ""
+    more = (parts["precision"], on_device, variant, "CPU" if parts["device"] == "cpu" else parts["device"])
+    return ", ".join(filter(None, (what, *more)))
+
+
+def _is_base(point: Measured) -> bool:
+    return point.strategy == BASELINE and point.devices == 1
+
+
+def _of_strategy(
+    title: str,
+    strategy: str,
+    model: Model,
+    points: Sequence[Measured],
+    used: Sequence[Measured],
+    devices: Sequence[int],
+) -> tuple[list[Forecast], list[str]]:
+    """A forecast for each scaling, and each batch on one device, with a baseline; a sentence for each other."""
+    own = [point for point in points if point.strategy == strategy]
+    forecasts, left_out = [], []
+    for scaling in sorted(
+        {point.scaling for point in own} - {point.scaling for point in filter(_is_base, points)}
+    ):
+        no_base = f"there is no finished run of --strategy {BASELINE} on 1 device with this scaling"
+        left_out.append(f"{strategy}, {scaling} scaling ({title}): {no_base}")
+    for base in filter(_is_base, points):
+        work = [point for point in own if point.scaling == base.scaling and _same_work(point, base)]
+        if not work:
+            continue
+        most = _most(base, devices)
+        asked = sorted({count for count in devices if count <= most})
+        if not asked:
+            why = too_many(base.batch, min(devices))
+            left_out.append(f"{strategy}, {base.scaling} scaling ({title}): {why}")
+            continue
+        counts = sorted({*(count for n in range(11) if (count := 2**n) <= min(CURVE_TO, most)), *asked})
+        curve = tuple(model.predict(base.scaling, count, base.batch) for count in counts)
+        known = {(point.devices, point.batch) for point in used if point.strategy == strategy}
+        held_out = tuple(point for point in work if (point.devices, point.batch) not in known)
+        measured = {point.devices: point.seconds for point in held_out}
+        forecasts.append(
+            Forecast(
+                title=title,
+                strategy=strategy,
+                scaling=base.scaling,
+                curve=curve,
+                lines=tuple(Line(p, measured.get(p.devices)) for p in curve if p.devices in devices),
+                too_many=tuple(sorted(set(devices) - set(asked))),
+                fitted=tuple(point for point in work if point not in held_out),
+                held_out=held_out,
+                breaks=next((p.devices for p in curve if p.efficiency[0] < USEFUL), None),
+                node=max(point.node for point in points),
+                doubt=model.doubt,
+            )
+        )
+    return forecasts, left_out
+
+
+def _same_work(point: Measured, base: Measured) -> bool:
+    if base.scaling == "strong":
+        return point.batch == base.batch // point.devices
+    return point.batch == base.batch
+
+
+def _most(base: Measured, devices: Sequence[int]) -> int:
+    """The largest count to draw: twice what was asked for, as far as every device has an image."""
+    return min(2 * max(devices), base.batch) if base.scaling == "strong" else 2 * max(devices)
+
+
+def table(one: Forecast) -> list[str]:
+    """Lines for a terminal."""
+    lines = [f"{one.strategy}, {one.scaling} scaling: {one.title}"]
+    known = sorted({point.devices for point in one.fitted})
+    if known:
+        lines.append(f"  fitted on the baseline and {one.strategy} on {', '.join(map(str, known))} device(s)")
+    else:
+        lines.append(
+            f"  fitted on the baseline and other batches of {one.strategy}: none of these was known to it"
+        )
+    lines.append("  devices   step (ms)   likely between   efficiency   measured (ms)    off")
+    for line in one.lines:
+        middle, low, high = (1e3 * value for value in line.predicted.seconds)
+        between = f"{low:.3g} - {high:.3g}"
+        measured = f"{1e3 * line.measured:.4g}" if line.measured is not None else "-"
+        off = f"{line.off:+.0%}" if line.off is not None else "-"
+        count, efficiency = line.predicted.devices, line.predicted.efficiency[0]
+        lines.append(
+            f"  {count:>7}   {middle:>9.4g}   {between:>14}   {efficiency:>10.0%}   {measured:>13}   {off:>4}"
+        )
+    batch_on_one = one.curve[0].batch
+    lines += [f"  {count:>7}   {too_many(batch_on_one, count)}" for count in one.too_many]
+    lines.append(f"  {one.verdict}")
+    if one.breaks == 1:
+        lines.append("  The wrapper alone, on one device, costs more than half.")
+    elif one.breaks is not None:
+        lines.append(f"  From {one.breaks} devices on, more than half of them is lost.")
+    if one.lines and one.lines[-1].predicted.devices > one.node:
+        lines.append(f"  Beyond {one.node} it is guesswork: the network between nodes is in no measurement.")
+    if one.doubt:
+        lines.append("  The measurements do not quite fit the model: they were believed less, the range is wider.")
+    return lines
+
+
+def file_names(forecasts: Sequence[Forecast]) -> list[str]:
+    """Of their figures, no two the same: strategy, scaling and batch, and the title where that is not enough."""
+    names = []
+    for one in forecasts:
+        captured = "_capture" if "--capture" in one.title else ""
+        names.append(f"predict_{one.strategy}_{one.scaling}_{one.curve[0].batch}{captured}")
+    often = {name for name, count in Counter(names).items() if count > 1}  # of several networks, say
+    return [
+        f"{name}_{slug(one.title)}" if name in often else name for name, one in zip(names, forecasts, strict=True)
+    ]
+
+
+def draw(forecasts: Sequence[Forecast], folder: Path, command: str) -> list[Path]:
+    """A figure for each forecast, as PNG and SVG. Raises UserError where they cannot be written."""
+    from lab.sweep.draw.forecast_figure import draw as draw_one
+
+    named = zip(forecasts, file_names(forecasts), strict=True)
+    return [draw_one(one, folder, name, command) for one, name in named]

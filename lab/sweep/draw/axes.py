@@ -1,0 +1,183 @@
+"""What all figures share: axes over device counts, lines with error bars, marks for what failed, the legend."""
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # files only: no display is needed
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from lab.slurm.states import BAD_ENDS, DONE
+from lab.sweep.compare.points import Point, Row, Spread, device_count, points
+from lab.sweep.draw.style import IDEAL, LOOKS
+
+Value = Callable[[Point], Spread]
+
+
+def series(rows: Sequence[Row], strategy: str) -> list[Point]:
+    """The points of a strategy in order of devices; those with buckets of their own are another figure's."""
+    mine = [point for point in points(rows) if point.label == strategy]
+    return sorted(mine, key=lambda point: point.devices)
+
+
+def column(name: str) -> Value:
+    """A column of results.csv as the value to draw."""
+    return lambda point: point.spread(name)
+
+
+def new_figure(panels: int, title: str, subtitle: str) -> tuple[Figure, list[Axes]]:
+    """Panels side by side under one title; a subtitle in several lines where it is long."""
+    figure, axes = plt.subplots(1, panels, figsize=(5.4 * panels + 1.0, 5.0), layout="constrained", squeeze=False)
+    lines = [short for line in subtitle.splitlines() for short in textwrap.wrap(line, 72 * panels)]
+    above = 14 + 12 * len(lines)  # points
+    axes[0][0].set_title(title, loc="left", fontsize=14, fontweight="bold", pad=above)
+    axes[0][0].annotate(
+        "\n".join(lines),
+        (0, 1),
+        (0, 8),
+        "axes fraction",
+        "offset points",
+        fontsize=9.5,
+        color="#444444",
+        va="bottom",
+    ).set_in_layout(False)  # else a long line would push the axes aside
+    return figure, list(axes[0])
+
+
+def about_bars(rows: Sequence[Row]) -> str:
+    """What the error bars mean, where there are any."""
+    return "\nbars: least and largest of the repeats" if any(len(p.rows) > 1 for p in points(rows)) else ""
+
+
+def on_cpu(rows: Sequence[Row]) -> bool:
+    return any(row["device"] == "cpu" for row in rows)
+
+
+def device_axis(axes: Axes, rows: Sequence[Row]) -> list[int]:
+    """Devices on a logarithmic x-axis, with a tick at every count of the sweep. Returns the counts."""
+    counts = sorted({count for row in rows if (count := device_count(row["world_size"]))})
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(counts))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    margin = 2 ** (0.12 * max(1.0, math.log2(counts[-1] / counts[0])))
+    axes.set_xlim(counts[0] / margin, counts[-1] * margin)
+    axes.set_xlabel(f"number of devices ({'CPU ranks' if on_cpu(rows) else 'GPUs'})")
+    return counts
+
+
+def beside(axes: Axes, steps: float) -> float:
+    """The factor that shifts a marker sideways by so many marker widths."""
+    low, high = axes.get_xlim()
+    return (high / low) ** (0.022 * steps)
+
+
+def draw(axes: Axes, rows: Sequence[Row], value: Value, scale: float = 1.0, *, side_by_side: bool = False) -> None:
+    """A line with markers for each strategy; a bar from the least to the largest where runs were repeated.
+
+    Args:
+        side_by_side: shift the strategies a little, so that equal values do not hide each other.
+    """
+    shown = [strategy for strategy in LOOKS if series(rows, strategy)]
+    for i, strategy in enumerate(shown):
+        look = LOOKS[strategy]
+        found = [(point.devices, value(point)) for point in series(rows, strategy)]
+        shift = beside(axes, i - (len(shown) - 1) / 2) if side_by_side else 1.0
+        drawn = [(devices, spread) for devices, spread in found if not math.isnan(spread.median)]
+        axes.errorbar(
+            [devices * shift for devices, _ in drawn],
+            [spread.median * scale for _, spread in drawn],
+            yerr=[
+                [(spread.median - spread.least) * scale for _, spread in drawn],
+                [(spread.largest - spread.median) * scale for _, spread in drawn],
+            ],
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.line,
+            markeredgecolor="white",
+            capsize=3,
+            elinewidth=1.2,
+            label=look.label,
+            zorder=3,
+        )
+        for devices, spread in found:
+            if math.isnan(spread.median):
+                on_axis(axes, devices * shift, r"$\mathrm{nan}$", look.colour, size=16)
+
+
+def mark_failed(axes: Axes, rows: Sequence[Row]) -> None:
+    """A cross on the x-axis for every point that failed: a missing marker could be taken for not planned."""
+    seen: dict[int, int] = {}
+    for devices, strategy in _failed(rows):
+        colour = LOOKS[strategy].colour if strategy in LOOKS else IDEAL
+        shift = beside(axes, seen.setdefault(devices, 0))
+        seen[devices] += 1
+        on_axis(axes, devices * shift, "X", colour, size=10, label=f"{strategy} failed on {devices}")
+
+
+def _failed(rows: Sequence[Row]) -> list[tuple[int, str]]:
+    """The points without a single finished run."""
+    done, failed = (
+        {(device_count(row["world_size"]), row["strategy"]) for row in rows if row["status"] in states}
+        for states in ((DONE,), BAD_ENDS)
+    )
+    return sorted(point for point in failed - done if point[0])
+
+
+def on_axis(axes: Axes, x: float, marker: str, colour: str, size: float, label: str = "") -> None:
+    """A marker on the x-axis itself, where no value is."""
+    axes.plot(
+        [x],
+        [0.0],
+        marker=marker,
+        markersize=size,
+        color=colour,
+        linestyle="none",
+        markeredgecolor="white" if marker == "X" else colour,
+        transform=axes.get_xaxis_transform(),
+        clip_on=False,
+        zorder=6,
+        label=label or "_nolegend_",
+    )
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Below the axes, where it can hide nothing; in the order of the lines, the failures last."""
+    handles, labels = axes.get_legend_handles_labels()
+    plain = _without_bars(handles)
+    order = sorted(range(len(labels)), key=lambda i: ("failed" in labels[i], not isinstance(handles[i], tuple)))
+    columns = min(len(labels), 4 if figure.get_figwidth() > 8 else 2)
+    figure.legend(
+        [plain[i] for i in order],
+        [labels[i] for i in order],
+        loc="outside lower center",
+        ncols=columns,
+        handlelength=3.2,  # long enough to tell dashes from dots
+    )
+
+
+def panel_legend(axes: Axes) -> None:
+    """Inside one panel, at its foot."""
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(_without_bars(handles), labels, fontsize=8.5, loc="lower center", handlelength=3.2)
+
+
+def _without_bars(handles: Sequence[Any]) -> list[Any]:
+    """An error bar's own handle would show a bar that most markers in the figure do not have."""
+    return [handle[0] if isinstance(handle, ErrorbarContainer) else handle for handle in handles]
+
+
+def not_narrower_than(axes: Axes, span: float) -> None:
+    """Widen the y-axis to at least `span`, so that noise does not look like a trend."""
+    low, high = axes.get_ylim()
+    missing = max(0.0, span - (high - low)) / 2
+    margin = 0.08 * (high - low + 2 * missing)
+    axes.set_ylim(low - missing - 2 * margin, high + missing + margin)

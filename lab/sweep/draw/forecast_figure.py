@@ -1,0 +1,127 @@
+"""The curve of a forecast with its range, the points that it was fitted on, and those that it did not know."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # files only: no display is needed
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from lab.base.errors import UserError
+from lab.sweep.compare.forecast import USEFUL, Forecast
+from lab.sweep.draw.style import DPI, IDEAL, LOOKS, STYLE, readable_log_ticks
+
+
+def draw(one: Forecast, folder: Path, name: str, command: str) -> Path:
+    """Write <name>.png and .svg; returns the PNG.
+
+    Args:
+        command: what made the figure, for its metadata.
+    """
+    png = folder / f"{name}.png"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with plt.rc_context(STYLE):
+            figure, axes = plt.subplots(1, 2, figsize=(11.4, 5.2), layout="constrained")
+            figure.suptitle(
+                f"{one.strategy}, {one.scaling} scaling: predicted and measured",
+                fontweight="bold",
+                ha="left",
+                x=0.02,
+            )
+            _seconds(axes[0], one)
+            _efficiency(axes[1], one)
+            handles, labels = axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=4)
+            figure.savefig(png, dpi=DPI, metadata={"Title": one.title, "Description": command})
+            figure.savefig(
+                png.with_suffix(".svg"), metadata={"Date": None, "Title": one.title, "Description": command}
+            )
+            plt.close(figure)
+    except OSError as error:
+        raise UserError(f"cannot write figures to {folder} ({error.strerror})") from error
+    return png
+
+
+def _seconds(axes: Axes, one: Forecast) -> None:
+    look = LOOKS[one.strategy]
+    counts = [p.devices for p in one.curve]
+    _axis(axes, counts, one)
+    axes.set_yscale("log")
+    axes.fill_between(
+        counts,
+        [1e3 * p.seconds[1] for p in one.curve],
+        [1e3 * p.seconds[2] for p in one.curve],
+        color=look.colour,
+        alpha=0.18,
+        linewidth=0,
+        label="likely between (80%)",
+    )
+    axes.plot(counts, [1e3 * p.seconds[0] for p in one.curve], color=look.colour, label="predicted")
+    for points, fill, label in (
+        (one.fitted, look.colour, "fitted on"),
+        (one.held_out, "white", "measured, not known to the model"),
+    ):
+        if not points:
+            continue  # nothing for the legend to explain
+        axes.errorbar(
+            [p.devices for p in points],
+            [1e3 * p.seconds for p in points],
+            yerr=[1e3 * p.seconds * p.spread for p in points],
+            linestyle="none",
+            marker=look.marker,
+            color=look.colour,
+            markerfacecolor=fill,
+            markeredgewidth=1.8,
+            capsize=3,
+            label=label,
+            zorder=4,
+        )
+    readable_log_ticks(axes)
+    axes.set_ylabel("time per step (ms, log scale)")
+    axes.set_title(one.title, loc="left", fontsize=9.5, color="#444444")
+
+
+def _efficiency(axes: Axes, one: Forecast) -> None:
+    look = LOOKS[one.strategy]
+    counts = [p.devices for p in one.curve]
+    _axis(axes, counts, one)
+    low, high = ([100 * p.efficiency[i] for p in one.curve] for i in (1, 2))
+    axes.fill_between(counts, low, high, color=look.colour, alpha=0.18, linewidth=0)
+    axes.plot(counts, [100 * p.efficiency[0] for p in one.curve], color=look.colour)
+    axes.axhline(100 * USEFUL, linestyle=":", color=IDEAL)
+    axes.set_ylim(0, max(110.0, max(high) * 1.05))
+    axes.set_ylabel("efficiency over one device without a wrapper (%)")
+    if one.breaks is not None and one.breaks > 1:
+        at = next(p for p in one.curve if p.devices == one.breaks)
+        axes.annotate(
+            f"half is lost\nfrom {one.breaks} devices on",
+            (at.devices, 100 * at.efficiency[0]),
+            (-14, 42),
+            textcoords="offset points",
+            ha="right",
+            fontsize=10,
+            arrowprops={"arrowstyle": "->", "color": "#444444"},
+        )
+
+
+def _axis(axes: Axes, counts: list[int], one: Forecast) -> None:
+    axes.set_xscale("log", base=2)
+    shown = counts if len(counts) < 9 else counts[::2]
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    axes.set_xlabel("number of devices")
+    if counts[-1] > one.node:
+        axes.axvline(one.node, color="#999999", linewidth=1.2, linestyle=(0, (1, 3)))
+        axes.annotate(
+            " one node was measured,\n nothing beyond",
+            (one.node, 0.015),
+            xycoords=("data", "axes fraction"),
+            fontsize=9,
+            color="#555555",
+            va="bottom",
+        )

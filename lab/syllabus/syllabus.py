@@ -1,0 +1,141 @@
+"""The list of exercises, read from syllabus.toml and validated."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lab.base.errors import UsageError, UserError
+
+SYLLABUS = Path(__file__).with_name("syllabus.toml")
+
+MODULES = ("model", "distributed_utils", "data", "ddp_utils", "fsdp_utils", "train", "main")
+
+
+class SyllabusError(UserError):
+    """syllabus.toml breaks its own rules; the message names the exercise and the field."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise; the fields are described in syllabus.toml."""
+
+    id: str
+    title: str
+    module: str
+    function: str
+    points: int
+    minutes: int
+    builds_on: tuple[str, ...]
+    hints: tuple[str, ...]
+
+    @property
+    def section(self) -> int:
+        return int(self.id.split(".")[0])
+
+    @property
+    def file(self) -> str:
+        return f"{self.module}.py"
+
+
+@dataclass(frozen=True)
+class Syllabus:
+    """All exercises in order."""
+
+    exercises: tuple[Exercise, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(exercise.id for exercise in self.exercises)
+
+    @property
+    def points(self) -> int:
+        return sum(exercise.points for exercise in self.exercises)
+
+    def __getitem__(self, exercise_id: str) -> Exercise:
+        for exercise in self.exercises:
+            if exercise.id == exercise_id:
+                return exercise
+        raise KeyError(exercise_id)
+
+    def select(self, names: list[str]) -> list[Exercise]:
+        """The exercises named by ids ("3.2") or sections ("3"), in syllabus order, each once.
+
+        Raises:
+            UsageError: a name is neither.
+        """
+        wanted: set[str] = set()
+        for name in names:
+            found = {e.id for e in self.exercises if name in (e.id, str(e.section))}
+            if not found:
+                raise UsageError(f"there is no exercise {name}; choose from {', '.join(self.ids)}, or a section")
+            wanted |= found
+        return [exercise for exercise in self.exercises if exercise.id in wanted]
+
+
+_TYPES: dict[str, type] = {
+    "id": str,
+    "title": str,
+    "module": str,
+    "function": str,
+    "points": int,
+    "minutes": int,
+    "builds_on": list,
+    "hints": list,
+}
+
+
+@cache
+def syllabus() -> Syllabus:
+    """The lab's own syllabus, read once."""
+    return load_syllabus(SYLLABUS)
+
+
+def load_syllabus(path: Path) -> Syllabus:
+    """Read and validate a syllabus.
+
+    Raises:
+        SyllabusError: the file is not TOML, or an exercise lacks a field, has one too many or a wrong one.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SyllabusError(f"{path.name} is not valid TOML: {error}") from error
+    entries = tables.get("exercise")
+    if set(tables) != {"exercise"} or not isinstance(entries, list):
+        raise SyllabusError(f"{path.name}: expected [[exercise]] tables and nothing else")
+    exercises: list[Exercise] = []
+    for number, entry in enumerate(entries, start=1):
+        exercises.append(_exercise(entry, number, {e.id for e in exercises}, path.name))
+    return Syllabus(tuple(exercises))
+
+
+def _exercise(entry: dict[str, Any], number: int, earlier: set[str], file: str) -> Exercise:
+    name = entry.get("id", f"number {number}")
+
+    def wrong(what: str) -> SyllabusError:
+        return SyllabusError(f"{file}: exercise {name}: {what}")
+
+    if missing := [key for key in _TYPES if key not in entry]:
+        raise wrong(f"{', '.join(missing)} missing")
+    if unknown := sorted(set(entry) - set(_TYPES)):
+        raise wrong(f"unknown field {', '.join(unknown)}")
+    for key, kind in _TYPES.items():
+        if type(entry[key]) is not kind:
+            raise wrong(f"{key} must be {kind.__name__}, got {entry[key]!r}")
+    if not re.fullmatch(r"\d+\.\d+", entry["id"]):
+        raise wrong("an id is section.number, such as 3.2")
+    if entry["id"] in earlier:
+        raise wrong("this id is there twice")
+    if entry["module"] not in MODULES:
+        raise wrong(f"module {entry['module']!r} is none of {', '.join(MODULES)}")
+    if entry["points"] < 1 or entry["minutes"] < 1:
+        raise wrong("points and minutes must be at least 1")
+    if unmet := [other for other in entry["builds_on"] if other not in earlier]:
+        raise wrong(f"builds on {', '.join(map(str, unmet))}, which does not come before it")
+    hints = entry["hints"]
+    if not 2 <= len(hints) <= 4 or not all(isinstance(hint, str) and hint.strip() for hint in hints):
+        raise wrong("expected 2 to 4 hints, none of them empty")
+    return Exercise(**{**entry, "builds_on": tuple(entry["builds_on"]), "hints": tuple(hints)})

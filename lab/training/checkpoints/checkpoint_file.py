@@ -1,0 +1,179 @@
+"""Checkpoint files: written whole or not at all, read without running anything in them. Rank 0's part."""
+
+import lzma
+import os
+import pickle
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+
+from lab.base.errors import UserError
+
+FORMAT = 1
+FOLDER = "checkpoints"  # in the run's folder
+LATEST, BEST = "latest.pth", "best.pth"
+NAMED = {"latest": LATEST, "auto": LATEST, "best": BEST}  # what --resume takes besides a path
+
+
+def epoch_name(epoch: int) -> str:
+    """The file that --save-frequency keeps for this epoch."""
+    return f"epoch_{epoch:03d}.pth"
+
+
+def write(state: dict[str, Any], path: Path) -> None:
+    """Write a checkpoint under a temporary name, bring it to the disk, then rename it.
+
+    Killed at any instant, this leaves the file that was there before or the new one. The temporary name is always
+    the same, so that kills do not fill the disk with halves.
+
+    Raises:
+        OSError: it could not be written, as on a full disk. The file that was there before is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(path)
+    try:
+        with temporary.open("wb") as file:
+            writer = _Writer(file)
+            torch.save(state, cast(IO[bytes], writer))
+            if writer.error is not None:
+                raise writer.error
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def also_as(path: Path, other: Path) -> None:
+    """Let `other` be the checkpoint at `path` too, as atomically; a link where the file system has them.
+
+    Raises:
+        OSError: as write.
+    """
+    temporary = _temporary(other)
+    temporary.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(path, temporary)
+        except OSError:  # no links on this file system: a copy is the same to every reader
+            shutil.copyfile(path, temporary)
+        temporary.replace(other)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(other.parent)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU. Only tensors and plain values are read; no code in the file is run.
+
+    Raises:
+        UserError: it is not there, cannot be read, is damaged, holds code, or is no checkpoint of this program.
+    """
+    try:
+        with path.open("rb"):
+            pass
+        if not zipfile.is_zipfile(path):
+            raise UserError(
+                f"{path} is not a whole checkpoint, but truncated, damaged or something else: resume from another"
+            )
+        with zipfile.ZipFile(path) as archive:  # torch.load itself looks at no checksum
+            broken = archive.testzip()
+        if broken is not None:
+            raise UserError(f"{path} is damaged (in {broken}): resume from another checkpoint")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(
+            f"cannot resume from {path} ({reason}): name a checkpoint file, or leave it out"
+        ) from error
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path} holds pickled Python objects, which could run any code, so it is not loaded: resume only "
+            "from checkpoints that this program wrote"
+        ) from error
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        # What the readers raise for a damaged archive differs with the place of the damage.
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} is damaged ({first}): resume from another checkpoint") from error
+    if not isinstance(state, dict) or "format" not in state or "model" not in state:
+        raise UserError(
+            f"{path} is not a checkpoint of this program: it may be plain weights; it cannot be resumed"
+        )
+    if state["format"] != FORMAT:
+        raise UserError(f"{path} has checkpoint format {state['format']}, but this version reads {FORMAT}")
+    return state
+
+
+def locate(which: str, folder: Path | None) -> Path | None:
+    """The file that --resume means: a path, or latest, best or auto in the run's checkpoint folder.
+
+    Returns None for auto where there is none yet.
+
+    Raises:
+        UserError: there is no such file, or nobody may tell.
+    """
+    if which in NAMED:
+        assert folder is not None, which  # options.resolve asks for --run-id
+        path = folder / NAMED[which]
+    else:
+        path = Path(which)
+    try:
+        is_there, is_folder = path.exists(), path.is_dir()
+    except OSError as error:  # below a folder that one may not enter
+        raise UserError(
+            f"--resume {which}: cannot look for {path} ({error.strerror}): name a file that you may read"
+        ) from error
+    if is_folder:
+        raise UserError(f"--resume {which} is a folder: name a file in it, such as {path / FOLDER / LATEST}")
+    if is_there:
+        return path
+    if which not in NAMED:
+        raise UserError(f"--resume {which}: there is no such file")
+    if which == "auto":
+        return None
+    raise UserError(
+        f"--resume {which}: there is no {path}; leave --resume out to start anew, or use --resume auto, which "
+        "goes on where there is a checkpoint and starts anew where there is none"
+    )
+
+
+class _Writer:
+    """A file for torch.save that keeps the first error for later.
+
+    torch's zip writer is C++: an exception from the file comes out of it as another one, or ends the process.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        if self.error is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        pass  # write() does it once, at the end
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name to the disk too, so that not even a power cut undoes the rename."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,130 @@
+"""When a run saves, and as what: latest.pth, best.pth, epoch_XXX.pth. Collective, like training_state.py."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from lab.base.errors import NotFinite, UserError
+from lab.runs import options
+from lab.runs.records.progress import Progress
+from lab.training.checkpoints import checkpoint_file, training_state
+from lab.training.checkpoints.resume import Resumed
+from lab.training.stepping.stepper import Stepper
+
+
+class Saver:
+    """Writes a run's checkpoints.
+
+    Args:
+        folder: the run's checkpoint folder; only rank 0 writes there.
+        args: resolved.
+        say: prints a line on rank 0.
+        resumed: the checkpoint the run goes on from, the last good one until there is a newer one.
+    """
+
+    def __init__(
+        self, folder: Path, args: argparse.Namespace, say: Callable[[str], None], resumed: Resumed | None
+    ) -> None:
+        self._folder = folder
+        self._args = args
+        self._say = say
+        self._best = self._kept_accuracy() if resumed and dist.get_rank() == 0 else None  # rank 0 decides
+        self.last_good = f"{resumed.path} ({resumed.where})" if resumed else None
+
+    def _kept_accuracy(self) -> float | None:
+        """Of the best.pth that is there.
+
+        Going on from another run's file, the new folder has none yet. And latest.pth may tell of a better one that
+        the disk had no more room for.
+        """
+        path = self._folder / checkpoint_file.BEST
+        if not os.path.isfile(path):
+            return None
+        try:
+            best: float | None = checkpoint_file.read(path)["best_accuracy"]
+        except UserError as error:
+            self._say(f"warning: the best epoch so far cannot be told, so the next one replaces it: {error}")
+            return None
+        return best
+
+    def due(self, total_steps: int) -> bool:
+        """Whether --save-every-steps asks for a checkpoint after so many steps of the whole run."""
+        every = self._args.save_every_steps
+        return every is not None and total_steps % every == 0
+
+    def save(
+        self,
+        stepper: Stepper,
+        progress: Progress,
+        of_rank: dict[str, Any],
+        accuracy: float | None = None,
+    ) -> bool:
+        """Write latest.pth, and at an epoch's end best.pth and epoch_XXX.pth as they are due.
+
+        A disk that does not take it is a warning: the run goes on, and the checkpoint that was there stays.
+
+        Args:
+            stepper: has the wrapped model and its optimizer.
+            progress: how far the run is.
+            of_rank: what this rank keeps for itself.
+            accuracy: the validation accuracy of the epoch that has just ended.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            NotFinite: the weights are not finite numbers; nothing is written.
+        """
+        improved = accuracy is not None and (self._best is None or accuracy > self._best)
+        best = accuracy if improved else self._best
+        state = training_state.collect(stepper, of_rank)
+        where = progress.where
+        problem: list[str | None] = [None, None]  # of the weights, of the disk
+        if state:
+            state |= {
+                "format": checkpoint_file.FORMAT,
+                "config": options.as_record(self._args),
+                "epochs_done": progress.epochs_done,
+                "step_in_epoch": progress.step,
+                "steps_per_epoch": progress.steps_per_epoch,
+                "best_accuracy": best,
+            }
+            if training_state.is_finite(state["model"]):
+                names = [checkpoint_file.BEST] * improved + self._epoch_names(progress)
+                problem[1] = self._write(state, names)
+            else:
+                problem[0] = f"the weights are no longer finite numbers at {where}"
+        dist.broadcast_object_list(problem, src=0)
+        if problem[0] is not None:
+            raise NotFinite(f"{problem[0]}: {self.advice()}")
+        if problem[1] is not None:
+            stays = f"the last good one is {self.last_good}" if self.last_good else "there is none yet"
+            self._say(f"warning: the checkpoint of {where} could not be written ({problem[1]}); {stays}")
+            return False
+        self._best = best
+        self.last_good = f"{self._folder / checkpoint_file.LATEST} ({where})"
+        return True
+
+    def advice(self) -> str:
+        """What to do about a run that has gone astray."""
+        good = f"The last good checkpoint is {self.last_good}" if self.last_good else "There is no checkpoint yet"
+        return f"lower --base-lr, or use --warmup-epochs or --clip-norm. {good}"
+
+    def _epoch_names(self, progress: Progress) -> list[str]:
+        every = self._args.save_frequency
+        due = every is not None and progress.step == 0 and progress.epochs_done % every == 0
+        return [checkpoint_file.epoch_name(progress.epochs_done)] if due else []
+
+    def _write(self, state: dict[str, Any], other_names: list[str]) -> str | None:
+        latest = self._folder / checkpoint_file.LATEST
+        try:
+            checkpoint_file.write(state, latest)
+            for name in other_names:
+                checkpoint_file.also_as(latest, self._folder / name)
+        except OSError as error:
+            return error.strerror or str(error)
+        return None

@@ -1,0 +1,4 @@
+"""Data sets: found, downloaded, decoded, kept, augmented.
+
+May import: base, runs/options.
+"""

@@ -1,0 +1,293 @@
+"""What happens between backward() and the new weights: accumulation, fp16's scaler, clipping, the rate.
+
+The training loop of train.py stays the usual one, zero_grad(), backward(), step() for each batch. A Stepper takes
+the place of the optimizer's two methods, on that one object, as PyTorch's own LR schedulers do, so that the loop
+need not change with the options.
+"""
+
+import argparse
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from lab.base.errors import UserError
+from lab.runs.options.schedule import rate_factor
+from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
+from lab.training.stepping.meter import is_recording
+from lab.training.stepping.precision import make_scaler
+from lab.training.stepping.seeding import random_states, restore_random_states
+
+
+class Stepper:
+    """Makes optimizer.zero_grad() and optimizer.step() do what the options ask for.
+
+    Args:
+        model: wrapped; the optimizer's parameters are its own.
+        rate_factor: step -> what to multiply each group's rate by; steps count from 0.
+        accumulate: micro-batches to an optimizer step. Inside of such a window zero_grad() acts at its first
+            and step() at its last micro-batch only, and no gradients are communicated before the last.
+        clip_norm: the gradients' norm over all parameters and ranks is scaled down to this, if it is larger.
+        scaler: fp16's.
+        phases: told when the backward pass and the optimizer's work begin and end.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        rate_factor: Callable[[int], float] = lambda step: 1.0,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+        phases: Phases | None = None,
+    ) -> None:
+        self.steps = 0  # optimizer steps done
+        self.scaler = scaler
+        self.accumulate = accumulate
+        self.model = model
+        self.optimizer = optimizer
+        self._rate_factor = rate_factor
+        self._clip_norm = clip_norm
+        self._phases = phases or Phases()
+        self._scaled = False  # whether backward() has scaled a loss since the last step
+        self._window = 1  # micro-batches in the window going on; 1 outside of micro_batch()
+        self._first = self._last = True  # whether this micro-batch begins, ends its window
+        self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of each group: its own, the captured
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])  # the name that PyTorch's schedulers use
+        self._peak_rates = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.rates = list(self._peak_rates)  # of the latest step; read from here they need no GPU
+        self._zero_grad, self._step = optimizer.zero_grad, optimizer.step
+        self._zero_model_grad = model.zero_grad
+        self._attach()
+
+    def _attach(self) -> None:
+        self.optimizer.zero_grad = self._zero_grad_at_first  # type: ignore[method-assign]
+        self.optimizer.step = self._step_at_last  # type: ignore[method-assign, assignment]
+        self.model.zero_grad = self._model_zero_grad_at_first  # type: ignore[method-assign]
+        for group, (_, captured) in zip(self.optimizer.param_groups, self._settings, strict=False):
+            group.update(captured)
+
+    def release(self) -> None:
+        """Give the optimizer and the model their own methods back."""
+        self.optimizer.zero_grad, self.optimizer.step = self._zero_grad, self._step  # type: ignore[method-assign]
+        self.model.zero_grad = self._zero_model_grad  # type: ignore[method-assign]
+        for group, (own, _), rate in zip(self.optimizer.param_groups, self._settings, self.rates, strict=False):
+            group.update({**own, "lr": rate})
+
+    def make_capturable(self) -> None:
+        """Let step() be a part of a CUDA graph: nothing in it is decided on the CPU, and its rates are on the GPU.
+
+        Raises:
+            UserError: this optimizer cannot do that.
+        """
+        for group in self.optimizer.param_groups:
+            if "fused" not in group and "capturable" not in group:
+                raise UserError(
+                    f"--capture cannot record the steps of {type(self.optimizer).__name__}, which has neither "
+                    "`fused` nor `capturable`: use --optimizer sgd, adam or adamw"
+                )
+            wanted = {"fused": True, "foreach": False, "capturable": True}
+            captured: dict[str, Any] = {name: value for name, value in wanted.items() if name in group}
+            captured["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=group["params"][0].device)
+            self._settings.append(({name: group[name] for name in captured}, captured))
+        for parameter, state in self.optimizer.state.items():
+            if "step" in state:  # from a checkpoint
+                state["step"] = state["step"].to(parameter.device, torch.float32)
+        self._attach()
+
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """For PyTorch's own use of the optimizer, such as setting up its state before a checkpoint is loaded."""
+        self.release()
+        try:
+            yield
+        finally:
+            self._attach()
+
+    @contextlib.contextmanager
+    def micro_batch(self, index: int) -> Iterator[None]:
+        """Around the index-th micro-batch of an epoch, from before its forward pass to after its step()."""
+        position = index % self.accumulate
+        self._window = self.accumulate
+        self._first, self._last = position == 0, position == self.accumulate - 1
+        try:
+            with contextlib.nullcontext() if self._last else no_gradient_sync(self.model):
+                yield
+        finally:
+            self._window, self._first, self._last = 1, True, True
+
+    def backward(self, loss: Tensor) -> None:
+        """loss.backward(), scaled up for fp16."""
+        self._phases.enter(BACKWARD)
+        if self.scaler is None:
+            loss.backward()
+        else:
+            self.scaler.scale(loss).backward()
+            self._scaled = True
+
+    def _zero_grad_at_first(self, set_to_none: bool = True) -> None:
+        if self._first:
+            self._phases.enter(OPTIMIZER)
+            self._zero_grad(set_to_none)
+            self._phases.enter("")
+
+    def _model_zero_grad_at_first(self, set_to_none: bool = True) -> None:
+        if self._first:
+            self._zero_model_grad(set_to_none)
+
+    def _step_at_last(self, closure: None = None) -> None:
+        if closure is not None:
+            raise ValueError("a run's optimizer takes no closure: call backward(), then step()")
+        if self._last:
+            self._phases.enter(OPTIMIZER)
+            self._apply_gradients()
+        self._phases.enter("")
+
+    def _apply_gradients(self) -> None:
+        if self.scaler is not None:
+            if not self._scaled:
+                raise UserError("fp16 needs its loss scaled: call run.backward(loss) instead of loss.backward()")
+            self._scaled = False
+            self.scaler.unscale_(self.optimizer)
+        if self._window > 1:
+            # The mean over the window. The gradients, not the losses, so that a plain loss.backward() is right.
+            for gradient in self._gradients():
+                gradient.div_(self._window)
+        if self._clip_norm is not None:
+            self._clip(self._clip_norm)
+        recording = is_recording()  # then whoever replays it does the counting
+        if not recording:
+            self.set_rates()
+        if self.scaler is None:
+            self._step()
+        else:
+            with self.released():  # the scaler calls optimizer.step(), unless a gradient overflowed
+                self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.steps += 0 if recording else 1
+
+    def set_rates(self) -> None:
+        """The learning rates of the next step."""
+        factor = self._rate_factor(self.steps)
+        self.rates = [peak * factor for peak in self._peak_rates]
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)  # a captured step reads it where it is
+            else:
+                group["lr"] = rate
+
+    def _gradients(self) -> list[Tensor]:
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    def _clip(self, limit: float) -> None:
+        if isinstance(self.model, FullyShardedDataParallel):
+            self.model.clip_grad_norm_(limit)
+            return
+        norm = torch.nn.utils.get_total_norm(self._gradients())
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()  # each rank has the norm of its shards: sum the squares over all ranks
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+
+def make_stepper(
+    model: nn.Module,
+    optimizer: Optimizer,
+    args: argparse.Namespace,
+    steps_per_epoch: int,
+    device: torch.device,
+    phases: Phases,
+) -> Stepper:
+    """The stepper that the options ask for."""
+    schedule = functools.partial(
+        rate_factor,
+        schedule=args.schedule,
+        total_steps=args.epochs * steps_per_epoch,
+        warmup_steps=round(args.warmup_epochs * steps_per_epoch),
+    )
+    return Stepper(
+        model,
+        optimizer,
+        rate_factor=schedule,
+        accumulate=args.accumulate,
+        clip_norm=args.clip_norm,
+        scaler=make_scaler(device, args.precision),
+        phases=phases,
+    )
+
+
+@contextlib.contextmanager
+def no_gradient_sync(model: nn.Module) -> Iterator[None]:
+    """Inside, backward() adds to this rank's own gradients and communicates none; around the forward pass too.
+
+    FSDP still gathers its parameters inside: they are sharded, and computing takes all of them.
+    """
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+    elif isinstance(model, nn.parallel.DistributedDataParallel | FullyShardedDataParallel):
+        with model.no_sync():
+            yield
+    else:
+        yield
+
+
+def rehearse_ddp(model: nn.Module, images: Tensor, autocast: contextlib.AbstractContextManager) -> None:
+    """Let a resumed DDP arrange its buckets before its first step, as it did long ago in the run that goes on.
+
+    DDP sums the gradients of its first step in the order of the parameters, and then rearranges its buckets in the
+    order in which gradients become ready. With three or more ranks another arrangement is another order of adding,
+    and so another last digit. The gradients here are zero; random numbers and buffers are put back as they were.
+    """
+    if not isinstance(model, nn.parallel.DistributedDataParallel):
+        return
+    before = random_states(images.device), [buffer.clone() for buffer in model.buffers()]
+    with autocast:
+        outputs = model(images)
+    (outputs.float().sum() * 0).backward()
+    model.zero_grad(set_to_none=True)
+    restore_random_states(before[0], images.device)
+    for buffer, value in zip(model.buffers(), before[1], strict=True):
+        buffer.copy_(value)
+
+
+def sync_buffers(model: nn.Module) -> None:
+    """Rank 0's running statistics for every rank, which DDP does by itself and FSDP does not."""
+    if isinstance(model, FSDPModule | FullyShardedDataParallel) and dist.get_world_size() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+
+def steps_per_epoch(loader: DataLoader, args: argparse.Namespace) -> int:
+    """Optimizer steps in one pass over the loader; micro-batches that do not fill a last step are dropped.
+
+    Raises:
+        UserError: with accumulation, the loader does not deliver micro-batches, or too few for one step.
+    """
+    if args.accumulate > 1 and loader.batch_size != args.per_device_batch_size:
+        raise UserError(
+            f"--accumulate {args.accumulate} needs a loader of {args.per_device_batch_size} images on each rank, "
+            f"but this one has {loader.batch_size}: give args.loader_batch_size to get_dataloaders()"
+        )
+    steps = len(loader) // args.accumulate
+    if steps == 0 and args.accumulate > 1:
+        raise UserError(
+            f"an epoch has {len(loader)} micro-batches, too few for one step of --accumulate {args.accumulate}: "
+            "use a smaller --global-batch-size"
+        )
+    return steps

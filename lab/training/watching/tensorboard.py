@@ -1,0 +1,184 @@
+"""Curves for TensorBoard in the run's folder: `tensorboard --logdir results` shows all runs beside each other."""
+
+import argparse
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lab.base.errors import UsageError
+from lab.runs.records.epoch_record import GIB, EpochRecord
+from lab.runs.records.progress import Progress
+from lab.training.stepping.together import from_rank_0, sum_over_ranks
+from lab.training.watching.watcher import StepReport, Watcher
+
+if TYPE_CHECKING:
+    from lab.training.watching.event_file import EventFile
+
+FOLDER = "tensorboard"  # in the run's folder
+GATHER_EVERY = 5.0  # seconds, about: then the losses of the steps since then are read and written
+MOST_STEPS = 2000  # between two gatherings, however fast they are
+MOST_POINTS = 100  # of one gathering; where steps are faster, neighbours share a point: their mean
+
+
+def resolve(args: argparse.Namespace) -> list[str]:
+    """Decide for all ranks whether there will be curves: args.tensorboard is True or False from here on.
+
+    Returns:
+        A warning, where TensorBoard is not installed.
+
+    Raises:
+        UsageError: it is not, but --tensorboard asks for it.
+    """
+
+    def is_installed() -> bool:
+        try:
+            import lab.training.watching.event_file  # noqa: F401
+        except ImportError as error:
+            if args.tensorboard:
+                raise UsageError(f"--tensorboard needs TensorBoard ({error}): pip install tensorboard") from error
+            return False
+        return True
+
+    if args.tensorboard is False:
+        return []
+    args.tensorboard = from_rank_0(is_installed)
+    return [] if args.tensorboard else ["no curves for TensorBoard, which is not here: pip install tensorboard"]
+
+
+class TensorBoard(Watcher):
+    """Writes, on rank 0, figures over all ranks; the x axis counts the optimizer steps of the whole run.
+
+    A step's loss stays on the device. Every few seconds the ranks add up those of the steps since the last time:
+    nothing waits for a GPU in every step. After how many steps that is follows from the mean of their times, which
+    is the same number on all of them.
+
+    Args:
+        run_folder: holds config.json.
+        progress: the run's.
+        say: prints a line on rank 0.
+    """
+
+    def __init__(
+        self, run_folder: Path, device: torch.device, progress: Progress, say: Callable[[str], None]
+    ) -> None:
+        self._run_folder = run_folder
+        self._device = device
+        self._progress = progress
+        self._say = say
+        self._is_writing = dist.get_rank() == 0
+        self._file: EventFile | None = None  # on rank 0, from the first step on
+        self._reports: list[tuple[float, StepReport]] = []  # with the time, of the steps not yet written
+        self._enough = 1  # of them to gather their losses
+        self._gathered: float | None = None  # the time of the last step so far, in this epoch
+        self._first_step: int | None = None  # that this process has done
+
+    def step(self, report: StepReport) -> None:
+        """Collective, now and then."""
+        if self._first_step is None:
+            self._first_step = report.total_step
+        self._reports.append((time.time(), report))
+        if len(self._reports) >= self._enough:
+            self._gather()
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Collective."""
+        self._gather()
+        self._gathered = None
+        figures = {
+            "loss/train": record.train_loss,
+            "loss/validation": record.valid_loss,
+            "accuracy/train": record.train_accuracy,
+            "accuracy/validation": record.valid_accuracy,
+            "epoch/training seconds": record.seconds,
+            "epoch/images per second": record.images_per_second,
+            "epoch/peak memory in GiB": record.peak_memory / GIB,
+        }
+        self._write([(time.time(), self._progress.total_steps, figures)])
+
+    def test(self, loss: float, accuracy: float) -> None:
+        figures = {"loss/test": loss, "accuracy/test": accuracy}
+        self._write([(time.time(), self._progress.total_steps, figures)])
+
+    def stop(self) -> None:
+        """Collective."""
+        self._gather()
+
+    def close(self) -> None:
+        """What was not gathered when a run fails is written with rank 0's own losses: the others may be gone."""
+        if self._is_writing:
+            with contextlib.suppress(RuntimeError):  # a device that has failed tells no losses any more
+                self._write_steps([math.nan if r.loss is None else r.loss.item() for _, r in self._reports])
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+
+    def _gather(self) -> None:
+        """Write the steps since the last time, with their mean losses over all ranks. Collective."""
+        count = len(self._reports)
+        if count == 0:
+            return
+        times = [when for when, _ in self._reports]
+        if self._gathered is not None:
+            times.insert(0, self._gathered)
+        self._gathered = times[-1]
+        losses = torch.stack([self._no_loss() if r.loss is None else r.loss for _, r in self._reports])
+        seconds = torch.full((1,), times[-1] - times[0], dtype=torch.float64, device=self._device)
+        total = sum_over_ranks(torch.cat([losses.double(), seconds]))
+        *mean_losses, mean_seconds = (total / dist.get_world_size()).tolist()
+        if len(times) > 1:
+            wanted = GATHER_EVERY * (len(times) - 1) / max(mean_seconds, 1e-6)
+            self._enough = min(max(round(wanted), 1), MOST_STEPS)
+        if self._is_writing:
+            self._write_steps(mean_losses)
+        self._reports.clear()
+
+    def _no_loss(self) -> Tensor:
+        return torch.full((), math.nan, device=self._device)
+
+    def _write_steps(self, losses: Sequence[float]) -> None:
+        size = max(math.ceil(len(losses) / MOST_POINTS), 1)
+        points = []
+        for end in range(len(losses), 0, -size):
+            when, report = self._reports[end - 1]
+            part = losses[max(end - size, 0) : end]
+            figures = {"learning rate": report.learning_rate, "images per second": report.images_per_second}
+            if report.loss is not None:
+                figures["loss"] = sum(part) / len(part)
+            points.append((when, report.total_step, {f"step/{name}": value for name, value in figures.items()}))
+        self._write(points[::-1])
+
+    def _write(self, points: Sequence[tuple[float, int, Mapping[str, float]]]) -> None:
+        """A disk that does not take it is a warning: the run goes on without curves."""
+        if not self._is_writing or not points:
+            return
+        try:
+            if self._file is None:
+                self._file = self._open()
+            for when, step, figures in points:
+                self._file.add_scalars(step, figures, when)
+            self._file.flush()
+        except OSError as error:
+            self._is_writing = False
+            reason = error.strerror or error
+            self._say(
+                f"warning: no more curves for TensorBoard: {self._run_folder / FOLDER} takes none ({reason})"
+            )
+
+    def _open(self) -> "EventFile":
+        from lab.training.watching.event_file import EventFile
+
+        file = EventFile(self._run_folder / FOLDER, self._first_step)
+        config = json.loads((self._run_folder / "config.json").read_text(encoding="utf-8"))
+        rows = [f"| {name} | {value} |" for name, value in config.items()]
+        file.add_text(
+            self._progress.total_steps, "configuration", "\n".join(["| option | value |", "|---|---|", *rows])
+        )
+        return file

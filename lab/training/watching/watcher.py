@@ -1,0 +1,89 @@
+"""The hook for everything that follows a run without changing it: TensorBoard, a progress bar, a profiler."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lab.base.errors import NotFinite
+from lab.runs.records.epoch_record import EpochRecord
+from lab.runs.records.progress import Progress
+from lab.training.stepping.meter import EpochMeter
+from lab.training.stepping.signals import Preempted
+
+if TYPE_CHECKING:
+    from lab.training.run import Run
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One optimizer step that has just ended, on this rank."""
+
+    epoch: int  # counted from 1
+    step: int  # counted from 1 in the epoch
+    steps_per_epoch: int
+    total_step: int  # counted from 1 in the whole run
+    loss: Tensor | None  # the mean over this rank's images, on the device: .item() waits for it
+    learning_rate: float  # of the first group of parameters
+    images_per_second: float  # over all ranks, as this rank sees it
+
+
+class Watcher:
+    """Add one with `run.watchers.append(...)` before `run.begin`. Every rank calls all of these methods."""
+
+    def begin(self, run: "Run", model: nn.Module, optimizer: Optimizer) -> None:
+        """Everything is set up; a checkpoint, if there is one, is loaded."""
+
+    def step(self, report: StepReport) -> None:
+        """An optimizer step has ended."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch has been trained, evaluated and recorded."""
+
+    def test(self, loss: float, accuracy: float) -> None:
+        """The trained model was evaluated on the test images; means over all ranks."""
+
+    def stop(self) -> None:
+        """The run is about to end before it is done, on all ranks alike: told to stop, or gone astray."""
+
+    def close(self) -> None:
+        """The run ends, for whatever reason; the other ranks may be gone."""
+
+
+@contextlib.contextmanager
+def telling_of_the_end(watchers: Sequence[Watcher], report: Callable[[], None] | None = None) -> Iterator[None]:
+    """Around what can end a run early, on all ranks alike: a signal, or a loss that is no number.
+
+    After an error of one rank alone, such as a full disk's on rank 0, what the watchers do together would hang.
+
+    Args:
+        report: tells the watchers of the step that is going on first.
+    """
+    try:
+        yield
+    except (NotFinite, Preempted):
+        if report is not None:
+            report()
+        for watcher in watchers:
+            watcher.stop()
+        raise
+
+
+def report_step(
+    watchers: Sequence[Watcher], progress: Progress, meter: EpochMeter, learning_rate: float, speed: float
+) -> None:
+    """Tell all watchers of the step that has just ended."""
+    report = StepReport(
+        epoch=progress.epoch,
+        step=progress.step,
+        steps_per_epoch=progress.steps_per_epoch,
+        total_step=progress.total_steps,
+        loss=meter.step_loss,
+        learning_rate=learning_rate,
+        images_per_second=speed,
+    )
+    for watcher in watchers:
+        watcher.step(report)

@@ -1,0 +1,95 @@
+"""Lines found in a student's file, and shapes of what ranks report."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lab.checks.common.look import look, mentions
+from lab.checks.common.report import expect, fits, numbers
+from lab.grading.diagnosis import Diagnosis
+
+CODE = '''
+class Net:
+    def forward(self, x):
+        """Returns the sum. No return here."""
+        # return nothing
+        y = x
+        return y.sum()
+
+
+def forward(x):
+    return None
+
+
+def forward(x):  # the last one counts
+    return x
+'''
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(CODE)
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "huge.py").write_text("#" * 2_000_000)
+    return tmp_path
+
+
+def test_the_line_is_code_and_neither_docstring_nor_comment(code: Path):
+    assert look(code, "model.py", "Net.forward", r"\breturn\b") == "model.py:7  return y.sum()"
+
+
+def test_an_earlier_pattern_goes_before_an_earlier_line(code: Path):
+    assert look(code, "model.py", "Net.forward", r"sum", r"y = x") == "model.py:7  return y.sum()"
+    assert look(code, "model.py", "Net.forward", r"mean", r"y = x") == "model.py:6  y = x"
+
+
+def test_without_a_match_the_definition(code: Path):
+    assert look(code, "model.py", "Net.forward", r"softmax") == "model.py:3  def forward(...)"
+    assert look(code, "model.py", "forward") == "model.py:14  def forward(...)"
+
+
+@pytest.mark.parametrize("file", ["broken.py", "huge.py", "missing.py"])
+def test_a_file_that_cannot_be_read_is_only_named(code: Path, file: str):
+    assert look(code, file, "f", r"return") == f"f in {file}"
+    assert not mentions(code, file, "f", "x")
+
+
+def test_mentions_sees_names_and_attributes_in_code_only(code: Path):
+    assert mentions(code, "model.py", "Net.forward", "sum")
+    assert mentions(code, "model.py", "Net.forward", "y")
+    assert not mentions(code, "model.py", "Net.forward", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "right"),
+    [
+        (1, int, True),
+        (True, int, False),
+        (True, bool, True),
+        (1, (None, int), True),
+        (None, (None, int), True),
+        ("1", (None, int), False),
+        ([1, 2], [int], True),
+        ([1, "2"], [int], False),
+        ("12", [str], False),
+        ({"a": 1, "b": 2}, {"a": int}, True),
+        ({"b": 2}, {"a": int}, False),
+        ([], {"a": int}, False),
+        (torch.zeros(2), torch.Tensor, True),
+        (False, object, True),
+    ],
+)
+def test_shapes_of_reports(value: object, shape: object, right: bool):
+    assert fits(value, shape) is right
+
+
+def test_a_report_of_another_shape_is_a_diagnosis_that_names_the_rank():
+    expect([[1], [2]], [int])
+    with pytest.raises(Diagnosis, match="rank 1 reported something that the check cannot read: 'x'"):
+        expect([[1], "x"], [int])
+
+
+def test_numbers_are_cut_short():
+    assert numbers([3, 1]) == "3, 1"
+    assert numbers(range(9), 3) == "0, 1, 2, ..."

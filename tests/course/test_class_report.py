@@ -1,0 +1,94 @@
+"""The class report and the feedback page: counts by name, signs beside colours, nothing that could run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.course import store
+from lab.course.books import GradedCell
+from lab.course.feedback_page import feedback_page
+from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.report_page import mistakes, mistakes_csv, outcomes_csv, report_page
+from lab.syllabus.syllabus import syllabus
+
+EVIL = "<img src=x onerror=alert(1)>\"'</title>\x1b[31m"
+
+
+def failed(name: str, said: str = "said") -> Finding:
+    return Finding(EVIL, "failed", name, said, f"{name} means {said}", "data.py:1")
+
+
+def record(student: str, **outcomes: tuple[Finding, ...]) -> SubmissionRecord:
+    """Exercises by id with _ for the dot; those not named have passed."""
+    marks = []
+    for exercise in syllabus().exercises:
+        checks = outcomes.get(f"e{exercise.id.replace('.', '_')}", (Finding("t", "passed"),))
+        worst = next((check for check in checks if check.outcome != "passed"), checks[0])
+        points = None if worst.outcome == "lab error" else exercise.points * (worst.outcome == "passed")
+        marks.append(ExerciseMark(exercise.id, exercise.title, points, exercise.points, worst, checks))
+    return SubmissionRecord(student, "key", tuple(marks), remarks=(EVIL,))
+
+
+def test_mistakes_are_counted_by_name_once_a_student_and_the_most_frequent_come_first():
+    records = [record(f"s{n}", e6_1=(failed("no-set-epoch"), failed("no-set-epoch"))) for n in range(3)]
+    records.append(record("s3", e3_2=(failed("seed-ignored"),)))
+    records.append(record("s4"))
+    assert [(one.exercise, one.words, len(one.students)) for one in mistakes(records)] == [
+        ("6.1", "no set epoch", 3),
+        ("3.2", "seed ignored", 1),
+    ]
+    rows = list(csv.DictReader(io.StringIO(mistakes_csv(records))))
+    assert [(row["diagnosis"], row["students"], row["of"]) for row in rows] == [
+        ("no-set-epoch", "3", "5"),
+        ("seed-ignored", "1", "5"),
+    ]
+    assert "3 of 5" in report_page(records)
+
+
+def test_what_stands_on_another_mistake_is_none_of_its_own():
+    blocked = ExerciseMark("3.3", "t", 0, 8, Finding("t", "blocked", detail="3.2"), (failed("samples-dropped"),))
+    assert mistakes([SubmissionRecord("a", "k", (blocked,))]) == []
+
+
+def test_the_heat_map_says_with_signs_what_it_says_with_colours():
+    records = [record("a", e1_1=(failed("x"),), e2_1=(Finding("t", "not started", detail="2.1"),))]
+    records.append(record("b", e1_1=(Finding("t", "lab error", detail="oops"),)))
+    page = report_page(records)
+    cells = re.findall(r'<td class="m"[^>]*>(.)<small>([^<]*)</small>', page)
+    assert cells[:3] == [("✗", "0"), ("·", "0"), ("✓", "8")]
+    assert cells[14] == ("!", "?")
+    assert "For you to look at" in page
+    assert "the lab could not check 1.1" in page
+    head = next(csv.DictReader(io.StringIO(outcomes_csv(records))))
+    assert (head["1.1"], head["2.1"], head["2.2"]) == ("failed: x", "not started", "passed")
+
+
+@pytest.mark.parametrize("student", ["alice", EVIL])
+def test_nothing_that_a_student_wrote_is_markup(student: str):
+    one = record(student, e1_1=(failed("x", EVIL),), e2_1=(Finding(EVIL, "not started", detail=EVIL),))
+    books = {"1_model.ipynb": [GradedCell("answer-a", 2.0, True, "Why `x`?", "*here*")]}
+    one.answers["answer-a"] = [("1_model.ipynb", EVIL)]
+    for page in (feedback_page(one, books), report_page([one])):
+        assert "<img" not in page
+        assert "<script" not in page
+        assert "\x1b" not in page
+        assert page.count("</title>") == 1
+        assert "default-src 'none'" in page
+    assert "&lt;img src=x" in feedback_page(one, books)
+    assert "<code>x</code>" in feedback_page(one, books)
+
+
+def test_lab_report_reads_shards_and_prints_the_most_frequent(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    store.save(tmp_path / "1", record("a", e6_1=(failed("no-set-epoch"),)))
+    store.save(tmp_path / "2", record("b", e6_1=(failed("no-set-epoch"),)))
+    assert main(["report", str(tmp_path / "1"), str(tmp_path / "2"), "--out", str(tmp_path / "all")]) == 0
+    assert "2 of 2  6.1  no set epoch" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "all").iterdir()} == {"report.html", "report.csv", "mistakes.csv"}
+    assert main(["report", str(tmp_path / "nowhere")]) == 1
+    assert "holds no graded submissions" in capsys.readouterr().err

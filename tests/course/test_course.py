@@ -1,0 +1,126 @@
+"""The nbgrader course directory: complete, always the same bytes, and nothing in it that students may not see."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+from forbidden import forbidden
+
+from lab.base.errors import UserError
+from lab.cli import main
+from lab.course import build as building
+from lab.course.guide import guide_text
+from lab.syllabus import package
+from lab.syllabus.notebooks import sources
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built") / "course"
+    assert main(["course", "build", str(folder)]) == 0
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def configuration(course: Path) -> dict:
+    from traitlets.config import PyFileConfigLoader
+
+    return PyFileConfigLoader("nbgrader_config.py", path=str(course)).load_config()
+
+
+def test_building_again_gives_the_same_bytes_and_writes_nothing(course: Path, tmp_path: Path, capsys):
+    other = tmp_path / "elsewhere"
+    assert main(["course", "build", str(other)]) == 0
+    assert content(other) == content(course)
+    stamps = {path: path.stat().st_mtime_ns for path in other.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(["course", "build", str(other)]) == 0
+    assert f"{other} is up to date" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in other.rglob("*") if path.is_file()} == stamps
+
+
+def test_the_assignment_is_the_students_package_with_the_notebooks_beside_exercises(course: Path):
+    home = course / "source" / "lab"
+    inside = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
+    given = {str(path) for path in package.package_files()}
+    assert inside == {name.removeprefix("notebooks/") for name in given}
+    assert len(list(home.glob("*.ipynb"))) == 8
+    assert os.access(home / "run.sh", os.X_OK)
+
+
+def test_links_in_the_notebooks_lead_to_files_that_are_there(course: Path, root: Path):
+    import re
+
+    home = course / "source" / "lab"
+    links = 0
+    for book in home.glob("*.ipynb"):
+        for cell in json.loads(book.read_text())["cells"]:
+            for target in re.findall(r"\]\(([^)#:]+)\)", "".join(cell["source"])):
+                links += 1
+                assert (home / target).is_file(), f"{book.name}: {target}"
+    assert links > 10
+
+
+def test_exactly_the_students_modules_are_not_overwritten(course: Path):
+    names = configuration(course)["Autograde"]["exclude_overwriting"]["lab"]
+    modules = sorted(str(path) for path in package.package_files() if path.parts[0] == "exercises")
+    assert names == modules
+    for name in names:
+        assert (course / "source" / "lab" / name).is_file()
+
+
+def test_settings_of_ones_own_stay_and_count(course: Path, tmp_path: Path):
+    folder = tmp_path / "mine"
+    main(["course", "build", str(folder)])
+    (folder / "nbgrader_config_local.py").write_text('c = get_config()\nc.Exchange.root = "/srv/exchange"\n')
+    (folder / "gradebook.db").write_text("marks")
+    (folder / "source" / "lab" / "extra.ipynb").write_text("{}")
+    main(["course", "build", str(folder)])
+    assert configuration(folder)["Exchange"]["root"] == "/srv/exchange"
+    assert (folder / "gradebook.db").read_text() == "marks"
+    assert building.strangers(folder) == ["source/lab/extra.ipynb"]
+
+
+def test_a_folder_with_something_else_is_left_as_it_is(course: Path, tmp_path: Path, root: Path, capsys):
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "file").write_text("")
+    for folder, said in ((tmp_path, "is not empty"), (tmp_path / "file", "is a file"), (root, "is not empty")):
+        assert main(["course", "build", str(folder)]) == 1
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "notes.txt"]
+
+
+def test_the_guide_has_every_question_in_order_and_is_outside_of_the_release(course: Path, root: Path):
+    page = (course / "instructor" / "marking_guide.md").read_text()
+    guide = tomllib.loads((root / "notebooks" / "source" / "marking_guide.toml").read_text())
+    places = [page.index(f"`answer-{name}`") for name in guide]
+    assert len(places) == len(guide)
+    for entry in guide.values():
+        assert entry["answer"] in page
+    assert {path.split("/")[0] for path in content(course)} == {"instructor", "nbgrader_config.py", "source"}
+
+
+def test_a_guide_that_does_not_fit_the_notebooks_is_an_error(tmp_path: Path, root: Path):
+    books = sources(root / "notebooks" / "source")
+    file = root / "notebooks" / "source" / "marking_guide.toml"
+    copy = tmp_path / "marking_guide.toml"
+    copy.write_text(file.read_text().replace("[why-shape]", "[why-form]"))
+    with pytest.raises(UserError, match=r"differ in why-form, why-shape"):
+        guide_text(copy, books)
+    copy.write_text(file.read_text().replace("points = 2", 'points = "2"', 1))
+    with pytest.raises(UserError, match=r"\[why-shape\]: points must be int"):
+        guide_text(copy, books)
+
+
+def test_no_solution_answer_or_source_is_in_the_assignment(course: Path, root: Path):
+    """What nbgrader releases is made of source/ alone; the chain's test looks at the release itself."""
+    assert forbidden(root, course / "source") == []

@@ -1,0 +1,272 @@
+"""What is read of a submission, and what is not: zips, links, damaged files, names of every kind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lab.base.errors import UserError
+from lab.base.source import MAX_MODULE_BYTES
+from lab.course import contents, store
+from lab.course.marks import SubmissionRecord
+from lab.course.submissions import MAX_SIZE, find_submissions, read_submission
+from lab.ranks.sandbox import pack
+from lab.syllabus.syllabus import MODULES
+
+
+@pytest.fixture
+def work(tmp_path: Path, root: Path) -> Path:
+    """A submission as `lab start` lays it out."""
+    folder = tmp_path / "class" / "alice"
+    (folder / "exercises").mkdir(parents=True)
+    for name in MODULES:
+        (folder / "exercises" / f"{name}.py").write_text(f"# {name} of alice\n")
+    (folder / "notebooks").mkdir()
+    (folder / "notebooks" / "1_model.ipynb").write_text('{"cells": []}')
+    return folder
+
+
+def zipped(folder: Path, target: Path, prefix: str = "") -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, prefix + path.relative_to(folder).as_posix())
+    return target
+
+
+def names(path: Path) -> tuple[set[str], set[str]]:
+    submission = read_submission("s", path)
+    return set(submission.modules), set(submission.notebooks)
+
+
+FILES = {f"{name}.py" for name in MODULES}
+
+
+@pytest.mark.parametrize("prefix", ["", "my-lab/", "Group 7/my-lab/"])
+def test_folders_and_zips_are_read_alike_however_they_are_wrapped(work: Path, tmp_path: Path, prefix: str):
+    packed = zipped(work, tmp_path / "alice.zip", prefix)
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    for place in (packed, tmp_path / "unpacked"):
+        assert names(place) == (FILES, {"notebooks/1_model.ipynb"})
+    assert read_submission("a", packed).key == read_submission("b", tmp_path / "unpacked").key
+
+
+def test_modules_may_lie_at_the_top_and_then_only_what_can_be_imported_counts(work: Path):
+    assert names(work / "exercises") == (FILES, set())
+    (work / "exercises" / "data").mkdir()
+    (work / "exercises" / "data" / "big.bin").write_bytes(b"x")
+    assert names(work / "exercises") == (FILES, set())
+
+
+def test_backups_and_checkpoints_do_not_count_and_a_second_folder_is_told(work: Path):
+    for hidden in (".lab/backup-1", "notebooks/.ipynb_checkpoints", "results/run", "__MACOSX"):
+        (work / hidden).mkdir(parents=True)
+        (work / hidden / "data.py").write_text("old\n")
+        (work / hidden / "1_model.ipynb").write_text("{}")
+    assert names(work) == (FILES, {"notebooks/1_model.ipynb"})
+    (work / "old").mkdir()
+    (work / "old" / "data.py").write_text("old\n")
+    submission = read_submission("alice", work)
+    assert submission.modules["data.py"] == b"# data of alice\n"
+    assert submission.remarks == ("modules in several folders: exercises was graded, not old",)
+
+
+def test_links_and_pipes_are_left_out(work: Path, tmp_path: Path):
+    secret = tmp_path / "secret.py"
+    secret.write_text("42\n")
+    (work / "exercises" / "data.py").unlink()
+    (work / "exercises" / "data.py").symlink_to(secret)
+    (work / "exercises" / "model.py").unlink()
+    os.mkfifo(work / "exercises" / "model.py")
+    (work / "exercises" / "more").symlink_to(tmp_path)
+    submission = read_submission("alice", work)
+    assert set(submission.modules) == FILES - {"data.py", "model.py"}
+    assert submission.remarks == ("2 symbolic links left out",)
+
+
+def test_a_zip_cannot_lead_out_of_itself(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "alice.zip")
+    with zipfile.ZipFile(packed, "a") as archive:
+        for name in ("../../exercises/data.py", "/etc/exercises/data.py", "exercises\\..\\..\\x.py", "C:/x.py"):
+            archive.writestr(name, "stolen\n")
+        link = zipfile.ZipInfo("exercises/link.py")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    submission = read_submission("alice", packed)
+    assert set(submission.modules) == FILES
+    assert submission.modules["data.py"] == b"# data of alice\n"
+    assert "5 files of the zip left out" in submission.remarks[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alice.zip", "class"]  # nothing was unpacked
+
+
+def test_a_zip_bomb_costs_no_more_than_the_limit(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "alice.zip")
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("exercises/helper.py", "exercises/checkpoint.bin", "notebooks/2_data.ipynb"):
+            with archive.open(name, "w", force_zip64=True) as member:
+                for _ in range(64):
+                    member.write(bytes(1 << 20))
+    submission = read_submission("alice", packed)
+    assert submission.modules["helper.py"] == 64 << 20  # its size, for the check to tell
+    assert submission.notebooks["notebooks/2_data.ipynb"] == 64 << 20
+    with submission.code() as code:
+        packed_again = pack(code)  # the sandbox takes it
+    assert packed_again["helper.py"] == 64 << 20
+
+
+def test_names_and_sizes_that_no_disk_has_cost_nothing_but_themselves(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "alice.zip")
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in (
+            f"exercises/{'a' * 300}.txt",
+            "exercises/x",
+            "exercises/x/y.py",
+            "exercises/x/y.py/z.py",
+            ".",
+        ):
+            archive.writestr(name, "odd\n")
+        archive.writestr(f"notebooks/{'n' * 300}.ipynb", "{}")
+        archive.writestr("exercises/big.py", bytes(MAX_MODULE_BYTES + 1))
+    data = packed.read_bytes()
+    size = data.rindex(b"PK\x01\x02") + 24  # of big.py, in the table of contents
+    packed.write_bytes(data[:size] + (0xFFFFFFF0).to_bytes(4, "little") + data[size + 4 :])
+    submission = read_submission("alice", packed)
+    assert set(submission.modules) == {*FILES, "x/y.py/z.py", "big.py"}
+    assert set(submission.notebooks) == {"notebooks/1_model.ipynb"}
+    assert any(
+        remark.startswith("5 files of the zip left out: with a name of over") for remark in submission.remarks
+    )
+    assert submission.modules["big.py"] == MAX_SIZE
+    with submission.code() as code:
+        assert (code / "big.py").stat().st_size == MAX_SIZE
+
+
+def test_a_table_of_contents_without_end_is_not_read(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    packed = zipped(work, tmp_path / "alice.zip")
+    monkeypatch.setattr(contents._ZipReader, "limit", 400)
+    submission = read_submission("alice", packed)
+    assert submission.modules == {}
+    assert "its table of contents has more than" in submission.unread
+
+
+@pytest.mark.parametrize("damage", ["not a zip", "cut off", "a byte changed", "encrypted"])
+def test_a_damaged_zip_is_a_remark(work: Path, tmp_path: Path, damage: str):
+    packed = zipped(work, tmp_path / "alice.zip")
+    data = bytearray(packed.read_bytes())
+    if damage == "not a zip":
+        data = bytearray(b"hello")
+    elif damage == "cut off":
+        data = data[: len(data) // 2]
+    elif damage == "a byte changed":
+        data[60] ^= 0xFF
+    else:  # the flag of every entry, in its own header and in the directory
+        for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+            at = data.find(mark)
+            while at >= 0:
+                data[at + offset] |= 1
+                at = data.find(mark, at + 1)
+    packed.write_bytes(data)
+    submission = read_submission("alice", packed)
+    assert submission.remarks
+    assert submission.unread  # 0 points, which an instructor has to know of
+    assert not set(submission.modules) - FILES
+
+
+def test_a_zip_alone_in_a_student_s_folder_is_the_submission(work: Path, tmp_path: Path):
+    for name in ("bob", "eve", "zoe"):
+        (tmp_path / "lms" / name).mkdir(parents=True)
+        zipped(work, tmp_path / "lms" / name / "my-lab.zip")
+    (tmp_path / "lms" / "eve" / "notes.txt").write_text("two files\n")
+    (tmp_path / "lms" / "zoe" / "my-lab.zip").unlink()
+    (tmp_path / "lms" / "zoe" / "my-lab.zip").symlink_to(tmp_path / "lms" / "bob" / "my-lab.zip")
+    found = {student: path.name for student, path in find_submissions(tmp_path / "lms").items()}
+    assert found == {"bob": "my-lab.zip", "eve": "eve", "zoe": "zoe"}
+
+
+def test_the_sandbox_takes_whatever_is_read(work: Path):
+    deep = work / "exercises"
+    for number in range(20):
+        deep = deep / f"d{number}"
+        deep.mkdir()
+        (deep / "x.py").write_text("1\n")
+    for number in range(700):
+        (work / "exercises" / f"helper{number:03}.py").write_text("1\n")
+    (work / "exercises" / "big.py").write_bytes(b"#" * (MAX_MODULE_BYTES + 1))
+    submission = read_submission("alice", work)
+    assert any("rest left out" in remark for remark in submission.remarks)
+    assert set(submission.modules) >= FILES  # never the modules themselves
+    with submission.code() as code:
+        pack(code)
+
+
+def test_names_that_are_no_text_can_be_written_everywhere(work: Path, tmp_path: Path):
+    folder = os.fsdecode(os.fsencode(work.parent) + b"/b\xff\xfeb")
+    os.rename(work, folder)
+    Path(folder, "exercises", os.fsdecode(b"\xff.py")).write_text("1\n")
+    [(student, path)] = find_submissions(work.parent).items()
+    assert student == r"b\udcff\udcfeb"
+    submission = read_submission(student, path)
+    assert set(submission.modules) > FILES
+    with submission.code() as code:
+        pack(code)
+    store.save(tmp_path / "out", SubmissionRecord(student, submission.key, ()))
+    assert store.load(tmp_path / "out", student) is not None
+
+
+def test_a_folder_that_cannot_be_opened_is_a_remark_not_an_error(work: Path, monkeypatch: pytest.MonkeyPatch):
+    def no_descriptors(*args: object, **options: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", no_descriptors)
+    submission = read_submission("alice", work)
+    assert submission.unread.startswith("could not read ")
+    assert any("data.py cannot be read: Too many open files" in remark for remark in submission.remarks)
+
+
+def test_students_are_found_by_folder_or_zip_and_never_twice(work: Path):
+    zipped(work, work.parent / "bob.zip")
+    (work.parent / "notes.txt").write_text("")
+    (work.parent / ".hidden").mkdir()
+    assert list(find_submissions(work.parent)) == ["alice", "bob"]
+    zipped(work, work.parent / "alice.zip")
+    with pytest.raises(UserError, match=r"alice is there twice \(alice, alice.zip\)"):
+        find_submissions(work.parent)
+    (work.parent / "alice.zip").unlink()
+    (work.parent / "bob").mkdir()
+    zipped(work, work.parent / "bob" / "my-lab.zip")
+    with pytest.raises(UserError, match=r"bob is there twice \(bob/my-lab.zip, bob.zip\)"):
+        find_submissions(work.parent)
+    with pytest.raises(UserError, match="holds no submission"):
+        find_submissions(work / "exercises")
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        find_submissions(work / "nowhere")
+
+
+def test_in_nbgraders_submitted_folder_only_this_assignment_is_read(work: Path, monkeypatch: pytest.MonkeyPatch):
+    submitted = work.parent.parent / "submitted"
+    shutil.copytree(work, submitted / "alice" / "lab")
+    (submitted / "alice" / "other" / "exercises").mkdir(parents=True)
+    (submitted / "alice" / "other" / "exercises" / "data.py").write_text("x = 1\n")
+    [path] = find_submissions(submitted).values()
+    monkeypatch.chdir(submitted)
+    assert [found.resolve() for found in find_submissions(Path(".")).values()] == [path]
+    submission = read_submission("alice", path)
+    assert submission.remarks == ()
+    assert submission.key == read_submission("alice", work).key
+
+
+def test_the_key_changes_with_any_byte_and_only_then(work: Path):
+    before = read_submission("alice", work).key
+    (work / "exercises" / "data.py").touch()
+    assert read_submission("alice", work).key == before
+    (work / "exercises" / "data.py").write_text("# data of alice \n")
+    changed = read_submission("alice", work).key
+    (work / "exercises" / "new.py").write_text("")
+    assert len({before, changed, read_submission("alice", work).key}) == 3

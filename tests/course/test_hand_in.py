@@ -1,0 +1,153 @@
+"""Submissions from elsewhere into a course, and marks into its gradebook: trouble with one is no other's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.cli import main
+from lab.course import gradebook
+from lab.course.build import CONFIG
+from lab.course.gradebook import Course
+from lab.course.marks import SubmissionRecord
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Course:
+    """What Course asks of a course directory, and no more."""
+    released = tmp_path / "course" / "release" / "lab"
+    released.mkdir(parents=True)
+    (released / "1_model.ipynb").write_text("{}")
+    (tmp_path / "course" / CONFIG).write_text("")
+    return Course(tmp_path / "course")
+
+
+@pytest.fixture
+def handed_in(tmp_path: Path) -> Path:
+    folder = tmp_path / "handed-in"
+    for name in ("alice", "bob"):
+        (folder / name / "exercises").mkdir(parents=True)
+        (folder / name / "exercises" / "data.py").write_text(f"# {name}\n")
+    return folder
+
+
+def has(course: Course, student: str) -> str:
+    return (course.submitted / student / "lab" / "exercises" / "data.py").read_text()
+
+
+def test_a_submission_that_cannot_be_read_or_written_is_told_and_the_earlier_one_stays(
+    course: Course, handed_in: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert course.hand_in(handed_in) == []
+    (handed_in / "alice" / "exercises" / "data.py").unlink()
+    (handed_in / "alice.zip").write_bytes(b"no zip")
+    (handed_in / "alice" / "exercises").rmdir()
+    (handed_in / "alice").rmdir()
+    (handed_in / "bob" / "exercises" / "data.py").write_text("# bob, later\n")
+    [said] = course.hand_in(handed_in)
+    assert said.startswith("alice: alice.zip is no zip file that can be read")
+    assert said.endswith("what was handed in before stays")
+    assert (has(course, "alice"), has(course, "bob")) == ("# alice\n", "# bob, later\n")
+
+    (handed_in / "alice.zip").unlink()
+    (handed_in / "alice" / "exercises").mkdir(parents=True)
+    (handed_in / "alice" / "exercises" / "data.py").write_text("# alice, later\n")
+    write = Course._write
+
+    def full(target: Path, content: bytes | int) -> None:
+        if content == b"# alice, later\n":
+            raise OSError(28, "No space left on device", str(target))
+        write(target, content)
+
+    monkeypatch.setattr(Course, "_write", staticmethod(full))
+    (handed_in / "bob" / "exercises" / "data.py").write_text("# bob, last\n")
+    [said] = course.hand_in(handed_in)
+    assert said.startswith("alice: cannot write")
+    assert (has(course, "alice"), has(course, "bob")) == ("# alice\n", "# bob, last\n")
+    assert os.listdir(course.submitted / "alice") == ["lab"]
+
+
+@pytest.mark.parametrize("what", ["answers only", "a damaged module"])
+def test_modules_that_are_missing_or_damaged_stay_and_what_is_new_counts(
+    course: Course, handed_in: Path, what: str
+):
+    before = handed_in / "alice" / "exercises"
+    (before / "model.py").write_text("# model\n")
+    (handed_in / "alice" / "a.ipynb").write_text("{}")
+    assert course.hand_in(handed_in) == []
+    shutil.rmtree(handed_in / "alice")
+    with zipfile.ZipFile(handed_in / "alice.zip", "w") as archive:
+        archive.writestr("a.ipynb", '{"cells": []}')
+        if what == "a damaged module":
+            archive.writestr("exercises/data.py", "# alice, later\n")
+            archive.writestr("exercises/model.py", "# newer model\n")
+    zipped = (handed_in / "alice.zip").read_bytes()
+    (handed_in / "alice.zip").write_bytes(zipped.replace(b"# newer model", b"# NEWER model"))  # a wrong checksum
+    for _ in range(2):
+        [said] = course.hand_in(handed_in)
+        assert said.startswith("alice: could not read model.py; " if "module" in what else "alice: no folder with")
+        assert said.endswith("; files that it lacks in exercises/ stay as they were handed in before")
+    lab = course.submitted / "alice" / "lab"
+    assert (lab / "exercises" / "model.py").read_text() == "# model\n"
+    assert has(course, "alice") == ("# alice, later\n" if what == "a damaged module" else "# alice\n")
+    assert (lab / "a.ipynb").read_text() == '{"cells": []}'
+
+
+def test_notebooks_of_one_name_all_come_into_the_course(course: Course, handed_in: Path):
+    names = ["copy-1-a.ipynb", "a.ipynb", "x/a.ipynb", "y/a.ipynb", "x/copy-1-a.ipynb"]
+    with zipfile.ZipFile(handed_in / "eve.zip", "w") as archive:
+        archive.writestr("exercises/data.py", "")
+        for name in names:
+            archive.writestr(f"notebooks/{name}", name)
+    assert course.hand_in(handed_in) == []
+    assert {path.read_text() for path in (course.submitted / "eve" / "lab").glob("*.ipynb")} == set(names)
+
+
+def test_parts_of_a_class_are_graded_only_once_it_is_handed_in(
+    course: Course, handed_in: Path, capsys: pytest.CaptureFixture[str]
+):
+    options = ["grade", str(handed_in), "--course", str(course.folder)]
+    assert main([*options, "--shard", "1/2"]) == 2
+    assert not course.submitted.exists()
+    said = capsys.readouterr().err
+    assert f"lab grade {handed_in} --course {course.folder} --hand-in" in said
+    assert f"lab grade {course.submitted} --shard 1/2" in said
+    (handed_in / "Jonas Müller").mkdir()
+    (handed_in / "Jonas Müller" / "data.py").write_text("")
+    assert main([*options, "--hand-in"]) == 0
+    assert "Jonas Müller is called Jonas_M_ller-e7a6cfc49d in the course" in capsys.readouterr().out
+    assert has(course, "bob") == "# bob\n"
+    assert main(["grade", str(course.submitted), "--hand-in"]) == 2
+    assert "--hand-in is for submissions from elsewhere" in capsys.readouterr().err
+
+
+def test_while_lab_grade_books_nothing_is_checked_again(course: Course):
+    assert course._api(5.0).config.SubmissionExporter.booking is True
+
+
+def test_ctrl_c_ends_booking_though_nbgrader_catches_it(course: Course, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    booked: list[str] = []
+
+    def autograde(assignment: str, student: str, force: bool) -> dict[str, Any]:
+        asked.append(student)
+        error = {
+            "alice": "",
+            "bob": "Traceback ...\nValueError: no\n",
+            "eve": "Traceback ...\nKeyboardInterrupt\n",
+        }
+        return {"success": not error[student], "error": error[student]}
+
+    monkeypatch.setattr(Course, "_api", lambda self, deadline: SimpleNamespace(autograde=autograde))
+    records = [SubmissionRecord(name, "key", ()) for name in ("alice", "bob", "eve", "zoe")]
+    with pytest.raises(KeyboardInterrupt):
+        course.book(records, 1.0, booked=lambda record: booked.append(record.student))
+    assert asked == ["alice", "bob", "eve"]
+    assert booked == ["alice"]
+    assert [path.name for path in (course.out / gradebook.BOOKED).iterdir()] == ["alice.txt"]

@@ -1,0 +1,105 @@
+"""The captured step against the eager one, on the GPUs of this machine.
+
+Started by test_run_on_gpus.py: torchrun --nproc-per-node N gpu_capture.py FOLDER. It prints a line for each thing
+that holds.
+"""
+
+import csv
+import os
+import sys
+import traceback
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from gpu_run import FOLDER, say, tiny
+
+from lab.training.stepping.capture import capturable
+
+LONG = ("--epochs", "3", "--schedule", "cosine", "--warmup-epochs", "0.5", "--base-lr", "1")
+MORE: dict[str, Any] = {"images": 320, "net": {"norm": True, "dropout": 0.0}, "noise": 0.0}
+
+
+def losses(result: dict[str, Any]) -> list[float]:
+    assert result["ended"] == "done", result["ended"]
+    return [record[1] for record in result["records"]] + [record[3] for record in result["records"]]
+
+
+def apart(first: list[float], second: list[float]) -> float:
+    return max(abs(one - other) for one, other in zip(first, second, strict=True))
+
+
+def captured_is_eager(strategy: str, precision: str, *more: str, bound: float, dropout: float = 0.0) -> None:
+    name = "-".join((strategy, precision, f"dropout{dropout}", *(word.strip("-") for word in more)))
+    argv = ("--strategy", strategy, "--precision", precision, "--deterministic", *LONG, *more)
+    inputs = {**MORE, "net": {"norm": True, "dropout": dropout}}
+    eager = losses(tiny(*argv, "--run-id", name, **inputs))
+    captured = losses(tiny(*argv, "--capture", "--run-id", name + "-captured", **inputs))
+    difference = apart(eager, captured)
+    assert difference < bound, (name, eager, captured)
+    if dist.get_rank() == 0:
+        texts = [(FOLDER / f"{name}{end}" / "run.csv").read_text() for end in ("", "-captured")]
+        rows = [list(csv.DictReader(text.splitlines())) for text in texts]
+        accuracies = [[float(row["train_top1"]) for row in table] for table in rows]
+        assert apart(*accuracies) < 0.02, accuracies
+    say(f"{name}: captured, the losses {[round(x, 4) for x in captured]} differ by {difference:.1e} at most")
+
+
+def checkpoints_are_the_same(strategy: str, optimizer: str) -> None:
+    """A captured run goes on as an eager one, and the other way round."""
+    argv = ("--strategy", strategy, "--optimizer", optimizer, "--precision", "fp32", *LONG)
+    argv = (*argv[:-1], "0.01") if optimizer == "adamw" else argv
+    whole = tiny(*argv, "--run-id", f"{optimizer}-whole", **MORE)
+    for first, second in (((), ("--capture",)), (("--capture",), ())):
+        name = f"{optimizer}-{'captured' if first else 'eager'}-first"
+        stopped = tiny(*argv, *first, "--run-id", name, "--save-every-steps", "20", stop=[2, 20], **MORE)
+        assert stopped["ended"].startswith("Stop"), stopped
+        rest = tiny(*argv, *second, "--run-id", name, "--resume", "latest", **MORE)
+        assert rest["ended"] == "done", rest["ended"]
+        pairs = list(zip(rest["records"], whole["records"][1:], strict=True))
+        worst = max(apart(mine[1:4:2], theirs[1:4:2]) for mine, theirs in pairs)
+        assert worst < 1e-3, (name, whole["records"], rest["records"])
+    say(f"{optimizer}: an eager run goes on captured, and a captured one eager")
+
+
+def a_step_that_waits_is_refused(strategy: str) -> None:
+    """Last: it leaves a recording unfinished."""
+    import train
+
+    plain = train.train_step
+
+    def waiting(model: Any, optimizer: Any, images: Any, labels: Any, run: Any) -> Any:
+        loss = plain.__wrapped__(model, optimizer, images, labels, run)
+        loss.item()
+        return loss
+
+    train.train_step = capturable(waiting)
+    ended = tiny("--strategy", strategy, "--capture", "--run-id", "waits", images=320)["ended"]
+    assert ended.startswith("UserError: --capture cannot record train_step(): nothing in it may wait"), ended
+    say(f"a step that waits for the GPU: {ended}")
+
+
+def main() -> None:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    strategy = "ddp" if dist.get_world_size() > 1 else "none"
+    checks = [
+        lambda: captured_is_eager(strategy, "fp32", bound=1e-3),
+        lambda: captured_is_eager(strategy, "bf16", bound=2e-2),
+        lambda: captured_is_eager(strategy, "fp32", "--clip-norm", "0.5", bound=1e-3),
+        lambda: captured_is_eager(strategy, "fp32", bound=1e-3, dropout=0.3),
+        lambda: checkpoints_are_the_same(strategy, "sgd"),
+        lambda: checkpoints_are_the_same(strategy, "adamw"),
+        lambda: a_step_that_waits_is_refused(strategy),
+    ]
+    for check in checks:
+        try:
+            check()
+        except AssertionError:
+            traceback.print_exc()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)  # not to wait for the work that was queued in the unfinished recording

@@ -1,0 +1,146 @@
+"""The figures of the notebooks: what they show is right, and they say it in words too."""
+
+import re
+import shutil
+from xml.etree import ElementTree
+
+import pytest
+
+from lab.sweep.collect.run_folder import RESULT_COLUMNS
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_started(monkeypatch):
+    monkeypatch.setenv("LAB_GRADING", "1")
+
+
+def all_figures():
+    from lab.notebook import figures
+
+    return {
+        "one_step": figures.one_step(),
+        "batch_parts": figures.batch_parts(),
+        "rank_map": figures.rank_map(),
+        "who_draws_what": figures.who_draws_what(),
+        "without a sampler": figures.who_draws_what(sampler=False),
+        "without set_epoch": figures.who_draws_what(set_epoch=False),
+        "validation_parts": figures.validation_parts(),
+        "ring_all_reduce": figures.ring_all_reduce(),
+        "averaging": figures.averaging(),
+        "memory": figures.memory(),
+        "run_in_order": figures.run_in_order(),
+        "sums_or_means": figures.sums_or_means(),
+        "gradients_kept": figures.gradients_kept(),
+        "scaling": figures.scaling(),
+    }
+
+
+def test_every_figure_is_a_picture_with_its_content_in_words():
+    for name, card in all_figures().items():
+        pictures = re.findall(r"<svg.*?</svg>", card.html, flags=re.DOTALL)
+        assert pictures, name
+        for picture in pictures:
+            svg = ElementTree.fromstring(picture)
+            assert svg.get("role") == "img"
+            assert len(svg.get("aria-label", "").split()) >= 8, name
+        assert card.text.split()[0] in card.html
+        assert "http" not in card.html.replace("http://www.w3.org/2000/svg", ""), name  # works offline
+
+
+def test_the_ring_ends_with_the_sum_everywhere_and_never_adds_twice():
+    from lab.notebook import figures
+
+    for ranks in (2, 3, 5):
+        last = figures.ring_all_reduce(ranks=ranks).text.splitlines()[2 * (ranks - 1)]
+        assert last.startswith(f"step {2 * (ranks - 1)}:")
+        every = "+".join(map(str, range(ranks)))
+        assert len(re.findall(rf"(?<![+\d]){re.escape(every)}(?![+\d])", last)) == ranks * ranks
+
+
+def test_buckets_hold_every_layer_once_and_the_first_one_is_small():
+    from lab.notebook.figures_wrapping import LAYERS_MB, buckets
+
+    for cap in (0.1, 1, 5, 25, 1000):
+        grouped = buckets(LAYERS_MB[::-1], cap)
+        assert [i for group in grouped for i in group] == list(range(len(LAYERS_MB)))
+    assert len(buckets(LAYERS_MB[::-1], 0.1)) == len(LAYERS_MB)
+    assert len(buckets(LAYERS_MB[::-1], 1000)) == 2
+    assert buckets([0.5, 0.6, 9, 9], 25)[0] == [0, 1]
+
+
+def test_who_draws_what_shows_each_sample_once_or_tells_what_is_wrong():
+    from lab.notebook import figures
+
+    assert "draw 12 samples, 12 different ones of 12." in figures.who_draws_what(samples=12, ranks=3).text
+    assert "12 different ones of 13" in figures.who_draws_what(samples=13, ranks=3).text
+    for epoch, (drawn, left_out) in enumerate(
+        draws_and_left_out(figures.who_draws_what(samples=13).text), start=1
+    ):
+        assert {left_out} == set(range(13)) - drawn, epoch
+    assert "nobody draws" not in figures.who_draws_what(samples=12, ranks=3).text
+    assert "draw 36 samples" in figures.who_draws_what(samples=12, ranks=3, sampler=False).text
+    assert "Epoch 2 repeats the order" in figures.who_draws_what(set_epoch=False).text
+    assert "repeats" not in figures.who_draws_what().text
+
+
+def draws_and_left_out(text: str) -> list[tuple[set[int], int]]:
+    """For each epoch, what the ranks draw, and the one sample that the caption says is left out."""
+    drawn = [
+        set(map(int, re.findall(r"\b\d+(?=[,;.])", line))) for line in re.findall(r"epoch \d: (rank 0.*?\.)", text)
+    ]
+    left_out = [int(number) for number in re.findall(r"In epoch \d nobody draws (\d+)\.", text)]
+    assert len(drawn) == len(left_out) == 2
+    return list(zip(drawn, left_out, strict=True))
+
+
+def test_sharding_divides_what_ddp_replicates():
+    from lab.notebook import figures
+
+    text = figures.memory(million_parameters=1024, ranks=4, optimizer="adam", blocks=100).text
+    assert "DDP: 15.26 GiB on every rank (parameters 3.81, gradients 3.81, optimizer state 7.63)" in text
+    assert "FSDP: 3.89 GiB on every rank (parameters 0.95, gradients 0.95, optimizer state 1.91" in text
+
+
+def test_scaling_is_ideal_without_communication_and_worse_with_it():
+    from lab.notebook import figures
+
+    assert "16.0 times as fast as one (100% efficiency)" in figures.scaling(communication_ms=0).text
+    assert "4.0 times as fast as one (25% efficiency), weak scaling 13.5 times (84%)" in figures.scaling().text
+
+
+def test_results_are_shown_with_their_numbers_and_alternative_text(tmp_path, monkeypatch, root):
+    from lab.notebook import figures, session
+
+    for name in ("model", "data", "train", "main"):
+        (tmp_path / "exercises").mkdir(exist_ok=True)
+        (tmp_path / "exercises" / f"{name}.py").write_text("")
+    monkeypatch.setattr(session, "HERE", tmp_path)
+    assert "results/ has no results.csv yet" in figures.show_results().text
+    (tmp_path / "results" / "figures").mkdir(parents=True)
+    known = {"run_id": "one", "strategy": "none", "status": "done", "world_size": "1", "time_epoch_s": "2.5"}
+    row = [known.get(column, "") for column in RESULT_COLUMNS]
+    (tmp_path / "results" / "results.csv").write_text(",".join(RESULT_COLUMNS) + "\n" + ",".join(row) + "\n")
+    for picture in (root / "docs" / "results" / "demo").glob("*.png"):
+        shutil.copy(picture, tmp_path / "results" / "figures")
+    card = figures.show_results()
+    assert "time/epoch" in card.text
+    assert len(re.findall(r'<img alt="[^"]{20,}"', card.html)) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("batch_parts(global_batch=9, ranks=2)", "global_batch=9 cannot be divided evenly among 2 ranks"),
+        ("who_draws_what(samples=1000)", "samples=1000: this figure takes a whole number from 2 to 40"),
+        ("averaging(bucket_cap_mb=0)", "bucket_cap_mb=0: this figure takes a number above 0, up to 1000"),
+        ("memory(optimizer='lion')", "optimizer='lion': this figure knows sgd, momentum, adam"),
+        ("sums_or_means(right=(3,), samples=(1,))", "right=3: this figure takes a whole number from 0 to 1"),
+        ("scaling(hidden=2)", "hidden from 0 to 1"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_said_in_one_sentence(call, sentence):
+    from lab.notebook import figures
+    from lab.notebook.show import Said
+
+    with pytest.raises(Said, match=re.escape(sentence)):
+        eval(f"figures.{call}", {"figures": figures})

@@ -1,0 +1,224 @@
+"""The captured step as far as it can be tested without a GPU; gpu_capture.py does the rest."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lab.base.errors import UsageError, UserError
+from lab.runs import options
+from lab.runs.options import resolve
+from lab.training.run import Run
+from lab.training.stepping import capture, meter
+from lab.training.stepping import stepper as stepping
+from lab.training.stepping.capture import WARM_UP, capturable
+from lab.training.stepping.stepper import Stepper
+
+
+@pytest.mark.parametrize(
+    ("argv", "device", "part"),
+    [
+        ([], "cpu", "--capture records a CUDA graph, so it needs a GPU"),
+        (["--strategy", "fsdp"], "cuda", "cannot record --strategy fsdp, .* use --strategy ddp"),
+        (["--strategy", "fsdp1"], "cuda", "cannot record --strategy fsdp1"),
+        (["--precision", "fp16"], "cuda", "cannot record fp16, .* use --precision bf16"),
+        (["--accumulate", "2"], "cuda", "leave out --accumulate"),
+        (["--model", "vit", "--checkpoint-activations"], "cuda", "cannot record --checkpoint-activations"),
+    ],
+)
+def test_what_cannot_be_captured_is_refused_with_the_repair(argv, device, part):
+    with pytest.raises(UsageError, match=part):
+        options.resolve(options.parse(["--capture", *argv]), 2, device=device, default_precision="bf16")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("strategy", "ranks"), [("none", 1), ("ddp", 2)])
+def test_the_others_can_be_captured(strategy, ranks, precision):
+    argv = ["--capture", "--strategy", strategy, "--precision", precision, "--clip-norm", "1"]
+    args, warnings = options.resolve(options.parse(argv), ranks, device="cuda")
+    assert args.capture
+    assert warnings == []
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+}
+
+
+def train(optimizer_name: str, *, capturable: bool, steps: int = 5) -> tuple[nn.Module, Stepper]:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    stepper = Stepper(
+        model, OPTIMIZERS[optimizer_name](model.parameters()), rate_factor=lambda step: 1 / (1 + step)
+    )
+    if capturable:
+        stepper.make_capturable()
+    for step in range(steps):
+        stepper.optimizer.zero_grad()
+        model(torch.ones(2, 4) * step).square().sum().backward()
+        stepper.optimizer.step()
+    return model, stepper
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_capturable_optimizer_takes_the_same_steps(name):
+    plain, captured = train(name, capturable=False), train(name, capturable=True)
+    torch.testing.assert_close(captured[0].state_dict(), plain[0].state_dict())
+    group = captured[1].optimizer.param_groups[0]
+    rate = group["lr"]
+    assert rate.item() == pytest.approx(plain[1].optimizer.param_groups[0]["lr"])
+    assert group["fused"]
+    assert captured[1].rates == plain[1].rates
+    captured[1].optimizer.zero_grad()
+    captured[0](torch.ones(2, 4)).sum().backward()
+    captured[1].optimizer.step()
+    assert group["lr"] is rate  # in the same memory, where the graph reads it
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_checkpoint_has_the_settings_of_an_eager_run(name):
+    plain, captured = train(name, capturable=False)[1], train(name, capturable=True)[1]
+    with captured.released():
+        assert captured.optimizer.state_dict()["param_groups"] == plain.optimizer.state_dict()["param_groups"]
+    assert isinstance(captured.optimizer.param_groups[0]["lr"], torch.Tensor)
+
+
+def test_an_optimizer_that_cannot_be_captured_is_named():
+    model = nn.Linear(4, 3)
+    stepper = Stepper(model, torch.optim.LBFGS(model.parameters()))
+    with pytest.raises(
+        UserError, match=r"cannot record the steps of LBFGS, .* use --optimizer sgd, adam or adamw"
+    ):
+        stepper.make_capturable()
+
+
+class Rerun:
+    """Stands for a recorded graph: its replay runs the step anew, with the CPU's part switched off."""
+
+    recording = False
+    replays = 0
+
+    def __init__(self, owner, train_step, *others) -> None:
+        self.owner, self.train_step, self.others = owner, train_step, others
+
+    def replay(self) -> None:
+        Rerun.replays += 1
+        Rerun.recording = True
+        model, optimizer, run = self.others
+        loss = self.train_step(model, optimizer, self.owner._images, self.owner._labels, run)
+        Rerun.recording = False
+        self.owner._loss.copy_(loss)
+
+    def reset(self) -> None:
+        pass
+
+
+def record(self, train_step, model, optimizer, images, labels, run):
+    """In the place of Capture._record."""
+    self._images, self._labels, self._loss = images.clone(), labels.clone(), torch.zeros(())
+    self._meter.labels = self._labels
+    return Rerun(self, train_step, model, optimizer, run)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch, tmp_path):
+    """Let --capture think that the CPU records graphs."""
+    Rerun.replays = 0
+    monkeypatch.setattr(resolve, "_check_capture", lambda *args: None)
+    monkeypatch.setattr(capture.Capture, "_record", record)
+    for name in ("Stream", "set_stream", "default_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda argument: None)
+    for module in (meter, stepping):
+        monkeypatch.setattr(module, "is_recording", lambda: Rerun.recording)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def train_step(model, optimizer, images, labels, run):
+    optimizer.zero_grad()
+    with run.autocast():
+        loss = nn.functional.cross_entropy(model(images), labels)
+    run.backward(loss)
+    optimizer.step()
+    return loss.detach()
+
+
+def run_epochs(tmp_path, *argv: str, step=capturable(train_step), samples: int = 160):  # noqa: B008
+    """Two epochs of 20 steps: the losses as the loop saw them, the training accuracies, the run's own mean of the
+    losses, and the weights.
+    """
+    args = options.parse(["--strategy", "none", "--output-dir", str(tmp_path), "--epochs", "2", *argv])
+    torch.manual_seed(0)
+    loader = DataLoader(TensorDataset(torch.randn(samples, 4), torch.arange(samples) % 3), batch_size=8)
+    model = nn.Linear(4, 3)
+    kept, accuracies = [], []
+    with Run(args, torch.device("cpu")) as run:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        run.begin(model, optimizer, loader)
+        for epoch in run.epochs():
+            kept += [step(model, optimizer, *batch, run) for batch in run.batches(loader)]
+            accuracies.append(run.record(epoch, 1.0, 0.5, 0.5).train_accuracy)
+        mean = run._meter.mean_loss()
+    return [loss.item() for loss in kept], accuracies, mean, model.state_dict()
+
+
+def test_a_replay_counts_what_an_eager_step_counts(on_cpu, tmp_path):
+    argv = ("--schedule", "cosine", "--warmup-epochs", "0.5", "--run-id")
+    eager = run_epochs(tmp_path, *argv, "eager")
+    captured = run_epochs(tmp_path, *argv, "captured", "--capture")
+    assert Rerun.replays == 40 - WARM_UP
+    assert captured[0] == pytest.approx(eager[0], abs=1e-6)  # each loss in memory of its own
+    assert captured[1] == eager[1]
+    assert captured[2] == pytest.approx(eager[2], abs=1e-6)
+    torch.testing.assert_close(captured[3], eager[3])
+
+
+def test_a_smaller_last_batch_is_an_eager_step(on_cpu, tmp_path):
+    eager = run_epochs(tmp_path, "--run-id", "eager", samples=164)
+    captured = run_epochs(tmp_path, "--run-id", "captured", "--capture", samples=164)
+    assert Rerun.replays == 42 - WARM_UP - 2
+    assert captured[0] == pytest.approx(eager[0], abs=1e-6)
+    assert captured[1] == eager[1]
+    torch.testing.assert_close(captured[3], eager[3])
+
+
+def test_a_step_that_is_not_capturable_is_named(on_cpu, tmp_path):
+    with pytest.raises(UserError, match=r"needs @capturable in the line before it"):
+        run_epochs(tmp_path, "--capture", step=train_step)
+
+
+def test_a_run_too_short_to_be_captured_says_so(on_cpu, tmp_path, capsys):
+    run_epochs(tmp_path, "--capture", samples=40)
+    assert "warning: --capture had no effect: the run ended within its first 11 steps" in capsys.readouterr().out
+
+
+def test_replays_leave_ddp_as_training_steps_do(on_cpu, tmp_path, monkeypatch):
+    """DDP sends rank 0's BatchNorm statistics to the others before the first pass of an evaluation, if its own
+    forward() was called in training since the last one. The recording must contain that broadcast too.
+    """
+    monkeypatch.setattr(Rerun, "replay", lambda graph: None)
+    seen = []
+
+    def noting(self, train_step, model, *others):
+        seen.append(model.require_forward_param_sync)
+        return record(self, train_step, model, *others)
+
+    monkeypatch.setattr(capture.Capture, "_record", noting)
+    args = options.parse(["--strategy", "ddp", "--capture", "--output-dir", str(tmp_path), "--epochs", "1"])
+    loader = DataLoader(TensorDataset(torch.randn(160, 4), torch.arange(160) % 3), batch_size=8)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = capturable(train_step)
+    with Run(args, torch.device("cpu")) as run:
+        run.begin(model, optimizer, loader)
+        for _ in run.epochs():
+            for images, labels in run.batches(loader):
+                step(model, optimizer, images, labels, run)
+                seen.append(model.require_forward_param_sync)
+                with torch.no_grad():
+                    model(images)  # as an evaluation would between any two steps
+                assert not model.require_forward_param_sync
+    assert seen == [True] * (20 + 1)
