@@ -10,8 +10,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+import torch
 
-from lab.training.cores import usable_cores
+from lab.base.machine import usable_cores
 
 # Files that share one thing of which a machine has room for one.
 TOGETHER: dict[str, Sequence[str]] = {
@@ -94,6 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
     OpenMP's threads wait for each other in every operation, ten times as long where they have to share a core.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)  # loaded already, and so deaf to the variable
 
 
 @pytest.hookimpl(optionalhook=True)
