@@ -1,39 +1,78 @@
-"""What processes on one or several file systems need: files written whole or not at all, and who goes first."""
+"""Files written whole or not at all; and which process goes first, of those that see one file system."""
 
 import os
 import re
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears under `path` only when the block has ended well; makes missing folders.
+def replacing(path: Path, *, alone: bool = False) -> Iterator[Path]:
+    """A new name beside `path`: the file made under it takes the place of `path` when the block has ended well.
 
-    The bytes go to a temporary name beside `path`, are flushed to the disk and renamed, so a process killed
-    at any instant leaves the old file or the new one, and of several writers at once the last one wins whole.
-    Raises OSError as open and write do; then `path` is as before and the temporary file is gone.
+    A process killed at any instant leaves the old file or the new one, and of several writers at once the last
+    one wins whole. Whatever the block raises, `path` is then as before and the new name is gone.
+
+    Args:
+        alone: nobody else writes `path`. The new name is then always the same, so that kills do not fill the disk.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    token = "" if alone else f".{secrets.token_hex(8)}"
+    temporary = path.with_name(f".{path.name}{token}.tmp")
     try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        temporary.unlink(missing_ok=True)  # of one that was killed
+        yield temporary
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error counts
+            temporary.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+
+
+def write_whole(path: Path, content: str | bytes, *, mode: int | None = None, alone: bool = False) -> None:
+    """Write a file into a folder that is there: a reader sees the old content or the new, never half of it.
+
+    Args:
+        content: text is written in UTF-8, its line ends as they are.
+        mode: permissions, whatever the umask says; None for those of a new file.
+        alone: as for replacing().
+
+    Raises OSError as open and write do; the old file is then as it was.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with replacing(path, alone=alone) as temporary:
+        # With a mode of its own, nobody else may open the file before it has that.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        with open(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            file.write(data)
+
+
+@contextmanager
+def atomic_write(path: Path, *, alone: bool = False) -> Iterator[BinaryIO]:
+    """Open a file that appears under `path`, on the disk itself, when the block has ended well; makes its folder.
+
+    For what takes long to make: not even a power cut leaves half of it. Raises OSError as open and write do.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, alone=alone) as temporary, open(temporary, "xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk: a rename survives a power cut only then."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the rename itself survives a power cut only once the folder is on the disk
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def is_first_on_filesystem(path: Path) -> bool:

@@ -10,11 +10,11 @@ nbgrader looks for them at the top of an assignment.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path, PurePosixPath
 
 from lab.base.errors import UserError
+from lab.base.files import write_whole
 from lab.base.paths import checkout, student_sources
 from lab.course.config import ASSIGNMENT, config_text
 from lab.course.guide import guide_text
@@ -81,9 +81,7 @@ def build(folder: Path) -> list[PurePosixPath]:
             if target.is_file() and target.read_bytes() == content:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = target.with_name(f".{target.name}.unfinished")
-            unfinished.write_bytes(content)
-            os.replace(unfinished, target)
+            write_whole(target, content, alone=True)  # nbgrader would release what a kill left behind
             written.append(path)
         for path, origin in package_files().items():  # run.sh is a program
             target = folder / "source" / ASSIGNMENT / path

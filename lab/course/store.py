@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.base.files import write_whole
 from lab.course.marks import SubmissionRecord
 
 FOLDER = "results"
@@ -72,18 +70,9 @@ def save(out: Path, record: SubmissionRecord) -> None:
 
 
 def write(path: Path, content: str) -> None:
-    """Replace a text file at once: whoever reads it sees the old one or the new one."""
+    """Replace a text file that all may read; what is no Unicode in it is written as escapes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem[:50]}.", suffix=".tmp")
-    try:
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            stream.write(content)
-        os.chmod(unfinished, 0o644)
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
+    write_whole(path, content.encode(errors="backslashreplace"), mode=0o644)
 
 
 def _read(file: Path) -> SubmissionRecord | None:

@@ -1,11 +1,10 @@
 """What the lab remembers in .lab/ of a student's folder: small JSON files, caches and never the truth."""
 
-import contextlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from lab.base.files import write_whole
 
 
 def state_file(folder: Path, name: str) -> Path:
@@ -27,17 +26,7 @@ def write_state(folder: Path, name: str, content: Any) -> bool:
     file = state_file(folder, name)
     try:
         file.parent.mkdir(exist_ok=True)
-        descriptor, unfinished = tempfile.mkstemp(dir=file.parent, prefix=f"{file.stem}.", suffix=".tmp")
+        write_whole(file, json.dumps(content, indent=1, sort_keys=True), mode=0o600)
     except OSError:
-        return False
-    try:
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(content, stream, indent=1, sort_keys=True)
-        os.replace(unfinished, file)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        if not isinstance(error, OSError):
-            raise
         return False
     return True

@@ -3,12 +3,13 @@
 import ast
 import os
 import shutil
-import tempfile
+import stat
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from lab.base.errors import UserError
+from lab.base.files import write_whole
 from lab.base.paths import student_sources
 from lab.base.source import source_lines
 from lab.syllabus.paths import is_labs_own, student_folder
@@ -172,15 +173,8 @@ def _write(file: Path, text: str) -> Path | None:
                 return None
             backup = _new_backup(student_folder(file.parent)) / file.name
             shutil.copy2(file, backup)
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with open(descriptor, "w", encoding="utf-8", newline="") as stream:
-                stream.write(text)
-            shutil.copymode(backup or student_sources() / "exercises" / file.name, name)
-            os.replace(name, file)
-        except BaseException:
-            os.unlink(name)
-            raise
+        like = backup or student_sources() / "exercises" / file.name
+        write_whole(file, text, mode=stat.S_IMODE(like.stat().st_mode))
     except OSError as error:
         raise UserError(f"cannot write {error.filename or file}: {error.strerror}") from error
     return backup

@@ -1,6 +1,7 @@
 """Files written whole or not at all, and the choice of the process that goes first."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,8 +11,17 @@ import data_observers
 import pytest
 from image_helpers import open_folder
 
-from lab.base.files import atomic_write
+from lab.base.errors import UserError
+from lab.base.files import atomic_write, write_whole
+from lab.course import store
 from lab.ranks.server import server
+from lab.runs.records import folder
+from lab.runs.records.job import mark
+from lab.student import state as student_state
+from lab.sweep.collect.collect import Collection
+from lab.sweep.collect.collect import _write as write_results
+from lab.syllabus import package
+from lab.training.checkpoints import checkpoint_file
 
 
 def first_ranks(folders: list[Path], **inputs: object) -> tuple[list[int], list[list[str] | None]]:
@@ -110,3 +120,76 @@ def test_other_users_may_read_what_was_written(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.fixture
+def full_disk():
+    """A disk that takes 4 KiB of each file from now on: what a limit of the kernel's does, without being root."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def save_state(path: Path) -> None:
+    if not student_state.write_state(path.parents[1], path.name, LONG):
+        raise OSError("write_state() says so")
+
+
+LONG = "x" * 100_000
+WRITERS = {
+    "status.json": lambda path: mark(path.parent, "failed", LONG, started="", ended=""),
+    "run.csv": lambda path: folder._write_table(path, ("run_id",), [{"run_id": LONG}]),
+    "results.csv": lambda path: write_results(Collection(path, [{"run_id": LONG}])),
+    "latest.pth": lambda path: checkpoint_file.write({"format": 1, "model": LONG}, path),
+    "marks.csv": lambda path: store.write(path, LONG),
+    "data.py": lambda path: package._write(path, LONG),
+    ".lab/progress.json": save_state,
+    "whole": lambda path: write_whole(path, LONG),
+    "whole, alone": lambda path: write_whole(path, LONG.encode(), alone=True),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_keeps_the_old_file_and_no_half_of_the_new_one(tmp_path, full_disk, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{}")
+    with pytest.raises((OSError, UserError)):
+        WRITERS[name](path)
+    assert path.read_text() == "{}"
+    left = {file.name for file in path.parent.iterdir()} - {".lab"}  # a reset's backup
+    assert left == {path.name}
+
+
+def test_a_file_has_the_mode_that_its_writer_wants(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "plain", "")
+        write_whole(tmp_path / "open", "", mode=0o664)
+        write_whole(tmp_path / "closed", "", mode=0o600)
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    assert modes == {"plain": 0o640, "open": 0o664, "closed": 0o600}
+
+
+def test_what_a_killed_process_left_goes_with_the_next_one_that_writes_alone(tmp_path):
+    (tmp_path / ".file.tmp").write_bytes(b"half")
+    write_whole(tmp_path / "file", "whole", alone=True)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "whole")]
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / "elsewhere").write_text("old")
+    (tmp_path / "file").symlink_to("elsewhere")
+    write_whole(tmp_path / "file", "new\r\n")
+    assert (tmp_path / "elsewhere").read_text() == "old"
+    assert (tmp_path / "file").read_bytes() == b"new\r\n"
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_a_folder_that_is_gone_is_not_made_again(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_whole(tmp_path / "gone" / "file", "")
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ it had. lab/sweep reads these files; the columns are the contract between the tw
 """
 
 import csv
+import io
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from lab.base.errors import UsageError, UserError
+from lab.base.files import write_whole
 
 CORE_COLUMNS = (  # in every run.csv
     *("run_id", "strategy", "model", "dataset", "precision", "scaling", "repeat", "status", "reason"),
@@ -53,13 +55,6 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str:
     if "SLURM_ARRAY_JOB_ID" in environ:
         return f"{environ['SLURM_ARRAY_JOB_ID']}_{environ.get('SLURM_ARRAY_TASK_ID', '')}"
     return environ.get("SLURM_JOB_ID", "")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write to a temporary name, then rename: a reader sees the old text or the new, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 class RunFolder:
@@ -134,7 +129,7 @@ class RunFolder:
             self._drop_rows_after(epochs_done)
             if self._finished:
                 self.write_status("running")
-            write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+            write_whole(self.path / "config.json", json.dumps(config, indent=2) + "\n")
         self._finished = False
 
     def _drop_rows_after(self, epoch: int) -> None:
@@ -172,7 +167,7 @@ class RunFolder:
             "started": self.started,
             "ended": None if status == "running" else now(),
         }
-        write_atomically(self.path / "status.json", json.dumps(record, indent=2) + "\n")
+        write_whole(self.path / "status.json", json.dumps(record, indent=2) + "\n")
 
     def add_metrics(self, epoch: int, phase: str, loss: float, accuracy: float, throughput: float) -> None:
         """One row of metrics.csv. Accuracy is a fraction, throughput in images per second."""
@@ -254,12 +249,11 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def _write_table(path: Path, columns: tuple[str, ...], rows: Sequence[Mapping[str, object]]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, restval="")
-        writer.writeheader()
-        writer.writerows({name: _number(value) for name, value in row.items()} for row in rows)
-    temporary.replace(path)
+    table = io.StringIO()
+    writer = csv.DictWriter(table, columns, restval="")
+    writer.writeheader()
+    writer.writerows({name: _number(value) for name, value in row.items()} for row in rows)
+    write_whole(path, table.getvalue())
 
 
 def _append_row(path: Path, columns: tuple[str, ...], row: Mapping[str, object]) -> None:

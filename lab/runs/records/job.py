@@ -5,7 +5,7 @@ import os
 import socket
 from pathlib import Path
 
-from lab.runs.records.folder import write_atomically
+from lab.base.files import write_whole
 
 JOB_FILE = "job.json"
 LARGEST = 16 << 20  # bytes; records are a few kilobytes
@@ -58,4 +58,4 @@ def mark(folder: Path, state: str, reason: str, *, started: str, ended: str) -> 
     record = read_json(folder / "status.json")
     times = {"started": record.get("started") or started or None, "ended": record.get("ended") or ended or None}
     record |= {"status": state, "reason": reason, **times}
-    write_atomically(folder / "status.json", json.dumps(record, indent=2) + "\n")
+    write_whole(folder / "status.json", json.dumps(record, indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.base.files import write_whole
 from lab.runs.records.job import mark, read_json
 from lab.slurm import query, states
 from lab.sweep.collect.bare_log import read_log
@@ -126,12 +128,11 @@ def _compact(row: Row) -> Row:
 
 
 def _write(collection: Collection) -> None:
-    temporary = collection.path.with_name(f".{collection.path.name}.new")
+    table = io.StringIO()
+    writer = csv.DictWriter(table, RESULT_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(collection.rows)
     try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, RESULT_COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(collection.rows)
-        temporary.replace(collection.path)
+        write_whole(collection.path, table.getvalue())
     except OSError as error:
         raise UserError(f"cannot write {collection.path} ({error.strerror})") from error

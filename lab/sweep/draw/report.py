@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.base.files import write_whole
 from lab.base.paths import student_sources
-from lab.runs.records.folder import write_atomically
 from lab.runs.records.job import read_json
 from lab.slurm import states
 from lab.sweep.compare.points import Row, grouped, points
@@ -56,14 +56,14 @@ def write_report(rows: Sequence[Row], results: Path, figures: Sequence[Path], pa
     """
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(page, _page(rows, results, figures))
+        write_whole(page, _page(rows, results, figures))
         files = [page]
         for name in TEMPLATES:
             template = student_sources() / "docs" / "templates" / f"{name}.md"
             target = page.with_name(f"{page.stem}_{name}.md")
             if target.exists() and not _is_filled_outline(target):
                 continue  # somebody has begun to write in it
-            write_atomically(target, fill(template.read_text(encoding="utf-8"), rows, results))
+            write_whole(target, fill(template.read_text(encoding="utf-8"), rows, results))
             files.append(target)
     except OSError as error:
         raise UserError(f"cannot write the report: {error.filename or page}: {error.strerror}") from error

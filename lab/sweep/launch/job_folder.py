@@ -12,8 +12,9 @@ import socket
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.base.files import write_whole
 from lab.runs.options.parser import build_parser
-from lab.runs.records.folder import now, write_atomically
+from lab.runs.records.folder import now
 from lab.runs.records.job import JOB_FILE, earlier_slurm_job, is_alive, local_sweep, read_json
 from lab.runs.records.provenance import variant
 from lab.slurm import query, states
@@ -112,7 +113,7 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
         "launched_by": {"host": socket.gethostname(), "pid": os.getpid()},
         "planned": now(),
     }
-    write_atomically(job.folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
+    write_whole(job.folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
 
 
 def note_comparison(job: Job) -> None:
@@ -125,9 +126,7 @@ def note_comparison(job: Job) -> None:
     if not job.extra or not record or record.get("compare"):
         return
     try:
-        write_atomically(
-            job.folder / JOB_FILE, json.dumps(record | {"compare": " ".join(job.extra)}, indent=2) + "\n"
-        )
+        write_whole(job.folder / JOB_FILE, json.dumps(record | {"compare": " ".join(job.extra)}, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"cannot write to {job.folder} ({error.strerror}): choose another --output-dir") from error
 
@@ -153,4 +152,4 @@ def code_has_changed(job: Job) -> bool:
 def note_seconds(folder: Path, seconds: float) -> None:
     """How long the job took from start to end, for the estimate of others like it."""
     record = read_json(folder / JOB_FILE) | {"seconds": round(seconds, 1)}
-    write_atomically(folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
+    write_whole(folder / JOB_FILE, json.dumps(record, indent=2) + "\n")

@@ -12,6 +12,7 @@ from typing import IO, Any, cast
 import torch
 
 from lab.base.errors import UserError
+from lab.base.files import atomic_write, replacing, sync_folder
 
 FORMAT = 1
 FOLDER = "checkpoints"  # in the run's folder
@@ -25,29 +26,16 @@ def epoch_name(epoch: int) -> str:
 
 
 def write(state: dict[str, Any], path: Path) -> None:
-    """Write a checkpoint under a temporary name, bring it to the disk, then rename it.
-
-    Killed at any instant, this leaves the file that was there before or the new one. The temporary name is always
-    the same, so that kills do not fill the disk with halves.
+    """Write a checkpoint. Killed at any instant, this leaves the file that was there before or the new one.
 
     Raises:
         OSError: it could not be written, as on a full disk. The file that was there before is untouched.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
-    try:
-        with temporary.open("wb") as file:
-            writer = _Writer(file)
-            torch.save(state, cast(IO[bytes], writer))
-            if writer.error is not None:
-                raise writer.error
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+    with atomic_write(path, alone=True) as file:
+        writer = _Writer(file)
+        torch.save(state, cast(IO[bytes], writer))
+        if writer.error is not None:
+            raise writer.error
 
 
 def also_as(path: Path, other: Path) -> None:
@@ -56,18 +44,12 @@ def also_as(path: Path, other: Path) -> None:
     Raises:
         OSError: as write.
     """
-    temporary = _temporary(other)
-    temporary.unlink(missing_ok=True)
-    try:
+    with replacing(other, alone=True) as temporary:
         try:
             os.link(path, temporary)
         except OSError:  # no links on this file system: a copy is the same to every reader
             shutil.copyfile(path, temporary)
-        temporary.replace(other)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(other.parent)
+    sync_folder(other.parent)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -164,16 +146,3 @@ class _Writer:
 
     def flush(self) -> None:
         pass  # write() does it once, at the end
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the new name to the disk too, so that not even a power cut undoes the rename."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

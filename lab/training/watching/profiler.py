@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from lab.runs.records.folder import write_atomically
+from lab.base.files import write_whole
 from lab.training.profiling import summary
 from lab.training.profiling.phases import Phases
 from lab.training.profiling.trace import Trace, read_trace
@@ -214,7 +214,7 @@ class Profiler(Watcher):
             **summary.as_record(ranks, on_gpu=self._on_gpu),
         }
         try:
-            write_atomically(self._folder / "summary.json", json.dumps(record, indent=2) + "\n")
-            write_atomically(self._folder / "summary.txt", "\n".join(lines) + "\n")
+            write_whole(self._folder / "summary.json", json.dumps(record, indent=2) + "\n")
+            write_whole(self._folder / "summary.txt", "\n".join(lines) + "\n")
         except OSError as error:
             self._reporter.print(f"warning: the profile's summary could not be written: {error}")
