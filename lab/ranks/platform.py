@@ -34,9 +34,11 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def _prctl(option: int, argument: int) -> None:
+def prctl(option: int, *arguments: int) -> None:
+    """The system call of that name (Linux). Raises OSError; AttributeError elsewhere."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, ctypes.c_ulong(argument), 0, 0, 0) != 0:
+    padded = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
+    if libc.prctl(option, *padded) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"prctl({option}): {os.strerror(error)}")
 
@@ -44,13 +46,13 @@ def _prctl(option: int, argument: int) -> None:
 def adopt_orphans() -> None:
     """Make every descendant whose parent dies a child of this process (Linux)."""
     if LINUX:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent, the process `parent`, is gone (Linux)."""
     if LINUX:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the call
             os._exit(1)
 

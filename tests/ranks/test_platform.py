@@ -21,12 +21,13 @@ SPECIFIC = re.compile(
 # Where else it may be, and why.
 ALLOWED = {
     "diagnose/symptoms.py": "words about Linux machines, of which the jobs on clusters are",
-    "grading/confine.py": "runs inside bubblewrap only; hide_memory() does nothing where there is no prctl",
-    "grading/sandbox.py": "starts bubblewrap; refuses with a sentence elsewhere",
-    "sweep/processes.py": "asks ps where there is no /proc",
-    "system/machine.py": "describes the machine: sysctl on macOS, /proc and lscpu on Linux, else nothing",
-    "training/provenance.py": "asks nvidia-smi where the driver has no file in /proc",
-    "training/meter.py": "ru_maxrss counts bytes on macOS and KiB elsewhere",
+    "ranks/confine.py": "runs inside bubblewrap only; hide_memory() does nothing where there is no prctl",
+    "ranks/sandbox.py": "starts bubblewrap; refuses with a sentence elsewhere",
+    "ranks/seccomp.py": "runs inside bubblewrap only",
+    "base/processes.py": "asks ps where there is no /proc",
+    "doctor/machine.py": "describes the machine: sysctl on macOS, /proc and lscpu on Linux, else nothing",
+    "runs/records/provenance.py": "asks nvidia-smi where the driver has no file in /proc",
+    "training/stepping/meter.py": "ru_maxrss counts bytes on macOS and KiB elsewhere",
 }
 
 
@@ -35,7 +36,7 @@ def test_platform_specific_code_is_in_one_place(root: Path):
     for file in sorted((root / "lab").rglob("*.py")):
         name = file.relative_to(root / "lab").as_posix()
         for number, line in enumerate(file.read_text().splitlines(), 1):
-            if SPECIFIC.search(line) and "hasattr(os" not in line and name != "grading/platform.py":
+            if SPECIFIC.search(line) and "hasattr(os" not in line and name != "ranks/platform.py":
                 found.setdefault(name, []).append(f"{number}: {line.strip()}")
     assert {name: lines for name, lines in found.items() if name not in ALLOWED} == {}
     assert set(ALLOWED) == set(found), "no longer needed in ALLOWED"
