@@ -1,16 +1,16 @@
-"""Where things are: the lab's own files, and the folder that holds a student's seven modules."""
+"""Where the lab's own files are, and those that a student's package is made of."""
 
 from pathlib import Path
 
 import lab
 
 PACKAGE = Path(lab.__file__).resolve().parent
+ROOT = PACKAGE.parent  # the folder to start Python in, or to put on its path, so that it finds the lab
 
 
 def checkout() -> Path | None:
     """The root of the repository the lab runs from; None when it was installed from a wheel."""
-    root = PACKAGE.parent
-    return root if (root / "pyproject.toml").is_file() and (root / "solutions").is_dir() else None
+    return ROOT if (ROOT / "pyproject.toml").is_file() and (ROOT / "solutions").is_dir() else None
 
 
 def student_sources() -> Path:

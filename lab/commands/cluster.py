@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from lab.base.paths import PACKAGE
+
 HELP = "a Slurm cluster of two nodes on this machine, to practise on (Linux, root)"
-SCRIPT = Path(__file__).parents[1] / "slurm" / "cluster.sh"
+SCRIPT = PACKAGE / "slurm" / "cluster.sh"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

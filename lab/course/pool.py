@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lab.base.paths import ROOT
 from lab.course.assess import not_assessed
 from lab.course.marks import SubmissionRecord
 from lab.course.submissions import Submission, read_submission
-from lab.ranks.environment import ROOT, clean_environment
+from lab.ranks.environment import clean_environment
 
 GRACE = 90.0  # seconds over a submission's own deadline, the start of a worker included, before it is given up
 TRIES = 2

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.base.paths import PACKAGE
 from lab.base.words import one_line, ranks
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
     from lab.collectives.lanes import Frame
     from lab.ranks.reports import GroupResult, RankError, RankReport
 
-# The folder of the `lab` package: frames in here are the harness's, not the student's.
-LAB = Path(__file__).resolve().parent.parent
-CHECKS = LAB / "checks"
+CHECKS = PACKAGE / "checks"
 
 # What a rank says when another one has gone: a consequence, so never the headline if there is a cause.
 PEER_GONE = re.compile(
@@ -131,7 +130,7 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
                 look=f"whether {gone[2]} was renamed or deleted; lab reset {exercise} brings it back",
             )
         )
-    if innermost is not None and kind in LABS_OWN_FAULT and Path(innermost.file).is_relative_to(LAB):
+    if innermost is not None and kind in LABS_OWN_FAULT and Path(innermost.file).is_relative_to(PACKAGE):
         return LabError(f"rank {rank}: {said}", _frames(error))
     # The check was using what the student's function gave back (often None: a missing return).
     return Failed(
@@ -169,7 +168,7 @@ def _import_error(rank: int, said: str) -> Outcome:
 def _outside_harness(file: str) -> bool:
     """Whether a frame can be reached by a student's result: torch, the standard library or a check."""
     path = Path(file)
-    return not path.is_relative_to(LAB) or path.is_relative_to(CHECKS)
+    return not path.is_relative_to(PACKAGE) or path.is_relative_to(CHECKS)
 
 
 def _exited(report: "RankReport", waits: str) -> Diagnosis:

@@ -7,10 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.base.paths import ROOT
 from lab.ranks import platform
-
-# The directory that holds the `lab` package.
-ROOT = Path(__file__).resolve().parents[2]
 
 # Variables of a launcher: the grader may itself run in a job, which is none of the ranks' business.
 _LAUNCHER_PREFIXES = (

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.paths import ROOT
 from lab.ranks import nursery, platform
-from lab.ranks.environment import ROOT, clean_environment
+from lab.ranks.environment import clean_environment
 from lab.ranks.sandbox import Sandbox, environment
 
 _PATIENCE = 15.0  # seconds to end by itself

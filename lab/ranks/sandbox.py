@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.errors import UserError
+from lab.base.paths import PACKAGE, ROOT
 from lab.base.source import MAX_MODULE_BYTES
 from lab.collectives.lanes import Frame
 from lab.ranks import confine, platform
@@ -38,7 +39,6 @@ MAX_FILES = 500  # files and folders of a submission
 MAX_BYTES = 16 << 20  # of all of them, but for those so large (MAX_MODULE_BYTES) that they are left out
 MAX_DEPTH = 10
 
-LAB = Path(__file__).resolve().parents[1]
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")  # of /etc
 _IN_PREFIX = ("bin", "lib", "lib64", "pyvenv.cfg")  # of a Python: its folder may hold somebody's work too
@@ -104,7 +104,7 @@ class Sandbox:
                 options += ["--symlink", os.readlink(folder), folder]
             elif os.path.isdir(folder):
                 options += ["--ro-bind", folder, folder]
-        shown = [*_python(), *(Path(path).resolve() for path in self.readable), LAB]
+        shown = [*_python(), *(Path(path).resolve() for path in self.readable), PACKAGE]
         shown += [path for path in (Path("/sys/devices/system/cpu"),) if path.is_dir()]
         # The folders in memory come first: what is shown may lie below one of them, as a clone in /tmp does.
         options += ["--proc", "/proc", "--dev", "/dev"]
@@ -119,7 +119,7 @@ class Sandbox:
             options += ["--ro-bind", str(path), str(path)]
         for name, fd in etc.items():
             options += ["--perms", "0444", "--ro-bind-data", str(fd), f"/etc/{name}"]
-        return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(LAB.parent)]
+        return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(ROOT)]
 
 
 def _isolation() -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import lab
 from lab.base.errors import UsageError, UserError
+from lab.base.paths import PACKAGE
 from lab.runs.options.launcher import rank_from_environment
 
 # What gloo says on the ranks that were waiting for one that has ended. That one says why.
@@ -33,9 +33,7 @@ def explain(error: BaseException, code: Path) -> tuple[str, int] | None:
         innermost = traceback.extract_tb(error.__traceback__)[-1]
         file = Path(innermost.filename).resolve()
         on_purpose = re.search(r"\braise\b", innermost.line or "")
-        if on_purpose and (
-            file.parent == code.resolve() or file.is_relative_to(Path(lab.__file__).resolve().parent)
-        ):
+        if on_purpose and (file.parent == code.resolve() or file.is_relative_to(PACKAGE)):
             return str(error), UsageError.exit_code
     if isinstance(error, RuntimeError) and _PEER_GONE.search(str(error)):
         return "another rank has ended, and this one cannot go on without it: see what that one said", 1

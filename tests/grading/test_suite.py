@@ -231,7 +231,7 @@ def test_all_ranks_in_an_endless_loop(tmp_path: Path):
 
 
 def test_a_mistake_in_an_observe_function_is_the_labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lab.grading.explain.LAB", Path(__file__).parent.parent)
+    monkeypatch.setattr("lab.grading.explain.PACKAGE", Path(__file__).parent.parent)
     monkeypatch.setattr("lab.grading.explain.CHECKS", Path(__file__).parent)
     outcome = run(tmp_path, "def answer(rank): return 42", expects_42(mistake_of_the_lab)).outcome
     assert isinstance(outcome, LabError)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.base.paths import PACKAGE
 from lab.runs.options.parser import build_parser
 from lab.runs.records.folder import git_commit
 
@@ -74,7 +75,7 @@ def columns(
     )
     libraries = {"torch": str(torch.__version__), "cuda": torch.version.cuda or "" if on_gpu else "", "nccl": nccl}
     return {
-        "commit": git_commit(Path(__file__).parent) or os.environ.get("LAB_COMMIT", ""),  # a copy outside of git
+        "commit": git_commit(PACKAGE) or os.environ.get("LAB_COMMIT", ""),  # a copy outside of git
         "variant": variant(options, build_parser().parse_args([])),
         "config_hash": config_hash(resolved, world_size),
         "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
