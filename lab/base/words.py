@@ -1,4 +1,4 @@
-"""Words for what ranks report: any text as one printable line, ranks by their numbers."""
+"""Words for people: ranks and numbers as one says them; any text made fit for a terminal, a page, a name."""
 
 import hashlib
 import html
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 LONGEST_NAME = 80  # characters of a folder
 
 
-def ranks(numbers: Sequence[int]) -> str:
+def rank_list(numbers: Sequence[int]) -> str:
     """[1] -> "rank 1"; [0, 2, 3] -> "ranks 0, 2 and 3"."""
     if len(numbers) == 1:
         return f"rank {numbers[0]}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab.base.words import one_line, ranks
+from lab.base.words import one_line, rank_list
 from lab.collectives.deadlock import Mismatch, find_mismatch
 from lab.collectives.lanes import Collective, Lane
 from lab.collectives.origin import Origin, origin
@@ -35,7 +35,7 @@ def from_dumps(lanes: Mapping[int, Lane], world_size: int) -> Finding | None:
         saw = _missing(mismatch, issued, code)
     else:
         saw = "; ".join(
-            f"{ranks(group)} called {where}, with {one_line(collective.elements, 60)}"
+            f"{rank_list(group)} called {where}, with {one_line(collective.elements, 60)}"
             for group, collective, where in _sides(mismatch.waiting, code)
         )
         saw = f"As collective number {mismatch.number} {saw}."
@@ -45,13 +45,13 @@ def from_dumps(lanes: Mapping[int, Lane], world_size: int) -> Finding | None:
 def _missing(mismatch: Mismatch, issued: Mapping[int, Sequence[Collective]], code: Path) -> str:
     (waiting, _, where), *_ = _sides(mismatch.waiting, code)
     verb = "waits" if len(waiting) == 1 else "wait"
-    parts = [f"{ranks(waiting)} {verb} in {where}, collective number {mismatch.number}"]
+    parts = [f"{rank_list(waiting)} {verb} in {where}, collective number {mismatch.number}"]
     lasts: dict[str, list[int]] = {}
     for rank in mismatch.absent:
         own = [one for one in issued[rank] if one.group == mismatch.group]
         lasts.setdefault(str(origin(own[-1], code)) if own else "", []).append(rank)
     for last, absent in lasts.items():
-        never = f"{ranks(absent)} never came to it"
+        never = f"{rank_list(absent)} never came to it"
         parts.append(
             f"{never}: the last that {_it(absent)} called was {last}" if last else f"{never}, nor to any other"
         )
@@ -89,7 +89,7 @@ def _silent(issued: Mapping[int, Sequence[Collective]], world_size: int, code: P
     verb = "waits" if len(some) == 1 else "wait"
     return Finding(
         "rank-without-dump",
-        f"{ranks(some).capitalize()} {verb} in {where}; {ranks(silent)} left no dump.",
+        f"{rank_list(some).capitalize()} {verb} in {where}; {rank_list(silent)} left no dump.",
         "A rank that leaves none has died before, or is stuck where PyTorch cannot write one.",
         ("its own error, further up in the log", *_look(waiting, code)),
         order=2,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.base.paths import PACKAGE
-from lab.base.words import one_line, ranks
+from lab.base.words import one_line, rank_list
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
 from lab.grading.unreadable import no_file, unreadable
@@ -200,12 +200,12 @@ def _hang(reports: Sequence["RankReport"]) -> Diagnosis:
     stuck = [report for report in reports if report.status == "timeout"]
     done = [report.rank for report in reports if report.status == "ok"]
     seconds = max(report.seconds for report in stuck)
-    saw = f"after {seconds:.0f} s {ranks([report.rank for report in stuck])} had not finished"
+    saw = f"after {seconds:.0f} s {rank_list([report.rank for report in stuck])} had not finished"
     places = [f"rank {report.rank} was at {_at(report.student_frame)}" for report in stuck if report.student_frame]
     if done:
         return Diagnosis(
             "hang",
-            saw=f"{saw}, while {ranks(done)} had.",
+            saw=f"{saw}, while {rank_list(done)} had.",
             means="A collective ends only when every rank calls it; one was called on some ranks only.",
             look="; ".join(places) or "an if on the rank, an early return, or a loop of unequal length",
         )

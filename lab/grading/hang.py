@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.base.words import one_line, ordinal, ranks
+from lab.base.words import one_line, ordinal, rank_list
 from lab.collectives.deadlock import Mismatch
 from lab.collectives.lanes import Collective, Frame
 from lab.collectives.origin import Origin, file_line, origin
@@ -54,7 +54,7 @@ class Side:
 
     @property
     def waits(self) -> str:
-        return f"{ranks(self.ranks)} {'waits' if len(self.ranks) == 1 else 'wait'} in {self.origin}"
+        return f"{rank_list(self.ranks)} {'waits' if len(self.ranks) == 1 else 'wait'} in {self.origin}"
 
     @property
     def look(self) -> str:
@@ -99,7 +99,7 @@ def _left_alone(main: Side, others: Sequence[int], result: GroupResult, code: Pa
         name = "collective-on-one-rank"
     function = main.origin.function
     left = f"returned from {function}()" if function and function != "<module>" else "had gone on"
-    return Diagnosis(name, f"{main.waits}; {ranks(others)} {left} {verb}.", MEANS[name], look_at)
+    return Diagnosis(name, f"{main.waits}; {rank_list(others)} {left} {verb}.", MEANS[name], look_at)
 
 
 def _early_return(main: Side, others: Sequence[RankReport], code: Path) -> Frame | None:
@@ -133,9 +133,9 @@ def _two_places(own: Sequence[Side], lanes: Mapping[int, Sequence[Collective]], 
             main, other = one, two
     if name == "different-order" or main.collective.done:
         nth = f"as {'its' if len(main.ranks) == 1 else 'their'} {ordinal(main.collective.number)} collective"
-        saw = f"{nth} {ranks(main.ranks)} called {main.origin}, {ranks(other.ranks)} {other.origin}."
+        saw = f"{nth} {rank_list(main.ranks)} called {main.origin}, {rank_list(other.ranks)} {other.origin}."
     else:
-        saw = f"{main.waits}; {ranks(other.ranks)} called {other.origin} instead."
+        saw = f"{main.waits}; {rank_list(other.ranks)} called {other.origin} instead."
     return Diagnosis(name, saw, MEANS[name], main.look)
 
 
@@ -149,8 +149,8 @@ def _sizes(side: Side, mismatch: Mismatch) -> Diagnosis:
             text += f" of {', '.join(_TYPES.get(kind, one_line(kind, 20).lower()) for kind in collective.types)}"
         texts.setdefault(text, []).append(rank)
     (size, first), *others = texts.items()
-    saw = f"{ranks(first)} called {side.origin} with {size}"
-    saw += "".join(f", {ranks(numbers)} with {text}" for text, numbers in others)
+    saw = f"{rank_list(first)} called {side.origin} with {size}"
+    saw += "".join(f", {rank_list(numbers)} with {text}" for text, numbers in others)
     return Diagnosis("different-sizes", f"{saw}.", MEANS["different-sizes"], side.look)
 
 
@@ -175,9 +175,9 @@ def _uneven(
     counts = {1: "once", 2: "twice"}.get(fewer[0], f"{fewer[0]} times")
     whole = all(lanes[rank] and lanes[rank][0].number == 1 for rank in (main.ranks[0], *others))
     if whole:
-        saw = f"{main.waits} for the {ordinal(mine)} time, {ranks(others)} came to it {counts}."
+        saw = f"{main.waits} for the {ordinal(mine)} time, {rank_list(others)} came to it {counts}."
     else:
-        saw = f"{main.waits} once more than {ranks(others)}."
+        saw = f"{main.waits} once more than {rank_list(others)}."
     return Diagnosis("uneven-steps", saw, MEANS["uneven-steps"], main.look)
 
 
@@ -241,7 +241,7 @@ def wait_for(result: GroupResult, code: Path, *, rank: int) -> str:
         return ""
     side = _sides(waits, code)[0]
     verb = "waits" if len(side.ranks) == 1 else "wait"
-    return f"{ranks(side.ranks).capitalize()} {verb} for it in {side.origin}."
+    return f"{rank_list(side.ranks).capitalize()} {verb} for it in {side.origin}."
 
 
 def outside(result: GroupResult, code: Path) -> Diagnosis | None:

@@ -4,6 +4,7 @@ import re
 import signal
 from pathlib import Path
 
+from lab.base import words
 from lab.slurm import states
 
 TAIL = 1 << 20  # bytes of a log that are read; what killed a job is at its end
@@ -51,9 +52,8 @@ def tail(path: Path) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text fit for a table cell: one line, no control characters, bounded."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+    """Text fit for a table cell."""
+    return words.one_line(text, LONGEST)
 
 
 def from_log(text: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lab.checks.common.report import rank_names
+from lab.base.words import rank_list
 from lab.checks.common.tensors import Tensors, all_close, close, example, factor_between, number
 
 WORDS = {
@@ -107,7 +107,7 @@ def _factor(observed: Sequence[Tensors], mean: Tensors) -> Verdict | None:
     world_size, factor = len(observed), factors[0]
     if factor is None or not all(c is not None and close(c, factor) for c in factors):
         return None
-    saw = f"on {rank_names(range(world_size))} every gradient is {number(factor)} times the mean"
+    saw = f"on {rank_list(range(world_size))} every gradient is {number(factor)} times the mean"
     divisor = world_size / factor  # what the sum was divided by
     if 1 < divisor < 1000 and abs(divisor - round(divisor)) < 1e-2:
         n = round(divisor)

@@ -4,25 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
-from lab.base.words import ranks as rank_names
 from lab.checks.common.look import at
 from lab.grading.check import Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, Outcome
 from lab.grading.explain import explain
-
-__all__ = [
-    "ERROR",
-    "end",
-    "error_place",
-    "error_text",
-    "expect",
-    "expect_as_many",
-    "fail",
-    "numbers",
-    "one_line",
-    "rank_names",
-    "unusable",
-]
 
 # An exception as lab.checks.common.attempt.plain reports it.
 ERROR = {"type": str, "bases": [str], "message": str, "file": str, "line": int, "text": str}

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lab.base.words import rank_list
 from lab.checks.common.look import at, look, mentions
-from lab.checks.common.report import ERROR, end, error_place, error_text, expect, expect_as_many, rank_names
+from lab.checks.common.report import ERROR, end, error_place, error_text, expect, expect_as_many
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
 from lab.checks.data.draw import Drawn
@@ -79,14 +80,14 @@ def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
     which = " (which went first)" if first else ""
     raise Diagnosis(
         "barrier-in-branch",
-        f"{rank_names(numbers)}{which} {verb} for ever{place}; {rank_names(back)} went past without a barrier.",
+        f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
         "A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
         at("data.py", frame.line, frame.text) if frame else where(ranks, r"barrier"),
     )
 
 
 def judge_loading(ranks: Ranks, layout: list[int], reports: list[dict[str, Any]]) -> None:
-    firsts = rank_names(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
+    firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
     names = [[event["what"] for event in report["events"]] for report in reports]
     others = [rank for rank in range(len(reports)) if rank not in layout]
     for rank in [*layout, *others]:
@@ -149,7 +150,7 @@ def judge_order(
     if after == layout:
         raise Diagnosis(
             "others-go-first",
-            f"{firsts}, but {rank_names(others)} loaded before.",
+            f"{firsts}, but {rank_list(others)} loaded before.",
             "The processes that should wait all download at once, and the first one finds the work done.",
             load_line,
         )

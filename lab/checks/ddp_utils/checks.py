@@ -6,9 +6,10 @@ from functools import partial
 
 import torch
 
+from lab.base.words import rank_list
 from lab.checks.common.gradients import verdict
 from lab.checks.common.look import look
-from lab.checks.common.report import expect, rank_names
+from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors, retold
 from lab.checks.common.tiny import (
     LIMIT,
@@ -263,7 +264,7 @@ def judge_group(ranks: Ranks, members: list[int], rank: int, world_size: int) ->
     if sorted(members) != list(range(world_size)):
         raise Diagnosis(
             "not-all-ranks",
-            saw=f"rank {rank} of {world_size} averages its gradients with {rank_names(members)} only.",
+            saw=f"rank {rank} of {world_size} averages its gradients with {rank_list(members)} only.",
             means=NOT_ALL_RANKS,
             look=look(ranks.code, "ddp_utils.py", "get_ddp_model", r"new_group", r"process_group", r"Parallel\("),
         )

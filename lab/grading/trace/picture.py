@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lab.base.words import one_line, ranks
+from lab.base.words import one_line, rank_list
 from lab.collectives.deadlock import disagreement
 from lab.collectives.lanes import Collective
 from lab.collectives.origin import ISSUERS, Origin, file_line, origin
@@ -225,7 +225,7 @@ def _missed(
         marks: list[Mark] = ["absent" if rank in members else "blank" for rank in range(len(reports))]
         for rank in numbers:
             marks[rank] = "waits" if rank in waits or rank in ended else "called"
-        notes = [f"{ranks(waits)} {'waits' if len(waits) == 1 else 'wait'} here"] if waits else []
+        notes = [f"{rank_list(waits)} {'waits' if len(waits) == 1 else 'wait'} here"] if waits else []
         notes += [f"rank {rank}'s process was ended in here" for rank in ended]
         if not rows:
             # Of ranks that were at another line of the student's, that line tells.
