@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.base.machine import usable_cores
+from lab.base.machine import driver_version, nvidia_smi, usable_cores
 from lab.base.paths import PACKAGE
 from lab.runs.records.folder import git_commit
-from lab.runs.records.provenance import driver_version
 
 GIB = 2**30
 Facts = dict[str, str]  # what -> as a person reads it; only what is known
@@ -50,8 +49,8 @@ def cards() -> Facts:
 
 def topology() -> str:
     """How several GPUs are connected, as nvidia-smi draws it; empty where there is nothing to draw."""
-    drawn = re.sub(r"\x1b\[[0-9;]*m", "", _said("nvidia-smi", "topo", "-m")).partition("Legend")[0].rstrip()
-    return drawn if "GPU1" in drawn else ""
+    drawn = re.sub(r"\x1b\[[0-9;]*m", "", nvidia_smi("topo", "-m")).partition("Legend")[0].rstrip()
+    return drawn if "\tGPU1" in drawn else ""
 
 
 def software() -> Facts:

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from lab.base.machine import gpus
 from lab.doctor.needed import INSTALL, short
 from lab.doctor.probes import Finding, Probe, ask
 
@@ -31,9 +32,7 @@ print(json.dumps(found))
 
 def gpu() -> Finding:
     """Whether torch sees the GPUs that the driver sees, and NCCL can add up on one."""
-    driver = shutil.which("nvidia-smi")
-    listing = ask([driver, "-L"], 30) if driver else None
-    seen = len(re.findall(r"^GPU \d", listing.out, re.MULTILINE)) if listing else 0
+    seen = len(gpus(ask(["nvidia-smi", "-L"], 30).out))
     answer = ask([sys.executable, "-P", "-c", _GPU_PROGRAM], 110)
     if not answer.ok:
         if not seen:

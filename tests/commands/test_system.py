@@ -69,7 +69,7 @@ def test_cards_of_one_kind_are_counted(monkeypatch):
 
 def test_the_way_gpus_are_connected_is_kept_without_colours_and_legend(monkeypatch):
     drawn = "\t\x1b[4mGPU0\tGPU1\x1b[0m\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n\nLegend:\n  X = Self\n"
-    monkeypatch.setattr(machine, "_said", lambda *command: drawn)
+    monkeypatch.setattr(machine, "nvidia_smi", lambda *arguments: drawn)
     assert machine.topology() == "\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X"
 
 

@@ -9,11 +9,10 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.base.machine import driver_version
 from lab.base.paths import PACKAGE
 from lab.runs.options.parser import build_parser
 from lab.runs.records.folder import git_commit
@@ -82,23 +81,6 @@ def columns(
         "driver": driver_version() if on_gpu else "",
         "versions": versions(libraries),
     }
-
-
-def driver_version() -> str:
-    """The NVIDIA driver's version; empty where there is none."""
-    try:  # the kernel module says it itself, without starting a program
-        words = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").split()
-        found = next((word for word in words if word.count(".") >= 1 and word.replace(".", "").isdecimal()), "")
-        if found:
-            return found
-    except OSError:
-        pass  # not Linux, or a container that hides it
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
 
 
 def versions(libraries: Mapping[str, str]) -> str:

@@ -1,7 +1,6 @@
 """Run a sweep's jobs on this machine, one at a time, through torchrun."""
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.base.machine import usable_cores
+from lab.base.machine import gpus, usable_cores
 from lab.base.processes import ProcessTree
 from lab.runs.records.folder import now
 from lab.runs.records.job import mark, read_json
@@ -27,33 +26,15 @@ POLL = 0.2  # seconds
 def available_devices(*, cpu: bool = False) -> tuple[int, str]:
     """How many ranks this machine can run in parallel, and on what ("GPUs" or "CPU cores").
 
-    Asked of the driver's own tool, because importing torch for it would take seconds.
-
     Args:
         cpu: count cores also where there are GPUs.
     """
     visible = "" if cpu else os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        gpus = len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+        count = len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
     else:
-        try:
-            listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=20)
-            gpus = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
-        except (OSError, subprocess.TimeoutExpired):
-            gpus = 0
-    if gpus:
-        return gpus, "GPUs"
-    return usable_cores(), "CPU cores"
-
-
-def card() -> str:
-    """The name of this machine's first GPU; empty where there is none."""
-    try:
-        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = re.search(r"^GPU \d+: (.+?) \(UUID", listing.stdout, re.M)
-    return found[1] if found else ""
+        count = len(gpus())
+    return (count, "GPUs") if count else (usable_cores(), "CPU cores")
 
 
 def command(job: Job) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from lab.base.errors import UsageError, UserError
+from lab.base.machine import gpus
 from lab.runs.records.job import earlier_slurm_job
 from lab.slurm import query, states
 from lab.sweep.collect.run_folder import read_run
@@ -124,7 +125,7 @@ def _complete(sweep: Sweep, launcher: str, *, any_devices: bool) -> Sweep:
         if kind != "GPUs":
             sweep = replace(sweep, gpus=False)
         elif not sweep.cpu:
-            sweep = replace(sweep, card=local.card())
+            sweep = replace(sweep, card=next(iter(gpus()), ""))
     return sweep
 
 
