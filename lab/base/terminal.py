@@ -1,4 +1,4 @@
-"""Writes to a terminal, file or pipe: wrapped to its width, coloured or not, in ASCII where nothing else goes."""
+"""Writes to a terminal, file or pipe: a line drawn anew; text wrapped to the width, in colours, in ASCII."""
 
 import os
 import shutil
@@ -11,8 +11,56 @@ from lab.base.words import printable
 MIN_WIDTH, MAX_WIDTH = 40, 100
 
 
+class Terminal:
+    """A stream that takes whole lines. The line that is drawn anew, the status, is there on a real terminal only.
+
+    Args:
+        stream: None for what is standard output when something is written.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._status = ""  # what stands in the last line now
+
+    @property
+    def stream(self) -> TextIO:
+        return self._stream or sys.stdout
+
+    @property
+    def is_one(self) -> bool:
+        """Whether lines can be drawn anew: not in a file, a pipe or a terminal that cannot move its cursor."""
+        return self.stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    @property
+    def width(self) -> int:
+        """Columns for the status. The last one stays free: some terminals go to the next line behind it."""
+        return max(shutil.get_terminal_size().columns - 1, 1)
+
+    def say(self, line: str) -> None:
+        """Print a line, or several, at once; the status moves below it."""
+        status = self._status
+        self._draw("")
+        self.stream.write(line + "\n")
+        self.stream.flush()
+        self._draw(status)
+
+    def show(self, status: str) -> None:
+        """Draw the status anew; "" removes it."""
+        self._draw(status[: self.width] if self.is_one else "")
+
+    def _draw(self, status: str) -> None:
+        if status == self._status:
+            return
+        # Overwritten with blanks rather than erased by an escape sequence: a notebook shows this too.
+        rest = " " * (len(self._status) - len(status))
+        end = "" if status else "\r"
+        self.stream.write(f"\r{status}{rest}{end}")
+        self.stream.flush()
+        self._status = status
+
+
 class Page:
-    """One stream, to which each line is written at once.
+    """Text for people on one stream, wrapped to its width, each line written at once.
 
     Args:
         stream: where to.
@@ -21,25 +69,14 @@ class Page:
     """
 
     def __init__(self, stream: TextIO, *, width: int | None = None, colour: bool | None = None) -> None:
-        self.stream = stream
-        self.live = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self.colour = self.live and not os.environ.get("NO_COLOR") if colour is None else colour
+        self.terminal = Terminal(stream)
+        self.colour = self.terminal.is_one and not os.environ.get("NO_COLOR") if colour is None else colour
         self.width = max(MIN_WIDTH, min(MAX_WIDTH, width or shutil.get_terminal_size().columns))
-        self.unicode = _can_write(stream, "✓✗·○…")
+        self.unicode = can_write(stream, "✓✗·○…")
 
     def clear(self) -> None:
         """An empty screen, on a terminal; elsewhere an empty line."""
-        self._write("\x1b[2J\x1b[H" if self.live else "\n")
-
-    def show(self, text: str) -> None:
-        """Text that erase() takes back, on a terminal; elsewhere nothing."""
-        if self.live:
-            self._write(text)
-
-    def erase(self) -> None:
-        """Take back what was written to this line, on a terminal."""
-        if self.live:
-            self._write("\r\x1b[K")
+        print(end="\x1b[2J\x1b[H" if self.terminal.is_one else "\n", file=self.terminal.stream, flush=True)
 
     def say(self, text: str, *, lead: str = "", code: str = "", bold: bool = False) -> None:
         """Wrapped text, the further lines indented to where the first one's text begins.
@@ -55,63 +92,27 @@ class Page:
 
     def line(self, text: str = "") -> None:
         """A line as it is."""
-        self._write(text + "\n")
+        self.terminal.say(text)
 
     def blank(self) -> None:
         self.line()
 
     def paint(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code else text
+        return paint(text, code) if self.colour else text
 
     def bold(self, text: str) -> str:
         return self.paint(text, "1")
 
-    def _write(self, text: str) -> None:
-        self.stream.write(text)
-        self.stream.flush()
+
+def paint(text: str, code: str) -> str:
+    """The text in an ANSI colour ("31" is red); as it is for ""."""
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
-def _can_write(stream: TextIO, text: str) -> bool:
+def can_write(stream: TextIO, text: str) -> bool:
+    """Whether the stream's encoding has these characters."""
     try:
         text.encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-class Terminal:
-    """Standard output. The line that is drawn anew, the status, is there on a real terminal only."""
-
-    def __init__(self) -> None:
-        self._status = ""  # what stands in the last line now
-
-    @property
-    def is_one(self) -> bool:
-        """Whether lines can be drawn anew: not in a file, a pipe or a terminal that cannot move its cursor."""
-        return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-
-    @property
-    def width(self) -> int:
-        """Columns for the status. The last one stays free: some terminals go to the next line behind it."""
-        return max(shutil.get_terminal_size().columns - 1, 1)
-
-    def say(self, line: str) -> None:
-        """Print a line, or several; the status moves below it."""
-        status = self._status
-        self._draw("")
-        print(line, flush=True)
-        self._draw(status)
-
-    def show(self, status: str) -> None:
-        """Draw the status anew; "" removes it."""
-        self._draw(status[: self.width] if self.is_one else "")
-
-    def _draw(self, status: str) -> None:
-        if status == self._status:
-            return
-        # Overwritten with blanks rather than erased by an escape sequence: a notebook shows this too.
-        rest = " " * (len(self._status) - len(status))
-        end = "" if status else "\r"
-        sys.stdout.write(f"\r{status}{rest}{end}")
-        sys.stdout.flush()
-        self._status = status

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
+from lab.base.terminal import can_write
 from lab.grading.diagnosis import LabError, Passed
 from lab.grading.feedback import Feedback
 from lab.syllabus.paths import find_code
@@ -27,12 +28,12 @@ def run(args: argparse.Namespace) -> int:
     feedback.running(exercise)
     from lab.grading.trace.picture import picture, trace_exercise
     from lab.grading.trace.svg import trace_svg
-    from lab.grading.trace.text import can_write, trace_text
+    from lab.grading.trace.text import UNICODE, trace_text
 
     traced = trace_exercise(exercise, code)
-    feedback.erase()
+    feedback.terminal.show("")
     feedback.say(f"{exercise.id}  {exercise.title}", bold=True)
-    unicode = can_write(sys.stdout.encoding)
+    unicode = can_write(sys.stdout, UNICODE)
     sections = []
     for check in traced:
         feedback.details(check.result)

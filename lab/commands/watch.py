@@ -56,7 +56,7 @@ def _show(steps: Iterator[Exercise | ExerciseResult], watch: Watch, *, verbose: 
         feedback.blank()
         feedback.say(f"{_tally(watch)}.")
     elif result is None:
-        feedback.erase()
+        feedback.terminal.show("")
     else:
         feedback.details(result, verbose=verbose)
         feedback.blank()

@@ -13,7 +13,7 @@ from lab.syllabus.syllabus import Exercise, Syllabus
 
 OUTPUT_LINES, OUTPUT_CHARACTERS = 20, 2000
 
-# The state of a finding of `lab doctor` -> the outcome that looks alike.
+# The state of a reading of `lab doctor` -> the outcome that looks alike.
 STATES: Mapping[str, Outcome] = {
     "good": Passed(),
     "absent": NotStarted(),
@@ -59,11 +59,11 @@ class Feedback(Page):
 
     def running(self, exercise: Exercise) -> None:
         """Say what is being checked, on a terminal; result() writes over it."""
-        self.show(self._row(exercise, "running" + ("…" if self.unicode else "...")))
+        self.terminal.show(self._row(exercise, "running" + ("…" if self.unicode else "...")))
 
     def result(self, result: ExerciseResult) -> None:
         """One line: id, title, outcome, seconds."""
-        self.erase()
+        self.terminal.show("")
         outcome = result.outcome
         word = f"blocked: {outcome.by}" if isinstance(outcome, Blocked) else outcome.word
         self.line(self._row(result.exercise, f"{self._sign(outcome)} {word}", f"{result.seconds:5.1f} s", outcome))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ import hang_observers as observers
 import pytest
 
 from lab import cli
+from lab.base.terminal import can_write
 from lab.collectives.lanes import Collective, Frame
 from lab.grading.trace.picture import Picture, picture
 from lab.grading.trace.svg import trace_svg
-from lab.grading.trace.text import can_write, trace_text
+from lab.grading.trace.text import UNICODE, trace_text
 from lab.ranks.reports import GroupResult, RankError, RankReport
 from lab.ranks.server import server
 
@@ -213,9 +215,11 @@ def test_no_collectives_no_picture():
 
 
 def test_which_streams_take_the_signs():
-    assert can_write("utf-8")
-    assert not can_write("ascii")
-    assert not can_write(None)
+    assert [can_write(io.TextIOWrapper(io.BytesIO(), code), UNICODE) for code in ("utf-8", "ascii")] == [
+        True,
+        False,
+    ]
+    assert not can_write(io.StringIO(), UNICODE)  # which has no encoding
 
 
 # SVG --------------------------------------------------------------------------------------------------------

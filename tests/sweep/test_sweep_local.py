@@ -141,10 +141,11 @@ def test_a_terminal_gets_one_line_that_is_rewritten(sweep_of, monkeypatch):
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
     launch.run_sweep(sweep_of(none="raises"))
     _, *jobs, _, _ = terminal.getvalue().split("\n")  # the greeting, the job, the end
     assert len(jobs) == 1  # however often it was rewritten
-    assert jobs[0].count("\r\x1b[K") > 2
+    assert jobs[0].count("\r") > 2
     assert "failed  ValueError" in jobs[0].rpartition("\r")[2]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 
+from lab.base.terminal import paint
 from lab.grading.trace.picture import Mark, Picture, Row
 
 GAP = 3  # columns between two lanes
@@ -17,21 +18,13 @@ SIGNS: Mapping[Mark, tuple[str, str, str]] = {
     "absent": ("✗", "x", "31"),
     "blank": (" ", " ", ""),
 }
+UNICODE = "".join(sign for sign, _, _ in SIGNS.values()) + "─│⋮"  # what a picture is drawn with
 LEGEND: Mapping[Mark, str] = {
     "met": "met",
     "waits": "waits",
     "called": "came, and went on",
     "absent": "did not come",
 }
-
-
-def can_write(encoding: str | None) -> bool:
-    """Whether a stream of this encoding takes the signs that are not ASCII."""
-    try:
-        ("".join(sign for sign, _, _ in SIGNS.values()) + "─│⋮").encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def trace_text(picture: Picture, *, width: int = 80, unicode: bool = True, colour: bool = False) -> str:
@@ -106,4 +99,4 @@ class _Drawing:
     def sign(self, mark: Mark) -> str:
         sign, ascii_sign, code = SIGNS[mark]
         text = sign if self.unicode else ascii_sign
-        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code else text
+        return paint(text, code) if self.colour else text

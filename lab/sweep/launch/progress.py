@@ -1,12 +1,11 @@
 """What a sweep shows while its jobs run: one line a job, alive, with the latest [METRIC] line in it."""
 
 import re
-import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TextIO
 
+from lab.base.terminal import Terminal
 from lab.sweep.plan.plan import Job
 
 HEARTBEAT = 8.0  # seconds without a line after which the elapsed time is printed
@@ -58,8 +57,7 @@ class Progress:
     """Prints how the jobs get on: a line that is rewritten on a terminal, a line for each event elsewhere."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
-        self._live = self._stream.isatty()
+        self._terminal = Terminal(stream)
         self._total = total
         self._number = 0
         self._job: Job | None = None
@@ -91,7 +89,7 @@ class Progress:
             self._state = line
         elif line is not None and self._state.startswith("starting"):
             self._state = "running"
-        if self._live or time.monotonic() - self._last_line >= HEARTBEAT:
+        if self._terminal.is_one or time.monotonic() - self._last_line >= HEARTBEAT:
             self._show()
 
     def finish(self, state: str, detail: str = "") -> None:
@@ -101,18 +99,14 @@ class Progress:
 
     def say(self, line: str) -> None:
         """A line of its own between those of the jobs."""
-        self._stream.write(("\r\x1b[K" if self._live else "") + line + "\n")
-        self._stream.flush()
+        self._terminal.say(line)
 
     def _show(self, *, last: bool = False) -> None:
         assert self._job is not None
         minutes, seconds = divmod(int(self.elapsed), 60)
         line = f"[{self._number}/{self._total}] {self._job.title}  {minutes}:{seconds:02d}  {self._state}"
-        if not self._live:
-            self._stream.write(line + "\n")
-        else:
-            if not last:  # a line that wraps could not be rewritten
-                line = line[: shutil.get_terminal_size().columns - 1]
-            self._stream.write("\r\x1b[K" + line + ("\n" if last else ""))
-        self._stream.flush()
+        going_on = self._terminal.is_one and not last
+        self._terminal.show(line if going_on else "")
+        if not going_on:
+            self._terminal.say(line)
         self._last_line = time.monotonic()
