@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 GRACE = 5.0  # seconds that torchrun gets to end its ranks
@@ -58,12 +60,11 @@ def _groups(pids: set[int]) -> set[int]:
     return groups - {os.getpgrp()}
 
 
-def _signal_groups(groups: set[int], number: int) -> None:
+def kill_groups(groups: Iterable[int]) -> None:
+    """Kill those of these process groups that are still there."""
     for group in groups:
-        try:
-            os.killpg(group, number)
-        except (ProcessLookupError, PermissionError):  # gone; macOS says EPERM for a group of zombies
-            continue
+        with suppress(ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
+            os.killpg(group, signal.SIGKILL)
 
 
 class ProcessTree:
@@ -96,5 +97,5 @@ class ProcessTree:
                 groups |= self._groups
                 time.sleep(0.05)
             self._groups = groups
-        _signal_groups(self._groups, signal.SIGKILL)
+        kill_groups(self._groups)
         self.process.wait()

@@ -20,9 +20,9 @@ def run(args: argparse.Namespace) -> int:
 
     feedback = Feedback(sys.stdout, Path.cwd())
     to_repair = []
-    for probe, finding in examine([*needed.PROBES, *optional.PROBES]):
-        feedback.finding(probe.name, finding.state, finding.what, finding.do)
-        if finding.needs_repair:
+    for probe, reading in examine([*needed.PROBES, *optional.PROBES]):
+        feedback.finding(probe.name, reading.state, reading.what, reading.do)
+        if reading.needs_repair:
             to_repair.append(probe.name)
     feedback.blank()
     if to_repair:

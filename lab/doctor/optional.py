@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.base.machine import gpus
 from lab.doctor.needed import INSTALL, short
-from lab.doctor.probes import Finding, Probe, ask
+from lab.doctor.probes import Probe, Reading, ask
 
 _GPU_PROGRAM = """
 import json, os, torch, torch.distributed as dist
@@ -30,90 +30,90 @@ print(json.dumps(found))
 """
 
 
-def gpu() -> Finding:
+def gpu() -> Reading:
     """Whether torch sees the GPUs that the driver sees, and NCCL can add up on one."""
     seen = len(gpus(ask(["nvidia-smi", "-L"], 30).out))
     answer = ask([sys.executable, "-P", "-c", _GPU_PROGRAM], 110)
     if not answer.ok:
         if not seen:
-            return Finding("absent", "none that torch can use; the checks need none")
-        return Finding(
+            return Reading("absent", "none that torch can use; the checks need none")
+        return Reading(
             "note", f"torch fails on it: {answer.said}", "update the driver, or install another build of torch"
         )
     found = json.loads(answer.out.splitlines()[-1])
     if found["count"] == 0:
         if not seen:
-            return Finding("absent", "none; the checks need none")
+            return Reading("absent", "none; the checks need none")
         if found["build"] is None:
-            return Finding(
+            return Reading(
                 "note",
                 f"{seen} here, but this torch is a build for the CPU",
                 f"{INSTALL} --force-reinstall torch torchvision, in its CUDA build",
             )
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         if hidden is not None:
-            return Finding(
+            return Reading(
                 "note", f"{seen} here, hidden by CUDA_VISIBLE_DEVICES={hidden!r}", "unset CUDA_VISIBLE_DEVICES"
             )
-        return Finding(
+        return Reading(
             "note", f"{seen} here, but torch sees none", f"the driver may be too old for CUDA {found['build']}"
         )
     what = f"{found['count']} x {found['name']}"
     if found["sum"] != 1.0:
-        return Finding(
+        return Reading(
             "note", f"{what}, but without NCCL", "training on several GPUs needs a build of torch with NCCL"
         )
-    return Finding("good", f"{what}, NCCL {found['nccl']}")
+    return Reading("good", f"{what}, NCCL {found['nccl']}")
 
 
-def slurm() -> Finding:
+def slurm() -> Reading:
     """Whether jobs can be submitted from here."""
     if shutil.which("sbatch") is None:
-        return Finding("absent", "none; ./run.sh and the sweep run on this machine")
+        return Reading("absent", "none; ./run.sh and the sweep run on this machine")
     job = os.environ.get("SLURM_JOB_ID")
     inside = f"; this is inside job {job}" if job else ""
     answer = ask(["sinfo", "--noheader", "--format=%P %a"], 20)
     if not answer.ok:
-        return Finding(
+        return Reading(
             "note",
             f"sbatch is here, but sinfo says: {answer.said}",
             "ask who runs the cluster; until then: run_benchmarks.py --launcher local",
         )
     up = [line.split()[0].rstrip("*") for line in answer.out.splitlines() if line.split()[1:] == ["up"]]
     if not up:
-        return Finding(
+        return Reading(
             "note",
             f"no partition is up{inside}",
             "ask who runs the cluster; until then: run_benchmarks.py --launcher local",
         )
-    return Finding("good", f"partitions {', '.join(up[:6])}{' ...' if up[6:] else ''}{inside}")
+    return Reading("good", f"partitions {', '.join(up[:6])}{' ...' if up[6:] else ''}{inside}")
 
 
-def jupyter() -> Finding:
+def jupyter() -> Reading:
     """Whether a notebook's kernel is this Python, for only this one is known to have the lab and torch."""
     command = shutil.which("jupyter")
     if command is None:
-        return Finding("absent", "none; only the notebooks need it")
+        return Reading("absent", "none; only the notebooks need it")
     answer = ask([command, "kernelspec", "list", "--json"], 30)
     try:
         specs = json.loads(answer.out)["kernelspecs"].items()
         argvs = {str(name): spec["spec"]["argv"] for name, spec in specs if spec["spec"]["language"] == "python"}
         kernels = {name: _prefix(str(argv[0]), Path(command)) for name, argv in argvs.items()}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return Finding("note", f"{command} cannot list its kernels: {answer.said}", "install jupyterlab again")
+        return Reading("note", f"{command} cannot list its kernels: {answer.said}", "install jupyterlab again")
     ours = [name for name, prefix in kernels.items() if prefix == Path(sys.prefix).resolve()]
     if not ours:
         others = [f"{name} is {short(prefix) if prefix else 'broken'}" for name, prefix in kernels.items()]
-        return Finding(
+        return Reading(
             "note",
             f"no kernel is this Python ({', '.join(others) or 'there is none for Python'})",
             f"{INSTALL} ipykernel; python -m ipykernel install --user --name scaling-lab; choose that kernel",
         )
     if importlib.util.find_spec("ipykernel") is None:
-        return Finding("note", f"the kernel {ours[0]} is this Python, but lacks ipykernel", f"{INSTALL} ipykernel")
+        return Reading("note", f"the kernel {ours[0]} is this Python, but lacks ipykernel", f"{INSTALL} ipykernel")
     if "python3" in ours:
-        return Finding("good", "the kernel python3 is this Python")
-    return Finding("good", f"the kernel {ours[0]} is this Python; choose it in every notebook")
+        return Reading("good", "the kernel python3 is this Python")
+    return Reading("good", f"the kernel {ours[0]} is this Python; choose it in every notebook")
 
 
 def _prefix(interpreter: str, command: Path) -> Path | None:
@@ -134,17 +134,17 @@ def _interpreter_of(script: Path) -> str:
     return (match[1] or match[2]) if match else "python"
 
 
-def sandbox() -> Finding:
+def sandbox() -> Reading:
     """Whether code that nobody trusts can be checked here."""
     from lab.ranks.sandbox import Sandbox, SandboxError
 
     if shutil.which("bwrap") is None:
-        return Finding("absent", "no bubblewrap; only grading code that you do not trust needs it")
+        return Reading("absent", "no bubblewrap; only grading code that you do not trust needs it")
     try:
         Sandbox().require()
     except SandboxError as error:
-        return Finding("note", str(error), "only grading code that you do not trust needs it")
-    return Finding("good", "bubblewrap works, for grading code that you do not trust")
+        return Reading("note", str(error), "only grading code that you do not trust needs it")
+    return Reading("good", "bubblewrap works, for grading code that you do not trust")
 
 
 PROBES = (

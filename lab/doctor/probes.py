@@ -6,7 +6,6 @@ left behind.
 """
 
 import contextlib
-import os
 import signal
 import subprocess
 import threading
@@ -15,12 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.base.processes import kill_groups
+
 ASK = "ask who runs this machine"
 HANGS = f"something here hangs: {ASK}"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Reading:
     """What a probe found.
 
     state  "good"; "absent": not there, and only needed by those who want it; "note": the lab works, with a
@@ -40,18 +41,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """One line of the examination. `find` must not print; what it raises is then the finding.
+    """One line of the examination. `find` must not print; what it raises is then the reading.
 
     needed  whether the lab cannot work without what is looked for
     """
 
     name: str
-    find: Callable[[], Finding]
+    find: Callable[[], Reading]
     seconds: float
     needed: bool = False
 
-    def failed(self, what: str, do: str) -> Finding:
-        return Finding("bad" if self.needed else "note", what, do)
+    def failed(self, what: str, do: str) -> Reading:
+        return Reading("bad" if self.needed else "note", what, do)
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,11 @@ class Answer:
         return self.code == 0
 
 
-def examine(probes: Sequence[Probe]) -> Iterator[tuple[Probe, Finding]]:
-    """Run all probes at once; yield the findings in their order, each as soon as those before it are there."""
+def examine(probes: Sequence[Probe]) -> Iterator[tuple[Probe, Reading]]:
+    """Run all probes at once; yield the readings in their order, each as soon as those before it are there."""
     begin = time.monotonic()
     _programs.open()
-    found: dict[str, Finding] = {}
+    found: dict[str, Reading] = {}
     threads = [threading.Thread(target=_find, args=(probe, found), daemon=True) for probe in probes]
     for thread in threads:
         thread.start()
@@ -84,7 +85,7 @@ def examine(probes: Sequence[Probe]) -> Iterator[tuple[Probe, Finding]]:
         _programs.close()  # by Ctrl-C, or those that belong to a probe that is late
 
 
-def _find(probe: Probe, found: dict[str, Finding]) -> None:
+def _find(probe: Probe, found: dict[str, Reading]) -> None:
     try:
         found[probe.name] = probe.find()
     except OSError as error:
@@ -127,7 +128,7 @@ class _Programs:
         """Kill it and its children, if they still run."""
         with self._lock:
             self._running.discard(program.pid)
-            _kill_group(program.pid)
+            kill_groups([program.pid])
         program.wait()
         for pipe in (program.stdout, program.stderr):
             if pipe:
@@ -137,8 +138,7 @@ class _Programs:
         """Kill all of them; none is started any more."""
         with self._lock:
             self._closed = True
-            for pid in self._running:
-                _kill_group(pid)
+            kill_groups(self._running)
 
 
 _programs = _Programs()
@@ -177,8 +177,3 @@ def how_it_ended(code: int | None) -> str:
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)

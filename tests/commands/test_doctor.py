@@ -19,7 +19,7 @@ from lab.cli import main
 from lab.commands import doctor as command
 from lab.doctor import needed, optional
 from lab.doctor import probes as doctor
-from lab.doctor.probes import Finding, Probe, ask, examine
+from lab.doctor.probes import Probe, Reading, ask, examine
 from lab.ranks.sandbox import Sandbox, SandboxError
 
 
@@ -35,10 +35,10 @@ def programs():
 def test_findings_come_in_order_and_a_probe_that_hangs_is_a_finding():
     never = threading.Event()
     probes = [
-        Probe("first", lambda: Finding("good", "one"), 60),
-        Probe("hangs", lambda: never.wait() and Finding("good", "x"), 0.2),
-        Probe("needed", lambda: never.wait() and Finding("good", "x"), 0.2, needed=True),
-        Probe("last", lambda: Finding("absent", "none"), 60),
+        Probe("first", lambda: Reading("good", "one"), 60),
+        Probe("hangs", lambda: never.wait() and Reading("good", "x"), 0.2),
+        Probe("needed", lambda: never.wait() and Reading("good", "x"), 0.2, needed=True),
+        Probe("last", lambda: Reading("absent", "none"), 60),
     ]
     found = [(probe.name, finding.state, finding.what) for probe, finding in examine(probes)]
     never.set()
@@ -58,7 +58,7 @@ def test_findings_come_in_order_and_a_probe_that_hangs_is_a_finding():
     ],
 )
 def test_a_probe_that_fails_is_a_finding(error: Exception, what: str):
-    def fails() -> Finding:
+    def fails() -> Reading:
         raise error
 
     (found,) = [finding for _, finding in examine([Probe("fails", fails, 60)])]
@@ -94,8 +94,8 @@ def test_a_program_that_is_not_there():
 def test_programs_end_when_the_examination_is_broken_off(tmp_path: Path):
     """As Ctrl-C does it."""
     script = f"echo $$ > {tmp_path}/pid; exec sleep 600"
-    late = Probe("late", lambda: Finding("good", ask(["bash", "-c", script], 600).said), 600)
-    steps = examine([Probe("first", lambda: Finding("good", "one"), 60), late])
+    late = Probe("late", lambda: Reading("good", ask(["bash", "-c", script], 600).said), 600)
+    steps = examine([Probe("first", lambda: Reading("good", "one"), 60), late])
     next(steps)
     wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip() != "", "its start")
     steps.close()
@@ -106,7 +106,7 @@ def test_programs_end_when_the_examination_is_broken_off(tmp_path: Path):
 @pytest.mark.parametrize(("state", "code"), [("good", 0), ("absent", 0), ("note", 0), ("bad", 1)])
 def test_only_what_is_needed_and_missing_is_a_failure(monkeypatch, capsys, state: str, code: int):
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(command, "examine", lambda probes: [(probes[0], Finding(state, "is so " * 12, "do this"))])
+    monkeypatch.setattr(command, "examine", lambda probes: [(probes[0], Reading(state, "is so " * 12, "do this"))])
     assert main(["doctor"]) == code
     out = capsys.readouterr().out
     sign = {"good": "✓", "absent": "·", "note": "○", "bad": "✗"}[state]
@@ -144,7 +144,7 @@ def test_python_is_the_one_in_the_terminal_or_not(path: Path, monkeypatch):
     program(path, "python", f"echo {sys.prefix}")
     assert needed.python().state == "good"
     monkeypatch.setattr(sys, "version_info", (3, 10, 9))
-    assert needed.python() == Finding(
+    assert needed.python() == Reading(
         "bad", "3.10.9; the lab needs 3.11", "make an environment with a newer Python"
     )
 
@@ -199,7 +199,7 @@ def test_a_host_name_without_an_address_or_with_anothers(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", resolved("192.0.2.1"))  # an address for documentation
     assert needed.host_name().what == "lab7 is said to be at 192.0.2.1, which is not here: torchrun would hang"
     monkeypatch.setattr(socket, "getaddrinfo", resolved("192.0.2.1", "127.0.0.1"))
-    assert needed.host_name() == Finding("good", "lab7 leads to this machine")
+    assert needed.host_name() == Reading("good", "lab7 leads to this machine")
     monkeypatch.undo()
     monkeypatch.setattr(socket, "gethostname", lambda: "l" * 64)  # Linux allows it, the name system does not
     assert needed.host_name().what == f"{'l' * 64} has no address: torchrun --standalone would hang"
@@ -209,7 +209,7 @@ def test_space(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3 << 30))
-    assert needed.space_here() == Finding("good", "3.0 GiB free in this folder")
+    assert needed.space_here() == Reading("good", "3.0 GiB free in this folder")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=7 << 20))
     found = needed.space_here()
     assert (found.state, found.what) == (
@@ -248,9 +248,9 @@ def test_the_kernel_of_a_notebook_is_this_python_or_not(path: Path, monkeypatch)
     assert "ipykernel install --user" in found.do
     kernels(path, python3=str(path / "python-other"), mine=sys.executable)
     monkeypatch.setattr(optional.importlib.util, "find_spec", lambda name: object())
-    assert optional.jupyter() == Finding("good", "the kernel mine is this Python; choose it in every notebook")
+    assert optional.jupyter() == Reading("good", "the kernel mine is this Python; choose it in every notebook")
     kernels(path, python3=sys.executable)
-    assert optional.jupyter() == Finding("good", "the kernel python3 is this Python")
+    assert optional.jupyter() == Reading("good", "the kernel python3 is this Python")
     monkeypatch.setattr(optional.importlib.util, "find_spec", lambda name: None)
     assert optional.jupyter().do == "python -m pip install ipykernel"
     program(path, "jupyter", "echo 'Traceback'; exit 1")
