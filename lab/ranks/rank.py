@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 
 from lab.collectives import departures, recorder
 from lab.ranks import confine, platform, wire
-from lab.ranks.speaker import Watcher
+from lab.ranks.speaker import Speaker
 
-# Frames between a rank and the leader of its group; besides these, RECORDS and TELL of watcher.py. The first of
+# Frames between a rank and the leader of its group; besides these, RECORDS and TELL of speaker.py. The first of
 # RESULT, RAISED and EXITED ends the rank.
 GO, ASK, INPUTS, RESULT, RAISED, EXITED = b"G", b"A", b"I", b"R", b"X", b"E"
 
@@ -50,13 +50,13 @@ class Rank:
     """What an observe function gets: its place in the group, the student's modules, the judge's inputs."""
 
     def __init__(
-        self, rank: int, world_size: int, code: Path | None, channel: socket.socket, watcher: Watcher
+        self, rank: int, world_size: int, code: Path | None, channel: socket.socket, speaker: Speaker
     ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.code = code
         self._channel = channel
-        self._watcher = watcher
+        self._speaker = speaker
         self._inputs: list[Any] = []
 
     def student(self, name: str) -> ModuleType:
@@ -90,7 +90,7 @@ class Rank:
     def receive(self) -> Any:
         """Return the judge's inputs, which reach this process only now. Call it after `student`."""
         if not self._inputs:
-            self._watcher.send(wire.frame(ASK))
+            self._speaker.send(wire.frame(ASK))
             kind, payload = wire.receive(self._channel)
             assert kind == INPUTS, kind
             self._inputs.append(wire.decode(payload))
@@ -121,11 +121,11 @@ def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output:
     assert kind == GO, kind
     _set_environment(rank, request, port=wire.decode(payload))
     _rebuild_thread_pool()
-    watcher = Watcher(channel, recorder.Recorder(__file__, _observe.__name__))
-    watcher.start()
+    speaker = Speaker(channel, recorder.Recorder(__file__, _observe.__name__))
+    speaker.start()
     with_records = True
     try:
-        result = _observe(Rank(rank, request["world_size"], code, channel, watcher), request)
+        result = _observe(Rank(rank, request["world_size"], code, channel, speaker), request)
         answer = wire.frame(RESULT, wire.encode(result))
         with_records = request["trace"]
     except SystemExit as error:
@@ -134,9 +134,9 @@ def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output:
     except BaseException as error:  # noqa: BLE001  (whatever it is, the grader is told)
         answer = wire.frame(RAISED, wire.encode(describe(error)))
     _flush()
-    watcher.end(answer, with_records=with_records)
+    speaker.end(answer, with_records=with_records)
     while channel.recv(4096):
-        watcher.tell()
+        speaker.tell()
     os._exit(0)
 
 

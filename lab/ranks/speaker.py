@@ -23,7 +23,7 @@ _SHARE = 20  # of the rank's time, one part in this many is spent on records at 
 _LAST_WORDS = 2.0  # seconds at most
 
 
-class Watcher:
+class Speaker:
     """Owns the writing end of a rank's channel: all that the rank sends goes through `send` or `end`."""
 
     def __init__(self, channel: socket.socket, recorder: Recorder) -> None:
@@ -34,7 +34,7 @@ class Watcher:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="lab-watcher", daemon=True).start()
+        threading.Thread(target=self._run, name="lab-speaker", daemon=True).start()
         platform.before_terminate(self._last_words)
 
     def send(self, frame: bytes) -> None:
