@@ -1,4 +1,4 @@
-"""Whether Python can read a student's module at all, found out without running it."""
+"""A student's module as text: its lines as Python counts them, and how large it may be."""
 
 import io
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.errors import UserError
+from lab.base.files import write_whole
 from lab.syllabus.syllabus import MODULES
 
 # In a folder that `lab start` has made; in an assignment that nbgrader has handed out.
@@ -139,4 +140,4 @@ def _first_layout(folder: Path, first: str) -> None:
 
 def _write(file: Path, content: Mapping[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_whole(file, json.dumps(content, indent=1) + "\n")  # a JupyterLab that runs already reads it too
