@@ -1,4 +1,4 @@
-"""What every room stands on: errors, words, files, the terminal, this machine.
+"""What every room stands on: errors, words, files, paths, the terminal, this machine and its processes.
 
 May import: nothing.
 """
