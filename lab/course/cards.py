@@ -9,17 +9,9 @@ from collections.abc import Callable
 
 from lab.base.words import as_html
 from lab.course.marks import ExerciseMark, Finding
+from lab.grading.looks import LOOKS
 
 Lines = Callable[[Finding], str]  # how the three lines of a diagnosis are shown
-
-# Outcome's word -> sign and colour. White on each colour, and each on white, is readable.
-LOOKS = {
-    "passed": ("✓", "#0a7a50"),
-    "failed": ("✗", "#c2263b"),
-    "not started": ("·", "#5f6772"),
-    "blocked": ("○", "#9a5b00"),
-    "lab error": ("!", "#7b4bb5"),
-}
 
 RULES = """
 .lab-mark{font:14px/1.5 system-ui,sans-serif;color:#1c1f24;background:#fff;max-width:52rem;margin:8px 0;
@@ -45,20 +37,20 @@ def points_text(mark: ExerciseMark) -> str:
 
 def exercise_card(mark: ExerciseMark) -> str:
     """One exercise in a box: outcome, points, and each check with what is wrong."""
-    sign, colour = LOOKS[mark.word]
+    look = LOOKS[mark.word]
     word = f"blocked: {mark.outcome.detail}" if mark.word == "blocked" else mark.word
     head = (
-        f'<div class="lab-head"><span class="lab-badge">{sign} {as_html(word)}</span>'
+        f'<div class="lab-head"><span class="lab-badge">{look.sign} {as_html(word)}</span>'
         f"<span><strong>{as_html(mark.exercise)}</strong> {as_html(mark.title)}</span>"
         f'<span class="lab-points">{points_text(mark)}</span></div>'
     )
     items = "".join(f"<li>{item}</li>" for item in _items(mark))
-    return f'<section class="lab-mark" style="--lab-mark:{colour}">{head}<ul>{items}</ul></section>'
+    return f'<section class="lab-mark" style="--lab-mark:{look.colour}">{head}<ul>{items}</ul></section>'
 
 
 def notebook_card(mark: ExerciseMark) -> str:
     """The same for nbgrader's pages: made of the few tags that are left when they are sanitized."""
-    sign, _ = LOOKS[mark.word]
+    sign = LOOKS[mark.word].sign
     word = f"blocked: {mark.outcome.detail}" if mark.word == "blocked" else mark.word
     head = f"<strong>{sign} {as_html(word)}</strong> {as_html(mark.exercise)} {as_html(mark.title)}"
     items = _items(mark, _list)
@@ -94,7 +86,7 @@ def _items(mark: ExerciseMark, lines: Lines = _grid) -> list[str]:
 
 
 def _item(finding: Finding, lines: Lines) -> str:
-    sign, _ = LOOKS[finding.outcome]
+    sign = LOOKS[finding.outcome].sign
     if finding.outcome == "not started":
         return f"Nothing is written at TODO {as_html(finding.detail)} yet."
     if finding.outcome == "lab error":

@@ -10,6 +10,7 @@ from lab.course.books import Books
 from lab.course.grafting import answer, structure
 from lab.course.marks import SubmissionRecord
 from lab.course.pages import page
+from lab.grading.looks import LOOKS
 
 STYLE = """
 .strip{display:flex;flex-wrap:wrap;gap:6px;margin:14px 0}
@@ -48,11 +49,11 @@ def feedback_page(record: SubmissionRecord, books: Books) -> str:
 def _strip(record: SubmissionRecord) -> str:
     items = []
     for mark in record.exercises:
-        sign, colour = cards.LOOKS[mark.word]
+        look = LOOKS[mark.word]
         label = f"{mark.exercise} {mark.word}"
         items.append(
-            f'<a href="#e{mark.exercise}" style="--c:{colour}" title="{label}" aria-label="{label}">'
-            f"{sign} {mark.exercise}</a>"
+            f'<a href="#e{mark.exercise}" style="--c:{look.colour}" title="{label}" aria-label="{label}">'
+            f"{look.sign} {mark.exercise}</a>"
         )
     return f'<nav class="strip">{"".join(items)}</nav>'
 

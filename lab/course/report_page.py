@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.base.words import as_html
-from lab.course import cards
 from lab.course.marks import ExerciseMark, SubmissionRecord
 from lab.course.pages import page
 from lab.course.tables import table
+from lab.grading.looks import LOOKS, PARTLY
 from lab.syllabus.syllabus import Exercise, syllabus
 
 STYLE = """
@@ -22,17 +22,6 @@ position:sticky;left:0;background:#f3f4f6;font-weight:600}
 .key span{display:inline-block;border-radius:4px;padding:1px 8px;margin:2px 8px 2px 0}
 .bar{display:inline-block;height:10px;background:#5f6772;vertical-align:middle}
 """
-
-# Word -> background and text. Light to dark in the order of how much is right, for prints in grey.
-TINTS = {
-    "passed": ("#0a7a50", "#fff"),
-    "partly": ("#7cc4a4", "#10231b"),
-    "failed": ("#f4b8bf", "#4a0d16"),
-    "blocked": ("#f6dfb6", "#3f2a00"),
-    "not started": ("#eceef1", "#3d434b"),
-    "lab error": ("#7b4bb5", "#fff"),
-}
-SIGNS = {**{word: sign for word, (sign, _) in cards.LOOKS.items()}, "partly": "½"}
 
 
 @dataclass(frozen=True)
@@ -113,7 +102,7 @@ def report_page(records: Sequence[SubmissionRecord]) -> str:
 
 def state(mark: ExerciseMark) -> str:
     """The outcome's word; "partly" where some of the checks passed."""
-    return "partly" if mark.word == "failed" and mark.points else mark.word
+    return PARTLY if mark.word == "failed" and mark.points else mark.word
 
 
 def _mistakes(records: Sequence[SubmissionRecord]) -> str:
@@ -133,8 +122,9 @@ def _mistakes(records: Sequence[SubmissionRecord]) -> str:
 
 def _key() -> str:
     items = "".join(
-        f'<span style="background:{back};color:{front}">{SIGNS[word]} {word}</span>'
-        for word, (back, front) in TINTS.items()
+        f'<span style="background:{look.tint};color:{look.ink}">{look.sign} {word}</span>'
+        for word, look in LOOKS.items()
+        if look.tint
     )
     return f'<p class="key">{items}<span class="quiet">The small number is the points.</span></p>'
 
@@ -160,11 +150,11 @@ def _heat(records: Sequence[SubmissionRecord], exercises: Sequence[Exercise]) ->
 
 def _cell(student: str, mark: ExerciseMark) -> str:
     word = state(mark)
-    back, front = TINTS[word]
+    look = LOOKS[word]
     names = ", ".join(sorted({finding.name for finding in mark.diagnoses}))
     title = f"{student}, {mark.exercise} {mark.title}: {word}{': ' + names if names else ''}"
     points = "?" if mark.points is None else f"{mark.points:g}"
     return (
-        f'<td class="m" style="background:{back};color:{front}" title="{as_html(title)}">'
-        f"{SIGNS[word]}<small>{points}</small></td>"
+        f'<td class="m" style="background:{look.tint};color:{look.ink}" title="{as_html(title)}">'
+        f"{look.sign}<small>{points}</small></td>"
     )

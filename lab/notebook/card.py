@@ -9,22 +9,14 @@ from pathlib import Path
 
 from lab.base.words import as_html
 from lab.grading.diagnosis import Blocked, Failed, LabError, NotStarted, Outcome, Passed
-from lab.grading.feedback import OUTPUT_CHARACTERS, OUTPUT_LINES, SIGNS, Feedback
+from lab.grading.feedback import OUTPUT_CHARACTERS, OUTPUT_LINES, Feedback
+from lab.grading.looks import LOOKS
 from lab.grading.suite import CheckResult, ExerciseResult
 from lab.notebook import session
 from lab.notebook.show import Card
 from lab.syllabus.syllabus import Exercise
 
 TEXT_WIDTH = 88
-
-# White on each of these, and each on white and on JupyterLab's dark grey, is readable.
-COLOURS: dict[type, str] = {
-    Passed: "#0a7a50",
-    Failed: "#c2263b",
-    NotStarted: "#5f6772",
-    Blocked: "#9a5b00",
-    LabError: "#7b4bb5",
-}
 
 # JupyterLab's own colours, which follow its theme; elsewhere those behind the comma.
 STYLE = """<style>
@@ -58,7 +50,7 @@ def result_card(result: ExerciseResult, code: Path, following: Exercise | None) 
     """
     exercise, outcome = result.exercise, result.outcome
     word = f"blocked: {outcome.by}" if isinstance(outcome, Blocked) else outcome.word
-    sign = SIGNS[type(outcome)][0]
+    sign = LOOKS[outcome.word].sign
     parts = [
         f'<div><span class="lab-badge">{sign} {as_html(word)}</span>'
         f"<strong>{exercise.id}</strong> {as_html(exercise.title)} "
@@ -95,7 +87,7 @@ def note_card(text: str) -> Card:
 
 def framed(label: str, parts: Iterable[str], text: str, outcome: Outcome | None = None) -> Card:
     """A card around pieces of HTML; the outcome gives the colour of its edge."""
-    mark = f' style="--lab-mark:{COLOURS[type(outcome)]}"' if outcome else ""
+    mark = f' style="--lab-mark:{LOOKS[outcome.word].colour}"' if outcome else ""
     body = "\n".join(parts)
     return Card(
         f'{STYLE}\n<div class="lab-card" role="group" aria-label="{as_html(label)}"{mark}>\n{body}\n</div>', text
@@ -124,7 +116,7 @@ def _details(result: ExerciseResult, code: Path) -> list[str]:
 
 def _explained(exercise: Exercise, outcome: Outcome, title: str, code: Path, *, again: bool = False) -> str:
     """One check as a list item."""
-    sign = SIGNS[type(outcome)][0]
+    sign = LOOKS[outcome.word].sign
     if isinstance(outcome, Passed):
         return f"<li>{sign} {as_html(title)}</li>"
     if isinstance(outcome, Failed):

@@ -6,16 +6,14 @@ from pathlib import Path
 
 from lab.base.words import as_html
 from lab.grading.diagnosis import Blocked, Failed, NotStarted, Passed
-from lab.grading.feedback import SIGNS
-from lab.notebook.card import COLOURS, file_link, framed
+from lab.grading.looks import LOOKS, TO_CHECK
+from lab.notebook.card import file_link, framed
 from lab.notebook.show import Card
 from lab.student import progress
 from lab.syllabus.paths import student_folder
 from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
-CHANGED = "to check"  # written or changed since it was checked last
-SHOWN = {outcome.word: (SIGNS[outcome][0], COLOURS[outcome]) for outcome in (Passed, Failed, NotStarted, Blocked)}
-SHOWN[CHANGED] = ("?", "#2563a8")
+FOUND = {Passed.word, Failed.word, NotStarted.word, Blocked.word}  # the lab's own fault is to be checked again
 
 STYLE = """<style>
 .lab-strip{display:flex;flex-wrap:wrap;gap:6px;padding:0!important;margin:8px 0 0;list-style:none}
@@ -41,12 +39,12 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
     items, lines = [], []
     for exercise in of.exercises:
         word = state[exercise.id]
-        sign, colour = SHOWN[word]
+        look = LOOKS[word]
         items.append(
-            f'<li style="--lab-mark:{colour}" title="{as_html(exercise.title)}">'
-            f"<b>{exercise.id}</b>{sign} {word}</li>"
+            f'<li style="--lab-mark:{look.colour}" title="{as_html(exercise.title)}">'
+            f"<b>{exercise.id}</b>{look.sign} {word}</li>"
         )
-        lines.append(f"{exercise.id:4} {exercise.title:33} {sign} {word}")
+        lines.append(f"{exercise.id:4} {exercise.title:33} {look.sign} {word}")
     parts = [STYLE, f"<div><strong>{summary}</strong></div>", f'<ol class="lab-strip">{"".join(items)}</ol>']
     following = progress.unfinished(student_folder(code), code, of)
     if following:
@@ -59,6 +57,6 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
 def _state(exercise: Exercise, code: Path, entry: dict[str, str]) -> str:
     if progress.is_stub(exercise, code):
         return NotStarted.word
-    if entry.get("module") == progress.module_hash(code / exercise.file) != "" and entry.get("outcome") in SHOWN:
+    if entry.get("module") == progress.module_hash(code / exercise.file) != "" and entry.get("outcome") in FOUND:
         return entry["outcome"]
-    return CHANGED
+    return TO_CHECK
