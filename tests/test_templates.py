@@ -16,7 +16,6 @@ from jinja2 import nodes
 from lab.base.html import environment, render
 from lab.base.paths import PACKAGE
 from lab.course.books import GradedCell
-from lab.course.cards import notebook_card
 from lab.course.feedback_page import feedback_page
 from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
 from lab.course.report_page import report_page
@@ -118,7 +117,9 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
         "class_report.html": lambda: report_page([record(text)]),
         "feedback.html": lambda: feedback(text),
         "hints.html": lambda: card("hints.html", text, exercise=exercise, numbers=[1, 2], more=text),
-        "nbgrader.html": lambda: "".join(map(notebook_card, record(text).exercises)),
+        "nbgrader.html": lambda: "".join(
+            render("nbgrader.html", mark=mark, looks=LOOKS) for mark in record(text).exercises
+        ),
         "note.html": lambda: card("note.html", text),
         "page.html": lambda: render("page.html", title=text),
         "result.html": lambda: result(text, monkeypatch),
