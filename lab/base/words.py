@@ -37,9 +37,16 @@ def slug(text: str) -> str:
 
 def printable(text: str) -> str:
     """Text a student's code has made, harmless for a terminal: no escape sequences, no control characters."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else "�" if c not in "\t\n\r" else " " for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same, and lines stay lines."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def as_html(text: str) -> str:
     """Return `text` as HTML that shows it: markup, quotes and control characters do nothing; lines stay lines."""
-    return "\n".join(html.escape(printable(line)) for line in text.splitlines())
+    return html.escape(printable_lines(text))

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from lab.course import cards
+from lab.base.html import render
 from lab.course.answers import cut
 from lab.course.marks import ExerciseMark, SubmissionRecord
+from lab.grading.looks import LOOKS
 from lab.syllabus.notebooks import check_id
 from lab.syllabus.syllabus import syllabus
 
@@ -88,8 +89,8 @@ def put_marks(notebook: NotebookNode, marks: Iterable[ExerciseMark]) -> None:
             continue
         cell.execution_count = None
         shown = {
-            "text/html": cards.notebook_card(mark),
-            "text/plain": cards.exercise_text(mark),
+            "text/html": render("nbgrader.html", mark=mark, looks=LOOKS),
+            "text/plain": _in_words(mark),
         }
         # The last line of a cell is a number: that many points. An open mark has none (see SaveMarks).
         points = f"{mark.points or 0.0:g}"
@@ -97,6 +98,13 @@ def put_marks(notebook: NotebookNode, marks: Iterable[ExerciseMark]) -> None:
             new_output("display_data", data=shown),
             new_output("execute_result", data={"text/plain": points}, execution_count=None),
         ]
+
+
+def _in_words(mark: ExerciseMark) -> str:
+    lines = [f"{mark.exercise} {mark.title}: {mark.word}, {mark.points_text}"]
+    for finding in mark.diagnoses:
+        lines += [f"  saw    {finding.saw}", f"  means  {finding.means}", f"  look   {finding.look}"]
+    return "\n".join(lines)
 
 
 def structure(record: SubmissionRecord, books: dict[str, list[str]]) -> list[str]:

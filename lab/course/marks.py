@@ -11,6 +11,7 @@ from typing import Any
 
 from lab.course.version import version
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.looks import PARTLY
 from lab.grading.suite import ExerciseResult
 
 OUT_OF_TIME = "out-of-time"
@@ -59,6 +60,27 @@ class ExerciseMark:
     @property
     def word(self) -> str:
         return self.outcome.outcome
+
+    @property
+    def label(self) -> str:
+        """The word, with what blocks it: "blocked: 2.1"."""
+        return f"{self.word}: {self.outcome.detail}" if self.word == Blocked.word else self.word
+
+    @property
+    def state(self) -> str:
+        """The word; "partly" where some of the checks passed."""
+        return PARTLY if self.word == Failed.word and self.points else self.word
+
+    @property
+    def summary(self) -> str:
+        """The state and the diagnoses' names: "failed: no-set-epoch"."""
+        names = ", ".join(sorted({finding.name for finding in self.diagnoses}))
+        return f"{self.state}: {names}" if names else self.state
+
+    @property
+    def points_text(self) -> str:
+        """ "8 of 10 points", or that the mark is open."""
+        return f"open, of {self.of} points" if self.points is None else f"{self.points:g} of {self.of} points"
 
     @property
     def passed(self) -> bool:

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from lab.base.words import as_html
-from lab.course import cards
+from lab.base.html import render
 from lab.course.marks import ExerciseMark, SubmissionRecord
-from lab.course.pages import page
 from lab.course.tables import table
-from lab.syllabus.syllabus import Exercise, syllabus
-
-STYLE = """
-body{max-width:80rem}
-.heat th,.heat td{text-align:center;padding:2px 6px;white-space:nowrap}
-.heat th.who,.heat td.who{text-align:left;max-width:16rem;overflow:hidden;text-overflow:ellipsis;
-position:sticky;left:0;background:#f3f4f6;font-weight:600}
-.heat td.m{min-width:2.6rem;border:2px solid #fff}
-.m small{display:block;font-size:11px;line-height:1.1}
-.key span{display:inline-block;border-radius:4px;padding:1px 8px;margin:2px 8px 2px 0}
-.bar{display:inline-block;height:10px;background:#5f6772;vertical-align:middle}
-"""
-
-# Word -> background and text. Light to dark in the order of how much is right, for prints in grey.
-TINTS = {
-    "passed": ("#0a7a50", "#fff"),
-    "partly": ("#7cc4a4", "#10231b"),
-    "failed": ("#f4b8bf", "#4a0d16"),
-    "blocked": ("#f6dfb6", "#3f2a00"),
-    "not started": ("#eceef1", "#3d434b"),
-    "lab error": ("#7b4bb5", "#fff"),
-}
-SIGNS = {**{word: sign for word, (sign, _) in cards.LOOKS.items()}, "partly": "½"}
+from lab.grading.looks import LOOKS
+from lab.syllabus.syllabus import syllabus
 
 
 @dataclass(frozen=True)
@@ -76,95 +55,38 @@ def mistakes_csv(records: Sequence[SubmissionRecord]) -> str:
 
 def outcomes_csv(records: Sequence[SubmissionRecord]) -> str:
     """The heat map: one row a student, the outcome of each exercise, with the diagnoses' names."""
-    of = syllabus()
+    rows = [
+        [record.student, *(mark.summary if mark else "" for mark in marks)] for record, marks in heat_map(records)
+    ]
+    return table(("student", *syllabus().ids), rows)
+
+
+def heat_map(records: Sequence[SubmissionRecord]) -> list[tuple[SubmissionRecord, list[ExerciseMark | None]]]:
+    """Each student's mark of every exercise; None where there is none."""
     rows = []
     for record in records:
         marks = {mark.exercise: mark for mark in record.exercises}
-        cells = []
-        for name in of.ids:
-            mark = marks.get(name)
-            names = sorted({finding.name for finding in mark.diagnoses}) if mark else []
-            cells.append(": ".join([state(mark), *([", ".join(names)] if names else [])]) if mark else "")
-        rows.append([record.student, *cells])
-    return table(("student", *of.ids), rows)
+        rows.append((record, [marks.get(name) for name in syllabus().ids]))
+    return rows
 
 
 def report_page(records: Sequence[SubmissionRecord]) -> str:
     """The whole page."""
-    of = syllabus()
-    count = len(records)
-    points = sorted(record.points for record in records)
-    labs = ", ".join(sorted({record.lab for record in records}))
-    middle = (points[(count - 1) // 2] + points[count // 2]) / 2 if points else 0
-    parts = [
-        "<h1>Class report</h1>",
-        f"<p>{count} submissions; half of them have {middle:g} points or more of {of.points} "
-        f"(lowest {points[0] if points else 0:g}, highest {points[-1] if points else 0:g}).</p>",
-        f'<p class="quiet">Checked by Scaling Lab {as_html(labs)}. Questions marked by hand are not in here.</p>',
-    ]
-    look = [(record.student, why) for record in records for why in record.to_look]
-    if look:
-        items = "".join(f"<li><strong>{as_html(student)}</strong>: {as_html(why)}</li>" for student, why in look)
-        parts.append(f'<h2>For you to look at</h2><ul class="plain">{items}</ul>')
-    parts += ["<h2>Most frequent mistakes</h2>", _mistakes(records), "<h2>Exercises by students</h2>", _key()]
-    parts.append(_heat(records, of.exercises))
-    return page("Class report", parts, STYLE)
-
-
-def state(mark: ExerciseMark) -> str:
-    """The outcome's word; "partly" where some of the checks passed."""
-    return "partly" if mark.word == "failed" and mark.points else mark.word
-
-
-def _mistakes(records: Sequence[SubmissionRecord]) -> str:
-    found = mistakes(records)
-    if not found:
-        return "<p>No check has found a mistake.</p>"
-    rows = "".join(
-        f'<tr><td class="number">{len(one.students)} of {len(records)}</td>'
-        f'<td><span class="bar" style="width:{round(120 * len(one.students) / len(records))}px"></span></td>'
-        f"<td>{one.exercise}</td><td><strong>{as_html(one.words)}</strong></td><td>{as_html(one.means)}</td></tr>"
-        for one in found[:25]
-    )
-    rest = f"<p class=quiet>{len(found) - 25} more in mistakes.csv.</p>" if len(found) > 25 else ""
-    head = "<tr><th>students</th><th></th><th>exercise</th><th>mistake</th><th>what it means</th></tr>"
-    return f'<div class="wide"><table>{head}{rows}</table></div>{rest}'
-
-
-def _key() -> str:
-    items = "".join(
-        f'<span style="background:{back};color:{front}">{SIGNS[word]} {word}</span>'
-        for word, (back, front) in TINTS.items()
-    )
-    return f'<p class="key">{items}<span class="quiet">The small number is the points.</span></p>'
-
-
-def _heat(records: Sequence[SubmissionRecord], exercises: Sequence[Exercise]) -> str:
-    head = "".join(f'<th title="{as_html(e.title)}">{e.id}</th>' for e in exercises)
-    rows = []
-    for record in records:
-        marks = {mark.exercise: mark for mark in record.exercises}
-        cells = "".join(_cell(record.student, marks[e.id]) if e.id in marks else "<td></td>" for e in exercises)
-        rows.append(
-            f'<tr><td class="who" title="{as_html(record.student)}">{as_html(record.student)}</td>{cells}'
-            f'<td class="number">{record.points:g}</td></tr>'
-        )
-    passed = [sum(m.passed for r in records for m in r.exercises if m.exercise == e.id) for e in exercises]
-    foot = "".join(f"<th>{round(100 * number / max(1, len(records)))}%</th>" for number in passed)
-    return (
-        f'<div class="wide"><table class="heat"><thead><tr><th class="who">student</th>{head}<th>points</th></tr>'
-        f'</thead><tbody>{"".join(rows)}</tbody><tfoot><tr><th class="who">passed</th>{foot}<th></th></tr></tfoot>'
-        "</table></div>"
-    )
-
-
-def _cell(student: str, mark: ExerciseMark) -> str:
-    word = state(mark)
-    back, front = TINTS[word]
-    names = ", ".join(sorted({finding.name for finding in mark.diagnoses}))
-    title = f"{student}, {mark.exercise} {mark.title}: {word}{': ' + names if names else ''}"
-    points = "?" if mark.points is None else f"{mark.points:g}"
-    return (
-        f'<td class="m" style="background:{back};color:{front}" title="{as_html(title)}">'
-        f"{SIGNS[word]}<small>{points}</small></td>"
+    points = [record.points for record in records] or [0.0]
+    passed = Counter(mark.exercise for record in records for mark in record.exercises if mark.passed)
+    return render(
+        "class_report.html",
+        title="Class report",
+        records=records,
+        median=median(points),
+        lowest=min(points),
+        highest=max(points),
+        of=syllabus().points,
+        labs=", ".join(sorted({record.lab for record in records})),
+        to_look=[(record.student, why) for record in records for why in record.to_look],
+        mistakes=mistakes(records),
+        exercises=syllabus().exercises,
+        rows=heat_map(records),
+        percent_passed=[round(100 * passed[name] / max(1, len(records))) for name in syllabus().ids],
+        looks=LOOKS,
     )

@@ -8,6 +8,7 @@ from typing import TextIO
 from lab.base.terminal import Page
 from lab.base.words import printable
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.looks import LOOKS
 from lab.grading.suite import CheckResult, ExerciseResult
 from lab.syllabus.syllabus import Exercise, Syllabus
 
@@ -19,15 +20,6 @@ STATES: Mapping[str, Outcome] = {
     "absent": NotStarted(),
     "note": Blocked(""),
     "bad": Failed(Diagnosis("", "", "", "")),
-}
-
-# Outcome -> sign, sign for terminals that know ASCII only, ANSI colour. The word always stands beside them.
-SIGNS: Mapping[type, tuple[str, str, str]] = {
-    Passed: ("✓", "+", "32"),
-    Failed: ("✗", "x", "31"),
-    NotStarted: ("·", ".", "2"),
-    Blocked: ("○", "-", "33"),
-    LabError: ("!", "!", "35"),
 }
 
 
@@ -246,8 +238,8 @@ class Feedback(Page):
         return str(self.code / exercise.file) if path.startswith(os.path.join("..", "..")) else path
 
     def _sign(self, outcome: Outcome) -> str:
-        sign, ascii_sign, _ = SIGNS[type(outcome)]
-        return sign if self.unicode else ascii_sign
+        look = LOOKS[outcome.word]
+        return look.sign if self.unicode else look.ascii
 
     def _text(self, lead: str, text: str, outcome: Outcome | None = None, *, bold: bool = False) -> None:
         """Wrapped text after a lead in the outcome's colour."""
@@ -255,4 +247,4 @@ class Feedback(Page):
 
 
 def _colour(outcome: Outcome | None) -> str:
-    return SIGNS[type(outcome)][2] if outcome else ""
+    return LOOKS[outcome.word].ansi if outcome else ""

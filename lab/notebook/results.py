@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from lab.base.words import as_html
 from lab.notebook import session
 from lab.notebook.card import framed, note_card
 from lab.notebook.show import Card, one_sentence
@@ -25,17 +24,16 @@ def show_results(folder: str = "results") -> Card:
     if not (results / "results.csv").is_file():
         return note_card(f"{folder}/ has no results.csv yet: run the two commands above in a terminal.")
     table = summary(read_results(results / "results.csv"))
-    parts = [f'<pre class="lab-table">{as_html(table)}</pre>']
-    figures = results / FIGURES_FOLDER
-    for file in sorted(figures.rglob("*.png"), key=_order):
-        setting, name = file.relative_to(figures).parent.name, file.stem.replace("_", " ")
-        parts += [f"<p><strong>{as_html(name)}, {as_html(setting)}</strong></p>"] if setting else []
-        alt = f"{name[0].upper()}{name[1:]} over the number of devices; the numbers are in the table above."
-        data = base64.b64encode(file.read_bytes()).decode("ascii")
-        parts.append(
-            f'<p><img alt="{as_html(alt)}" src="data:image/png;base64,{data}" style="max-width:100%"></p>'
+    folder_of_figures = results / FIGURES_FOLDER
+    figures = [
+        (
+            file.stem.replace("_", " "),
+            file.relative_to(folder_of_figures).parent.name,
+            base64.b64encode(file.read_bytes()).decode("ascii"),
         )
-    return framed("results", parts, table)
+        for file in sorted(folder_of_figures.rglob("*.png"), key=_order)
+    ]
+    return framed("results.html", "results", table, table=table, figures=figures)
 
 
 def _order(file: Path) -> tuple[int, int, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from markupsafe import Markup
+
 from lab.grading.diagnosis import Passed
 from lab.grading.trace.picture import picture, trace_exercise
 from lab.grading.trace.svg import trace_svg
@@ -29,9 +31,11 @@ def trace_card(exercise: Exercise, code: Path) -> Card:
     if not any(drawn.rows for _, drawn in sections):
         return result_card(traced[-1].result, code, None)
     title = f"Collectives in exercise {exercise.id}, {exercise.title}"
-    parts = [trace_svg(sections, title)]
+    drawing = Markup(trace_svg(sections, title))  # it escapes what it writes by itself
     last = traced[-1].result
     if not isinstance(last.outcome, Passed):
         card = result_card(last, code, None)
-        return Card(f"{framed(title, parts, '').html}\n{card.html}", "\n".join([*lines, card.text]))
-    return framed(title, parts, "\n".join(lines), last.outcome)
+        return Card(
+            f"{framed('card.html', title, '', body=drawing).html}\n{card.html}", "\n".join([*lines, card.text])
+        )
+    return framed("card.html", title, "\n".join(lines), last.outcome, body=drawing)

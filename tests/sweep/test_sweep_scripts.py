@@ -31,10 +31,10 @@ def start(*command: object, cwd: Path, **environment: str) -> subprocess.Complet
 
 
 def test_the_sweep_works_without_torch(root, results, tmp_path):
-    """On a login node or a laptop, collecting and plotting must not need (or wait for) torch."""
+    """On a login node or a laptop, collecting and plotting must not need (or wait for) torch or jinja2."""
     program = f"""
 import sys
-sys.modules.update(dict.fromkeys(("torch", "torchvision"), None))  # importing either now raises ImportError
+sys.modules.update(dict.fromkeys(("torch", "torchvision", "jinja2"), None))  # importing one now raises ImportError
 sys.path.insert(0, {str(root)!r})
 import pkgutil, importlib, lab.sweep
 for module in pkgutil.iter_modules(lab.sweep.__path__):
@@ -42,6 +42,7 @@ for module in pkgutil.iter_modules(lab.sweep.__path__):
 import collect_results, plot_results, run_benchmarks
 assert collect_results.main([]) == 0
 assert plot_results.main([]) == 0
+assert plot_results.main(["--report", "report.html"]) == 1
 import pathlib
 pathlib.Path("exercises").mkdir(); pathlib.Path("exercises/main.py").touch()
 for own in ([], ["--", "--model", "mynet:MyNet", "--dataset", "my.data:load"]):
@@ -50,6 +51,7 @@ for own in ([], ["--", "--model", "mynet:MyNet", "--dataset", "my.data:load"]):
     done = start(sys.executable, "-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (results / "figures" / "memory.png").exists()
+    assert "pip install jinja2" in done.stderr
 
 
 @pytest.fixture

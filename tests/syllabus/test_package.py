@@ -204,6 +204,7 @@ def test_a_wheel_carries_the_package_but_no_solution_and_starts_a_lab(root: Path
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
     assert {f"lab/student_package/exercises/{name}" for name in STUBS} <= set(names)
+    assert {f"lab/templates/{path.name}" for path in (root / "lab" / "templates").iterdir()} <= set(names)
     assert [name for name in names if any(word in name for word in ("solutions", "__pycache__", "source/"))] == []
     program = "import sys; from lab.cli import main; sys.exit(main(['start', 'my-lab']))"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}

@@ -5,7 +5,6 @@ docs/templates with their tables filled in.
 """
 
 import base64
-import html
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,33 +12,26 @@ from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.base.files import write_whole
+from lab.base.html import render
 from lab.base.paths import student_sources
 from lab.runs.records.job import read_json
 from lab.slurm import states
 from lab.sweep.compare.points import Row, grouped, points
 from lab.sweep.compare.table import setting_titles
-from lab.sweep.draw.report_tables import TEXTS, Table
+from lab.sweep.draw.report_tables import TEXTS
 
 TEMPLATES = ("paper", "proposal", "pitch")
 GOOD, EXCELLENT = 0.7, 0.9  # the lines in the efficiency figures
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --faint: #666; --line: #d5d5d5 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --paper: #161616; --faint: #a5a5a5; --line: #444 } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 62rem;
-       margin: 2rem auto; padding: 0 1rem }
-h1 { line-height: 1.2 } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line) }
-table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem }
-caption { text-align: left; font-weight: 600 }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top }
-td.number { text-align: right; font-variant-numeric: tabular-nums }
-.note, figcaption { color: var(--faint); font-size: .85rem }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(26rem, 1fr)); gap: 0 1.5rem }
-.wide { overflow-x: auto } figure { margin: 1.5rem 0 } img { max-width: 100%; background: #fff }
-pre { overflow-x: auto; font-size: .85rem }
-@media print { body { margin: 0; max-width: none } figure, table { break-inside: avoid } }
-"""
+# Heading on the page -> one of TEXTS.
+SECTIONS = {
+    "Measurements": "scaling",
+    "Bottlenecks": "bottlenecks",
+    "What did not come to its end": "unfinished",
+    "System": "system",
+    "Resources": "resources",
+}
 
 
 def write_report(rows: Sequence[Row], results: Path, figures: Sequence[Path], page: Path) -> list[Path]:
@@ -129,56 +121,22 @@ def headlines(rows: Sequence[Row]) -> list[str]:
 
 
 def _page(rows: Sequence[Row], results: Path, figures: Sequence[Path]) -> str:
-    done = sum(row["status"] == states.DONE for row in rows)
-    parts = [
-        f"<p>{len(rows)} runs, {done} with figures. Efficiencies compare with a plain run on one device.</p>",
-        _list(headlines(rows)),
-        "<h2>Figures</h2>",
-        "<div class=figures>",
-        *map(_figure, figures),
-        "</div>",
-        "<h2>Measurements</h2>",
-        *_tables("scaling", rows, results),
-        "<h2>Bottlenecks</h2>",
-        *_tables("bottlenecks", rows, results),
-        "<h2>What did not come to its end</h2>",
-        *_tables("unfinished", rows, results),
-        "<h2>System</h2>",
-        *_tables("system", rows, results),
-        "<h2>Resources</h2>",
-        *_tables("resources", rows, results),
-        "<h2>Commands</h2>",
-        f"<pre>{html.escape(chr(10).join(commands(rows, results)))}</pre>",
-    ]
-    title = f"Scaling report: {', '.join(sorted({row['model'] for row in rows if row['model']})) or 'no network'}"
-    return (
-        f"<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style>\n<body><h1>{html.escape(title)}</h1>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
+    networks = ", ".join(sorted({row["model"] for row in rows if row["model"]})) or "no network"
+    return render(
+        "scaling.html",
+        title=f"Scaling report: {networks}",
+        runs=len(rows),
+        done=sum(row["status"] == states.DONE for row in rows),
+        headlines=headlines(rows),
+        figures=[_figure(png) for png in figures],
+        sections=[(heading, TEXTS[name](rows, results)) for heading, name in SECTIONS.items()],
+        commands=commands(rows, results),
     )
 
 
-def _tables(name: str, rows: Sequence[Row], results: Path) -> list[str]:
-    tables: list[Table] = TEXTS[name](rows, results)
-    return [table.html() for table in tables] or ["<p>nothing</p>"]
-
-
-def _list(sentences: Sequence[str]) -> str:
-    return (
-        "<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences) + "</ul>"
-        if sentences
-        else ""
-    )
-
-
-def _figure(png: Path) -> str:
+def _figure(png: Path) -> tuple[str, str, str]:
+    """Name, type of the image, its bytes in base64."""
     svg = png.with_suffix(".svg")
     file, kind = (svg, "svg+xml") if svg.is_file() else (png, "png")
-    data = base64.b64encode(file.read_bytes()).decode("ascii")
     where = "" if png.parent.name in ("figures", "") else f" ({png.parent.name.replace('-', ' ')})"
-    name = png.stem.replace("_", " ") + where
-    return (
-        f'<figure><img src="data:image/{kind};base64,{data}" alt="Plot: {html.escape(name)}; '
-        f'its values are in the tables below"><figcaption>{html.escape(name)}</figcaption></figure>'
-    )
+    return png.stem.replace("_", " ") + where, kind, base64.b64encode(file.read_bytes()).decode("ascii")

@@ -1,6 +1,5 @@
 """The tables of a report: from results.csv, and from what the runs' folders hold besides."""
 
-import html
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -31,25 +30,9 @@ class Table:
         lines = [_pipes(self.header), _pipes(("---",) * len(self.header)), *map(_pipes, self.rows)]
         return "\n".join([f"**{self.title}**", "", *lines, *(["", self.note] if self.note else [])])
 
-    def html(self) -> str:
-        if not self.rows:
-            return f"<p>{html.escape(self.note or 'nothing')}</p>"
-        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.header)
-        body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>\n" for row in self.rows)
-        note = f"<p class=note>{html.escape(self.note)}</p>" if self.note else ""
-        return (
-            f"<div class=wide><table><caption>{html.escape(self.title)}</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>{note}"
-        )
-
 
 def _pipes(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _cell(text: str) -> str:
-    numeric = text[:1].isdigit() or text[:1] in "-+"
-    return f"<td{' class=number' if numeric else ''}>{html.escape(text)}</td>"
 
 
 # The tables -------------------------------------------------------------------------------------------------
