@@ -94,7 +94,7 @@ class Run:
         self._reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
         self._path = from_rank_0(partial(self._reporter.open_folder, self._goes_on)) if self._keeps else None
         if self._path is not None:
-            self.watchers.append(StepOutput(self.args, self._reporter))
+            self.watchers.append(StepOutput(self.args, self._reporter.terminal, self._reporter.log, self.print))
             if self.args.tensorboard:
                 self.watchers.append(TensorBoard(self._path, device, self.progress, self.print))
 
@@ -162,10 +162,12 @@ class Run:
             saver = Saver(checkpoints, args, self.print, self._resumed) if args.checkpoints else None
             self._guard = Guard(self.device, stepper, self._meter, progress, self._signals, saver)
             if args.profile:
-                self.watchers.append(Profiler(self._path, self.device, self._phases, self._meter, self._reporter))
+                self.watchers.append(
+                    Profiler(self._path, self.device, self._phases, self._meter, self._reporter, args.epochs)
+                )
         self._report(model, train_loader)
         for watcher in self.watchers:
-            watcher.begin(self, model, optimizer)
+            watcher.begin(progress, model, optimizer)
 
     def _report(self, model: nn.Module, loader: DataLoader) -> None:
         steps, channels_last = self._pass_steps, self._channels_last

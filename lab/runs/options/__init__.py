@@ -1,6 +1,6 @@
 """What a run is asked for: the command line of main.py, and what its options mean together. No torch.
 
-May import: base, training/data.
+May import: base.
 """
 
 from lab.runs.options.launcher import require_launcher

@@ -12,6 +12,7 @@ DATASETS = ("shapes", "cifar10", "mnist", "imagefolder")
 
 DEFAULT_WIDTH, DEFAULT_DEPTH = 192, 6
 DEFAULT_PREFETCH = 2  # PyTorch's own
+VGG19_WEIGHTS = "vgg19-dcbb9e9d.pth"  # as torchvision calls them: its name ends in its checksum
 Number = Callable[[str], float]
 
 
@@ -183,10 +184,13 @@ def model_options(options: argparse.Namespace) -> dict[str, object]:
     if options.model == "vit":
         return {"width": options.width, "depth": options.depth}
     if options.pretrained:
-        from lab.training.data.weights import weights_path
-
         return {"weights": weights_path(options.data_dir)}
     return {}
+
+
+def weights_path(data_dir: Path) -> Path:
+    """Where vgg19's weights are, or will be downloaded to."""
+    return data_dir / VGG19_WEIGHTS
 
 
 def input_options(options: argparse.Namespace) -> dict[str, object]:

@@ -13,6 +13,9 @@ DEFAULT_BASE_LR = {"sgd": 0.03, "adam": 1e-3, "adamw": 1e-3}
 DEFAULT_WEIGHT_DECAY = {"sgd": 5e-4, "adam": 5e-4, "adamw": 1e-2}
 DEFAULT_MOMENTUM = 0.9
 DEFAULT_BUCKET_CAP_MB = 25.0
+# Steps before the one that --capture records. DDP arranges its buckets in the first two and times itself during
+# the first ten; optimizers make their state in the first.
+CAPTURE_WARM_UP = 11
 DEFAULT_MEASURE_WARMUP = 20  # enough for caches, clocks and DDP's second bucket layout
 
 RUN_CHECKPOINTS = ("latest", "best", "auto")  # what --resume takes besides a path

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -13,9 +12,6 @@ from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.progress import Progress
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.signals import Preempted
-
-if TYPE_CHECKING:
-    from lab.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class StepReport:
 class Watcher:
     """Add one with `run.watchers.append(...)` before `run.begin`. Every rank calls all of these methods."""
 
-    def begin(self, run: "Run", model: nn.Module, optimizer: Optimizer) -> None:
+    def begin(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
         """Everything is set up; a checkpoint, if there is one, is loaded."""
 
     def step(self, report: StepReport) -> None:
