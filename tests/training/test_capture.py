@@ -160,7 +160,7 @@ def run_epochs(tmp_path, *argv: str, step=capturable(train_step), samples: int =
         for epoch in run.epochs():
             kept += [step(model, optimizer, *batch, run) for batch in run.batches(loader)]
             accuracies.append(run.record(epoch, 1.0, 0.5, 0.5).train_accuracy)
-        mean = run._meter.mean_loss()
+        mean = run._loop.meter.mean_loss()
     return [loss.item() for loss in kept], accuracies, mean, model.state_dict()
 
 

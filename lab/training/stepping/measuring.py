@@ -20,7 +20,27 @@ from lab.runs.records.epoch_record import TimedSteps
 Batch = tuple[Tensor, Tensor]
 
 
-class StepWindow:
+class EpochWindow:
+    """An epoch that is one pass over the data, of which no step is timed by itself."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the clock runs: nothing may wait for the device now."""
+        return False
+
+    def length(self, pass_steps: int) -> int:
+        """Optimizer steps of the epoch, where one pass over the data has `pass_steps`."""
+        return pass_steps
+
+    def end_step(self) -> None:
+        """After each optimizer step, on every rank."""
+
+    def result(self, images_per_step: int) -> TimedSteps | None:
+        """For the record. Collective."""
+        return None
+
+
+class StepWindow(EpochWindow):
     """Times `steps` optimizer steps after `warmup` others, on every rank.
 
     Args:
@@ -41,11 +61,12 @@ class StepWindow:
 
     @property
     def is_open(self) -> bool:
-        """Whether the clock runs: nothing may wait for the device now."""
         return self.warmup <= self._done < self.total
 
+    def length(self, pass_steps: int) -> int:
+        return self.total
+
     def end_step(self) -> None:
-        """After each optimizer step, on every rank."""
         self._done += 1
         if self._done == self.warmup:
             dist.barrier()  # all ranks start together: none is charged for waiting for a late one
@@ -62,7 +83,6 @@ class StepWindow:
         return slowest.item()
 
     def result(self, images_per_step: int) -> TimedSteps:
-        """For the record. Collective."""
         return TimedSteps(self.steps, self.step_seconds(), images_per_step)
 
     def _wait_for_device(self) -> None:
