@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lab.base.errors import UsageError, UserError
 from lab.runs import options
-from lab.runs.options.rules import CAPTURE_WARM_UP
+from lab.runs.options.precision import CAPTURE_WARM_UP
 from lab.training.run import Run
 from lab.training.stepping import capture, meter
 from lab.training.stepping import stepper as stepping
@@ -125,7 +125,7 @@ def record(self, eager, images, labels):
 def on_cpu(monkeypatch, tmp_path):
     """Let --capture think that the CPU records graphs."""
     Rerun.replays = 0
-    monkeypatch.setattr("lab.runs.options.rules._check_capture", lambda *args: None)
+    monkeypatch.setattr("lab.runs.options.precision._check_capture", lambda *args: None)
     monkeypatch.setattr(capture.Capture, "_record", record)
     for name in ("Stream", "set_stream", "default_stream", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, lambda argument: None)

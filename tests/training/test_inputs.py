@@ -16,7 +16,7 @@ from lab.base.errors import UserError
 from lab.ranks.rank import Rank
 from lab.ranks.server import server
 from lab.runs import options
-from lab.runs.options import model_and_data
+from lab.runs.options import model
 from lab.training.data.datasets import load_datasets
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
@@ -187,7 +187,7 @@ def run_tiny_vgg(rank: Rank) -> None:
 
     given = rank.receive()
     torchvision.models.vgg19 = tiny_torchvision_vgg
-    model_and_data.VGG19_WEIGHTS = given["name"]
+    model.VGG19_WEIGHTS = given["name"]
     main = rank.student("main")
     main.run(main.parse_args(given["argv"]))
 

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.runs.options.model_and_data import weights_path
+from lab.runs.options.model import weights_path
 from lab.training.data.download import download
 from lab.training.data.image_cache import note
 

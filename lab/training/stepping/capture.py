@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lab.base.errors import UserError
-from lab.runs.options.rules import CAPTURE_WARM_UP
+from lab.runs.options.precision import CAPTURE_WARM_UP
 from lab.runs.records.progress import Progress
 from lab.training.profiling.phases import GRAPH, Phases
 from lab.training.stepping.meter import EpochMeter

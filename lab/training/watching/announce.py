@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from lab.runs import options
-from lab.runs.options.rules import CAPTURE_WARM_UP
+from lab.runs.options.precision import CAPTURE_WARM_UP
 from lab.training.stepping import precision
 
 
