@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,17 +27,11 @@ from lab.training.stepping.capture import Capture
 from lab.training.stepping.measuring import DeviceInputs, EpochWindow, StepWindow, batch_source
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.signals import SignalWatch
-from lab.training.stepping.stepper import (
-    Stepper,
-    make_stepper,
-    rehearse_ddp,
-    steps_per_epoch,
-    sync_buffers,
-)
+from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
 from lab.training.stepping.unheeded import unheeded
 from lab.training.watching.profiler import Profiler
 from lab.training.watching.reporter import Reporter
-from lab.training.watching.watcher import Watcher, report_step, telling_of_the_end
+from lab.training.watching.watcher import StepReport, Watcher, telling_of_the_end
 
 
 class NoStepper:
@@ -56,33 +51,33 @@ class NoStepper:
         pass
 
 
+@dataclass(frozen=True)
+class RunContext:
+    """What a run has from its start on, before model and data are there."""
+
+    args: argparse.Namespace  # resolved
+    device: torch.device  # this rank's
+    progress: Progress  # how far the run is: the loop counts on
+    reporter: Reporter
+    watchers: list[Watcher]
+    capture: Capture | None  # with --capture
+    signals: SignalWatch  # whether the run was told to stop
+    resumed: resume.Resumed | None  # the checkpoint to go on from
+    path: Path | None  # of the run's folder; None where it keeps no records, and so no checkpoints
+
+
 class BareLoop:
-    """Moves and counts batches, and records epochs: a run before begin(), and all that a check of train.py needs.
+    """Moves and counts batches, records epochs: a run before begin(), and all that the checks of train.py need."""
 
-    Args:
-        args: resolved.
-        device: this rank's.
-        progress: how far the run is; counted on here.
-        reporter: prints and keeps the figures.
-        capture: with --capture.
-    """
-
-    def __init__(
-        self,
-        args: argparse.Namespace,
-        device: torch.device,
-        progress: Progress,
-        reporter: Reporter,
-        capture: Capture | None,
-    ) -> None:
+    def __init__(self, context: RunContext) -> None:
+        args, device = context.args, context.device
         self.meter = EpochMeter(device, micro_batches=args.accumulate)
         self.pass_steps = 0  # optimizer steps in one pass over the data
         self._args = args
         self._device = device
-        self._progress = progress
-        self._reporter = reporter
-        self._capture = capture
-        self._world_size = dist.get_world_size()
+        self._progress = context.progress
+        self._reporter = context.reporter
+        self._capture = context.capture
         self._phases = Phases(nvtx=device.type == "cuda" and (args.nvtx or args.profile))
         self._stepper: Stepper | NoStepper = NoStepper()
         self._window = EpochWindow()
@@ -154,9 +149,19 @@ class BareLoop:
             self._report_step()
 
     def _report_step(self) -> None:
-        if self._watchers:
-            speed = self.meter.images * self._world_size / self.meter.seconds
-            report_step(self._watchers, self._progress, self.meter, self._stepper.rates[0], speed)
+        if not self._watchers:
+            return
+        report = StepReport(
+            epoch=self._progress.epoch,
+            step=self._progress.step,
+            steps_per_epoch=self._progress.steps_per_epoch,
+            total_step=self._progress.total_steps,
+            loss=self.meter.step_loss,
+            learning_rate=self._stepper.rates[0],
+            images_per_second=self.meter.images * dist.get_world_size() / self.meter.seconds,
+        )
+        for watcher in self._watchers:
+            watcher.step(report)
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """The context for a forward pass, in which layers compute in the run's precision."""
@@ -207,31 +212,20 @@ class Loop(BareLoop):
 
     Args:
         model, optimizer, train_loader: as Run.begin has them.
-        watchers: the run's; the profiler joins them.
         channels_last: whether the model's filters are [N, H, W, C] in memory.
-        resumed: the checkpoint to go on from.
-        signals: whether the run was told to stop.
-        folder: the run's; None where it keeps no records, and no checkpoints.
     """
 
     def __init__(
         self,
-        args: argparse.Namespace,
-        device: torch.device,
-        progress: Progress,
-        reporter: Reporter,
-        capture: Capture | None,
+        context: RunContext,
         model: nn.Module,
         optimizer: Optimizer,
         train_loader: DataLoader,
         *,
-        watchers: list[Watcher],
         channels_last: bool,
-        resumed: resume.Resumed | None,
-        signals: SignalWatch,
-        folder: Path | None,
     ) -> None:
-        super().__init__(args, device, progress, reporter, capture)
+        super().__init__(context)
+        args, device, progress = context.args, context.device, context.progress
         if args.checkpoint_activations:
             checkpoint_activations(model)
         self.warnings = unheeded(args, device.type, model, train_loader)
@@ -247,15 +241,16 @@ class Loop(BareLoop):
         self.meter.follow(model)
         self._phases.follow(model)
         seeding.seed_everything(args.seed, dist.get_rank())
-        if resumed is not None:
-            self.warnings += resume.take_up(resumed, args, stepper, progress, self._world_size)
-            self._resumed, self._is_rehearsed = resumed, False
-        if capture is not None:
-            capture.begin(stepper, self.meter, self._phases)
-        if folder is not None:
-            checkpoints = folder / checkpoint_file.FOLDER
-            saver = Saver(checkpoints, args, reporter.print, resumed) if args.checkpoints else None
-            self._guard = Guard(device, stepper, self.meter, progress, signals, saver)
+        if context.resumed is not None:
+            self.warnings += resume.take_up(context.resumed, args, stepper, progress, dist.get_world_size())
+            self._resumed, self._is_rehearsed = context.resumed, False
+        if context.capture is not None:
+            context.capture.begin(stepper, self.meter, self._phases)
+        self._watchers = context.watchers
+        if context.path is not None:
+            checkpoints, say = context.path / checkpoint_file.FOLDER, context.reporter.print
+            saver = Saver(checkpoints, args, say, context.resumed) if args.checkpoints else None
+            self._guard = Guard(device, stepper, self.meter, progress, context.signals, saver)
             if args.profile:
-                watchers.append(Profiler(folder, device, self._phases, self.meter, reporter, args.epochs))
-        self._watchers = watchers
+                parts = self._phases, self.meter, context.reporter
+                self._watchers.append(Profiler(context.path, device, *parts, args.epochs))

@@ -23,14 +23,14 @@ from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.folder import RunFolder
 from lab.runs.records.progress import Progress
 from lab.training.checkpoints import resume
-from lab.training.loop import BareLoop, Loop
+from lab.training.loop import BareLoop, Loop, RunContext
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
 from lab.training.stepping.signals import Preempted, SignalWatch
 from lab.training.stepping.together import from_rank_0, gather_hosts, leave_together
 from lab.training.watching import tensorboard
 from lab.training.watching.announce import Setup, count_parameters
-from lab.training.watching.progress_bar import StepOutput
+from lab.training.watching.progress_bar import ProgressBar
 from lab.training.watching.reporter import Reporter
 from lab.training.watching.watcher import Watcher
 
@@ -65,20 +65,21 @@ class Run:
         self._warnings += tensorboard.resolve(self.args) if self._keeps else []
         self.progress = Progress()
         self.capture = Capture(device) if self.args.capture else None
-        self._signals = SignalWatch()
         self._channels_last = False
         seeding.prepare(args.seed, deterministic=args.deterministic)
-        self._resumed = resume.open_checkpoint(self.args)
+        resumed = resume.open_checkpoint(self.args)
         talks = records and self.rank == 0
         origin = provenance.columns(args, self.args, self.world_size, device) if talks else {}
         self._reporter = reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
-        resumed = self._resumed is not None
-        self._path = from_rank_0(partial(reporter.open_folder, resumed)) if self._keeps else None
-        if self._path is not None:
-            self.watchers.append(StepOutput(self.args, reporter.terminal, reporter.log, reporter.print))
+        path = from_rank_0(partial(reporter.open_folder, resumed is not None)) if self._keeps else None
+        if path is not None:
+            self.watchers.append(ProgressBar(self.args, reporter.terminal, reporter.log, reporter.print))
             if self.args.tensorboard:
-                self.watchers.append(tensorboard.TensorBoard(self._path, device, self.progress, reporter.print))
-        self._loop = BareLoop(self.args, device, self.progress, reporter, self.capture)
+                self.watchers.append(tensorboard.TensorBoard(path, device, self.progress, reporter.print))
+        self._context = RunContext(
+            self.args, device, self.progress, reporter, self.watchers, self.capture, SignalWatch(), resumed, path
+        )
+        self._loop = BareLoop(self._context)
 
     @property
     def folder(self) -> RunFolder | None:
@@ -89,7 +90,7 @@ class Run:
 
     def __enter__(self) -> "Run":
         if self._keeps:
-            self._signals.__enter__()
+            self._context.signals.__enter__()
         return self
 
     def __exit__(
@@ -102,7 +103,7 @@ class Run:
         self._reporter.close(error)
         if preempted:
             leave_together()
-        self._signals.__exit__(kind, error, trace)
+        self._context.signals.__exit__(kind, error, trace)
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
         """What the options ask of a new model before it is wrapped. Returns the model to go on with."""
@@ -119,21 +120,8 @@ class Run:
             optimizer: of the wrapped model. From here on its zero_grad() and step() are the run's.
             train_loader: its length and its data set tell the steps and the samples that an epoch drops.
         """
-        loop = Loop(
-            self.args,
-            self.device,
-            self.progress,
-            self._reporter,
-            self.capture,
-            model,
-            optimizer,
-            train_loader,
-            watchers=self.watchers,
-            channels_last=self._channels_last,
-            resumed=self._resumed,
-            signals=self._signals,
-            folder=self._path,
-        )
+        progress, resumed = self.progress, self._context.resumed
+        loop = Loop(self._context, model, optimizer, train_loader, channels_last=self._channels_last)
         self._loop = loop
         setup = Setup(
             self.args,
@@ -143,11 +131,11 @@ class Run:
             loop.pass_steps,
             dropped_samples=len(train_loader.dataset) - loop.pass_steps * self.args.global_batch_size,  # type: ignore[arg-type]
             channels_last=self._channels_last,
-            resumed=f"{self._resumed.path}, {self.progress.where}" if self._resumed else None,
+            resumed=f"{resumed.path}, {progress.where}" if resumed else None,
         )
-        self._reporter.begin(setup, [*self._warnings, *loop.warnings], self.progress.epochs_done)
+        self._reporter.begin(setup, [*self._warnings, *loop.warnings], progress.epochs_done)
         for watcher in self.watchers:
-            watcher.begin(self.progress, model, optimizer)
+            watcher.begin(progress, model, optimizer)
 
     def print(self, line: str) -> None:
         """Print on rank 0, and into train.log."""

@@ -15,7 +15,7 @@ REDRAWN_EVERY = 0.1  # seconds
 BAR = (5, 30)  # columns: fewest, most
 
 
-class StepOutput(Watcher):
+class ProgressBar(Watcher):
     """Every `every` steps a line with the mean loss over all ranks; on a terminal a bar in its place.
 
     Only then is the loss read, which waits for the device and for the other ranks.
