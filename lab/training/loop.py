@@ -237,20 +237,24 @@ class Loop(BareLoop):
         if channels_last:
             self._layout = torch.channels_last
         progress.steps_per_epoch = steps = self._window.length(self.pass_steps)
-        self._stepper = stepper = make_stepper(model, optimizer, args, steps, device, self._phases)
+        self._stepper: Stepper = make_stepper(model, optimizer, args, steps, device, self._phases)
         self.meter.follow(model)
         self._phases.follow(model)
-        seeding.seed_everything(args.seed, dist.get_rank())
-        if context.resumed is not None:
-            self.warnings += resume.take_up(context.resumed, args, stepper, progress, dist.get_world_size())
-            self._resumed, self._is_rehearsed = context.resumed, False
-        if context.capture is not None:
-            context.capture.begin(stepper, self.meter, self._phases)
+        self._resumed, self._is_rehearsed = context.resumed, context.resumed is None
         self._watchers = context.watchers
         if context.path is not None:
             checkpoints, say = context.path / checkpoint_file.FOLDER, context.reporter.print
             saver = Saver(checkpoints, args, say, context.resumed) if args.checkpoints else None
-            self._guard = Guard(device, stepper, self.meter, progress, context.signals, saver)
+            self._guard = Guard(device, self._stepper, self.meter, progress, context.signals, saver)
             if args.profile:
                 parts = self._phases, self.meter, context.reporter
                 self._watchers.append(Profiler(context.path, device, *parts, args.epochs))
+
+    def begin(self) -> None:
+        """Take up the checkpoint, get the capture ready. Raises UserError where one does not fit the run."""
+        seeding.seed_everything(self._args.seed, dist.get_rank())
+        if self._resumed is not None:
+            ranks = dist.get_world_size()
+            self.warnings += resume.take_up(self._resumed, self._args, self._stepper, self._progress, ranks)
+        if self._capture is not None:
+            self._capture.begin(self._stepper, self.meter, self._phases)

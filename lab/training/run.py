@@ -122,7 +122,8 @@ class Run:
         """
         progress, resumed = self.progress, self._context.resumed
         loop = Loop(self._context, model, optimizer, train_loader, channels_last=self._channels_last)
-        self._loop = loop
+        self._loop = loop  # from here on __exit__ gives the optimizer back, also where begin() fails
+        loop.begin()
         setup = Setup(
             self.args,
             self.device,

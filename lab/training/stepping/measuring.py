@@ -49,41 +49,34 @@ class StepWindow(EpochWindow):
     """
 
     def __init__(self, device: torch.device, warmup: int, steps: int) -> None:
-        self.warmup, self.steps = warmup, steps
+        self._warmup, self._steps = warmup, steps
+        self._total = warmup + steps
         self._device = device
         self._done = 0
         self._started = self._seconds = float("nan")
 
     @property
-    def total(self) -> int:
-        """Steps to train: those before the window and those in it."""
-        return self.warmup + self.steps
-
-    @property
     def is_open(self) -> bool:
-        return self.warmup <= self._done < self.total
+        return self._warmup <= self._done < self._total
 
     def length(self, pass_steps: int) -> int:
-        return self.total
+        return self._total
 
     def end_step(self) -> None:
         self._done += 1
-        if self._done == self.warmup:
+        if self._done == self._warmup:
             dist.barrier()  # all ranks start together: none is charged for waiting for a late one
             self._wait_for_device()
             self._started = time.perf_counter()
-        elif self._done == self.total:
+        elif self._done == self._total:
             self._wait_for_device()
             self._seconds = time.perf_counter() - self._started
 
-    def step_seconds(self) -> float:
-        """Seconds a step on the slowest rank; nan if training ended before the window did. Collective."""
-        slowest = torch.tensor(self._seconds / self.steps, dtype=torch.float64, device=self._device)
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        return slowest.item()
-
     def result(self, images_per_step: int) -> TimedSteps:
-        return TimedSteps(self.steps, self.step_seconds(), images_per_step)
+        """A step's seconds on the slowest rank; nan if training ended before the window did. Collective."""
+        slowest = torch.tensor(self._seconds / self._steps, dtype=torch.float64, device=self._device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return TimedSteps(self._steps, slowest.item(), images_per_step)
 
     def _wait_for_device(self) -> None:
         if self._device.type == "cuda":
