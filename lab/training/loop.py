@@ -246,15 +246,16 @@ class Loop(BareLoop):
             checkpoints, say = context.path / checkpoint_file.FOLDER, context.reporter.print
             saver = Saver(checkpoints, args, say, context.resumed) if args.checkpoints else None
             self._guard = Guard(device, self._stepper, self.meter, progress, context.signals, saver)
-            if args.profile:
-                parts = self._phases, self.meter, context.reporter
-                self._watchers.append(Profiler(context.path, device, *parts, args.epochs))
+        self._path = context.path
 
     def begin(self) -> None:
         """Take up the checkpoint, get the capture ready. Raises UserError where one does not fit the run."""
-        seeding.seed_everything(self._args.seed, dist.get_rank())
+        args, ranks = self._args, dist.get_world_size()
+        seeding.seed_everything(args.seed, dist.get_rank())
         if self._resumed is not None:
-            ranks = dist.get_world_size()
-            self.warnings += resume.take_up(self._resumed, self._args, self._stepper, self._progress, ranks)
+            self.warnings += resume.take_up(self._resumed, args, self._stepper, self._progress, ranks)
         if self._capture is not None:
             self._capture.begin(self._stepper, self.meter, self._phases)
+        if args.profile and self._path is not None:
+            profiler = Profiler(self._path, self._device, self._phases, self.meter, self._reporter, args.epochs)
+            self._watchers.append(profiler)
