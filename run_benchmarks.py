@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
-from lab.runs.options.parser import PRECISIONS, STRATEGIES
+from lab.runs.options.model import STRATEGIES
+from lab.runs.options.precision import PRECISIONS
 from lab.sweep.launch import Choices, run_sweep
 from lab.sweep.plan import Sweep
 from lab.sweep.plan.check import SCALINGS, refuse_ignored

@@ -18,12 +18,9 @@ LONGEST_FILE = 300  # lines
 LARGEST_ROOM = {"course": 28, "commands": 28}  # files
 LARGEST_OTHER_ROOM = 16
 # To be mended; nothing may be added here.
-LONG_FILES = {"checks/ddp_utils", "checks/distributed_utils", "checks/fsdp_utils", "training"}
+LONG_FILES = {"checks/ddp_utils", "checks/distributed_utils", "checks/fsdp_utils"}
 BACKWARDS = {
-    ("runs/options", "training/data"),
     ("sweep/compare", "sweep/draw"),
-    ("training/stepping", "training"),
-    ("training/watching", "training"),
 }
 
 

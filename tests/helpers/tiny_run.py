@@ -19,6 +19,7 @@ from lab.base.errors import UserError
 from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.runs.records.epoch_record import EpochRecord
+from lab.runs.records.progress import Progress
 from lab.training.run import Run
 from lab.training.stepping.signals import Preempted
 from lab.training.watching.watcher import StepReport, Watcher
@@ -102,7 +103,7 @@ class KillAfter(Watcher):
     def __init__(self, seconds: float, steps: int) -> None:
         self.seconds, self.steps = seconds, steps
 
-    def begin(self, run: Run, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._count_down()
 
     def step(self, report: StepReport) -> None:

@@ -8,11 +8,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lab.base.errors import UsageError, UserError
 from lab.runs import options
-from lab.runs.options import resolve
+from lab.runs.options.precision import CAPTURE_WARM_UP
 from lab.training.run import Run
 from lab.training.stepping import capture, meter
 from lab.training.stepping import stepper as stepping
-from lab.training.stepping.capture import WARM_UP, capturable
+from lab.training.stepping.capture import capturable
 from lab.training.stepping.stepper import Stepper
 
 
@@ -100,14 +100,13 @@ class Rerun:
     recording = False
     replays = 0
 
-    def __init__(self, owner, train_step, *others) -> None:
-        self.owner, self.train_step, self.others = owner, train_step, others
+    def __init__(self, owner, eager) -> None:
+        self.owner, self.eager = owner, eager
 
     def replay(self) -> None:
         Rerun.replays += 1
         Rerun.recording = True
-        model, optimizer, run = self.others
-        loss = self.train_step(model, optimizer, self.owner._images, self.owner._labels, run)
+        loss = self.eager(self.owner._images, self.owner._labels)
         Rerun.recording = False
         self.owner._loss.copy_(loss)
 
@@ -115,18 +114,18 @@ class Rerun:
         pass
 
 
-def record(self, train_step, model, optimizer, images, labels, run):
+def record(self, eager, images, labels):
     """In the place of Capture._record."""
     self._images, self._labels, self._loss = images.clone(), labels.clone(), torch.zeros(())
     self._meter.labels = self._labels
-    return Rerun(self, train_step, model, optimizer, run)
+    return Rerun(self, eager)
 
 
 @pytest.fixture
 def on_cpu(monkeypatch, tmp_path):
     """Let --capture think that the CPU records graphs."""
     Rerun.replays = 0
-    monkeypatch.setattr(resolve, "_check_capture", lambda *args: None)
+    monkeypatch.setattr("lab.runs.options.precision._check_capture", lambda *args: None)
     monkeypatch.setattr(capture.Capture, "_record", record)
     for name in ("Stream", "set_stream", "default_stream", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, lambda argument: None)
@@ -161,7 +160,7 @@ def run_epochs(tmp_path, *argv: str, step=capturable(train_step), samples: int =
         for epoch in run.epochs():
             kept += [step(model, optimizer, *batch, run) for batch in run.batches(loader)]
             accuracies.append(run.record(epoch, 1.0, 0.5, 0.5).train_accuracy)
-        mean = run._meter.mean_loss()
+        mean = run._loop.meter.mean_loss()
     return [loss.item() for loss in kept], accuracies, mean, model.state_dict()
 
 
@@ -169,7 +168,7 @@ def test_a_replay_counts_what_an_eager_step_counts(on_cpu, tmp_path):
     argv = ("--schedule", "cosine", "--warmup-epochs", "0.5", "--run-id")
     eager = run_epochs(tmp_path, *argv, "eager")
     captured = run_epochs(tmp_path, *argv, "captured", "--capture")
-    assert Rerun.replays == 40 - WARM_UP
+    assert Rerun.replays == 40 - CAPTURE_WARM_UP
     assert captured[0] == pytest.approx(eager[0], abs=1e-6)  # each loss in memory of its own
     assert captured[1] == eager[1]
     assert captured[2] == pytest.approx(eager[2], abs=1e-6)
@@ -179,7 +178,7 @@ def test_a_replay_counts_what_an_eager_step_counts(on_cpu, tmp_path):
 def test_a_smaller_last_batch_is_an_eager_step(on_cpu, tmp_path):
     eager = run_epochs(tmp_path, "--run-id", "eager", samples=164)
     captured = run_epochs(tmp_path, "--run-id", "captured", "--capture", samples=164)
-    assert Rerun.replays == 42 - WARM_UP - 2
+    assert Rerun.replays == 42 - CAPTURE_WARM_UP - 2
     assert captured[0] == pytest.approx(eager[0], abs=1e-6)
     assert captured[1] == eager[1]
     torch.testing.assert_close(captured[3], eager[3])
@@ -202,9 +201,9 @@ def test_replays_leave_ddp_as_training_steps_do(on_cpu, tmp_path, monkeypatch):
     monkeypatch.setattr(Rerun, "replay", lambda graph: None)
     seen = []
 
-    def noting(self, train_step, model, *others):
+    def noting(self, *arguments):
         seen.append(model.require_forward_param_sync)
-        return record(self, train_step, model, *others)
+        return record(self, *arguments)
 
     monkeypatch.setattr(capture.Capture, "_record", noting)
     args = options.parse(["--strategy", "ddp", "--capture", "--output-dir", str(tmp_path), "--epochs", "1"])

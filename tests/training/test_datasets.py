@@ -10,7 +10,7 @@ from image_helpers import make_image_folder
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UsageError, UserError
-from lab.runs.options.model_and_data import DATASETS
+from lab.runs.options.data import DATASETS
 from lab.training.data import shapes
 from lab.training.data.datasets import channel_statistics, hold_back, load_datasets
 from lab.training.data.images import ImageDataset

@@ -15,7 +15,7 @@ from torchvision.models import VGG19_Weights
 from lab.base.errors import UserError
 from lab.cli import main
 from lab.runs import options
-from lab.runs.options.model_and_data import model_options
+from lab.runs.options.model import VGG19_WEIGHTS, model_options
 from lab.training.data.datasets import load_datasets
 from lab.training.data.weights import fetch_weights
 
@@ -29,11 +29,16 @@ def weights_server(monkeypatch):
     with FileServer({name: content.getvalue()}) as server:
         server.name = name
         monkeypatch.setattr(type(VGG19_Weights.IMAGENET1K_V1), "url", server.url + name, raising=False)
+        monkeypatch.setattr("lab.runs.options.model.VGG19_WEIGHTS", name)
         yield server
 
 
 def load(args) -> None:
     load_datasets(args.dataset, args.data_dir, cache_dir=args.output_dir, **options.input_options(args))
+
+
+def test_the_weights_are_called_as_torchvision_calls_them():
+    assert VGG19_Weights.IMAGENET1K_V1.url.endswith(f"/{VGG19_WEIGHTS}")
 
 
 def test_vgg19s_weights_are_fetched_once_and_checked(tmp_path, weights_server, capsys):

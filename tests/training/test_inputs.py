@@ -16,6 +16,7 @@ from lab.base.errors import UserError
 from lab.ranks.rank import Rank
 from lab.ranks.server import server
 from lab.runs import options
+from lab.runs.options import model
 from lab.training.data.datasets import load_datasets
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
@@ -183,11 +184,10 @@ def test_a_resumed_run_sees_the_same_augmented_images(tmp_path, stop):
 def run_tiny_vgg(rank: Rank) -> None:
     """main.py with a small network of the same build in the place of torchvision's VGG-19."""
     import torchvision.models
-    from torchvision.models import VGG19_Weights
 
     given = rank.receive()
     torchvision.models.vgg19 = tiny_torchvision_vgg
-    type(VGG19_Weights.IMAGENET1K_V1).url = f"http://127.0.0.1:9/{given['name']}"  # nobody listens there
+    model.VGG19_WEIGHTS = given["name"]
     main = rank.student("main")
     main.run(main.parse_args(given["argv"]))
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from lab.base.errors import UsageError, UserError
 from lab.ranks.rank import Rank
 from lab.ranks.server import server
-from lab.runs.options import model_and_data
+from lab.runs.options.model import MODELS
 from lab.training.networks import NETWORKS, adam_state_bytes, build_network
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.networks.resnet import ResNet
@@ -79,7 +79,7 @@ def test_the_width_and_depth_of_a_vit_are_chosen():
 
 
 def test_the_command_line_offers_every_network():
-    assert set(model_and_data.MODELS) == {"cnn", *NETWORKS}
+    assert set(MODELS) == {"cnn", *NETWORKS}
     with pytest.raises(ValueError, match="unknown model 'alexnet': choose one of cnn, resnet18"):
         build_network("alexnet")
 

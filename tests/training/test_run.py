@@ -218,6 +218,19 @@ def test_the_best_epoch_is_kept_in_this_runs_folder(tmp_path, monkeypatch, capsy
     assert "warning: the best epoch so far cannot be told" in capsys.readouterr().out
 
 
+def test_the_optimizer_is_given_back_where_a_checkpoint_does_not_fit(tmp_path):
+    model, loader = nn.Linear(4, 2), make_loader()
+    with make_run(tmp_path, "--epochs", "1") as run:
+        run.begin(model, torch.optim.SGD(model.parameters()), loader)
+        for epoch in run.epochs():
+            one_epoch(run, model, loader, epoch)
+    other = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(other.parameters())
+    with pytest.raises(UserError), make_run(tmp_path, "--epochs", "2", "--resume", "latest") as run:
+        run.begin(other, optimizer, loader)
+    assert optimizer.step.__self__ is optimizer
+
+
 def test_a_checkpoint_every_so_many_steps_can_be_rarer_than_epochs(tmp_path):
     model, loader, saved = nn.Linear(4, 2), make_loader(), []
     with make_run(tmp_path, "--epochs", "3", "--save-every-steps", "7") as run:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
+from lab.runs.options.precision import DEFAULT_BUCKET_CAP_MB
 from lab.slurm import states
 
 BASELINE = "none"  # a plain run on one device: what every other point is compared with

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from lab.base.errors import UserError
-from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
+from lab.runs.options.precision import DEFAULT_BUCKET_CAP_MB
 from lab.sweep.compare.points import BASELINE, Row, device_count, number
 
 # Runs that differ in one of these have other constants.

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lab.base.errors import UsageError
-from lab.runs.options.parser import PRECISIONS, STRATEGIES
-from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB, resolve
+from lab.runs.options.model import STRATEGIES
+from lab.runs.options.parser import resolve
+from lab.runs.options.precision import DEFAULT_BUCKET_CAP_MB, PRECISIONS
 from lab.runs.records.provenance import ADMINISTRATIVE
 
 if TYPE_CHECKING:

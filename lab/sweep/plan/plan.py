@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from lab.base.errors import UsageError
 from lab.runs.options.parser import build_parser
-from lab.runs.options.rules import DEFAULT_BUCKET_CAP_MB
+from lab.runs.options.precision import DEFAULT_BUCKET_CAP_MB
 from lab.sweep.compare.points import BASELINE
 from lab.sweep.plan.check import check_job, check_sweep, without_those_that_compare_nothing
 

@@ -14,7 +14,23 @@ from lab.training.stepping.signals import EXIT_PREEMPTED, Preempted, SignalWatch
 from lab.training.stepping.stepper import Stepper
 
 
-class Guard:
+class NoGuard:
+    """In the place of a Guard where a run keeps no records: it lets everything pass."""
+
+    def end_step(self) -> None:
+        """After each optimizer step."""
+
+    def end_pass(self) -> None:
+        """After an epoch's last step, before the evaluation."""
+
+    def check_record(self, losses: dict[str, float]) -> None:
+        """Before an epoch's mean losses are recorded."""
+
+    def end_epoch(self, accuracy: float, *, is_last: bool) -> None:
+        """After an epoch was evaluated and recorded."""
+
+
+class Guard(NoGuard):
     """Every rank has one, and all of them come to the same decision at the same step.
 
     Args:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lab.base.errors import UsageError, UserError
-from lab.runs.options.model_and_data import DATASETS
+from lab.runs.options.data import DATASETS
 from lab.runs.options.own import is_own, load_own
 from lab.training.data import cifar10, mnist, shapes
 from lab.training.data.imagefolder import find_imagefolder, load_imagefolder

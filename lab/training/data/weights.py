@@ -4,13 +4,9 @@ import hashlib
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.runs.options.model import weights_path
 from lab.training.data.download import download
 from lab.training.data.image_cache import note
-
-
-def weights_path(data_dir: Path) -> Path:
-    """Where vgg19's weights are, or will be downloaded to: DIR/vgg19-dcbb9e9d.pth."""
-    return data_dir / Path(_url()).name
 
 
 def fetch_weights(data_dir: Path) -> Path:
@@ -31,11 +27,8 @@ def fetch_weights(data_dir: Path) -> Path:
         if found.startswith(checksum):
             return path
         note(f"Not using {path}: it is damaged (its checksum is not the {checksum} of its name)")
-    download([_url()], path, algorithm="sha256", digest=checksum, what="vgg19", data_dir=data_dir)
-    return path
-
-
-def _url() -> str:
     from torchvision.models import VGG19_Weights
 
-    return VGG19_Weights.IMAGENET1K_V1.url
+    url = VGG19_Weights.IMAGENET1K_V1.url
+    download([url], path, algorithm="sha256", digest=checksum, what="vgg19", data_dir=data_dir)
+    return path

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lab.base.errors import UsageError
-from lab.runs.options.model_and_data import DEFAULT_DEPTH, DEFAULT_WIDTH
+from lab.runs.options.model import DEFAULT_DEPTH, DEFAULT_WIDTH
 
 PATCH = 4  # pixels
 TOKENS = (32 // PATCH) ** 2

@@ -7,35 +7,42 @@ CPU does in train_step() happens once, while the graph is recorded.
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lab.base.errors import UserError
+from lab.runs.options.precision import CAPTURE_WARM_UP
+from lab.runs.records.progress import Progress
 from lab.training.profiling.phases import GRAPH, Phases
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.stepper import Stepper
 
-if TYPE_CHECKING:
-    from lab.training.run import Run
+TrainStep = Callable[[nn.Module, Optimizer, Tensor, Tensor, Any], Tensor]
+Step = Callable[[Tensor, Tensor], Tensor]  # the same of images and labels alone
 
-TrainStep = Callable[[nn.Module, Optimizer, Tensor, Tensor, "Run"], Tensor]
 
-# Steps before the recording. DDP arranges its buckets in the first two and times itself during the first ten;
-# optimizers make their state in the first.
-WARM_UP = 11
+class CapturedRun(Protocol):
+    """What a captured step needs of the run."""
+
+    progress: Progress
+    capture: "Capture | None"
 
 
 def capturable(train_step: TrainStep) -> TrainStep:
     """A decorator for train_step(): with --capture it is recorded and replayed; without, nothing changes."""
 
     @functools.wraps(train_step)
-    def step(model: nn.Module, optimizer: Optimizer, images: Tensor, labels: Tensor, run: "Run") -> Tensor:
+    def step(model: nn.Module, optimizer: Optimizer, images: Tensor, labels: Tensor, run: CapturedRun) -> Tensor:
         if run.capture is None:
             return train_step(model, optimizer, images, labels, run)
-        return run.capture.step(train_step, model, optimizer, images, labels, run)
+
+        def eager(images: Tensor, labels: Tensor) -> Tensor:
+            return train_step(model, optimizer, images, labels, run)
+
+        return run.capture.step(eager, images, labels, run.progress.step + 1)
 
     return step
 
@@ -66,25 +73,23 @@ class Capture:
                 "it, and train_one_epoch() must call it"
             )
 
-    def step(
-        self,
-        train_step: TrainStep,
-        model: nn.Module,
-        optimizer: Optimizer,
-        images: Tensor,
-        labels: Tensor,
-        run: "Run",
-    ) -> Tensor:
-        """One training step: the function itself in the first steps and for a batch of another size."""
-        if self._eager_steps < WARM_UP:
+    def step(self, eager: Step, images: Tensor, labels: Tensor, step: int) -> Tensor:
+        """One training step: the function itself in the first steps and for a batch of another size.
+
+        Args:
+            eager: train_step(), in which there are the same model, optimizer and run each time.
+            step: its number, counted from 1 in the epoch.
+        """
+        if self._eager_steps < CAPTURE_WARM_UP:
             self._eager_steps += 1
-            return train_step(model, optimizer, images, labels, run)
+            return eager(images, labels)
+        model = self._stepper.model
         if self._graph is None:
             _expect_buffer_sync(model)
-            self._graph = self._record(train_step, model, optimizer, images, labels, run)
+            self._graph = self._record(eager, images, labels)
         if images.shape != self._images.shape:
             self._meter.labels = labels
-            return train_step(model, optimizer, images, labels, run)
+            return eager(images, labels)
         self._images.copy_(images)
         self._labels.copy_(labels)
         self._stepper.set_rates()
@@ -94,18 +99,10 @@ class Capture:
         self._phases.enter("")
         self._stepper.steps += 1
         loss = self._loss.clone()  # the next replay writes to the same memory
-        self._meter.note_loss(loss, run.progress.step + 1)
+        self._meter.note_loss(loss, step)
         return loss
 
-    def _record(
-        self,
-        train_step: TrainStep,
-        model: nn.Module,
-        optimizer: Optimizer,
-        images: Tensor,
-        labels: Tensor,
-        run: "Run",
-    ) -> torch.cuda.CUDAGraph:
+    def _record(self, eager: Step, images: Tensor, labels: Tensor) -> torch.cuda.CUDAGraph:
         """Record the step. Nothing is computed yet."""
         self._images, self._labels = images.clone(), labels.clone()  # where every replay finds its batch
         self._meter.labels = self._labels
@@ -113,7 +110,7 @@ class Capture:
         try:
             # Other threads, such as the one that pins the loader's batches, go on using CUDA meanwhile.
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-                self._loss = train_step(model, optimizer, self._images, self._labels, run)
+                self._loss = eager(self._images, self._labels)
         except RuntimeError as error:
             first: BaseException = error
             while first.__context__ is not None:  # ending a recording that has failed fails too
@@ -132,7 +129,7 @@ class Capture:
             recorded.reset()
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         if recorded is None and not failed:
-            say(f"warning: --capture had no effect: the run ended within its first {WARM_UP} steps")
+            say(f"warning: --capture had no effect: the run ended within its first {CAPTURE_WARM_UP} steps")
 
 
 def _expect_buffer_sync(model: nn.Module) -> None:

@@ -34,21 +34,17 @@ def seed_python_and_numpy(seed: int) -> None:
 
 
 def prepare(seed: int, *, deterministic: bool) -> None:
-    """Before anything is drawn: for what is done before seed_everything() is called."""
-    if deterministic:
-        make_deterministic()
-    seed_python_and_numpy(seed)
+    """Before anything is drawn: for what is done before seed_everything() is called.
 
-
-def make_deterministic() -> None:
-    """Use algorithms that give the same bits each time, or fail where PyTorch has none.
-
-    cuBLAS wants its workspace fixed before its first call, in the environment (NVIDIA's "Results
-    Reproducibility"), so this comes before the first matrix product.
+    Args:
+        deterministic: use algorithms that give the same bits each time, or fail where PyTorch has none. cuBLAS
+            wants its workspace fixed in the environment before its first call (NVIDIA, "Results Reproducibility").
     """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    seed_python_and_numpy(seed)
 
 
 def random_states(device: torch.device) -> dict[str, Any]:

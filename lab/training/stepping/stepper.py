@@ -33,7 +33,7 @@ class Stepper:
     Args:
         model: wrapped; the optimizer's parameters are its own.
         rate_factor: step -> what to multiply each group's rate by; steps count from 0.
-        accumulate: micro-batches to an optimizer step. Inside of such a window zero_grad() acts at its first
+        accumulate: micro-batches to an optimizer step. In such a step zero_grad() acts at its first
             and step() at its last micro-batch only, and no gradients are communicated before the last.
         clip_norm: the gradients' norm over all parameters and ranks is scaled down to this, if it is larger.
         scaler: fp16's.
@@ -60,8 +60,8 @@ class Stepper:
         self._clip_norm = clip_norm
         self._phases = phases or Phases()
         self._scaled = False  # whether backward() has scaled a loss since the last step
-        self._window = 1  # micro-batches in the window going on; 1 outside of micro_batch()
-        self._first = self._last = True  # whether this micro-batch begins, ends its window
+        self._parts = 1  # micro-batches of the step going on; 1 outside of micro_batch()
+        self._first = self._last = True  # whether this micro-batch begins, ends its step
         self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of each group: its own, the captured
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])  # the name that PyTorch's schedulers use
@@ -119,13 +119,13 @@ class Stepper:
     def micro_batch(self, index: int) -> Iterator[None]:
         """Around the index-th micro-batch of an epoch, from before its forward pass to after its step()."""
         position = index % self.accumulate
-        self._window = self.accumulate
+        self._parts = self.accumulate
         self._first, self._last = position == 0, position == self.accumulate - 1
         try:
             with contextlib.nullcontext() if self._last else no_gradient_sync(self.model):
                 yield
         finally:
-            self._window, self._first, self._last = 1, True, True
+            self._parts, self._first, self._last = 1, True, True
 
     def backward(self, loss: Tensor) -> None:
         """loss.backward(), scaled up for fp16."""
@@ -160,10 +160,10 @@ class Stepper:
                 raise UserError("fp16 needs its loss scaled: call run.backward(loss) instead of loss.backward()")
             self._scaled = False
             self.scaler.unscale_(self.optimizer)
-        if self._window > 1:
-            # The mean over the window. The gradients, not the losses, so that a plain loss.backward() is right.
+        if self._parts > 1:
+            # The mean over the step. The gradients, not the losses, so that a plain loss.backward() is right.
             for gradient in self._gradients():
-                gradient.div_(self._window)
+                gradient.div_(self._parts)
         if self._clip_norm is not None:
             self._clip(self._clip_norm)
         recording = is_recording()  # then whoever replays it does the counting

@@ -3,7 +3,8 @@
 import argparse
 from typing import Any
 
-from lab.runs.options.model_and_data import loader_options, model_options
+from lab.runs.options.data import loader_options
+from lab.runs.options.model import model_options
 
 LOADER_OPTIONS = {
     "pin_memory": "--pin-memory",

@@ -9,8 +9,8 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from lab.runs import options
+from lab.runs.options.precision import CAPTURE_WARM_UP
 from lab.training.stepping import precision
-from lab.training.stepping.capture import WARM_UP
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def describe(setup: Setup) -> list[str]:
     if args.input == "device":
         lines.append("  input      all training images are on the device already")
     if args.capture:
-        lines.append(f"  capture    the whole step as one CUDA graph, after {WARM_UP} steps without")
+        lines.append(f"  capture    the whole step as one CUDA graph, after {CAPTURE_WARM_UP} steps without")
     if setup.resumed:
         lines.append(f"  resumed    from {setup.resumed}")
     if args.dry_run:

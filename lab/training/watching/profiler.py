@@ -5,7 +5,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,15 +14,13 @@ from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from lab.base.files import write_whole
+from lab.runs.records.progress import Progress
 from lab.training.profiling import summary
 from lab.training.profiling.phases import Phases
 from lab.training.profiling.trace import Trace, read_trace
 from lab.training.stepping.meter import EpochMeter
 from lab.training.watching.reporter import Reporter
 from lab.training.watching.watcher import StepReport, Watcher
-
-if TYPE_CHECKING:
-    from lab.training.run import Run
 
 FOLDER = "profile"
 WARM_UP, TIMED, TRACED = 15, 10, 5  # steps; --capture begins to replay within the warm-up
@@ -59,6 +57,7 @@ class Profiler(Watcher):
         phases: tell the trace which part of a step is going on.
         meter: its clock stands still while the trace is written and read.
         reporter: prints the summary, and has columns for it.
+        epochs: of the whole run.
     """
 
     def __init__(
@@ -68,6 +67,7 @@ class Profiler(Watcher):
         phases: Phases,
         meter: EpochMeter,
         reporter: Reporter,
+        epochs: int,
     ) -> None:
         self._folder = folder / FOLDER
         self._device = device
@@ -75,16 +75,16 @@ class Profiler(Watcher):
         self._phases = phases
         self._meter = meter
         self._reporter = reporter
+        self._epochs = epochs
         self._profile: profile | None = None  # while it is at work
         self._marks: list[Any] = []  # the moments at which the timed steps begin and end
         self._count = 0  # steps of the epoch that the window is in
         self._done = False
 
-    def begin(self, run: "Run", model: nn.Module, optimizer: Optimizer) -> None:
+    def begin(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
         """Choose the window: in the epoch that comes next, or in the one after that if little is left of it."""
-        progress = run.progress
         left = progress.steps_per_epoch - progress.step
-        epochs_left = run.args.epochs - progress.epochs_done
+        epochs_left = self._epochs - progress.epochs_done
         later = left < WARM_UP + TIMED + 1 + TRACED and epochs_left > 1
         self._epoch = progress.epochs_done + 1 + later
         self._window = choose_window(progress.steps_per_epoch if later else left)

@@ -2,39 +2,45 @@
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch.distributed as dist
 
+from lab.base.terminal import Terminal
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.stepping.together import sum_over_ranks
 from lab.training.watching.watcher import StepReport, Watcher
-
-if TYPE_CHECKING:
-    from lab.training.watching.reporter import Reporter
 
 REDRAWN_EVERY = 0.1  # seconds
 BAR = (5, 30)  # columns: fewest, most
 
 
-class StepOutput(Watcher):
+class ProgressBar(Watcher):
     """Every `every` steps a line with the mean loss over all ranks; on a terminal a bar in its place.
 
     Only then is the loss read, which waits for the device and for the other ranks.
 
     Args:
         args: resolved.
-        reporter: the run's.
+        terminal: where the bar is drawn, if it is one.
+        log: takes a line for the log.
+        say: takes a line for the log and for people.
     """
 
-    def __init__(self, args: argparse.Namespace, reporter: "Reporter") -> None:
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        terminal: Terminal,
+        log: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
         self._every = args.print_every
         self._epochs = args.epochs
         self._global_batch = args.global_batch_size
-        self._terminal = reporter.terminal
+        self._terminal = terminal
         self._is_main = dist.get_rank() == 0
-        self._draws = self._is_main and reporter.terminal.is_one
-        self._line = reporter.log if self._draws else reporter.print
+        self._draws = self._is_main and terminal.is_one
+        self._line = log if self._draws else say
         self._loss: float | None = None  # as it was last read
         self._drawn = 0.0  # when
 

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -11,11 +10,7 @@ from torch.optim import Optimizer
 from lab.base.errors import NotFinite
 from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.progress import Progress
-from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.signals import Preempted
-
-if TYPE_CHECKING:
-    from lab.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -34,8 +29,8 @@ class StepReport:
 class Watcher:
     """Add one with `run.watchers.append(...)` before `run.begin`. Every rank calls all of these methods."""
 
-    def begin(self, run: "Run", model: nn.Module, optimizer: Optimizer) -> None:
-        """Everything is set up; a checkpoint, if there is one, is loaded."""
+    def begin(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
+        """Everything is set up; a checkpoint, if there is one, is loaded. `progress` goes on with the run."""
 
     def step(self, report: StepReport) -> None:
         """An optimizer step has ended."""
@@ -70,20 +65,3 @@ def telling_of_the_end(watchers: Sequence[Watcher], report: Callable[[], None] |
         for watcher in watchers:
             watcher.stop()
         raise
-
-
-def report_step(
-    watchers: Sequence[Watcher], progress: Progress, meter: EpochMeter, learning_rate: float, speed: float
-) -> None:
-    """Tell all watchers of the step that has just ended."""
-    report = StepReport(
-        epoch=progress.epoch,
-        step=progress.step,
-        steps_per_epoch=progress.steps_per_epoch,
-        total_step=progress.total_steps,
-        loss=meter.step_loss,
-        learning_rate=learning_rate,
-        images_per_second=speed,
-    )
-    for watcher in watchers:
-        watcher.step(report)

@@ -1,51 +1,19 @@
-"""main.py's options about networks and data: what they are, and which of them fit each other. Imports no torch."""
+"""Options: which images, how they are changed and how they are loaded. No torch."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from lab.base.errors import UsageError
+from lab.runs.options.numbers import not_negative, positive
 from lab.runs.options.own import is_own, metavar, one_of_or_own
 
-MODELS = ("cnn", "resnet18", "vgg19", "mnist_cnn", "vit")
 DATASETS = ("shapes", "cifar10", "mnist", "imagefolder")
 
-DEFAULT_WIDTH, DEFAULT_DEPTH = 192, 6
 DEFAULT_PREFETCH = 2  # PyTorch's own
-Number = Callable[[str], float]
 
 
-def add_model_arguments(group: argparse._ArgumentGroup, positive: Number) -> None:
-    """`positive` parses a whole number above zero."""
-    group.add_argument(
-        "--model",
-        type=one_of_or_own(MODELS),
-        metavar=metavar(MODELS),
-        default="cnn",
-        help="cnn: the one of the exercises; resnet18: for 32x32 images; vgg19: torchvision's, for 224x224; "
-        "mnist_cnn: for mnist; vit: a vision transformer for 32x32, as large as you like; FILE:NAME: your own",
-    )
-    group.add_argument(
-        "--width", type=positive, metavar="N", help=f"vit only: a multiple of 64 (default: {DEFAULT_WIDTH})"
-    )
-    group.add_argument(
-        "--depth", type=positive, metavar="N", help=f"vit only: transformer blocks (default: {DEFAULT_DEPTH})"
-    )
-    group.add_argument(
-        "--pretrained",
-        action="store_true",
-        help="vgg19 only: begin with ImageNet weights, which are downloaded to --data-dir once",
-    )
-    group.add_argument(
-        "--checkpoint-activations",
-        action="store_true",
-        help="keep each block's input only and compute the rest again for the backward pass: less memory, "
-        "about a third more time",
-    )
-
-
-def add_data_arguments(group: argparse._ArgumentGroup, positive: Number, not_negative: Number) -> None:
-    """`positive` and `not_negative` parse whole numbers."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("data")
     group.add_argument(
         "--dataset",
         type=one_of_or_own(DATASETS),
@@ -81,7 +49,7 @@ def add_data_arguments(group: argparse._ArgumentGroup, positive: Number, not_neg
         "loading takes no part in what is measured; the training is the same",
     )
     group.add_argument(
-        "--num-workers", type=not_negative, default=0, metavar="N", help="loader processes per rank"
+        "--num-workers", type=not_negative(int), default=0, metavar="N", help="loader processes per rank"
     )
     group.add_argument(
         "--pin-memory",
@@ -93,27 +61,15 @@ def add_data_arguments(group: argparse._ArgumentGroup, positive: Number, not_neg
     )
     group.add_argument(
         "--prefetch",
-        type=positive,
+        type=positive(int),
         metavar="N",
         help=f"batches that each loader process prepares ahead (default: {DEFAULT_PREFETCH})",
     )
 
 
 def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[str]:
-    """Fill in width, depth and augment, and check that network and data fit each other.
-
-    Args:
-        options: as they were given.
-        resolved: a copy, to fill in.
-
-    Returns:
-        Warnings about options that have no effect.
-
-    Raises:
-        UsageError: the options contradict each other.
-    """
+    """Fill in augment. Returns warnings; raises UsageError where network and data do not fit each other."""
     warnings: list[str] = []
-    _resolve_model(options, resolved)
     _check_images(options)
     needs_files = options.dataset != "shapes" and not is_own(options.dataset)
     if (needs_files or options.pretrained) and options.data_dir is None:
@@ -150,17 +106,6 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     return warnings
 
 
-def _resolve_model(options: argparse.Namespace, resolved: argparse.Namespace) -> None:
-    if options.model == "vit":
-        resolved.width, resolved.depth = options.width or DEFAULT_WIDTH, options.depth or DEFAULT_DEPTH
-    elif options.width is not None or options.depth is not None:
-        raise UsageError(f"--width and --depth size the vit; --model {options.model} has one size only")
-    if options.pretrained and options.model != "vgg19":
-        raise UsageError(
-            f"--pretrained: there are ImageNet weights for --model vgg19 only, not for {options.model}"
-        )
-
-
 def _check_images(options: argparse.Namespace) -> None:
     """mnist and mnist_cnn go together. To pad digits and repeat them in three colours, so that another network
     takes them, would change what is measured without a word.
@@ -176,17 +121,6 @@ def _check_images(options: argparse.Namespace) -> None:
             f"--model mnist_cnn takes 28x28 grey images, those of {options.dataset} are in colour: add "
             "--dataset mnist --data-dir DIR"
         )
-
-
-def model_options(options: argparse.Namespace) -> dict[str, object]:
-    """Keyword arguments for build_model(), from resolved options."""
-    if options.model == "vit":
-        return {"width": options.width, "depth": options.depth}
-    if options.pretrained:
-        from lab.training.data.weights import weights_path
-
-        return {"weights": weights_path(options.data_dir)}
-    return {}
 
 
 def input_options(options: argparse.Namespace) -> dict[str, object]:

@@ -1,0 +1,63 @@
+"""Options: what is saved of a run, and what it goes on from. No torch."""
+
+import argparse
+
+from lab.base.errors import UsageError
+from lab.runs.options.numbers import positive
+
+RUN_CHECKPOINTS = ("latest", "best", "auto")  # what --resume takes besides a path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("checkpoints")
+    group.add_argument(
+        "--resume",
+        metavar="WHICH",
+        help="go on from a checkpoint: its path; or latest or best of the run that --run-id names; or auto, "
+        "latest if there is one and a new start if not",
+    )
+    saving = group.add_mutually_exclusive_group()
+    saving.add_argument(
+        "--no-checkpoints", action="store_true", help="write none; else latest.pth and best.pth after every epoch"
+    )
+    saving.add_argument(
+        "--save-every-steps",
+        type=positive(int),
+        metavar="N",
+        help="write latest.pth in mid-epoch too, every N steps",
+    )
+    group.add_argument(
+        "--save-frequency", type=positive(int), metavar="N", help="also keep epoch_XXX.pth, every N epochs"
+    )
+
+
+def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[str]:
+    """Fill in checkpoints. Returns warnings; raises UsageError where the options contradict each other."""
+    warnings: list[str] = []
+    measures = options.measure_steps is not None
+    resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy == "fsdp1")
+    asked = {
+        "--resume": options.resume is not None,
+        "--save-every-steps": options.save_every_steps is not None,
+        "--save-frequency": options.save_frequency is not None,
+        "--tensorboard": measures and options.tensorboard,
+    }
+    for option in (name for name, given in asked.items() if given):
+        if measures:
+            raise UsageError(
+                f"--measure-steps measures a new run without checkpoints and curves: leave out {option}"
+            )
+        if options.strategy == "fsdp1":
+            raise UsageError(f"--strategy fsdp1 has no checkpoints, so no {option}: use --strategy fsdp")
+    if options.strategy == "fsdp1" and not (options.no_checkpoints or measures):
+        warnings.append("--strategy fsdp1 writes no checkpoints")
+    if options.no_checkpoints and options.save_frequency is not None:
+        raise UsageError("--no-checkpoints and --save-frequency contradict each other: leave one of them out")
+    if options.save_frequency is not None and options.save_frequency > resolved.epochs:
+        warnings.append(f"--save-frequency {options.save_frequency} has no effect with --epochs {resolved.epochs}")
+    if options.resume in RUN_CHECKPOINTS and options.run_id is None:
+        raise UsageError(
+            f"--resume {options.resume} means a checkpoint of this run, so name the run with --run-id; a "
+            "checkpoint of another run is named by its path"
+        )
+    return warnings

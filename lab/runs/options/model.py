@@ -1,0 +1,81 @@
+"""Options: what to train, and how it is spread. No torch."""
+
+import argparse
+from pathlib import Path
+
+from lab.base.errors import UsageError
+from lab.runs.options.numbers import positive
+from lab.runs.options.own import metavar, one_of_or_own
+
+STRATEGIES = ("none", "ddp", "fsdp", "fsdp1")
+MODELS = ("cnn", "resnet18", "vgg19", "mnist_cnn", "vit")
+
+DEFAULT_WIDTH, DEFAULT_DEPTH = 192, 6
+VGG19_WEIGHTS = "vgg19-dcbb9e9d.pth"  # as torchvision calls them: its name ends in its checksum
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what to train, and how it is spread")
+    group.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default="ddp",
+        help="none: one device, no wrapper (only at world size 1); ddp: replicated; fsdp: sharded with "
+        "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison",
+    )
+    group.add_argument(
+        "--model",
+        type=one_of_or_own(MODELS),
+        metavar=metavar(MODELS),
+        default="cnn",
+        help="cnn: the one of the exercises; resnet18: for 32x32 images; vgg19: torchvision's, for 224x224; "
+        "mnist_cnn: for mnist; vit: a vision transformer for 32x32, as large as you like; FILE:NAME: your own",
+    )
+    group.add_argument(
+        "--width", type=positive(int), metavar="N", help=f"vit only: a multiple of 64 (default: {DEFAULT_WIDTH})"
+    )
+    group.add_argument(
+        "--depth", type=positive(int), metavar="N", help=f"vit only: transformer blocks (default: {DEFAULT_DEPTH})"
+    )
+    group.add_argument(
+        "--pretrained",
+        action="store_true",
+        help="vgg19 only: begin with ImageNet weights, which are downloaded to --data-dir once",
+    )
+    group.add_argument(
+        "--checkpoint-activations",
+        action="store_true",
+        help="keep each block's input only and compute the rest again for the backward pass: less memory, "
+        "about a third more time",
+    )
+
+
+def resolve(options: argparse.Namespace, resolved: argparse.Namespace, world_size: int) -> None:
+    """Fill in width and depth. Raises UsageError where they do not fit the model, or the strategy the ranks."""
+    if options.strategy == "none" and world_size != 1:
+        raise UsageError(
+            f"--strategy none trains on one device, but there are {world_size} ranks: start one rank, or "
+            "choose --strategy ddp or fsdp"
+        )
+    if options.model == "vit":
+        resolved.width, resolved.depth = options.width or DEFAULT_WIDTH, options.depth or DEFAULT_DEPTH
+    elif options.width is not None or options.depth is not None:
+        raise UsageError(f"--width and --depth size the vit; --model {options.model} has one size only")
+    if options.pretrained and options.model != "vgg19":
+        raise UsageError(
+            f"--pretrained: there are ImageNet weights for --model vgg19 only, not for {options.model}"
+        )
+
+
+def model_options(options: argparse.Namespace) -> dict[str, object]:
+    """Keyword arguments for build_model(), from resolved options."""
+    if options.model == "vit":
+        return {"width": options.width, "depth": options.depth}
+    if options.pretrained:
+        return {"weights": weights_path(options.data_dir)}
+    return {}
+
+
+def weights_path(data_dir: Path) -> Path:
+    """Where vgg19's weights are, or will be downloaded to."""
+    return data_dir / VGG19_WEIGHTS

@@ -1,0 +1,78 @@
+"""Options: how a step is computed and communicated. No torch."""
+
+import argparse
+
+from lab.base.errors import UsageError
+from lab.runs.options.numbers import positive
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+
+DEFAULT_BUCKET_CAP_MB = 25.0
+# Steps before the one that --capture records. DDP arranges its buckets in the first two and times itself during
+# the first ten; optimizers make their state in the first.
+CAPTURE_WARM_UP = 11
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("precision and communication")
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of forward and backward pass; fp16 scales its loss (default: on a GPU bf16, or fp16 where it has no "
+        "bf16; on the CPU fp32)",
+    )
+    group.add_argument("--no-amp", action="store_true", help="no mixed precision: the same as --precision fp32")
+    group.add_argument(
+        "--bucket-cap-mb",
+        type=positive(float),
+        metavar="MIB",
+        help=f"ddp only: gradients are all-reduced in buckets of this size (default: {DEFAULT_BUCKET_CAP_MB:g})",
+    )
+    group.add_argument(
+        "--capture",
+        action="store_true",
+        help="none and ddp on GPUs: record the whole training step as one CUDA graph and replay it, so that the "
+        "CPU launches it at once; pays where a step is launch-bound (see --profile)",
+    )
+
+
+def resolve(
+    options: argparse.Namespace, resolved: argparse.Namespace, device: str, default_precision: str
+) -> list[str]:
+    """Fill in precision and bucket_cap_mb. Returns warnings; raises UsageError where this cannot be computed."""
+    if options.no_amp and options.precision not in (None, "fp32"):
+        raise UsageError(
+            f"--no-amp and --precision {options.precision} contradict each other: leave one of them out"
+        )
+    resolved.precision = "fp32" if options.no_amp else (options.precision or default_precision)
+    if resolved.precision == "fp16" and device == "cpu":
+        raise UsageError("--precision fp16 needs a GPU: on the CPU use --precision bf16 or fp32")
+    if resolved.precision == "fp16" and options.strategy == "fsdp1":
+        raise UsageError("--strategy fsdp1 has no fp16 here: use --precision bf16 or fp32, or --strategy fsdp")
+    if options.capture:
+        _check_capture(resolved, device)
+    if options.bucket_cap_mb is None:
+        resolved.bucket_cap_mb = DEFAULT_BUCKET_CAP_MB
+    elif options.strategy != "ddp":
+        return [f"--bucket-cap-mb has no effect with --strategy {options.strategy}"]
+    return []
+
+
+def _check_capture(resolved: argparse.Namespace, device: str) -> None:
+    """Raises UsageError where a training step cannot be one CUDA graph."""
+    if device != "cuda":
+        raise UsageError("--capture records a CUDA graph, so it needs a GPU")
+    if resolved.strategy.startswith("fsdp"):
+        raise UsageError(
+            f"--capture cannot record --strategy {resolved.strategy}, which gathers and frees its parameters in "
+            "every step: use --strategy ddp"
+        )
+    if resolved.precision == "fp16":
+        raise UsageError(
+            "--capture cannot record fp16, whose scaler lets the CPU decide whether a step is taken: use "
+            "--precision bf16"
+        )
+    if resolved.accumulate > 1:
+        raise UsageError("--capture records one step on one batch: leave out --accumulate")
+    if resolved.checkpoint_activations:
+        raise UsageError("--capture cannot record --checkpoint-activations: leave out one of them")

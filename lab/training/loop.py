@@ -1,0 +1,261 @@
+"""What happens to each batch, each step and each epoch of a run."""
+
+import argparse
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from lab.runs.records.epoch_record import EpochRecord, make_record
+from lab.runs.records.progress import Progress
+from lab.training.checkpoints import checkpoint_file, resume
+from lab.training.checkpoints.guard import Guard, NoGuard
+from lab.training.checkpoints.saving import Saver
+from lab.training.data.augment import set_epoch
+from lab.training.networks.checkpointing import checkpoint_activations
+from lab.training.profiling.phases import Phases
+from lab.training.stepping import precision, seeding
+from lab.training.stepping.capture import Capture
+from lab.training.stepping.measuring import DeviceInputs, EpochWindow, StepWindow, batch_source
+from lab.training.stepping.meter import EpochMeter
+from lab.training.stepping.signals import SignalWatch
+from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
+from lab.training.stepping.unheeded import unheeded
+from lab.training.watching.profiler import Profiler
+from lab.training.watching.reporter import Reporter
+from lab.training.watching.watcher import StepReport, Watcher, telling_of_the_end
+
+
+class NoStepper:
+    """In the place of a Stepper before a run begins: the optimizer steps by itself."""
+
+    def __init__(self) -> None:
+        self.model = nn.Module()
+        self.rates: list[float] = []
+
+    def micro_batch(self, index: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def release(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a run has from its start on, before model and data are there."""
+
+    args: argparse.Namespace  # resolved
+    device: torch.device  # this rank's
+    progress: Progress  # how far the run is: the loop counts on
+    reporter: Reporter
+    watchers: list[Watcher]
+    capture: Capture | None  # with --capture
+    signals: SignalWatch  # whether the run was told to stop
+    resumed: resume.Resumed | None  # the checkpoint to go on from
+    path: Path | None  # of the run's folder; None where it keeps no records, and so no checkpoints
+
+
+class BareLoop:
+    """Moves and counts batches, records epochs: a run before begin(), and all that the checks of train.py need."""
+
+    def __init__(self, context: RunContext) -> None:
+        args, device = context.args, context.device
+        self.meter = EpochMeter(device, micro_batches=args.accumulate)
+        self.pass_steps = 0  # optimizer steps in one pass over the data
+        self._args = args
+        self._device = device
+        self._progress = context.progress
+        self._reporter = context.reporter
+        self._capture = context.capture
+        self._phases = Phases(nvtx=device.type == "cuda" and (args.nvtx or args.profile))
+        self._stepper: Stepper | NoStepper = NoStepper()
+        self._window = EpochWindow()
+        self._guard = NoGuard()
+        self._watchers: list[Watcher] = []
+        self._inputs: DeviceInputs | None = None  # with --input device
+        self._layout = torch.preserve_format  # of the images in memory
+        self._resumed: resume.Resumed | None = None  # until the first pass
+        self._is_rehearsed = True  # False from the resuming to the first batch
+        self._began_earlier = False  # whether an earlier process trained a part of the epoch going on
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs that are still to do, counted from 1."""
+        progress, epochs = self._progress, self._args.epochs
+        if progress.epochs_done >= epochs:
+            self._reporter.print(f"nothing left to do: {progress.epochs_done} of {epochs} epochs are done")
+        for epoch in range(progress.epochs_done + 1, epochs + 1):
+            progress.epoch = epoch
+            self.meter.begin_epoch()
+            seeding.seed_everything(self._args.seed, dist.get_rank(), epoch)
+            yield epoch
+
+    def batches(self, loader: DataLoader, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """The loader's batches on a device; the time from the first to the last is measured.
+
+        The end of each optimizer step is where a run is saved, stopped, or found to have gone astray.
+        """
+        meter, progress, accumulate = self.meter, self._progress, self._args.accumulate
+        steps, done = self._window.length(len(loader) // accumulate), progress.step
+        loaded = itertools.islice(self._start(loader, steps * accumulate), (steps - done) * accumulate)
+        meter.begin_pass()
+        for index, (images, labels) in enumerate(self._phases.fetching(loaded), start=done * accumulate):
+            images = images.to(device, non_blocking=True, memory_format=self._layout)
+            if not self._is_rehearsed:
+                rehearse_ddp(self._stepper.model, images, self.autocast())
+                self._is_rehearsed = True
+            meter.labels = labels.to(device, non_blocking=True)
+            self._phases.enter("")
+            with self._stepper.micro_batch(index):
+                yield images, meter.labels
+            meter.images += len(labels)
+            if (index + 1) % accumulate == 0:
+                self._end_step()
+        with telling_of_the_end(self._watchers):
+            self._guard.end_pass()
+        sync_buffers(self._stepper.model)
+        meter.end_pass()
+        progress.step = 0
+
+    def _start(self, loader: DataLoader, needed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """At least `needed` micro-batches of the epoch; in a resumed one, from where the checkpoint left them."""
+        progress, resumed = self._progress, self._resumed
+        set_epoch(loader.dataset, progress.epoch)  # for the augmentation
+        self._resumed, self._began_earlier = None, resumed is not None and progress.step > 0
+        source = partial(batch_source, loader, self._inputs, needed, progress.epoch)
+        if resumed is None:
+            return resume.start_epoch(source, progress, self._device)
+        return resume.enter_epoch(resumed, source, self._args.accumulate, progress, self.meter, self._device)
+
+    def _end_step(self) -> None:
+        self._progress.step += 1
+        self._reporter.end_step()
+        with telling_of_the_end(self._watchers, self._report_step):
+            self._guard.end_step()
+        self._window.end_step()
+        if self._capture is not None:
+            self._capture.check_in_use()
+        if not self._window.is_open:  # who looks at a step may wait for it
+            self._report_step()
+
+    def _report_step(self) -> None:
+        if not self._watchers:
+            return
+        report = StepReport(
+            epoch=self._progress.epoch,
+            step=self._progress.step,
+            steps_per_epoch=self._progress.steps_per_epoch,
+            total_step=self._progress.total_steps,
+            loss=self.meter.step_loss,
+            learning_rate=self._stepper.rates[0],
+            images_per_second=self.meter.images * dist.get_world_size() / self.meter.seconds,
+        )
+        for watcher in self._watchers:
+            watcher.step(report)
+
+    def autocast(self) -> contextlib.AbstractContextManager:
+        """The context for a forward pass, in which layers compute in the run's precision."""
+        args, cache = self._args, self._capture is None
+        return precision.autocast(self._device, args.precision, args.strategy, cache=cache)
+
+    def backward(self, loss: Tensor) -> None:
+        """loss.backward(), scaled for fp16."""
+        self.meter.add_loss(loss.detach(), self._progress.step + 1)
+        self._stepper.backward(loss)
+
+    def record(self, epoch: int, train_loss: float, valid_loss: float, valid_accuracy: float) -> EpochRecord:
+        """Print and store an epoch's figures. Collective."""
+        args, totals = self._args, self.meter.totals()
+        if totals.images == 0:
+            self._reporter.print(
+                "warning: run.batches(loader) was not used: no time, images/s and training accuracy"
+            )
+        if self._began_earlier:  # train_one_epoch() has only seen the rest of it
+            whole = self.meter.mean_loss()
+            train_loss = train_loss if whole is None else whole
+        self._guard.check_record({"training": train_loss, "validation": valid_loss})
+        timed = self._window.result(args.global_batch_size)
+        record = make_record(epoch, train_loss, valid_loss, valid_accuracy, totals, self.pass_steps, timed)
+        self._reporter.add_epoch(record, totals)
+        self._progress.epochs_done, self._progress.step = epoch, 0
+        for watcher in self._watchers:
+            watcher.epoch(record)
+        self._guard.end_epoch(valid_accuracy, is_last=epoch >= args.epochs)
+        self.meter.begin_evaluation()  # of the test images, after the last epoch
+        return record
+
+    def record_test(self, loss: float, accuracy: float) -> None:
+        """Print and store how the trained model does on the test images. Collective."""
+        self._reporter.add_test(self._progress.epochs_done, loss, accuracy, self.meter.totals())
+        for watcher in self._watchers:
+            watcher.test(loss, accuracy)
+
+    def close(self, *, failed: bool) -> None:
+        """Give the graph back, and the optimizer and the model their own methods."""
+        if self._capture is not None:
+            self._capture.close(self._reporter.print, failed=failed)
+        self._stepper.release()
+
+
+class Loop(BareLoop):
+    """The loop of a run that has begun: it steps as the options ask, goes on from a checkpoint, saves, is watched.
+
+    Args:
+        model, optimizer, train_loader: as Run.begin has them.
+        channels_last: whether the model's filters are [N, H, W, C] in memory.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        model: nn.Module,
+        optimizer: Optimizer,
+        train_loader: DataLoader,
+        *,
+        channels_last: bool,
+    ) -> None:
+        super().__init__(context)
+        args, device, progress = context.args, context.device, context.progress
+        if args.checkpoint_activations:
+            checkpoint_activations(model)
+        self.warnings = unheeded(args, device.type, model, train_loader)
+        self.pass_steps = steps_per_epoch(train_loader, args)
+        if args.measure_steps:
+            self._window = StepWindow(device, args.measure_warmup, args.measure_steps)
+        if args.input == "device":
+            self._inputs = DeviceInputs(train_loader.dataset, device)
+        if channels_last:
+            self._layout = torch.channels_last
+        progress.steps_per_epoch = steps = self._window.length(self.pass_steps)
+        self._stepper: Stepper = make_stepper(model, optimizer, args, steps, device, self._phases)
+        self.meter.follow(model)
+        self._phases.follow(model)
+        self._resumed, self._is_rehearsed = context.resumed, context.resumed is None
+        self._watchers = context.watchers
+        if context.path is not None:
+            checkpoints, say = context.path / checkpoint_file.FOLDER, context.reporter.print
+            saver = Saver(checkpoints, args, say, context.resumed) if args.checkpoints else None
+            self._guard = Guard(device, self._stepper, self.meter, progress, context.signals, saver)
+        self._path = context.path
+
+    def begin(self) -> None:
+        """Take up the checkpoint, get the capture ready. Raises UserError where one does not fit the run."""
+        args, ranks = self._args, dist.get_world_size()
+        seeding.seed_everything(args.seed, dist.get_rank())
+        if self._resumed is not None:
+            self.warnings += resume.take_up(self._resumed, args, self._stepper, self._progress, ranks)
+        if self._capture is not None:
+            self._capture.begin(self._stepper, self.meter, self._phases)
+        if args.profile and self._path is not None:
+            profiler = Profiler(self._path, self._device, self._phases, self.meter, self._reporter, args.epochs)
+            self._watchers.append(profiler)
