@@ -6,6 +6,7 @@
 # make cluster    a practice Slurm cluster of two nodes on this machine, and a shell on it (Linux, as root)
 # make course     for instructors: build the nbgrader course in course/ and release it
 # make mistakes   write docs/mistakes.md from the bank of answers in tests/answers
+# make house      draw docs/house.svg and write the list of rooms in CONTRIBUTING.md
 # make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
 #
 # On a machine where disk is short, install the CPU build of torch: make demo TORCH=cpu
@@ -20,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH ?=
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo check test test-slow lint lab cluster course mistakes services clean
+.PHONY: demo check test test-slow lint lab cluster course mistakes house services clean
 
 demo: $(INSTALLED)
 	$(BIN)/python run_benchmarks.py --preset demo
@@ -56,6 +57,9 @@ course: $(INSTALLED)
 
 mistakes: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m answers.mistakes
+
+house: $(INSTALLED)
+	$(BIN)/python docs/draw_house.py
 
 services:
 	apt-get update -q
