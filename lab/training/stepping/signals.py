@@ -5,8 +5,10 @@ A scheduler sends SIGTERM some seconds before it kills a job, and SIGUSR1 earlie
 the signal only sets a flag; at the next step's end the ranks compare their flags, save together and exit.
 """
 
+import mmap
 import os
 import signal
+import threading
 from types import FrameType, TracebackType
 
 import torch
@@ -19,6 +21,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 VOTE_EVERY = 10  # steps between two comparisons on GPUs; on the CPU it is every step
 
 _watching = False  # whether this process is a rank whose loader workers must outlive its signals
+# One byte that a rank shares with its loader workers: 1 once they may be ended.
+_may_end = mmap.mmap(-1, 1)
 
 
 class Preempted(SystemExit):
@@ -41,6 +45,7 @@ class SignalWatch:
         for one in SIGNALS:
             self._before[one] = signal.signal(one, self._note)
         _watching = True
+        _may_end[0] = 0
         return self
 
     def __exit__(
@@ -48,6 +53,7 @@ class SignalWatch:
     ) -> None:
         global _watching
         _watching = False
+        _may_end[0] = 1
         for one, handler in self._before.items():
             signal.signal(one, handler)  # type: ignore[arg-type]
         self._before.clear()
@@ -57,13 +63,22 @@ class SignalWatch:
 
 
 def _shield_loader_worker() -> None:
-    """In a forked child: let no SIGTERM through.
+    """In a forked child: let no SIGTERM through while the run goes on.
 
     Launchers signal a rank's whole process group. A loader worker that died of it would fail the rank before it
-    has saved. Workers end when their rank tells them to, or when it is gone.
+    has saved. Workers end when their rank tells them to, or when it is gone. A rank that an error ends does not
+    come to tell them: Python sends them SIGTERM as it exits, and waits until they have ended.
     """
     if _watching:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        threading.Thread(target=_end_when_told, name="lab-signals", daemon=True).start()
+
+
+def _end_when_told() -> None:
+    while True:
+        signal.sigwait(SIGNALS)
+        if _may_end[0]:
+            os._exit(0)
 
 
 os.register_at_fork(after_in_child=_shield_loader_worker)
