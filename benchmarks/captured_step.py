@@ -1,12 +1,13 @@
 """Claim: `--capture`, the whole training step as one CUDA graph, trains the small networks of this lab several
-times as fast as the eager step where that is launch-bound, with the same losses to rounding.
+times as fast as the eager step where that is launch-bound, with the same losses to rounding; under FSDP too.
 
 Run: PYTHONPATH=. torchrun --standalone --nproc-per-node N benchmarks/captured_step.py       (needs N GPUs)
 
-For each network (the exercises' CNN, ResNet-18), bf16, 128 images per GPU that lie on the GPU: eager and captured
-in turn, n = 3 times each in the same processes, 200 timed steps after 40 others (`--measure-steps`). With one GPU
-no wrapper, with more of them DDP. Prints median images/s of both sides, their spread and ratio, and how far the
-mean losses of the same steps are apart. Exit code 1 where captured is not the faster one.
+For each network (the exercises' CNN, ResNet-18, the ViT), bf16, 128 images per GPU that lie on the GPU: every
+strategy eager and captured in turn, n = 3 times each in the same processes, 200 timed steps after 40 others
+(`--measure-steps`). With one GPU no wrapper and FSDP, with more of them DDP and FSDP. Prints median images/s of
+all, their spread and ratios, and how far the mean losses of the same steps are apart. Exit code 1 where
+captured is not the faster one.
 """
 
 import argparse
@@ -30,13 +31,12 @@ from distributed_utils import cleanup, setup
 from model import build_model
 from train import train
 
-NETWORKS = ("cnn", "resnet18")
+NETWORKS = ("cnn", "resnet18", "vit")
 
 
-def measure(network: str, device: torch.device, steps: int, *, captured: bool) -> EpochRecord:
+def measure(network: str, strategy: str, device: torch.device, steps: int, *, captured: bool) -> EpochRecord:
     """Train one network for some steps, as main.py does."""
-    ranks = dist.get_world_size()
-    argv = ["--model", network, "--strategy", "ddp" if ranks > 1 else "none", "--precision", "bf16"]
+    argv = ["--model", network, "--strategy", strategy, "--precision", "bf16"]
     argv += ["--per-device-batch-size", "128", "--input", "device"]
     argv += ["--measure-steps", str(steps), "--measure-warmup", "40", *["--capture"] * captured]
     with Run(options.parse(argv), device, records=False) as run:
@@ -44,7 +44,8 @@ def measure(network: str, device: torch.device, steps: int, *, captured: bool) -
         datasets = program.read_datasets(args)
         train_loader, valid_loader = get_dataloaders(datasets.train, datasets.valid, args.loader_batch_size)
         torch.manual_seed(args.seed)
-        model = run.prepare_model(build_model(args.model, len(datasets.classes)))
+        network_options = options.model_options(args)
+        model = run.prepare_model(build_model(args.model, len(datasets.classes), **network_options))
         model = program.wrap_model(model, device, args)
         optimizer = program.build_optimizer(model, args)
         run.begin(model, optimizer, train_loader)
@@ -64,6 +65,7 @@ def main() -> int:
     """Measure, print, return the exit code."""
     parser = argparse.ArgumentParser(description="Images/s of the eager and of the captured training step.")
     parser.add_argument("--repeats", type=int, default=3, help="times each (default: 3)")
+    parser.add_argument("--networks", nargs="+", default=NETWORKS, metavar="NAME", help="default: all")
     parser.add_argument("--steps", type=int, default=200, help="timed steps (default: 200)")
     args = parser.parse_args()
     device = setup()
@@ -71,21 +73,31 @@ def main() -> int:
         print("this measurement needs GPUs")
         return 2
     faster, lines = True, []
-    for network in NETWORKS:
-        eager, captured = [], []
-        for _ in range(args.repeats):
-            eager.append(measure(network, device, args.steps, captured=False))
-            captured.append(measure(network, device, args.steps, captured=True))
-        ratios = [two.images_per_second / one.images_per_second for one, two in zip(eager, captured, strict=True)]
-        apart = max(abs(two.train_loss - one.train_loss) for one, two in zip(eager, captured, strict=True))
+    strategies = ("ddp" if dist.get_world_size() > 1 else "none", "fsdp")
+    for network in args.networks:
+        best = {}
+        for strategy in strategies:
+            eager, captured = [], []
+            for _ in range(args.repeats):
+                eager.append(measure(network, strategy, device, args.steps, captured=False))
+                captured.append(measure(network, strategy, device, args.steps, captured=True))
+            pairs = list(zip(eager, captured, strict=True))
+            ratios = [two.images_per_second / one.images_per_second for one, two in pairs]
+            apart = max(abs(two.train_loss - one.train_loss) for one, two in pairs)
+            best[strategy] = statistics.median(record.images_per_second for record in captured)
+            lines += [
+                f"{network}, {strategy}, {eager[0].measured_steps} steps, n = {args.repeats}",
+                line("eager", eager),
+                line("captured", captured),
+                f"  ratio     {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                f"  mean loss {eager[0].train_loss:.5f}, {captured[0].train_loss:.5f}; at most {apart:.1e} apart",
+                f"  memory    {eager[0].peak_memory / 2**20:.0f} and {captured[0].peak_memory / 2**20:.0f} MiB",
+            ]
+            faster = faster and min(ratios) > 1
+        other = strategies[0]
         lines += [
-            f"{network}, {eager[0].measured_steps} steps, n = {args.repeats}",
-            line("eager", eager),
-            line("captured", captured),
-            f"  ratio     {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-            f"  mean loss {eager[0].train_loss:.5f} and {captured[0].train_loss:.5f}, at most {apart:.1e} apart",
+            f"{network}: fsdp captured has {best['fsdp'] / best[other]:.0%} of the images/s of {other} captured"
         ]
-        faster = faster and min(ratios) > 1
     if dist.get_rank() == 0:
         card, ranks = torch.cuda.get_device_name(device), dist.get_world_size()
         print(f"{ranks} x {card}, torch {torch.__version__}, bf16, 128 images per GPU, {os.cpu_count()} CPU cores")

@@ -227,7 +227,7 @@ class Loop(BareLoop):
         super().__init__(context)
         args, device, progress = context.args, context.device, context.progress
         if args.checkpoint_activations:
-            checkpoint_activations(model)
+            checkpoint_activations(model, captured=args.capture)
         self.warnings = unheeded(args, device.type, model, train_loader)
         self.pass_steps = steps_per_epoch(train_loader, args)
         if args.measure_steps:

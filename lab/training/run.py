@@ -108,7 +108,7 @@ class Run:
     def prepare_model(self, model: nn.Module) -> nn.Module:
         """What the options ask of a new model before it is wrapped. Returns the model to go on with."""
         self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
-        if self._channels_last:
+        if self._channels_last and self.args.strategy != "fsdp":  # fully_shard takes contiguous parameters only
             model.to(memory_format=torch.channels_last)
         return model
 

@@ -97,3 +97,30 @@ def random_streams(rank: Rank) -> dict[str, Any]:
     run.begin(model, torch.optim.SGD(model.parameters()), loader)
     after = [random.random(), float(numpy.random.rand()), torch.rand(1).item()]
     return {"before": before, "after": after, "deterministic": torch.are_deterministic_algorithms_enabled()}
+
+
+def sharded_sgd(rank: Rank) -> list[list[Tensor]]:
+    """Weights and momenta after five steps under FSDP: first with PyTorch's own SGD, then as --capture takes them.
+
+    The layers are too small for three ranks to have equal shards; of the last bias one of them has none.
+    """
+    settings = rank.receive()
+    wrap = rank.student("fsdp_utils").get_fsdp_model
+    results = []
+    for capturable in (False, True):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 2))
+        net.blocks = [net[0]]
+        model = wrap(net, CPU)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=1e-3, **settings)
+        stepper = Stepper(model, optimizer, rate_factor=lambda step: 1 / (1 + step), clip_norm=1.0)
+        if capturable:
+            stepper.make_capturable()
+        generator = torch.Generator().manual_seed(rank.rank)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(4, 5, generator=generator)).square().mean().backward()
+            optimizer.step()
+        momenta = [state["momentum_buffer"] for state in optimizer.state.values() if "momentum_buffer" in state]
+        results.append([tensor.full_tensor() for tensor in (*model.parameters(), *momenta)])
+    return results

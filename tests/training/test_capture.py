@@ -1,9 +1,15 @@
 """The captured step as far as it can be tested without a GPU; gpu_capture.py does the rest."""
 
+import itertools
+
 import pytest
+import stepping_observers
+import tiny_run
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 from lab.base.errors import UsageError, UserError
@@ -20,11 +26,8 @@ from lab.training.stepping.stepper import Stepper
     ("argv", "device", "part"),
     [
         ([], "cpu", "--capture records a CUDA graph, so it needs a GPU"),
-        (["--strategy", "fsdp"], "cuda", "cannot record --strategy fsdp, .* use --strategy ddp"),
-        (["--strategy", "fsdp1"], "cuda", "cannot record --strategy fsdp1"),
-        (["--precision", "fp16"], "cuda", "cannot record fp16, .* use --precision bf16"),
-        (["--accumulate", "2"], "cuda", "leave out --accumulate"),
-        (["--model", "vit", "--checkpoint-activations"], "cuda", "cannot record --checkpoint-activations"),
+        (["--strategy", "fsdp1"], "cuda", "cannot record --strategy fsdp1, .* use --strategy fsdp"),
+        (["--model", "mine.py:Net", "--checkpoint-activations"], "cuda", "for the lab's own networks only"),
     ],
 )
 def test_what_cannot_be_captured_is_refused_with_the_repair(argv, device, part):
@@ -32,8 +35,8 @@ def test_what_cannot_be_captured_is_refused_with_the_repair(argv, device, part):
         options.resolve(options.parse(["--capture", *argv]), 2, device=device, default_precision="bf16")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("strategy", "ranks"), [("none", 1), ("ddp", 2)])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize(("strategy", "ranks"), [("none", 1), ("ddp", 2), ("fsdp", 2)])
 def test_the_others_can_be_captured(strategy, ranks, precision):
     argv = ["--capture", "--strategy", strategy, "--precision", precision, "--clip-norm", "1"]
     args, warnings = options.resolve(options.parse(argv), ranks, device="cuda")
@@ -77,6 +80,18 @@ def test_a_capturable_optimizer_takes_the_same_steps(name):
     assert group["lr"] is rate  # in the same memory, where the graph reads it
 
 
+@pytest.mark.parametrize(
+    "settings", [{"momentum": 0.0}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}], ids=str
+)
+def test_sgd_on_the_shards_of_fsdp_takes_the_same_steps(rank_server, settings):
+    result = rank_server.run(
+        stepping_observers.sharded_sgd, 3, code=tiny_run.SOLUTIONS, inputs=settings, timeout=60
+    )
+    for eager, captured in result.values:
+        assert len(eager) == len(captured) == (8 if settings["momentum"] else 4)
+        torch.testing.assert_close(captured, eager)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_checkpoint_has_the_settings_of_an_eager_run(name):
     plain, captured = train(name, capturable=False)[1], train(name, capturable=True)[1]
@@ -100,15 +115,14 @@ class Rerun:
     recording = False
     replays = 0
 
-    def __init__(self, owner, eager) -> None:
-        self.owner, self.eager = owner, eager
+    def __init__(self, eager, images, labels, loss) -> None:
+        self.eager, self.images, self.labels, self.loss = eager, images, labels, loss
 
     def replay(self) -> None:
         Rerun.replays += 1
         Rerun.recording = True
-        loss = self.eager(self.owner._images, self.owner._labels)
+        self.loss.copy_(self.eager(self.images, self.labels))
         Rerun.recording = False
-        self.owner._loss.copy_(loss)
 
     def reset(self) -> None:
         pass
@@ -116,9 +130,9 @@ class Rerun:
 
 def record(self, eager, images, labels):
     """In the place of Capture._record."""
-    self._images, self._labels, self._loss = images.clone(), labels.clone(), torch.zeros(())
-    self._meter.labels = self._labels
-    return Rerun(self, eager)
+    static = images.clone(), labels.clone(), torch.zeros(())
+    self._meter.labels = static[1]
+    return capture.Recorded(Rerun(eager, *static), *static)
 
 
 @pytest.fixture
@@ -192,6 +206,40 @@ def test_a_step_that_is_not_capturable_is_named(on_cpu, tmp_path):
 def test_a_run_too_short_to_be_captured_says_so(on_cpu, tmp_path, capsys):
     run_epochs(tmp_path, "--capture", samples=40)
     assert "warning: --capture had no effect: the run ended within its first 11 steps" in capsys.readouterr().out
+
+
+def test_an_evaluation_sees_what_replays_did_under_fsdp(on_cpu, tmp_path, monkeypatch):
+    """The root keeps what it has gathered for an evaluation until the next backward pass, and a replay has none
+    that Python knows of.
+    """
+    model = fully_shard(nn.Linear(4, 3), mesh=init_device_mesh("cpu", (1,)))
+
+    def replay(graph):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.to_local().add_(1)  # behind Python's back
+
+    def look() -> torch.Tensor:
+        model.eval()
+        with torch.no_grad():
+            logits = model(torch.ones(2, 4))
+        model.train()
+        return logits
+
+    monkeypatch.setattr(Rerun, "replay", replay)
+    args = options.parse(["--strategy", "fsdp", "--capture", "--output-dir", str(tmp_path), "--epochs", "1"])
+    loader = DataLoader(TensorDataset(torch.randn(160, 4), torch.arange(160) % 3), batch_size=8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = capturable(train_step)
+    seen = []
+    with Run(args, torch.device("cpu")) as run:
+        run.begin(model, optimizer, loader)
+        for _ in run.epochs():
+            for images, labels in run.batches(loader):
+                seen.append(look())
+                step(model, optimizer, images, labels, run)
+    for before, after in itertools.pairwise(seen[CAPTURE_WARM_UP:]):
+        torch.testing.assert_close(after, before + 5)  # four weights of 1, and the bias
 
 
 def test_replays_leave_ddp_as_training_steps_do(on_cpu, tmp_path, monkeypatch):

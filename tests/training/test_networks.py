@@ -249,6 +249,6 @@ def checkpointing_under_fsdp_in_bf16(rank: Rank) -> list[bool]:
 
 
 def test_checkpointed_activations_change_nothing_under_fsdp_in_bf16():
-    """Each BatchNorm is sharded by itself there, so its weights are gathered again in the second pass."""
+    """All BatchNorms are one group there, of which the second pass of a block uses a part."""
     result = server().run(checkpointing_under_fsdp_in_bf16, 2, code=CODE, timeout=60)
     assert result.values == [[True, True]] * 2

@@ -66,11 +66,12 @@ def test_only_fp16_has_a_scaler():
     assert isinstance(precision.make_scaler(CPU, "fp16"), torch.amp.GradScaler)
 
 
-def test_channels_last_is_for_convolutions_on_a_gpu_and_not_for_fsdp():
+def test_channels_last_is_for_convolutions_on_a_gpu_and_not_for_fsdp1():
     convolution, linear = nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Linear(2, 2)
     assert precision.wants_channels_last(convolution, CUDA, "ddp")
     assert precision.wants_channels_last(convolution, CUDA, "none")
-    assert not precision.wants_channels_last(convolution, CUDA, "fsdp")
+    assert precision.wants_channels_last(convolution, CUDA, "fsdp")
+    assert not precision.wants_channels_last(convolution, CUDA, "fsdp1")
     assert not precision.wants_channels_last(convolution, CPU, "ddp")
     assert not precision.wants_channels_last(linear, CUDA, "ddp")
 

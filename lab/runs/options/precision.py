@@ -4,6 +4,7 @@ import argparse
 
 from lab.base.errors import UsageError
 from lab.runs.options.numbers import positive
+from lab.runs.options.own import is_own
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -31,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--capture",
         action="store_true",
-        help="none and ddp on GPUs: record the whole training step as one CUDA graph and replay it, so that the "
-        "CPU launches it at once; pays where a step is launch-bound (see --profile)",
+        help="none, ddp and fsdp on GPUs: record the whole training step as one CUDA graph and replay it, so that "
+        "the CPU launches it at once; pays where a step is launch-bound (see --profile)",
     )
 
 
@@ -62,17 +63,10 @@ def _check_capture(resolved: argparse.Namespace, device: str) -> None:
     """Raises UsageError where a training step cannot be one CUDA graph."""
     if device != "cuda":
         raise UsageError("--capture records a CUDA graph, so it needs a GPU")
-    if resolved.strategy.startswith("fsdp"):
+    if resolved.strategy == "fsdp1":
+        raise UsageError("--capture cannot record --strategy fsdp1, PyTorch's first FSDP: use --strategy fsdp")
+    if resolved.checkpoint_activations and is_own(resolved.model):
         raise UsageError(
-            f"--capture cannot record --strategy {resolved.strategy}, which gathers and frees its parameters in "
-            "every step: use --strategy ddp"
+            "--capture records --checkpoint-activations for the lab's own networks only, of which it knows that "
+            "they draw no random numbers: leave out one of them"
         )
-    if resolved.precision == "fp16":
-        raise UsageError(
-            "--capture cannot record fp16, whose scaler lets the CPU decide whether a step is taken: use "
-            "--precision bf16"
-        )
-    if resolved.accumulate > 1:
-        raise UsageError("--capture records one step on one batch: leave out --accumulate")
-    if resolved.checkpoint_activations:
-        raise UsageError("--capture cannot record --checkpoint-activations: leave out one of them")

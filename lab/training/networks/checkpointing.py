@@ -12,25 +12,43 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from lab.base.errors import UserError
 
-def checkpoint_activations(model: nn.Module) -> None:
+
+def checkpoint_activations(model: nn.Module, *, captured: bool = False) -> None:
     """Make every block of the model checkpoint its activations, in place.
+
+    Args:
+        captured: for steps that are recorded as a CUDA graph, in which the state of the random numbers cannot be
+            kept and put back.
+
+    Raises:
+        UserError: captured, a block has dropout.
 
     The blocks' forward() is replaced, not the blocks: parameter names stay, and so do the hooks by which DDP and
     FSDP gather and release parameters around each block. So the model may be wrapped before or afterwards.
     """
     inner = model if hasattr(model, "blocks") else model.module  # DDP hides the model's own attributes
     for block in inner.blocks:  # type: ignore[union-attr]
+        if captured and any(getattr(module, "p", 0) > 0 for module in block.modules()):
+            raise UserError(
+                "--capture cannot record --checkpoint-activations of a network with dropout, which has to draw "
+                "the same mask twice: leave out one of them"
+            )
         # FSDP1 has put itself in the block's place. Inside it, so that the second pass gathers nothing anew.
         block = getattr(block, "_fsdp_wrapped_module", block)
-        block.forward = _checkpointed(block, block.forward)
+        block.forward = _checkpointed(block, block.forward, keep_random_state=not captured)
 
 
-def _checkpointed(block: nn.Module, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _checkpointed(
+    block: nn.Module, forward: Callable[[Tensor], Tensor], *, keep_random_state: bool
+) -> Callable[[Tensor], Tensor]:
     contexts = partial(_contexts, block)
 
     def twice(x: Tensor) -> Tensor:
-        return checkpoint(forward, x, use_reentrant=False, context_fn=contexts)
+        return checkpoint(
+            forward, x, use_reentrant=False, context_fn=contexts, preserve_rng_state=keep_random_state
+        )
 
     return twice
 

@@ -7,10 +7,12 @@ CPU does in train_step() happens once, while the graph is recorded.
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.optim import Optimizer
 
 from lab.base.errors import UserError
@@ -47,23 +49,42 @@ def capturable(train_step: TrainStep) -> TrainStep:
     return step
 
 
-class Capture:
-    """One rank's graph. From the making of this object on, all work goes into a stream of its own.
+@dataclass(frozen=True)
+class Recorded:
+    """A graph, and where each replay finds its batch and leaves its loss."""
 
-    Recording needs such a stream, and DDP remembers in which one it was built.
+    graph: torch.cuda.CUDAGraph
+    images: Tensor
+    labels: Tensor
+    loss: Tensor
+
+
+class Capture:
+    """One rank's graphs: one for each kind of micro-batch, the first of a step, one in between, the last. Without
+    accumulation a batch is first and last, and there is one graph.
+
+    From the making of this object on, all work goes into a stream of its own. Recording needs such a stream, and
+    DDP remembers in which one it was built.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
         torch.cuda.set_stream(self._stream)
-        self._graph: torch.cuda.CUDAGraph | None = None  # once it is recorded
+        self._recorded: dict[tuple[bool, bool], Recorded] = {}  # by whether it is the first, the last of its step
         self._eager_steps = 0
+        self._gathered = False  # whether a forward pass has been made since the last replay
 
     def begin(self, stepper: Stepper, meter: EpochMeter, phases: Phases) -> None:
         """Raises UserError when the optimizer cannot be captured."""
         stepper.make_capturable()
         self._stepper, self._meter, self._phases = stepper, meter, phases
+        self._sharded = [module for module in stepper.model.modules() if isinstance(module, FSDPModule)]
+        if self._sharded:
+            stepper.model.register_forward_hook(self._note_forward)
+
+    def _note_forward(self, *_: object) -> None:
+        self._gathered = True
 
     def check_in_use(self) -> None:
         """After a step. Raises UserError when train_step() has not come through here."""
@@ -74,43 +95,71 @@ class Capture:
             )
 
     def step(self, eager: Step, images: Tensor, labels: Tensor, step: int) -> Tensor:
-        """One training step: the function itself in the first steps and for a batch of another size.
+        """One call of train_step(): the function itself in the first steps and for a batch of another size.
 
         Args:
             eager: train_step(), in which there are the same model, optimizer and run each time.
             step: its number, counted from 1 in the epoch.
+
+        Raises:
+            UserError: it cannot be recorded; or with accumulation, a batch of another size, whose gradients would
+                not be where the graphs of the same step look for them.
         """
-        if self._eager_steps < CAPTURE_WARM_UP:
-            self._eager_steps += 1
+        stepper = self._stepper
+        if not self._recorded and (self._eager_steps < CAPTURE_WARM_UP or not stepper.is_first):
+            self._eager_steps += stepper.is_last
             return eager(images, labels)
-        model = self._stepper.model
-        if self._graph is None:
-            _expect_buffer_sync(model)
-            self._graph = self._record(eager, images, labels)
-        if images.shape != self._images.shape:
+        kind = stepper.is_first, stepper.is_last
+        if kind not in self._recorded:
+            _expect_buffer_sync(stepper.model, expected=stepper.is_first)
+            self._recorded[kind] = self._record(eager, images, labels)
+        recorded = self._recorded[kind]
+        if images.shape != recorded.images.shape:
+            if stepper.accumulate > 1:
+                raise UserError(
+                    "--capture with --accumulate needs batches of one size: "
+                    f"{len(recorded.images)} images were recorded, and now there are {len(images)}"
+                )
             self._meter.labels = labels
             return eager(images, labels)
-        self._images.copy_(images)
-        self._labels.copy_(labels)
-        self._stepper.set_rates()
+        recorded.images.copy_(images)
+        recorded.labels.copy_(labels)
+        self._reshard()
+        if stepper.is_last:
+            stepper.set_rates()
         self._phases.enter(GRAPH)
-        self._graph.replay()
-        _expect_buffer_sync(model)
+        recorded.graph.replay()
+        _expect_buffer_sync(stepper.model, expected=stepper.is_last)
         self._phases.enter("")
-        self._stepper.steps += 1
-        loss = self._loss.clone()  # the next replay writes to the same memory
+        stepper.steps += stepper.is_last
+        loss = recorded.loss.clone()  # the next replay writes to the same memory
         self._meter.note_loss(loss, step)
         return loss
 
-    def _record(self, eager: Step, images: Tensor, labels: Tensor) -> torch.cuda.CUDAGraph:
-        """Record the step. Nothing is computed yet."""
-        self._images, self._labels = images.clone(), labels.clone()  # where every replay finds its batch
-        self._meter.labels = self._labels
+    def _reshard(self) -> None:
+        """Let FSDP2 forget what it has gathered.
+
+        After an evaluation the root's parameters stay gathered until the next backward pass. A replay changes the
+        shards behind Python's back, so the evaluation after it would compute with those old values.
+        """
+        if self._gathered:
+            for module in self._sharded:
+                module.reshard()
+            self._gathered = False
+
+    def _record(self, eager: Step, images: Tensor, labels: Tensor) -> Recorded:
+        """Record the step. Nothing is computed yet.
+
+        All graphs share one pool of memory, in which the gradients that they add up stay where they are.
+        """
+        images, labels = images.clone(), labels.clone()
+        self._meter.labels = labels
         graph = torch.cuda.CUDAGraph()
+        pool = next((one.graph.pool() for one in self._recorded.values()), None)
         try:
             # Other threads, such as the one that pins the loader's batches, go on using CUDA meanwhile.
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-                self._loss = eager(self._images, self._labels)
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                loss = eager(images, labels)
         except RuntimeError as error:
             first: BaseException = error
             while first.__context__ is not None:  # ending a recording that has failed fails too
@@ -119,24 +168,25 @@ class Capture:
                 "--capture cannot record train_step(): nothing in it may wait for the GPU, as .item(), .cpu(), "
                 f"printing a tensor or an if on one do. CUDA says: {str(first).splitlines()[0]}"
             ) from error
-        return graph
+        return Recorded(graph, images, labels, loss)
 
     def close(self, say: Callable[[str], None], *, failed: bool) -> None:
-        """Give the graph back, before the process group whose collectives it holds."""
-        recorded, self._graph = self._graph, None
-        if recorded is not None and not failed:
+        """Give the graphs back, before the process group whose collectives they hold."""
+        recorded, self._recorded = self._recorded, {}
+        if recorded and not failed:
             torch.cuda.synchronize(self._device)
-            recorded.reset()
+            for one in recorded.values():
+                one.graph.reset()
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
-        if recorded is None and not failed:
+        if not recorded and not failed:
             say(f"warning: --capture had no effect: the run ended within its first {CAPTURE_WARM_UP} steps")
 
 
-def _expect_buffer_sync(model: nn.Module) -> None:
-    """Let DDP send rank 0's BatchNorm statistics around before its next forward pass.
+def _expect_buffer_sync(model: nn.Module, *, expected: bool) -> None:
+    """Let DDP send rank 0's BatchNorm statistics around before its next forward pass, or not.
 
-    It does so after every training step that went through its forward(), which a replay does not. The first pass
-    of an evaluation depends on it, and so does a recording: it must contain the broadcast.
+    It does so after every optimizer step that went through its forward(), which a replay does not. The first pass
+    of an evaluation depends on it, and so does a recording: that of a step's first batch must have the broadcast.
     """
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        model.require_forward_param_sync = True
+        model.require_forward_param_sync = expected

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
@@ -25,6 +25,7 @@ from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
 from lab.training.stepping.meter import is_recording
 from lab.training.stepping.precision import make_scaler
 from lab.training.stepping.seeding import random_states, restore_random_states
+from lab.training.stepping.sharded_sgd import sharded_sgd_step
 
 
 class Stepper:
@@ -61,7 +62,7 @@ class Stepper:
         self._phases = phases or Phases()
         self._scaled = False  # whether backward() has scaled a loss since the last step
         self._parts = 1  # micro-batches of the step going on; 1 outside of micro_batch()
-        self._first = self._last = True  # whether this micro-batch begins, ends its step
+        self.is_first = self.is_last = True  # whether this micro-batch begins, ends its step
         self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of each group: its own, the captured
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])  # the name that PyTorch's schedulers use
@@ -69,6 +70,7 @@ class Stepper:
         self.rates = list(self._peak_rates)  # of the latest step; read from here they need no GPU
         self._zero_grad, self._step = optimizer.zero_grad, optimizer.step
         self._zero_model_grad = model.zero_grad
+        self._update: Callable[[], object] = optimizer.step  # what takes the step
         self._attach()
 
     def _attach(self) -> None:
@@ -101,6 +103,9 @@ class Stepper:
             captured: dict[str, Any] = {name: value for name, value in wanted.items() if name in group}
             captured["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=group["params"][0].device)
             self._settings.append(({name: group[name] for name in captured}, captured))
+        self.optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]  # fp16: the kernel decides
+        if isinstance(self.optimizer, SGD) and isinstance(self.model, FSDPModule):
+            self._update = functools.partial(sharded_sgd_step, self.optimizer)
         for parameter, state in self.optimizer.state.items():
             if "step" in state:  # from a checkpoint
                 state["step"] = state["step"].to(parameter.device, torch.float32)
@@ -120,12 +125,12 @@ class Stepper:
         """Around the index-th micro-batch of an epoch, from before its forward pass to after its step()."""
         position = index % self.accumulate
         self._parts = self.accumulate
-        self._first, self._last = position == 0, position == self.accumulate - 1
+        self.is_first, self.is_last = position == 0, position == self.accumulate - 1
         try:
-            with contextlib.nullcontext() if self._last else no_gradient_sync(self.model):
+            with contextlib.nullcontext() if self.is_last else no_gradient_sync(self.model):
                 yield
         finally:
-            self._parts, self._first, self._last = 1, True, True
+            self._parts, self.is_first, self.is_last = 1, True, True
 
     def backward(self, loss: Tensor) -> None:
         """loss.backward(), scaled up for fp16."""
@@ -137,19 +142,19 @@ class Stepper:
             self._scaled = True
 
     def _zero_grad_at_first(self, set_to_none: bool = True) -> None:
-        if self._first:
+        if self.is_first:
             self._phases.enter(OPTIMIZER)
             self._zero_grad(set_to_none)
             self._phases.enter("")
 
     def _model_zero_grad_at_first(self, set_to_none: bool = True) -> None:
-        if self._first:
+        if self.is_first:
             self._zero_model_grad(set_to_none)
 
     def _step_at_last(self, closure: None = None) -> None:
         if closure is not None:
             raise ValueError("a run's optimizer takes no closure: call backward(), then step()")
-        if self._last:
+        if self.is_last:
             self._phases.enter(OPTIMIZER)
             self._apply_gradients()
         self._phases.enter("")
@@ -170,10 +175,12 @@ class Stepper:
         if not recording:
             self.set_rates()
         if self.scaler is None:
-            self._step()
+            self._update()
         else:
-            with self.released():  # the scaler calls optimizer.step(), unless a gradient overflowed
-                self.scaler.step(self.optimizer)
+            # The scaler calls optimizer.step(), unless a gradient overflowed.
+            self.optimizer.step = self._update  # type: ignore[method-assign, assignment]
+            self.scaler.step(self.optimizer)
+            self.optimizer.step = self._step_at_last  # type: ignore[method-assign, assignment]
             self.scaler.update()
         self.steps += 0 if recording else 1
 
