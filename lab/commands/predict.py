@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from lab.sweep.collect.collect import FIGURES_FOLDER
-    from lab.sweep.compare.forecast import draw, forecast, table
+    from lab.sweep.compare.forecast import forecast, table
+    from lab.sweep.draw.forecast_figure import draw
     from lab.sweep.draw.plot import read_results
 
     forecasts, left_out = forecast(read_results(args.results), args.devices, args.fit_on)

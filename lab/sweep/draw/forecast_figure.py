@@ -1,5 +1,7 @@
 """The curve of a forecast with its range, the points that it was fitted on, and those that it did not know."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -11,16 +13,37 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lab.base.errors import UserError
+from lab.base.words import slug
 from lab.sweep.compare.forecast import USEFUL, Forecast
 from lab.sweep.draw.style import DPI, IDEAL, LOOKS, STYLE, readable_log_ticks
 
 
-def draw(one: Forecast, folder: Path, name: str, command: str) -> Path:
-    """Write <name>.png and .svg; returns the PNG.
+def draw(forecasts: Sequence[Forecast], folder: Path, command: str) -> list[Path]:
+    """A figure for each forecast, as PNG and SVG; returns the PNGs.
 
     Args:
-        command: what made the figure, for its metadata.
+        command: what made the figures, for their metadata.
+
+    Raises:
+        UserError: they cannot be written.
     """
+    named = zip(forecasts, file_names(forecasts), strict=True)
+    return [_draw_one(one, folder, name, command) for one, name in named]
+
+
+def file_names(forecasts: Sequence[Forecast]) -> list[str]:
+    """Of their figures, no two the same: strategy, scaling and batch, and the title where that is not enough."""
+    names = []
+    for one in forecasts:
+        captured = "_capture" if "--capture" in one.title else ""
+        names.append(f"predict_{one.strategy}_{one.scaling}_{one.curve[0].batch}{captured}")
+    often = {name for name, count in Counter(names).items() if count > 1}  # of several networks, say
+    return [
+        f"{name}_{slug(one.title)}" if name in often else name for name, one in zip(names, forecasts, strict=True)
+    ]
+
+
+def _draw_one(one: Forecast, folder: Path, name: str, command: str) -> Path:
     png = folder / f"{name}.png"
     try:
         folder.mkdir(parents=True, exist_ok=True)

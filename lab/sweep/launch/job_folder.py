@@ -18,7 +18,7 @@ from lab.runs.records.folder import now
 from lab.runs.records.job import JOB_FILE, earlier_slurm_job, is_alive, local_sweep, read_json
 from lab.runs.records.provenance import variant
 from lab.slurm import query, states
-from lab.sweep.plan.plan import Job
+from lab.sweep.plan.sweep import Job
 
 
 class StillQueuedError(UserError):
