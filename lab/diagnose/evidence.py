@@ -221,7 +221,7 @@ def _now(jobid: str) -> SlurmJob | None:
 
 def _ended(job: SlurmJob) -> str:
     """How it ended, in one word; "" while it has not."""
-    state = (job.state.split() or [""])[0]
+    state = job.state.partition(" ")[0]
     return "" if state in _NOT_ENDED else state
 
 

@@ -351,7 +351,7 @@ def test_settings_that_differ_in_their_measured_steps_have_titles_and_folders_of
     collection = collect(results)
     folders = []
     monkeypatch.setattr(
-        "lab.sweep.draw.plot._draw", lambda drawings, folder, command: folders.append(folder) or []
+        "lab.sweep.draw.plot.draw_all", lambda drawings, folder, command: folders.append(folder) or []
     )
     plot(collection.path)
     *of_settings, _across_settings = folders

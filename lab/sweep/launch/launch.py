@@ -77,7 +77,7 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
     if done:
         print(f"{len(done)} of {len(jobs)} jobs are done already (--rerun does them again)", flush=True)
     if not left:
-        print(f"nothing left to do; next: ./plot_results.sh {_results(jobs)}".rstrip())
+        print(f"nothing left to do; next: {_plot_command(jobs)}")
         return 0
     if launcher == "slurm":
         return _submit(left, choices)
@@ -186,7 +186,7 @@ def _run_here(jobs: list[Job], choices: Choices) -> int:
         else:
             failed += 1
             display.finish(state, f"{reason}  (see {job.folder / 'train.err'})")
-    following = f"next: ./plot_results.sh {_results(jobs)}".rstrip()
+    following = f"next: {_plot_command(jobs)}"
     if failed == len(jobs):
         following = "repair what they say, and run the same command again"
     display.say(f"{len(jobs) - failed} done, {failed} failed; {following}")
@@ -224,7 +224,7 @@ def _submit(jobs: list[Job], choices: Choices) -> int:
     if failed == len(jobs):
         print("Nothing was submitted. To run the jobs on this machine: --launcher local")
     else:
-        print(f"Follow them with: squeue --me\nWhen they have ended: ./plot_results.sh {_results(jobs)}".rstrip())
+        print(f"Follow them with: squeue --me\nWhen they have ended: {_plot_command(jobs)}")
     return 1 if failed else 0
 
 
@@ -250,10 +250,10 @@ def _names(jobs: list[Job]) -> str:
     return ", ".join(names) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
 
 
-def _results(jobs: list[Job]) -> str:
-    """What to add to a command that expects results/ unless told otherwise."""
+def _plot_command(jobs: list[Job]) -> str:
+    """What draws their results; it expects them in results/ unless told otherwise."""
     folder = jobs[0].sweep.output_dir
-    return "" if folder == Path("results") else str(folder)
+    return "./plot_results.sh" + ("" if folder == Path("results") else f" {folder}")
 
 
 @contextmanager
