@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from lab.sweep.collect.collect import FIGURES_FOLDER
-    from lab.sweep.compare.forecast import draw, forecast, table
-    from lab.sweep.draw.plot import read_results
+    from lab.sweep.compare.forecast import forecast, table
+    from lab.sweep.draw.forecast_figure import drawings
+    from lab.sweep.draw.plot import draw_all, read_results
 
     forecasts, left_out = forecast(read_results(args.results), args.devices, args.fit_on)
     for one in forecasts:
@@ -35,6 +36,6 @@ def run(args: argparse.Namespace) -> int:
     known = f" --fit-on {' '.join(map(str, args.fit_on))}" if args.fit_on else ""
     command = f"lab predict {args.results} --devices {' '.join(map(str, args.devices))}{known}"
     folder = args.output or args.results.parent / FIGURES_FOLDER
-    files = draw(forecasts, folder, command)
+    files = draw_all(drawings(forecasts), folder, command)
     print(f"Drawn: {', '.join(file.name for file in files)} in {folder}")
     return 0

@@ -11,14 +11,13 @@ from lab.base.errors import UserError
 from lab.collectives.lanes import Lane
 from lab.diagnose.dumps import is_dump, read_dump
 from lab.diagnose.slurm_job import submitted
-from lab.slurm import query
+from lab.slurm import messages, query
 from lab.slurm.query import SlurmJob
 
 HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors begin, or at the very end
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
 _JOB = re.compile(r"\d+(?:_\d+)?")
-_BEGINS = re.compile(r"^(?:job \d+(?:_\d+)?: \d+ ranks? on|run\.sh: here begins job) ", re.M)  # by run.sh
 _NOT_ENDED = ("", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
 _DEEP = 3  # folders below a run's own: checkpoints and traces lie there too, dumps and records of Slurm
 
@@ -75,7 +74,7 @@ def gather(path: Path) -> Evidence:
             any((beside / name).is_file() for name in _RECORDS) or any(beside.glob("slurm-*/scontrol.txt"))
         ):
             return _folder(beside)  # train.err beside run.sh is a link to a run's own
-        log = _other_half(path) + _text(path)
+        log = messages.latest(_other_half(path)) + messages.latest(_text(path))
         jobid = _job_in(log)
         return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid))
     except OSError as error:
@@ -138,7 +137,7 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
             unreadable.append(dump.name)
         else:
             lanes[rank] = lane
-    text = "".join(_latest(_text(file)) for file in logs) if log else ""
+    text = "".join(messages.latest(_text(file)) for file in logs) if log else ""
     jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
     now = _now(jobid)
     asked = [file for file in files if file.name == "scontrol.txt"]
@@ -207,12 +206,6 @@ def _word(value: object) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-def _latest(log: str) -> str:
-    """What the last of the jobs that have gone on in a log wrote there; all of it where only one has."""
-    begun = [found.start() for found in _BEGINS.finditer(log)]
-    return log[begun[-1] :] if begun else log
-
-
 def _job_in(log: str) -> str:
     """The job that wrote a log; the last one, where several have gone on in it."""
     found = re.findall(r"^job (\d+(?:_\d+)?): \d+ ranks? on ", log, re.M) or re.findall(
@@ -228,7 +221,7 @@ def _now(jobid: str) -> SlurmJob | None:
 
 def _ended(job: SlurmJob) -> str:
     """How it ended, in one word; "" while it has not."""
-    state = (job.state.split() or [""])[0]
+    state = job.state.partition(" ")[0]
     return "" if state in _NOT_ENDED else state
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from lab.base.words import one_line
 from lab.diagnose.finding import Finding, interrupted
 from lab.diagnose.symptoms import SYMPTOMS
+from lab.slurm import messages
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 _RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
@@ -32,15 +33,9 @@ _NOT_OURS = (
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 _WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
 WARNED = 10  # the order of what only a warning says
-# torchrun's and srun's words for how a process ended. Before its report, torchrun names the rank on its node only.
+# torchrun's words for how a process ended. Before its report, torchrun names the rank on its node only.
 _REPORTED = re.compile(r"(?P<who>rank)\s*:\s*(?P<rank>\d+) .*\n.*exitcode\s*:\s*(?P<code>-?\d+)")
 _FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) (?P<who>local_rank): (?P<rank>\d+)")
-_ENDED = re.compile(
-    r"srun: error: \S+: (?P<who>task)s? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
-)
-_SAVED = 85  # the exit code of a rank that was told to stop, and has saved
-_SAYS_NOTHING = (0, 1, 2)  # an error that the log tells of, a rank that has lost another, torchrun after either
-_NO_CAUSE = (*_SAYS_NOTHING, _SAVED, -signal.SIGTERM)
 _KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
 _NEEDS_MEMORY = (
     "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
@@ -55,14 +50,6 @@ _MEANS: dict[int, str] = {
     signal.SIGABRT: "Compiled code gave up: the lines above its end say why.",
     signal.SIGUSR1: "The warning a minute before the time is up came before the run had begun: too little time.",
     signal.SIGBUS: "Shared memory, or a file on disk, ran out underneath the process.",
-}
-_SIGNALS = {
-    "Killed": 9,
-    "Terminated": 15,
-    "Aborted": 6,
-    "Segmentation fault": 11,
-    "Bus error": 7,
-    "User defined signal 1": 10,
 }
 
 
@@ -125,12 +112,12 @@ def _raised(rank: str, said: re.Match[str], frames: list[re.Match[str]]) -> Find
 def ended(log: str) -> Finding | None:
     """How the process that ended first was ended, when it could not say so itself."""
     reported = list(_REPORTED.finditer(log)) or list(_FAILED.finditer(log))
-    found = sorted((*reported, *_ENDED.finditer(log)), key=re.Match.start)
-    ends = [(_code(match), match) for match in found]
-    causes = [end for end in ends if end[0] not in _NO_CAUSE]
-    if not causes and any(code == _SAVED for code, _ in ends):
+    found = sorted((*reported, *messages.TASK_ENDED.finditer(log)), key=re.Match.start)
+    ends = [(messages.exit_code(match), match) for match in found]
+    causes = [end for end in ends if end[0] not in messages.NO_CAUSE]
+    if not causes and any(code == messages.SAVED for code, _ in ends):
         return interrupted(order=4)
-    ends = causes or [end for end in ends if end[0] not in _SAYS_NOTHING]
+    ends = causes or [end for end in ends if end[0] not in messages.SAYS_NOTHING]
     if not ends:
         return None
     code, match = ends[0]
@@ -144,12 +131,3 @@ def ended(log: str) -> Finding | None:
         return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
     again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
     return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order=4)
-
-
-def _code(match: re.Match[str]) -> int:
-    """How the process ended, as subprocess has it: its exit code, or -9 for SIGKILL; 0 where that is not known."""
-    code = match["code"]
-    if code is None:
-        return -next((number for word, number in _SIGNALS.items() if match["how"].startswith(word)), 0)
-    value = int(code)
-    return 128 - value if 128 < value <= 128 + signal.SIGRTMAX else value

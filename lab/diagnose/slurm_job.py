@@ -2,10 +2,10 @@
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 from lab.diagnose.finding import Finding
+from lab.slurm import query
 from lab.slurm.query import SlurmJob
 
 # In run.sh.
@@ -17,7 +17,6 @@ ASKS = {
     "--time": "00:30:00",
 }
 _AGAIN = ("--run-id", "--resume")  # what names a run that is there already
-PATIENCE = 20.0  # seconds
 
 # Reasons for which a job waits for ever, in Slurm's words (man squeue, JOB REASON CODES).
 _MEANS = {
@@ -45,7 +44,7 @@ def waiting(number: str, job: SlurmJob, stopped: str = "") -> Finding | None:
     Args:
         stopped: why it was to begin again, a sentence.
     """
-    state = job.state.split()[0] if job.state.split() else ""
+    state = job.state.partition(" ")[0]
     if state == "PENDING" and never_starts(job.reason):
         why = _MEANS.get(job.reason, "it asks for more than one job of yours may have")
         return Finding(
@@ -77,15 +76,8 @@ def waiting(number: str, job: SlurmJob, stopped: str = "") -> Finding | None:
 
 def stuck() -> list[str]:
     """The numbers of your jobs that will never start, where Slurm answers."""
-    try:
-        done = subprocess.run(
-            ["squeue", "--me", "--noheader", "--states=PENDING", "--format=%i|%r"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+    done = query.ask("squeue", "--me", "--noheader", "--states=PENDING", "--format=%i|%r")
+    if isinstance(done, str):
         return []  # no Slurm here
     lines = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 1]
     return [job for job, reason in lines if job.isdecimal() and never_starts(reason)]

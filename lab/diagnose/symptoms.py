@@ -9,6 +9,8 @@ others lose their connection, and it is the memory that has to be said.
 import re
 from dataclasses import dataclass
 
+from lab.slurm import messages
+
 
 @dataclass(frozen=True)
 class Symptom:
@@ -29,8 +31,7 @@ SYMPTOMS = (
     _symptom(
         "sbatch-refused",
         0,
-        r"^(?:sbatch|srun|salloc): error: (?:Batch job submission failed|Unable to allocate resources"
-        r"|Unable to create step): (?P<why>.+)$",
+        rf"{messages.NOT_TAKEN}: (?P<why>.+)$",
         "Slurm did not take the job: {why}.",
         "The request does not fit this cluster: partition, account, nodes, GPUs, memory or time.",
         "sinfo --format='%P %l %D %c %m %G'   # partition, time limit, nodes, cores, memory, GPUs",
@@ -82,7 +83,7 @@ SYMPTOMS = (
     _symptom(
         "not-submitted-right",
         0,
-        r"^run\.sh: (?!no Python with torch|the job could not be queued|here begins job)(?P<why>.+)$",
+        rf"{messages.REFUSED_BY_RUN_SH}(?!no Python with torch)(?P<why>.+)$",
         "No rank was started: {why}.",
         "It looks at what it was given before it starts anything.",
         "sbatch run.sh   # from the folder that holds it, once that is mended",
@@ -136,8 +137,7 @@ SYMPTOMS = (
     _symptom(
         "out-of-memory",
         1,
-        r"oom[_-]kill|OUT_OF_MEMORY|Out Of Memory|[Ee]xceeded (?:(?:job|step) )?memory limit"
-        r"|DefaultCPUAllocator: (?:can't|not enough)",
+        rf"{messages.MEMORY}|DefaultCPUAllocator: (?:can't|not enough)",
         "The job used more memory than it was given (the node's, not the GPU's).",
         "Slurm or the kernel ends a job at its limit, in the midst of anything. Loader processes count too.",
         "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",

@@ -10,6 +10,7 @@ from lab.base.words import one_line
 from lab.diagnose import hang, logs, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.finding import GOES_ON, Finding, interrupted
+from lab.slurm import messages
 
 _GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
@@ -58,21 +59,15 @@ _STATES: Mapping[str, Finding] = {
         (GOES_ON,),
         order=0,
     ),
+    "REQUEUED": Finding(
+        "requeued",
+        "The job was put back into the queue.",
+        "Slurm starts it again by itself: do not submit it a second time.",
+        ("squeue --me",),
+        order=9,
+    ),
 }
-# A step alone is cancelled when one of its ranks has failed: that is no cause.
-_IN_LOG = (
-    (re.compile(r"DUE TO TIME LIMIT"), "TIMEOUT"),
-    (re.compile(r"DUE TO NODE FAILURE|^srun: error: Node failure on ", re.M), "NODE_FAIL"),
-    (re.compile(r"DUE TO PREEMPTION"), "PREEMPTED"),
-    (re.compile(r"JOB \S+ ON \S+ CANCELLED AT (?!.*DUE TO JOB REQUEUE)"), "CANCELLED"),
-    (re.compile(r"DUE TO JOB REQUEUE"), "REQUEUED"),
-)
-# After these Slurm starts the job again.
-_STOPPED = {
-    "NODE_FAIL": "A node of the job failed.",
-    "PREEMPTED": "Slurm took the job's nodes for another one.",
-    "REQUEUED": "The job was put back into the queue.",
-}
+_BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -86,13 +81,13 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _found(evidence: Evidence) -> Iterator[Finding]:
-    in_log = next((state for pattern, state in _IN_LOG if pattern.search(evidence.log)), "")
+    in_log = messages.end_in(evidence.log)
     if evidence.now is not None:
-        stopped = _STOPPED.get(in_log, "")
+        stopped = _STATES[in_log].saw if in_log in _BEGINS_AGAIN else ""
         if evidence.status == "interrupted":
             stopped = "The run was told to stop, and has saved."
         elif evidence.status == "running" and evidence.now.state == "PENDING" and not stopped:
-            stopped = _STOPPED["REQUEUED"]  # a node that dies writes nothing into the log
+            stopped = _STATES["REQUEUED"].saw  # a node that dies writes nothing into the log
         waits = slurm_job.waiting(evidence.jobid, evidence.now, stopped)
         if waits is not None:
             yield waits
@@ -110,7 +105,8 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         return
     if evidence.state in _STATES:
         yield _STATES[evidence.state]
-    if in_log in _STATES:
+    # Of memory a symptom tells, which knows the kernel's words too; of a job put back into the queue, Slurm above.
+    if in_log in _STATES and in_log != "OUT_OF_MEMORY" and not (in_log == "REQUEUED" and evidence.now is not None):
         yield _STATES[in_log]
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")

@@ -1,4 +1,4 @@
-"""What Slurm says: its states and words, what it knows of a job, and the practice cluster.
+"""What Slurm says: its states, its messages in logs, what it knows of a job; and the practice cluster.
 
 May import: base.
 """

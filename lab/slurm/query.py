@@ -30,7 +30,7 @@ class SlurmJob:
 
 def unavailable() -> str:
     """Why jobs cannot be submitted here, in a few words; empty where Slurm answers."""
-    done = _ask("sinfo", "--noheader", "--format=%R")
+    done = ask("sinfo", "--noheader", "--format=%R")
     if isinstance(done, str):
         return done
     if done.returncode != 0:
@@ -67,7 +67,7 @@ def jobs(ids: Iterable[str], *, must_answer: bool = False) -> dict[str, SlurmJob
 
 def _from_accounting(ids: list[str]) -> dict[str, SlurmJob]:
     columns = "--format=JobID,State,ExitCode,Start,End"
-    done = _ask("sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={','.join(ids)}", columns)
+    done = ask("sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={','.join(ids)}", columns)
     if isinstance(done, str) or done.returncode != 0:
         return {}
     found = {}
@@ -81,7 +81,7 @@ def _from_accounting(ids: list[str]) -> dict[str, SlurmJob]:
 
 def _from_controller() -> dict[str, SlurmJob] | str:
     """All jobs of which the controller still knows, or why it does not answer."""
-    done = _ask("scontrol", "show", "job", "--oneliner")
+    done = ask("scontrol", "show", "job", "--oneliner")
     if isinstance(done, str):
         return done
     if done.returncode != 0:
@@ -111,8 +111,8 @@ def _time(said: str) -> str:
         return ""
 
 
-def _ask(*command: str) -> "subprocess.CompletedProcess[str] | str":
-    """The finished program, or why there is none."""
+def ask(*command: str) -> "subprocess.CompletedProcess[str] | str":
+    """Run one of Slurm's programs: how it ended and what it said, or why there is no answer."""
     try:
         standard = os.environ | {"SLURM_TIME_FORMAT": "standard"}  # a user's own could be read by nobody else
         return subprocess.run(command, env=standard, capture_output=True, text=True, check=False, timeout=PATIENCE)

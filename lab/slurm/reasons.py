@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from lab.base import words
-from lab.slurm import states
+from lab.slurm import messages, states
 
 TAIL = 1 << 20  # bytes of a log that are read; what killed a job is at its end
 LONGEST = 240  # characters of a reason
@@ -13,40 +13,33 @@ LONGEST = 240  # characters of a reason
 # torchrun repeats the failure of a rank as its own; SystemExit and the like say nothing.
 _NOT_THE_CAUSE = re.compile(r"ChildFailedError|SignalException|SystemExit")
 _EXCEPTION = re.compile(r"^(?:\[?rank\d+\]?:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning)\b.*)$")
-_SENTENCE = re.compile(r"^(?:(?:main\.py|run\.sh): .+|.*main\.py: error: .+)$")
+_SENTENCE = re.compile(
+    rf"^main\.py: (?!another rank has ended).+$|{messages.REFUSED_BY_RUN_SH}.+$|.*main\.py: error: .+$"
+)
 _LED_TO_ANOTHER = ("During handling of the above", "The above exception was the direct cause")
 _RANK_SIGNAL = re.compile(r"Signal (\d+) \((SIG\w+)\) received by PID|exitcode\s*:\s*-(\d+)")
-# Slurm's own words for the end of a job. A step is also cancelled when one of its ranks has failed.
-_SLURM_LIMITS = (
-    (re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT"), states.TIMED_OUT, "ended by Slurm at its time limit"),
-    (
-        re.compile(r"^srun: error: .*: User defined signal 1$", re.M),
-        states.TIMED_OUT,
-        "ended by Slurm's warning (SIGUSR1) before its time limit, which came too early for it to save",
-    ),
-    (re.compile(r"CANCELLED AT \S+ DUE TO NODE FAILURE"), states.NODE_FAILURE, "a node failed"),
-    (
-        re.compile(r"oom[_-]kill|OUT_OF_MEMORY|exceeded memory limit", re.I),
-        states.OUT_OF_MEMORY,
-        "out of memory (Slurm's limit)",
-    ),
-)
-_SLURM_CANCELLED = re.compile(r"JOB \S+ ON \S+ CANCELLED AT")
-_SLURM_ENDED = re.compile(
-    r"^srun: error: .*(?:Exited with exit code|Killed|Terminated|Aborted|Segmentation).*$"
-    r"|^srun: (?:fatal|error): Unable to .*$|^run\.sh: .*$",
-    re.M,
-)
+_REFUSED = re.compile(f"(?:{messages.NOT_TAKEN}|{messages.REFUSED_BY_RUN_SH}).*$", re.M)
+# What messages.end_in() finds.
+TIME_LIMIT, NODE = "ended by Slurm at its time limit", "a node failed"
+_MEANING = {
+    "TIMEOUT": TIME_LIMIT,
+    "NODE_FAIL": NODE,
+    "PREEMPTED": "Slurm took its nodes for another job",
+    "OUT_OF_MEMORY": "out of memory (Slurm's limit)",
+    "CANCELLED": "cancelled",
+    "REQUEUED": "put back into the queue",
+}
+_TOO_EARLY = "ended by Slurm's warning (SIGUSR1) before its time limit, which came too early for it to save"
 
 
 def tail(path: Path) -> str:
-    """The end of a text file, whatever bytes are in it; empty when it cannot be read."""
+    """What the last job wrote to the end of a log, whatever bytes are in it; empty when it cannot be read."""
     if not path.is_file():  # a pipe would never end
         return ""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL))
-            return file.read().decode("utf-8", errors="replace")
+            return messages.latest(file.read().decode("utf-8", errors="replace"))
     except OSError:
         return ""
 
@@ -73,7 +66,7 @@ def from_log(text: str) -> str:
             continue
         fallback = fallback or one_line(found[1])
         following = next((later for later in lines[i + 1 :] if later.strip()), "")
-        if not any(words in following for words in _LED_TO_ANOTHER):
+        if not any(said in following for said in _LED_TO_ANOTHER):
             return one_line(found[1])
     return fallback
 
@@ -100,14 +93,17 @@ def from_exit(code: int, log: str) -> str:
 
 
 def slurm_end(log: str) -> tuple[str, str]:
-    """In which state a Slurm job has ended badly and why, from train.err; ("", "") if nothing says so."""
-    for pattern, state, meaning in _SLURM_LIMITS:
-        if pattern.search(log):
-            return state, meaning
-    cancelled, ended = _SLURM_CANCELLED.search(log), _SLURM_ENDED.search(log)
-    said = from_log(log)
-    if said and (cancelled or ended):
+    """In which state a Slurm job has ended and why, from train.err; ("", "") if nothing says that it has."""
+    end, said = messages.end_in(log), from_log(log)
+    if end and not (said and end in ("CANCELLED", "REQUEUED")):
+        return states.of_slurm(end), _MEANING[end]
+    tasks = list(messages.TASK_ENDED.finditer(log))
+    codes = {messages.exit_code(task) for task in tasks}
+    if -signal.SIGUSR1 in codes:
+        return states.TIMED_OUT, _TOO_EARLY
+    signs = sorted([*tasks, *_REFUSED.finditer(log)], key=re.Match.start)
+    if said and (end or signs):
         return states.of_failure(said), said
-    if cancelled:
-        return states.CANCELLED, "cancelled"
-    return (states.FAILED, one_line(ended[0])) if ended else ("", "")
+    if messages.SAVED in codes and codes <= {*messages.NO_CAUSE}:
+        return states.INTERRUPTED, "told to stop, and has saved"
+    return (states.FAILED, one_line(signs[0][0])) if signs else ("", "")

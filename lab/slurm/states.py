@@ -12,7 +12,8 @@ UNFINISHED = (PENDING, RUNNING, INTERRUPTED)  # interrupted: told to stop and sa
 STATES = (DONE, *UNFINISHED, *BAD_ENDS)
 
 _OUT_OF_MEMORY = re.compile(
-    r"(?<!often: )out of memory|OutOfMemoryError|can't allocate memory|Cannot allocate memory|\bMemoryError\b",
+    r"(?<!often: )out of memory|OutOfMemoryError"
+    r"|can(?:'t|not) allocate memory|CPUAllocator: not enough|\bMemoryError\b",
     re.I,
 )
 

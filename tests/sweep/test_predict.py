@@ -8,9 +8,10 @@ import pytest
 from lab.base.errors import UserError
 from lab.cli import main
 from lab.sweep.collect.run_folder import RESULT_COLUMNS
-from lab.sweep.compare.forecast import Forecast, file_names, table
+from lab.sweep.compare.forecast import Forecast, table
 from lab.sweep.compare.forecast import forecast as forecast_and_left_out
 from lab.sweep.compare.predict import fit, measurements
+from lab.sweep.draw.forecast_figure import file_names
 
 # Seconds: starting kernels, the wrapper, an image, a message, all bytes; and what the backward pass hides.
 LAUNCH, WRAPPER, IMAGE, LATENCY, BYTES, HIDDEN = 9e-3, 4e-3, 9e-5, 3e-4, 8e-3, 0.3
@@ -97,10 +98,10 @@ def test_a_held_out_measurement_is_not_known_to_the_model():
         if one["world_size"] == "4":
             one["images_per_sec"] = "1"
     lied = forecast(rows, [4])
-    assert [line.predicted for one in honest for line in one.lines] == [
-        line.predicted for one in lied for line in one.lines
+    assert [line.predicted for one in honest for line in one.outcomes] == [
+        line.predicted for one in lied for line in one.outcomes
     ]
-    assert all(abs(line.off) < 0.15 for one in honest for line in one.lines)
+    assert all(abs(line.off) < 0.15 for one in honest for line in one.outcomes)
     assert all("Within 15%" in one.verdict for one in honest)
     assert all("outside its range" in one.verdict for one in lied)
 
@@ -108,8 +109,8 @@ def test_a_held_out_measurement_is_not_known_to_the_model():
 def test_machines_and_failed_runs_are_not_mixed_in():
     rows = [*sweep(counts=(1, 2)), row("ddp", "weak", 4, 128, 9.9, status="failed")]
     other = [one | {"device": "Another card", "images_per_sec": "5"} for one in sweep(counts=(1, 2))]
-    alone = {one.title: one.lines for one in forecast(rows, [4]) if one.scaling == "weak"}
-    both = {one.title: one.lines for one in forecast([*rows, *other], [4]) if one.scaling == "weak"}
+    alone = {one.title: one.outcomes for one in forecast(rows, [4]) if one.scaling == "weak"}
+    both = {one.title: one.outcomes for one in forecast([*rows, *other], [4]) if one.scaling == "weak"}
     (title,) = alone
     assert both[title] == alone[title]
     assert alone[title][0].measured is None
@@ -156,7 +157,7 @@ def test_what_cannot_be_predicted_beside_the_rest_is_said():
         "fsdp (resnet18 on shapes, bf16, A card): there is no finished run of fsdp on 2 devices"
     )
     (strong,) = found
-    assert [line.predicted.devices for line in strong.lines] == [4]
+    assert [line.predicted.devices for line in strong.outcomes] == [4]
     assert "      600   a batch of 512 cannot be divided among 600 devices: predict for fewer" in table(strong)
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.slurm import reasons
-from lab.sweep.launch import job_folder, local, progress
-from lab.sweep.launch import sweep as launch
-from lab.sweep.plan.plan import Sweep, plan_jobs
+from lab.sweep.launch import display, job_folder, launch, local
+from lab.sweep.plan.plan import plan_jobs
+from lab.sweep.plan.sweep import Sweep
 
 FAKE = Path(__file__).parents[1] / "helpers" / "fake_main.py"
 SWEEP = Sweep(devices=(1,), strategies=("none",), epochs=3, launcher="local")
@@ -123,15 +123,15 @@ def test_an_output_folder_that_cannot_be_made_is_one_sentence(sweep_of, tmp_path
 
 
 def test_a_quiet_job_is_never_silent_for_long(sweep_of, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "HEARTBEAT", 0.3)
+    monkeypatch.setattr(display, "HEARTBEAT", 0.3)
     launch.run_sweep(sweep_of(none="quiet"))
     beats = [line for line in capsys.readouterr().out.splitlines() if "[1/1] none" in line]
     assert len(beats) >= 5
-    assert progress.HEARTBEAT < 10
+    assert display.HEARTBEAT < 10
 
 
 def test_the_default_heartbeat_is_under_ten_seconds():
-    assert progress.HEARTBEAT + local.POLL < 10
+    assert display.HEARTBEAT + local.POLL < 10
 
 
 def test_a_terminal_gets_one_line_that_is_rewritten(sweep_of, monkeypatch):
@@ -160,9 +160,9 @@ def test_an_interrupt_ends_the_whole_tree_and_says_what_is_left(tmp_path, number
     (tmp_path / "exercises").mkdir()
     (tmp_path / "exercises" / "main.py").touch()
     program = (
-        "import sys; from lab.sweep.launch import sweep, local; from lab.sweep.plan.plan import Sweep\n"
+        "import sys; from lab.sweep.launch import launch, local; from lab.sweep.plan.sweep import Sweep\n"
         f"local.command = lambda job: [sys.executable, {str(FAKE)!r}, 'sleeps', *job.main_flags]\n"
-        "sys.exit(sweep.run_sweep(Sweep(devices=(1,), strategies=('ddp',), launcher='local')))"
+        "sys.exit(launch.run_sweep(Sweep(devices=(1,), strategies=('ddp',), launcher='local')))"
     )
     sweep = subprocess.Popen(
         [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -311,7 +311,7 @@ def test_a_reason_is_one_bounded_line():
 
 def test_follower_gives_complete_lines_only(tmp_path):
     log = tmp_path / "log"
-    follower = progress.LogFollower(log)
+    follower = display.LogFollower(log)
     assert follower.new_lines() == []
     log.write_bytes(b"one\ntw")
     assert follower.new_lines() == ["one"]
@@ -333,8 +333,8 @@ def test_follower_gives_complete_lines_only(tmp_path):
     ],
 )
 def test_metric_lines_are_read_leniently(line, shown):
-    fields = progress.parse_metric(line)
-    assert (progress.describe_metric(fields, 3) if fields else None) == shown
+    fields = display.parse_metric(line)
+    assert (display.describe_metric(fields, 3) if fields else None) == shown
 
 
 def test_environment_makes_a_clone_importable(tmp_path, monkeypatch):

@@ -11,10 +11,10 @@ import run_benchmarks
 from lab.base.errors import UsageError
 from lab.runs import options
 from lab.slurm import query
-from lab.sweep.launch import local, slurm
-from lab.sweep.launch import sweep as launch
-from lab.sweep.plan.plan import Sweep, plan_jobs
+from lab.sweep.launch import launch, local, slurm
+from lab.sweep.plan.plan import plan_jobs
 from lab.sweep.plan.presets import GPU_GROUPS, PRESETS
+from lab.sweep.plan.sweep import Sweep
 
 
 @pytest.fixture

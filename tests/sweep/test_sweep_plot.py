@@ -19,7 +19,8 @@ from lab.sweep.draw.figures_across import before_after, lines, sensitivity
 from lab.sweep.draw.plot import plot, read_results
 from lab.sweep.draw.style import DPI, LOOKS, STYLE
 from lab.sweep.launch import job_folder
-from lab.sweep.plan.plan import Sweep, plan_jobs
+from lab.sweep.plan.plan import plan_jobs
+from lab.sweep.plan.sweep import Sweep
 
 NAMES = ("time_per_epoch", "throughput", "efficiency", "validation", "memory", "accuracy_beside_efficiency")
 
@@ -350,7 +351,7 @@ def test_settings_that_differ_in_their_measured_steps_have_titles_and_folders_of
     collection = collect(results)
     folders = []
     monkeypatch.setattr(
-        "lab.sweep.draw.plot._draw", lambda drawings, folder, command: folders.append(folder) or []
+        "lab.sweep.draw.plot.draw_all", lambda drawings, folder, command: folders.append(folder) or []
     )
     plot(collection.path)
     *of_settings, _across_settings = folders

@@ -12,9 +12,9 @@ import pytest
 from lab.base.errors import UserError
 from lab.sweep.collect.collect import collect
 from lab.sweep.draw.report_tables import run_hours
-from lab.sweep.launch import job_folder
-from lab.sweep.launch import sweep as launch
-from lab.sweep.plan.plan import Sweep, plan_jobs
+from lab.sweep.launch import job_folder, launch
+from lab.sweep.plan.plan import plan_jobs
+from lab.sweep.plan.sweep import Sweep
 
 SWEEP = Sweep(devices=(2,), strategies=("ddp",), code="solutions", launcher="slurm")
 

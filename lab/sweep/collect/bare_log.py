@@ -89,12 +89,11 @@ def read_log(path: Path) -> dict[str, str]:
         figures = _figures(log)
         row |= _identity(log)
         if not figures:
-            ended = reasons.from_log(reasons.tail(path))
-            state, ended = (
-                reasons.slurm_end(reasons.tail(path)) if not ended else (states.of_failure(ended), ended)
-            )
-            row |= {"status": state or states.RUNNING, "reason": ended or _progress(log)}
-            return row
+            end = reasons.tail(path)
+            state, why = reasons.slurm_end(end)
+            if not state and (why := reasons.from_log(end)):
+                state = states.of_failure(why)
+            return row | {"status": state or states.RUNNING, "reason": why or _progress(log)}
     except NotUsable as error:
         return row | {"status": states.FAILED, "reason": reasons.one_line(str(error))}
     except OSError as error:

@@ -15,19 +15,7 @@ from lab.runs.records.job import mark, read_json
 from lab.slurm import query, states
 from lab.sweep.collect.bare_log import read_log
 from lab.sweep.collect.run_folder import RESULT_COLUMNS, is_run_folder, read_run
-from lab.sweep.compare.points import SETTING, Row, baseline_times, fill_efficiencies, grouped, number, setting
-
-__all__ = [
-    "RESULTS_FILE",
-    "SETTING",
-    "Collection",
-    "Row",
-    "baseline_times",
-    "collect",
-    "grouped",
-    "number",
-    "setting",
-]
+from lab.sweep.compare.points import Row, fill_efficiencies, grouped
 
 RESULTS_FILE = "results.csv"
 FIGURES_FOLDER = "figures"

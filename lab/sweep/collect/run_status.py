@@ -107,7 +107,7 @@ def _status_in_slurm(job: SlurmJob, jobid: str, status: str, said: str, log: str
             said or reasons.from_log(log) or f"exit code {job.exit_code.split(':')[0]}; train.err does not say why"
         )
         return states.of_failure(reason), reason
-    slurms = {states.TIMED_OUT: "ended by Slurm at its time limit", states.NODE_FAILURE: "a node failed"}
+    slurms = {states.TIMED_OUT: reasons.TIME_LIMIT, states.NODE_FAILURE: reasons.NODE}
     reason = slurms.get(state, job.state)
     if said.startswith(reason):  # noted by an earlier collect
         return state, said

@@ -1,4 +1,4 @@
 """What is compared with what: baselines, efficiencies, pairs, predictions.
 
-May import: base, runs/options, slurm, sweep/draw.
+May import: base, runs/options, slurm.
 """

@@ -1,12 +1,9 @@
-"""Predictions beside measurements: what `lab predict` prints and draws."""
+"""Predictions beside measurements: what `lab predict` prints."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.base.words import slug
 from lab.sweep.compare.points import BASELINE, Row
 from lab.sweep.compare.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
 from lab.sweep.compare.table import distinct, without_measuring
@@ -17,7 +14,7 @@ CURVE_TO = 1024
 
 
 @dataclass(frozen=True)
-class Line:
+class Outcome:
     """One prediction, and what was measured there if anything was."""
 
     predicted: Predicted
@@ -35,7 +32,7 @@ class Forecast:
 
     title     the machine: what was trained, and on what
     curve     predictions for 1, 2, 4, ... devices
-    lines     the predictions that were asked for, at least one; `too_many` those that leave a device no image
+    outcomes  the predictions that were asked for, at least one; `too_many` those that leave a device no image
     fitted    points that the model knows; `held_out` those that it does not
     breaks    the first count of the curve at which efficiency is under USEFUL; None: it is not on the curve
     node      the most devices that were measured within one node
@@ -45,7 +42,7 @@ class Forecast:
     strategy: str
     scaling: str
     curve: tuple[Predicted, ...]
-    lines: tuple[Line, ...]
+    outcomes: tuple[Outcome, ...]
     too_many: tuple[int, ...]
     fitted: tuple[Measured, ...]
     held_out: tuple[Measured, ...]
@@ -56,10 +53,10 @@ class Forecast:
     @property
     def verdict(self) -> str:
         """Whether the prediction held, or why not."""
-        tested = [line for line in self.lines if line.off is not None]
+        tested = [one for one in self.outcomes if one.off is not None]
         if not tested:
             return "Nothing was measured there: it stands untested."
-        worst = max(tested, key=lambda line: abs(line.off or 0))
+        worst = max(tested, key=lambda one: abs(one.off or 0))
         off, devices = worst.off or 0, worst.predicted.devices
         if abs(off) <= AIM:
             return f"Within {AIM:.0%} of what was measured (worst: {off:+.0%} on {devices} devices)."
@@ -167,7 +164,7 @@ def _of_strategy(
                 strategy=strategy,
                 scaling=base.scaling,
                 curve=curve,
-                lines=tuple(Line(p, measured.get(p.devices)) for p in curve if p.devices in devices),
+                outcomes=tuple(Outcome(p, measured.get(p.devices)) for p in curve if p.devices in devices),
                 too_many=tuple(sorted(set(devices) - set(asked))),
                 fitted=tuple(point for point in work if point not in held_out),
                 held_out=held_out,
@@ -201,12 +198,12 @@ def table(one: Forecast) -> list[str]:
             f"  fitted on the baseline and other batches of {one.strategy}: none of these was known to it"
         )
     lines.append("  devices   step (ms)   likely between   efficiency   measured (ms)    off")
-    for line in one.lines:
-        middle, low, high = (1e3 * value for value in line.predicted.seconds)
+    for outcome in one.outcomes:
+        middle, low, high = (1e3 * value for value in outcome.predicted.seconds)
         between = f"{low:.3g} - {high:.3g}"
-        measured = f"{1e3 * line.measured:.4g}" if line.measured is not None else "-"
-        off = f"{line.off:+.0%}" if line.off is not None else "-"
-        count, efficiency = line.predicted.devices, line.predicted.efficiency[0]
+        measured = f"{1e3 * outcome.measured:.4g}" if outcome.measured is not None else "-"
+        off = f"{outcome.off:+.0%}" if outcome.off is not None else "-"
+        count, efficiency = outcome.predicted.devices, outcome.predicted.efficiency[0]
         lines.append(
             f"  {count:>7}   {middle:>9.4g}   {between:>14}   {efficiency:>10.0%}   {measured:>13}   {off:>4}"
         )
@@ -217,28 +214,8 @@ def table(one: Forecast) -> list[str]:
         lines.append("  The wrapper alone, on one device, costs more than half.")
     elif one.breaks is not None:
         lines.append(f"  From {one.breaks} devices on, more than half of them is lost.")
-    if one.lines and one.lines[-1].predicted.devices > one.node:
+    if one.outcomes[-1].predicted.devices > one.node:
         lines.append(f"  Beyond {one.node} it is guesswork: the network between nodes is in no measurement.")
     if one.doubt:
         lines.append("  The measurements do not quite fit the model: they were believed less, the range is wider.")
     return lines
-
-
-def file_names(forecasts: Sequence[Forecast]) -> list[str]:
-    """Of their figures, no two the same: strategy, scaling and batch, and the title where that is not enough."""
-    names = []
-    for one in forecasts:
-        captured = "_capture" if "--capture" in one.title else ""
-        names.append(f"predict_{one.strategy}_{one.scaling}_{one.curve[0].batch}{captured}")
-    often = {name for name, count in Counter(names).items() if count > 1}  # of several networks, say
-    return [
-        f"{name}_{slug(one.title)}" if name in often else name for name, one in zip(names, forecasts, strict=True)
-    ]
-
-
-def draw(forecasts: Sequence[Forecast], folder: Path, command: str) -> list[Path]:
-    """A figure for each forecast, as PNG and SVG. Raises UserError where they cannot be written."""
-    from lab.sweep.draw.forecast_figure import draw as draw_one
-
-    named = zip(forecasts, file_names(forecasts), strict=True)
-    return [draw_one(one, folder, name, command) for one, name in named]

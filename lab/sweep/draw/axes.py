@@ -64,14 +64,19 @@ def on_cpu(rows: Sequence[Row]) -> bool:
 def device_axis(axes: Axes, rows: Sequence[Row]) -> list[int]:
     """Devices on a logarithmic x-axis, with a tick at every count of the sweep. Returns the counts."""
     counts = sorted({count for row in rows if (count := device_count(row["world_size"]))})
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(counts))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    count_axis(axes, counts)
     margin = 2 ** (0.12 * max(1.0, math.log2(counts[-1] / counts[0])))
     axes.set_xlim(counts[0] / margin, counts[-1] * margin)
     axes.set_xlabel(f"number of devices ({'CPU ranks' if on_cpu(rows) else 'GPUs'})")
     return counts
+
+
+def count_axis(axes: Axes, ticks: Sequence[int]) -> None:
+    """A logarithmic x-axis with ticks at these whole numbers only."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
 
 
 def beside(axes: Axes, steps: float) -> float:

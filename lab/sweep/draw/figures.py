@@ -24,9 +24,7 @@ from lab.sweep.draw.axes import (
     on_cpu,
     series,
 )
-from lab.sweep.draw.style import IDEAL, LOOKS, readable_log_ticks
-
-GOOD, EXCELLENT = 70, 90  # per cent: the lines in the efficiency figures
+from lab.sweep.draw.style import EXCELLENT, GOOD, IDEAL, LOOKS, readable_log_ticks
 
 
 def time_per_epoch(rows: Sequence[Row], setting: str) -> Figure | None:
@@ -93,10 +91,10 @@ def draw_efficiency(axes: Axes, rows: Sequence[Row]) -> None:
     device_axis(axes, rows)
     draw(axes, rows, Point.efficiency, 100, side_by_side=True)
     axes.set_ylim(0, max(110.0, axes.get_ylim()[1]))
-    for level in (GOOD, EXCELLENT):
+    for level in (100 * GOOD, 100 * EXCELLENT):
         axes.axhline(level, linestyle=(0, (1, 2)), color=IDEAL, linewidth=1.4, zorder=1)
         axes.annotate(
-            f" {level}%",
+            f" {level:.0f}%",
             (1, level),
             xycoords=("axes fraction", "data"),
             fontsize=9,

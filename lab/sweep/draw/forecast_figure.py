@@ -1,49 +1,45 @@
 """The curve of a forecast with its range, the points that it was fitted on, and those that it did not know."""
 
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 
-import matplotlib
-
-matplotlib.use("Agg")  # files only: no display is needed
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.figure import Figure
 
-from lab.base.errors import UserError
+from lab.base.words import slug
 from lab.sweep.compare.forecast import USEFUL, Forecast
-from lab.sweep.draw.style import DPI, IDEAL, LOOKS, STYLE, readable_log_ticks
+from lab.sweep.draw.axes import count_axis, plt
+from lab.sweep.draw.style import IDEAL, LOOKS, readable_log_ticks
 
 
-def draw(one: Forecast, folder: Path, name: str, command: str) -> Path:
-    """Write <name>.png and .svg; returns the PNG.
+def drawings(forecasts: Sequence[Forecast]) -> dict[str, Callable[[], Figure]]:
+    """A figure for each forecast, by the name of its file."""
+    return {name: partial(_figure, one) for name, one in zip(file_names(forecasts), forecasts, strict=True)}
 
-    Args:
-        command: what made the figure, for its metadata.
-    """
-    png = folder / f"{name}.png"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with plt.rc_context(STYLE):
-            figure, axes = plt.subplots(1, 2, figsize=(11.4, 5.2), layout="constrained")
-            figure.suptitle(
-                f"{one.strategy}, {one.scaling} scaling: predicted and measured",
-                fontweight="bold",
-                ha="left",
-                x=0.02,
-            )
-            _seconds(axes[0], one)
-            _efficiency(axes[1], one)
-            handles, labels = axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=4)
-            figure.savefig(png, dpi=DPI, metadata={"Title": one.title, "Description": command})
-            figure.savefig(
-                png.with_suffix(".svg"), metadata={"Date": None, "Title": one.title, "Description": command}
-            )
-            plt.close(figure)
-    except OSError as error:
-        raise UserError(f"cannot write figures to {folder} ({error.strerror})") from error
-    return png
+
+def file_names(forecasts: Sequence[Forecast]) -> list[str]:
+    """Of their figures, no two the same: strategy, scaling and batch, and the title where that is not enough."""
+    names = []
+    for one in forecasts:
+        captured = "_capture" if "--capture" in one.title else ""
+        names.append(f"predict_{one.strategy}_{one.scaling}_{one.curve[0].batch}{captured}")
+    often = {name for name, count in Counter(names).items() if count > 1}  # of several networks, say
+    return [
+        f"{name}_{slug(one.title)}" if name in often else name for name, one in zip(names, forecasts, strict=True)
+    ]
+
+
+def _figure(one: Forecast) -> Figure:
+    figure, axes = plt.subplots(1, 2, figsize=(11.4, 5.2), layout="constrained")
+    figure.set_label(one.title)
+    title = f"{one.strategy}, {one.scaling} scaling: predicted and measured"
+    figure.suptitle(title, fontweight="bold", ha="left", x=0.02)
+    _seconds(axes[0], one)
+    _efficiency(axes[1], one)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure
 
 
 def _seconds(axes: Axes, one: Forecast) -> None:
@@ -109,11 +105,7 @@ def _efficiency(axes: Axes, one: Forecast) -> None:
 
 
 def _axis(axes: Axes, counts: list[int], one: Forecast) -> None:
-    axes.set_xscale("log", base=2)
-    shown = counts if len(counts) < 9 else counts[::2]
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    count_axis(axes, counts if len(counts) < 9 else counts[::2])
     axes.set_xlabel("number of devices")
     if counts[-1] > one.node:
         axes.axvline(one.node, color="#999999", linewidth=1.2, linestyle=(0, (1, 3)))

@@ -1,7 +1,7 @@
 """From results.csv to figures: which runs belong in which figure, and where the files are."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -63,11 +63,11 @@ def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plo
     for key in sorted(groups, key=lambda key: key != most):
         title = titles[key]
         folder = output if key == most else output / slug(title)
-        plots.files += _draw(_of_setting(groups[key], title), folder, command)
+        plots.files += draw_all(_of_setting(groups[key], title), folder, command)
         unfinished = [row["run_id"] for row in groups[key] if row["status"] not in (DONE, *BAD_ENDS)]
         if unfinished:
             plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
-    plots.files += _draw(_across(rows), output, command)
+    plots.files += draw_all(_across(rows), output, command)
     plots.notes += unpaired(rows)
     return plots
 
@@ -134,11 +134,19 @@ def _across(rows: list[Row]) -> dict[str, Drawing]:
     return {name: partial(draw, rows) for name, draw in ACROSS.items()}
 
 
-def _draw(drawings: dict[str, Drawing], folder: Path, command: str) -> list[Path]:
+def draw_all(drawings: Mapping[str, Drawing], folder: Path, command: str) -> list[Path]:
+    """Draw figures, as PNG and SVG; returns the PNG files.
+
+    Args:
+        drawings: by their files' names; one that makes no figure leaves none behind.
+        command: what was typed, for the figures' metadata; a figure's label is there as its title.
+
+    Raises:
+        UserError: they cannot be written.
+    """
     from lab.sweep.draw.axes import plt
 
     files = []
-    about = {"Description": command} if command else {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with plt.rc_context(STYLE):
@@ -149,6 +157,11 @@ def _draw(drawings: dict[str, Drawing], folder: Path, command: str) -> list[Path
                     png.unlink(missing_ok=True)
                     png.with_suffix(".svg").unlink(missing_ok=True)
                     continue
+                about = {
+                    name: text
+                    for name, text in (("Title", str(figure.get_label())), ("Description", command))
+                    if text
+                }
                 figure.savefig(png, dpi=DPI, metadata=about)
                 figure.savefig(png.with_suffix(".svg"), metadata={"Date": None, **about})
                 plt.close(figure)

@@ -19,9 +19,9 @@ from lab.slurm import states
 from lab.sweep.compare.points import Row, grouped, points
 from lab.sweep.compare.table import setting_titles
 from lab.sweep.draw.report_tables import TEXTS
+from lab.sweep.draw.style import EXCELLENT, GOOD
 
 TEMPLATES = ("paper", "proposal", "pitch")
-GOOD, EXCELLENT = 0.7, 0.9  # the lines in the efficiency figures
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 # Heading on the page -> one of TEXTS.
@@ -109,13 +109,8 @@ def headlines(rows: Sequence[Row]) -> list[str]:
         most = max(point.devices for point in judged)
         best = max((p for p in judged if p.devices == most), key=lambda p: p.efficiency().median)
         share = best.efficiency().median
-        grade = (
-            f"above the {EXCELLENT:.0%} line"
-            if share >= EXCELLENT
-            else f"above the {GOOD:.0%} line"
-            if share >= GOOD
-            else f"below the {GOOD:.0%} line"
-        )
+        above = next((line for line in (EXCELLENT, GOOD) if share >= line), None)
+        grade = f"above the {above:.0%} line" if above else f"below the {GOOD:.0%} line"
         said.append(f"{titles[key]}: {best.label} on {most} devices reaches {share:.0%}, {grade}.")
     return said
 

@@ -24,6 +24,7 @@ LOOKS = {
     "fsdp1": Look("fsdp1", "#009E73", "^", "-."),
 }
 IDEAL = "#767676"
+GOOD, EXCELLENT = 0.7, 0.9  # efficiencies that a line is drawn at
 DPI = 200
 STYLE: Any = {  # matplotlib types this as a dictionary of its 300 names
     "font.size": 11,

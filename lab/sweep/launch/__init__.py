@@ -3,6 +3,6 @@
 May import: base, runs/options, runs/records, slurm, sweep/collect, sweep/plan.
 """
 
-from lab.sweep.launch.sweep import Choices, run_sweep
+from lab.sweep.launch.launch import Choices, run_sweep
 
 __all__ = ["Choices", "run_sweep"]

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from lab.base.errors import UserError
@@ -18,7 +19,7 @@ from lab.runs.records.folder import now
 from lab.runs.records.job import JOB_FILE, earlier_slurm_job, is_alive, local_sweep, read_json
 from lab.runs.records.provenance import variant
 from lab.slurm import query, states
-from lab.sweep.plan.plan import Job
+from lab.sweep.plan.sweep import Job
 
 
 class StillQueuedError(UserError):
@@ -113,7 +114,7 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
         "launched_by": {"host": socket.gethostname(), "pid": os.getpid()},
         "planned": now(),
     }
-    write_whole(job.folder / JOB_FILE, json.dumps(record, indent=2) + "\n")
+    _write(job.folder, record)
 
 
 def note_comparison(job: Job) -> None:
@@ -126,7 +127,7 @@ def note_comparison(job: Job) -> None:
     if not job.extra or not record or record.get("compare"):
         return
     try:
-        write_whole(job.folder / JOB_FILE, json.dumps(record | {"compare": " ".join(job.extra)}, indent=2) + "\n")
+        _write(job.folder, record | {"compare": " ".join(job.extra)})
     except OSError as error:
         raise UserError(f"cannot write to {job.folder} ({error.strerror}): choose another --output-dir") from error
 
@@ -151,5 +152,8 @@ def code_has_changed(job: Job) -> bool:
 
 def note_seconds(folder: Path, seconds: float) -> None:
     """How long the job took from start to end, for the estimate of others like it."""
-    record = read_json(folder / JOB_FILE) | {"seconds": round(seconds, 1)}
+    _write(folder, read_json(folder / JOB_FILE) | {"seconds": round(seconds, 1)})
+
+
+def _write(folder: Path, record: Mapping[str, object]) -> None:
     write_whole(folder / JOB_FILE, json.dumps(record, indent=2) + "\n")

@@ -14,8 +14,8 @@ from lab.runs.records.folder import now
 from lab.runs.records.job import mark, read_json
 from lab.slurm import reasons, states
 from lab.sweep.launch import job_folder
-from lab.sweep.launch.progress import LogFollower, Progress
-from lab.sweep.plan.plan import Job
+from lab.sweep.launch.display import Display, LogFollower
+from lab.sweep.plan.sweep import Job
 
 # The same for every point of the sweep. Left alone, one rank would use all cores of a CPU and two ranks
 # would share them, and the curve would show the sharing instead of the scaling.
@@ -68,7 +68,7 @@ def environment(*, cpu: bool = False) -> dict[str, str]:
     return os.environ | changed
 
 
-def run_job(job: Job, progress: Progress) -> tuple[str, str]:
+def run_job(job: Job, display: Display) -> tuple[str, str]:
     """Run one job to its end. Returns its state, and why where it is not done.
 
     Standard output and error go straight into train.log and train.err: if this process dies, the job still
@@ -77,7 +77,7 @@ def run_job(job: Job, progress: Progress) -> tuple[str, str]:
     Raises:
         KeyboardInterrupt: after everything that belongs to the job was ended.
     """
-    progress.start(job, replaced=job_folder.prepare(job, "local", command_line(job)))
+    display.start(job, replaced=job_folder.prepare(job, "local", command_line(job)))
     errors = job.folder / "train.err"
     started = now()
     with (job.folder / "train.log").open("ab") as out, errors.open("ab") as err:
@@ -94,8 +94,8 @@ def run_job(job: Job, progress: Progress) -> tuple[str, str]:
     too_long = interrupted = False
     try:
         for line in _follow(tree, job.folder / "train.log"):
-            progress.update(line)
-            if limit and progress.elapsed > limit:
+            display.update(line)
+            if limit and display.elapsed > limit:
                 too_long = True
                 break
     except KeyboardInterrupt:
@@ -104,7 +104,7 @@ def run_job(job: Job, progress: Progress) -> tuple[str, str]:
     finally:
         tree.end()  # also when it ended by itself: a torchrun that was killed leaves its ranks behind
         if interrupted:  # marked when the ranks are gone: they write of their end themselves
-            reason = f"interrupted after {progress.elapsed:.0f} s"
+            reason = f"interrupted after {display.elapsed:.0f} s"
             mark(job.folder, states.CANCELLED, reason, started=started, ended=now())
     if too_long:
         state, reason = states.TIMED_OUT, f"ended at --time-limit {job.sweep.time_limit} (minutes)"
@@ -112,7 +112,7 @@ def run_job(job: Job, progress: Progress) -> tuple[str, str]:
         state, reason = _how_it_ended(job.folder, process.returncode)
     if state != states.DONE:
         mark(job.folder, state, reason, started=started, ended=now())
-    job_folder.note_seconds(job.folder, progress.elapsed)
+    job_folder.note_seconds(job.folder, display.elapsed)
     return state, reason
 
 

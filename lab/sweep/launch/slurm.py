@@ -10,7 +10,7 @@ from lab.runs.records.folder import now
 from lab.runs.records.job import mark
 from lab.slurm import query, states
 from lab.sweep.launch import job_folder
-from lab.sweep.plan.plan import Job
+from lab.sweep.plan.sweep import Job
 
 SCRIPT = "run.sh"
 DEVICES_PER_NODE = 4  # as in run.sh

@@ -3,6 +3,6 @@
 May import: base, runs/options, runs/records, slurm, sweep/compare.
 """
 
-from lab.sweep.plan.plan import Sweep
+from lab.sweep.plan.sweep import Sweep
 
 __all__ = ["Sweep"]

@@ -2,16 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lab.base.errors import UsageError
 from lab.runs.options.model import STRATEGIES
 from lab.runs.options.parser import resolve
 from lab.runs.options.precision import DEFAULT_BUCKET_CAP_MB, PRECISIONS
 from lab.runs.records.provenance import ADMINISTRATIVE
-
-if TYPE_CHECKING:
-    from lab.sweep.plan.plan import Job, Sweep
+from lab.sweep.plan.sweep import Job, Sweep
 
 SCALINGS = ("strong", "weak")
 
@@ -31,7 +28,7 @@ RESERVED = {
 }
 
 
-def refuse_ignored(given: Collection[str], sweeps: "Sequence[Sweep]") -> None:
+def refuse_ignored(given: Collection[str], sweeps: Sequence[Sweep]) -> None:
     """Raises UsageError for an option that changes no job of these sweeps.
 
     Args:
@@ -55,7 +52,7 @@ def refuse_ignored(given: Collection[str], sweeps: "Sequence[Sweep]") -> None:
         raise UsageError("--compare is empty: give options of main.py, as in --compare=--deterministic")
 
 
-def check_sweep(sweep: "Sweep") -> None:
+def check_sweep(sweep: Sweep) -> None:
     """Raises UsageError where a value makes no sense; the sentence says what to write instead."""
     for name, known, given in (
         ("strategies", STRATEGIES, sweep.strategies),
@@ -108,7 +105,7 @@ def check_sweep(sweep: "Sweep") -> None:
         )
 
 
-def check_job(job: "Job") -> None:
+def check_job(job: Job) -> None:
     """Raises UsageError where main.py would refuse the job."""
     on_cpu = job.sweep.cpu or not job.sweep.gpus
     try:
@@ -117,7 +114,7 @@ def check_job(job: "Job") -> None:
         raise UsageError(f"{' '.join(job.title.split())}: {error}") from None
 
 
-def without_those_that_compare_nothing(jobs: "Sequence[Job]") -> "list[Job]":
+def without_those_that_compare_nothing(jobs: Sequence[Job]) -> list[Job]:
     """The jobs, but for those of which --compare makes no other ones, as buckets do of --strategy fsdp.
 
     Raises:
@@ -133,7 +130,7 @@ def without_those_that_compare_nothing(jobs: "Sequence[Job]") -> "list[Job]":
     return [job for job in jobs if job.run_id not in same]
 
 
-def _work(job: "Job") -> dict[str, object]:
+def _work(job: Job) -> dict[str, object]:
     """The options of a job that make runs another work, not repeats of one."""
     options = vars(job.parsed_flags())
     cap = (options["bucket_cap_mb"] or DEFAULT_BUCKET_CAP_MB) if job.strategy == "ddp" else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import states
-from lab.sweep.plan.plan import Job
+from lab.sweep.plan.sweep import Job
 
 # Images a second of one device in training: a CPU core, a data-centre GPU in bf16 without graph capture.
 ROUGH_SPEED = {

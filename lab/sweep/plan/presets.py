@@ -7,7 +7,7 @@ four GPUs of one host; together they are the preset `gpu`.
 from dataclasses import replace
 from pathlib import Path
 
-from lab.sweep.plan.plan import Sweep
+from lab.sweep.plan.sweep import Sweep
 
 _DEMO = Sweep(
     devices=(1, 2),

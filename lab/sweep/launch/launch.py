@@ -15,9 +15,10 @@ from lab.runs.records.job import earlier_slurm_job
 from lab.slurm import query, states
 from lab.sweep.collect.run_folder import read_run
 from lab.sweep.launch import job_folder, local, slurm
-from lab.sweep.launch.progress import Progress
+from lab.sweep.launch.display import Display
 from lab.sweep.plan import cost
-from lab.sweep.plan.plan import Job, Sweep, only_devices_up_to, plan_jobs
+from lab.sweep.plan.plan import plan_jobs
+from lab.sweep.plan.sweep import Job, Sweep
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 LOOK_EVERY = 2.0  # seconds between two looks at Slurm's queue
@@ -76,7 +77,7 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
     if done:
         print(f"{len(done)} of {len(jobs)} jobs are done already (--rerun does them again)", flush=True)
     if not left:
-        print(f"nothing left to do; next: ./plot_results.sh {_results(jobs)}".rstrip())
+        print(f"nothing left to do; next: {_plot_command(jobs)}")
         return 0
     if launcher == "slurm":
         return _submit(left, choices)
@@ -121,7 +122,8 @@ def _complete(sweep: Sweep, launcher: str, *, any_devices: bool) -> Sweep:
     if launcher == "local":
         available, kind = local.available_devices()
         if not any_devices:
-            sweep = only_devices_up_to(sweep, available)
+            fitting = tuple(count for count in sweep.devices if count <= available)
+            sweep = replace(sweep, devices=fitting or (1,))
         if kind != "GPUs":
             sweep = replace(sweep, gpus=False)
         elif not sweep.cpu:
@@ -161,33 +163,33 @@ def _print_plan(jobs: list[Job], done: set[str]) -> None:
 
 
 def _run_here(jobs: list[Job], choices: Choices) -> int:
-    progress = Progress(len(jobs))
-    progress.say(f"{len(jobs)} jobs, one after the other, in {jobs[0].sweep.output_dir}/")
+    display = Display(len(jobs))
+    display.say(f"{len(jobs)} jobs, one after the other, in {jobs[0].sweep.output_dir}/")
     started, failed = time.monotonic(), 0
     available, kind = _devices(jobs[0])
     for number, job in enumerate(jobs):
         left = _names(jobs[number:])
         expected = cost.estimate(job, kind == "GPUs", available).seconds
         if choices.stop_after and time.monotonic() - started + expected > choices.stop_after * 60:
-            progress.say(f"--stop-after {choices.stop_after:g}: no time for another job; left to do: {left}")
-            progress.say("the same command goes on from here")
+            display.say(f"--stop-after {choices.stop_after:g}: no time for another job; left to do: {left}")
+            display.say("the same command goes on from here")
             return 1 if failed else 0
         try:
-            state, reason = local.run_job(job, progress)
+            state, reason = local.run_job(job, display)
         except KeyboardInterrupt:
-            progress.finish("stopped", "by Ctrl-C; its processes are ended")
-            progress.say(f"{number} of {len(jobs)} jobs ended before; left to do: {left}")
-            progress.say("the same command goes on from here")
+            display.finish("stopped", "by Ctrl-C; its processes are ended")
+            display.say(f"{number} of {len(jobs)} jobs ended before; left to do: {left}")
+            display.say("the same command goes on from here")
             return INTERRUPTED
         if state == states.DONE:
-            progress.finish("done")
+            display.finish("done")
         else:
             failed += 1
-            progress.finish(state, f"{reason}  (see {job.folder / 'train.err'})")
-    following = f"next: ./plot_results.sh {_results(jobs)}".rstrip()
+            display.finish(state, f"{reason}  (see {job.folder / 'train.err'})")
+    following = f"next: {_plot_command(jobs)}"
     if failed == len(jobs):
         following = "repair what they say, and run the same command again"
-    progress.say(f"{len(jobs) - failed} done, {failed} failed; {following}")
+    display.say(f"{len(jobs) - failed} done, {failed} failed; {following}")
     return 1 if failed else 0
 
 
@@ -222,7 +224,7 @@ def _submit(jobs: list[Job], choices: Choices) -> int:
     if failed == len(jobs):
         print("Nothing was submitted. To run the jobs on this machine: --launcher local")
     else:
-        print(f"Follow them with: squeue --me\nWhen they have ended: ./plot_results.sh {_results(jobs)}".rstrip())
+        print(f"Follow them with: squeue --me\nWhen they have ended: {_plot_command(jobs)}")
     return 1 if failed else 0
 
 
@@ -248,10 +250,10 @@ def _names(jobs: list[Job]) -> str:
     return ", ".join(names) + (f" and {len(jobs) - 4} more" if len(jobs) > 4 else "")
 
 
-def _results(jobs: list[Job]) -> str:
-    """What to add to a command that expects results/ unless told otherwise."""
+def _plot_command(jobs: list[Job]) -> str:
+    """What draws their results; it expects them in results/ unless told otherwise."""
     folder = jobs[0].sweep.output_dir
-    return "" if folder == Path("results") else str(folder)
+    return "./plot_results.sh" + ("" if folder == Path("results") else f" {folder}")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO
 
 from lab.base.terminal import Terminal
-from lab.sweep.plan.plan import Job
+from lab.sweep.plan.sweep import Job
 
 HEARTBEAT = 8.0  # seconds without a line after which the elapsed time is printed
 _PAIR = re.compile(r"(\w+)=(\S+)")
@@ -53,7 +53,7 @@ class LogFollower:
         return [line.decode("utf-8", errors="replace") for line in lines]
 
 
-class Progress:
+class Display:
     """Prints how the jobs get on: a line that is rewritten on a terminal, a line for each event elsewhere."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:

@@ -1,0 +1,70 @@
+"""What Slurm, srun and run.sh write into a log about the end of a job: one table, for every room that reads logs.
+
+Slurm's own are in the sources of slurmstepd (req.c) and of srun; they differ a little between versions.
+"""
+
+import re
+import signal
+
+# The memory of the node, not of the GPU. Some clusters let Slurm look at its use, others the kernel.
+MEMORY = r"(?i:oom[_-]kill)|OUT_OF_MEMORY|Out Of Memory|[Ee]xceeded (?:(?:job|step) )?memory limit"
+
+# Slurm's word for a job's state -> what in the log says that the job has come to it. The first one counts that the
+# log holds. A step alone, without its job, is also cancelled when one of its ranks has failed: that is no cause.
+_ENDS = tuple(
+    (state, re.compile(pattern, re.M))
+    for state, pattern in (
+        ("TIMEOUT", r"CANCELLED .*DUE TO TIME LIMIT"),
+        ("NODE_FAIL", r"CANCELLED .*DUE TO NODE (?:\S+ )?FAILURE|^srun: error: Node failure on "),
+        ("PREEMPTED", r"CANCELLED .*DUE TO PREEMPTION"),
+        ("OUT_OF_MEMORY", MEMORY),
+        ("CANCELLED", r"JOB \S+ ON \S+ CANCELLED AT (?!.*DUE TO JOB REQUEUE)"),
+        ("REQUEUED", r"CANCELLED .*DUE TO JOB REQUEUE"),
+    )
+)
+# No job, or no step of it, was begun. What follows in the line says why, as it does after run.sh's own complaint.
+NOT_TAKEN = (
+    r"^(?:sbatch|srun|salloc): (?:error|fatal): (?:Batch job submission failed"
+    r"|Unable to (?:allocate resources|create step|confirm allocation|contact slurm controller)[^:\n]*)"
+)
+REFUSED_BY_RUN_SH = r"^run\.sh: (?!the job could not be queued|here begins job)"  # those two are notes
+TASK_ENDED = re.compile(
+    r"srun: error: \S+: (?P<who>task)s? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
+)
+_BEGINS = re.compile(r"^(?:job \d+(?:_\d+)?: \d+ ranks? on|run\.sh: here begins job) ", re.M)  # by run.sh
+
+SAVED = 85  # the exit code of a rank that was told to stop, and has saved
+SAYS_NOTHING = (0, 1, 2)  # an error that the log tells of, a rank that has lost another, torchrun after either
+NO_CAUSE = (*SAYS_NOTHING, SAVED, -signal.SIGTERM)
+_SIGNALS = {
+    "Killed": 9,
+    "Terminated": 15,
+    "Aborted": 6,
+    "Segmentation fault": 11,
+    "Bus error": 7,
+    "User defined signal 1": 10,
+}
+
+
+def end_in(log: str) -> str:
+    """What Slurm says in its log of the end of a job, as the state that squeue has for it; "" if nothing."""
+    return next((state for state, pattern in _ENDS if pattern.search(log)), "")
+
+
+def latest(log: str) -> str:
+    """What the last of the jobs that have gone on in a log wrote there; all of it where only one has."""
+    begun = [found.start() for found in _BEGINS.finditer(log)]
+    return log[begun[-1] :] if begun else log
+
+
+def exit_code(ended: re.Match[str]) -> int:
+    """How a process ended, as subprocess has it: its exit code, or -9 for SIGKILL; 0 where that is not known.
+
+    Args:
+        ended: with the group `code`, or without it `how`, in srun's words.
+    """
+    code = ended["code"]
+    if code is None:
+        return -next((number for word, number in _SIGNALS.items() if ended["how"].startswith(word)), 0)
+    value = int(code)
+    return 128 - value if 128 < value <= 128 + signal.SIGRTMAX else value
