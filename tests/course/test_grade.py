@@ -13,9 +13,9 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
-from lab.commands.grade import default_out
-from lab.course import batch, store
+from lab.course import batch, grade, store
 from lab.course.batch import Shard
+from lab.course.grade import default_out
 from lab.course.marks import SubmissionRecord
 
 HANG = 60.0  # seconds that a submission gets here
@@ -141,7 +141,7 @@ def test_as_many_are_graded_at_once_as_this_process_may_use_cores(
         raise UserError("enough")
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5, 7}, raising=False)
-    monkeypatch.setattr(batch, "grade_class", grade_class)
+    monkeypatch.setattr(grade, "grade_class", grade_class)
     assert main(["grade", str(tmp_path)]) == 1
     assert asked == [3]
 
@@ -163,7 +163,13 @@ def test_no_grades_are_put_among_the_submissions(
         ([], "say which submissions"),
         (["x", "--shard", "3/2"], "--shard 3/2: expected i/n"),
         (["x", "--shard", "0/2"], "--shard 0/2: expected i/n"),
+        (["--merge", "y", "--shard", "1/2"], "--merge takes folders"),
+        (["--merge", "y", "--force"], "--merge takes folders"),
+        (["--merge", "y", "--jobs", "1"], "--merge takes folders"),
+        (["--merge", "y", "--deadline", "9"], "--merge takes folders"),
+        (["--merge", "y", "--hand-in"], "--merge takes folders"),
         (["x", "--merge", "y"], "--merge takes folders"),
+        (["x", "--hand-in"], "--hand-in is for submissions from elsewhere"),
         (["x", "--jobs", "0"], "--jobs 0: expected more than 0"),
         (["x", "--deadline", "-1"], "--deadline -1.0: expected more than 0"),
         (["nowhere"], "nowhere cannot be read: No such file or directory"),
