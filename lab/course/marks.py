@@ -18,7 +18,7 @@ OUT_OF_TIME = "out-of-time"
 
 
 @dataclass(frozen=True)
-class Finding:
+class OutcomeRecord:
     """How one check, or a whole exercise, ended: the outcome's word, and what a diagnosis says.
 
     detail  the region not started, the exercise it is blocked by, or the lab's own fault
@@ -33,7 +33,7 @@ class Finding:
     detail: str = ""
 
     @classmethod
-    def of(cls, title: str, outcome: Outcome) -> Finding:
+    def of(cls, title: str, outcome: Outcome) -> OutcomeRecord:
         if isinstance(outcome, Failed):
             return cls(title, outcome.word, outcome.diagnosis.name, *map(text, outcome.diagnosis.lines))
         detail = ""
@@ -54,8 +54,8 @@ class ExerciseMark:
     title: str
     points: float | None
     of: int
-    outcome: Finding
-    checks: tuple[Finding, ...] = ()
+    outcome: OutcomeRecord
+    checks: tuple[OutcomeRecord, ...] = ()
 
     @property
     def word(self) -> str:
@@ -87,7 +87,7 @@ class ExerciseMark:
         return self.word == Passed.word
 
     @property
-    def diagnoses(self) -> list[Finding]:
+    def diagnoses(self) -> list[OutcomeRecord]:
         """What is wrong with this exercise itself; what stands on another wrong exercise is not its fault."""
         if self.word == Blocked.word:
             return []
@@ -148,8 +148,8 @@ class SubmissionRecord:
             ExerciseMark(
                 **{
                     **mark,
-                    "outcome": Finding(**mark["outcome"]),
-                    "checks": tuple(Finding(**check) for check in mark["checks"]),
+                    "outcome": OutcomeRecord(**mark["outcome"]),
+                    "checks": tuple(OutcomeRecord(**check) for check in mark["checks"]),
                 }
             )
             for mark in data["exercises"]
@@ -176,9 +176,14 @@ def mark(result: ExerciseResult, checks: int) -> ExerciseMark:
         points = None
     else:
         points = round(exercise.points * passed / max(checks, passed + 1), 2)
-    found = tuple(Finding.of(check.title, check.outcome) for check in result.checks)
+    found = tuple(OutcomeRecord.of(check.title, check.outcome) for check in result.checks)
     return ExerciseMark(
-        exercise.id, exercise.title, points, exercise.points, Finding.of(exercise.title, result.outcome), found
+        exercise.id,
+        exercise.title,
+        points,
+        exercise.points,
+        OutcomeRecord.of(exercise.title, result.outcome),
+        found,
     )
 
 
