@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.base.errors import UsageError
 from lab.base.machine import usable_cores
 from lab.course import store
-from lab.course.gradebook import Course, is_course
+from lab.course.gradebook import Course, course_of
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE
 from lab.course.outputs import write_all
@@ -85,7 +85,7 @@ class GradeChoices:
                 raise UsageError(f"--{name} {value}: expected more than 0")
         shard = Shard.parse(args.shard) if args.shard else Shard()
         submissions = args.submissions.expanduser() if args.submissions else None
-        home = args.course.expanduser() if args.course else is_course(submissions) if submissions else None
+        home = args.course.expanduser() if args.course else course_of(submissions) if submissions else None
         course = Course(home) if home else None
         if course and args.course and args.out:
             raise UsageError(f"--out and --course: the grades of a course are in its own folder, {course.out}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lab.base.words import encodable
 from lab.course.version import version
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.looks import PARTLY
@@ -35,14 +36,14 @@ class OutcomeRecord:
     @classmethod
     def of(cls, title: str, outcome: Outcome) -> OutcomeRecord:
         if isinstance(outcome, Failed):
-            return cls(title, outcome.word, outcome.diagnosis.name, *map(text, outcome.diagnosis.lines))
+            return cls(title, outcome.word, outcome.diagnosis.name, *map(encodable, outcome.diagnosis.lines))
         detail = ""
         if isinstance(outcome, NotStarted):
             detail = outcome.region
         elif isinstance(outcome, Blocked):
             detail = outcome.by
         elif isinstance(outcome, LabError):
-            detail = text(outcome.text)
+            detail = encodable(outcome.text)
         return cls(title, outcome.word, detail=detail)
 
 
@@ -195,8 +196,3 @@ def out_of_time(seconds: float) -> Diagnosis:
         means="Something else in the submission waits or computes without end.",
         look="the exercises that ended with a hang",
     )
-
-
-def text(said: str) -> str:
-    """Words of a student's code, for files in UTF-8: lone surrogates become escapes."""
-    return said.encode("utf-8", "backslashreplace").decode()
