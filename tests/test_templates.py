@@ -17,7 +17,7 @@ from lab.base.html import environment, render
 from lab.base.paths import PACKAGE
 from lab.course.books import GradedCell
 from lab.course.feedback_page import feedback_page
-from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.report_page import report_page
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.looks import LOOKS
@@ -54,11 +54,14 @@ class Page(HTMLParser):
 
 def record(text: str) -> SubmissionRecord:
     """Every outcome, with the text wherever a student's code has a say."""
-    found = [Finding(text, "failed", text, text, text, text), Finding(text, "not started", detail=text)]
+    found = [
+        OutcomeRecord(text, "failed", text, text, text, text),
+        OutcomeRecord(text, "not started", detail=text),
+    ]
     found += [
-        Finding(text, "blocked", detail=text),
-        Finding(text, "lab error", detail=text),
-        Finding(text, "passed"),
+        OutcomeRecord(text, "blocked", detail=text),
+        OutcomeRecord(text, "lab error", detail=text),
+        OutcomeRecord(text, "passed"),
     ]
     marks = tuple(
         ExerciseMark(exercise.id, text, None if one.outcome == "lab error" else 1.0, 8, one, (one, found[-1]))

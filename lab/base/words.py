@@ -42,6 +42,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "�" if c not in "\t\n\r" else " " for c in text)
 
 
+def encodable(text: object) -> str:
+    """Text of a student's, such as a file's name, for files in UTF-8: lone surrogates become escapes."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
 def printable_lines(text: str) -> str:
     """The same, and lines stay lines."""
     return "\n".join(map(printable, text.splitlines()))

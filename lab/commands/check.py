@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.grading.diagnosis import Failed, LabError, Passed
+from lab.grading.diagnosis import Failed, Passed, exit_code
 from lab.grading.feedback import Feedback
 from lab.grading.suite import ExerciseResult, Suite
 from lab.ranks.sandbox import Sandbox, copied
 from lab.ranks.server import RankServer
-from lab.student import progress
-from lab.syllabus.paths import find_code, is_labs_own, student_folder
+from lab.student import outcomes
+from lab.syllabus.paths import find_code, is_labs_own
 from lab.syllabus.syllabus import syllabus
 
 HELP = "check your exercises and say what is right, what is wrong and why"
@@ -49,16 +49,13 @@ def run(args: argparse.Namespace) -> int:
                         feedback.blank()
     finally:
         if not is_labs_own(code) and not args.sandbox:  # which leaves nothing behind, not even a cache
-            progress.store(student_folder(code), code, results)
+            outcomes.store(code, results)
     if args.ids and not args.sandbox:
         _go_on(feedback, code, results)
     elif not args.ids:
         feedback.failures(results, verbose=args.verbose)
         feedback.summary(results, of)
-    outcomes = [result.outcome for result in results]
-    if any(isinstance(outcome, LabError) for outcome in outcomes):
-        return 3
-    return 0 if all(isinstance(outcome, Passed) for outcome in outcomes) else 1
+    return exit_code(result.outcome for result in results)
 
 
 @contextmanager
@@ -81,10 +78,10 @@ def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> Non
         feedback.say(f"Stuck? lab hint {stuck.exercise.id}")
     if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
         return
-    folder, of = student_folder(code), syllabus()
-    if exercise := progress.unfinished(folder, code, of):
+    of = syllabus()
+    if exercise := outcomes.unfinished(code, of):
         feedback.blank()
-        if exercise.id in progress.to_check_again(folder, code, of):
+        if exercise.id in outcomes.to_check_again(code, of):
             feedback.check_again(exercise)
         else:
             feedback.next_exercise(exercise)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.base.errors import UsageError
 from lab.grading.feedback import Feedback
-from lab.student import hints, progress
+from lab.student import hints, outcomes
 from lab.syllabus.paths import find_code, is_labs_own, student_folder
 from lab.syllabus.syllabus import Exercise, syllabus
 
@@ -42,7 +42,7 @@ def _exercise(name: str | None, code: Path) -> Exercise:
         if len(chosen) > 1:
             raise UsageError(f"one exercise at a time: {', '.join(exercise.id for exercise in chosen)}")
         return chosen[0]
-    exercise = None if is_labs_own(code) else progress.unfinished(student_folder(code), code, syllabus())
+    exercise = None if is_labs_own(code) else outcomes.unfinished(code, syllabus())
     if exercise is None:
         raise UsageError("say for which exercise, for example lab hint 3.2")
     return exercise

@@ -4,7 +4,8 @@ import argparse
 
 from lab.base.errors import UserError
 from lab.base.paths import checkout
-from lab.syllabus.notebooks import drift, generate, points_of, write
+from lab.syllabus.generated import drift, write
+from lab.syllabus.notebooks import generate, points_of
 from lab.syllabus.syllabus import syllabus
 
 HELP = "write the notebooks from notebooks/source/ (in the lab's repository)"
@@ -22,10 +23,10 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("`lab notebooks` works in a clone of the lab's repository only: there are no sources here")
     texts = generate(root / "notebooks", points_of(syllabus()))
     if args.check:
-        names = drift(texts, root / "notebooks")
+        names = drift(texts, root / "notebooks", ".ipynb")
         for name in names:
             print(f"notebooks/{name} is not what notebooks/source/ gives: run `lab notebooks`")
         return 1 if names else 0
-    names = write(texts, root / "notebooks")
+    names = write(texts, root / "notebooks", ".ipynb")
     print(f"notebooks/: {', '.join(names)} written" if names else "notebooks/ is up to date")
     return 0

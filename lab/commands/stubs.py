@@ -4,7 +4,8 @@ import argparse
 
 from lab.base.errors import UserError
 from lab.base.paths import checkout
-from lab.syllabus.stubs import drift, generate, write
+from lab.syllabus.generated import drift, write
+from lab.syllabus.stubs import generate
 from lab.syllabus.syllabus import syllabus
 
 HELP = "write exercises/ from solutions/ (in the lab's repository)"
@@ -22,10 +23,10 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("`lab stubs` works in a clone of the lab's repository only: there are no solutions here")
     stubs = generate(root / "solutions", syllabus())
     if args.check:
-        names = drift(stubs, root / "exercises")
+        names = drift(stubs, root / "exercises", ".py")
         for name in names:
             print(f"exercises/{name} is not what solutions/ gives: run `lab stubs`")
         return 1 if names else 0
-    names = write(stubs, root / "exercises")
+    names = write(stubs, root / "exercises", ".py")
     print(f"exercises/: {', '.join(names)} written" if names else "exercises/ is up to date")
     return 0

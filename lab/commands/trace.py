@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
 from lab.base.terminal import can_write
-from lab.grading.diagnosis import LabError, Passed
+from lab.grading.diagnosis import exit_code
 from lab.grading.feedback import Feedback
 from lab.syllabus.paths import find_code
 from lab.syllabus.syllabus import Exercise, syllabus
@@ -50,10 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.svg:
         _write(args.svg, trace_svg(sections, f"Collectives in exercise {exercise.id}, {exercise.title}"))
         feedback.say(f"The picture is in {args.svg}.")
-    outcomes = [check.result.outcome for check in traced]
-    if any(isinstance(outcome, LabError) for outcome in outcomes):
-        return 3
-    return 0 if all(isinstance(outcome, Passed) for outcome in outcomes) else 1
+    return exit_code(check.result.outcome for check in traced)
 
 
 def _exercise(name: str) -> Exercise:

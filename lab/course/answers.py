@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lab.course.contents import Unusable, shown
-from lab.course.marks import text
+from lab.base.words import encodable
+from lab.course.contents import Unusable
 
 MAX_ANSWER = 30_000  # characters of one answer: a spreadsheet's cell holds 32,767, and cuts what it saves
 MAX_CELLS = 2_000
@@ -27,7 +27,7 @@ def read_notebooks(notebooks: Mapping[str, bytes | int]) -> tuple[Cells, Answers
     answers: Answers = {}
     remarks: list[str] = []
     for path, content in sorted(notebooks.items()):
-        book = shown(path)
+        book = encodable(path)
         try:
             found = _cells(content)
         except Unusable as error:
@@ -66,7 +66,7 @@ def _grade_id(cell: dict[str, Any]) -> str | None:
         name = cell.get("id")
         if not isinstance(name, str) or not name.startswith(ANSWER):
             return None
-    return text(name[:100])
+    return encodable(name[:100])
 
 
 def _is_answer(cell: dict[str, Any], grade_id: str) -> bool:
@@ -79,7 +79,7 @@ def _source(cell: dict[str, Any]) -> str:
     source = cell.get("source")
     if isinstance(source, list):
         source = "".join(part for part in source if isinstance(part, str))
-    return cut(text(source if isinstance(source, str) else "").replace("\r\n", "\n").replace("\x00", ""))
+    return cut(encodable(source if isinstance(source, str) else "").replace("\r\n", "\n").replace("\x00", ""))
 
 
 def cut(said: str) -> str:

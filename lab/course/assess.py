@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from lab.course.answers import read_notebooks
-from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
@@ -22,7 +22,7 @@ def assess(submission: Submission, server: TimedServer, deadline: float = DEADLI
 
 def not_assessed(submission: Submission, why: str, deadline: float) -> SubmissionRecord:
     """The lab failed on this submission as a whole: every mark is open."""
-    lost = Finding.of("", LabError(why))
+    lost = OutcomeRecord.of("", LabError(why))
     exercises = [ExerciseMark(e.id, e.title, None, e.points, lost) for e in syllabus().exercises]
     return record(submission, exercises, deadline, 0.0)
 

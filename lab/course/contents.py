@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from lab.base.source import MAX_MODULE_BYTES
+from lab.base.words import encodable
 
 MAX_NAMES = 20_000  # students hand in their results/ too
 MAX_DEPTH = 12
@@ -53,14 +54,14 @@ def opened(path: Path) -> Iterator[Contents]:
         yield FolderContents(path)
         return
     if not path.is_file() or path.stat().st_size > MAX_ZIP_BYTES:
-        raise Unusable(f"{shown(path.name)} is no zip file of less than {MAX_ZIP_BYTES >> 30} GB")
+        raise Unusable(f"{encodable(path.name)} is no zip file of less than {MAX_ZIP_BYTES >> 30} GB")
     try:
         # A copy that is swapped or grows meanwhile harms nothing: each read is bounded by itself.
         with _ZipReader(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
             file.limit = None
             yield ZipContents(archive)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
-        raise Unusable(f"{shown(path.name)} is no zip file that can be read: {error}") from error
+        raise Unusable(f"{encodable(path.name)} is no zip file that can be read: {error}") from error
 
 
 class _ZipReader(io.BufferedReader):
@@ -90,7 +91,7 @@ class FolderContents:
             try:
                 entries = sorted(os.scandir(self.folder / parent), key=lambda entry: entry.name)
             except OSError:
-                self.remarks.append(f"the folder {shown(parent)} cannot be read")
+                self.remarks.append(f"the folder {encodable(parent)} cannot be read")
                 continue
             for entry in entries:
                 name = parent / entry.name
@@ -121,11 +122,11 @@ class FolderContents:
             with open(fd, "rb") as file:
                 info = os.fstat(fd)
                 if not stat.S_ISREG(info.st_mode):
-                    raise Unusable(f"{shown(name)} is no ordinary file")
+                    raise Unusable(f"{encodable(name)} is no ordinary file")
                 content = file.read(limit + 1)
                 return max(info.st_size, len(content)) if len(content) > limit else content
         except OSError as error:
-            raise Unusable(f"{shown(name)} cannot be read: {error.strerror}") from error
+            raise Unusable(f"{encodable(name)} cannot be read: {error.strerror}") from error
         finally:
             if folder is not None:
                 os.close(folder)
@@ -176,9 +177,9 @@ class ZipContents:
             with self.archive.open(member) as file:
                 content = file.read(limit + 1)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
-            raise Unusable(f"{shown(name)} cannot be read from the zip: {error}") from error
+            raise Unusable(f"{encodable(name)} cannot be read from the zip: {error}") from error
         except (zlib.error, lzma.LZMAError) as error:
-            raise Unusable(f"{shown(name)} is damaged in the zip: {error}") from error
+            raise Unusable(f"{encodable(name)} is damaged in the zip: {error}") from error
         return max(member.file_size, len(content)) if len(content) > limit else content
 
 
@@ -186,11 +187,6 @@ def worth_reading(folder: PurePosixPath) -> bool:
     """Whether a folder can hold work of a student's."""
     parts = folder.parts
     return len(parts) <= MAX_DEPTH and not any(part in NO_WORK or part.startswith(".") for part in parts)
-
-
-def shown(name: PurePosixPath | str) -> str:
-    """A file name of a student's as text that can be written anywhere."""
-    return str(name).encode("utf-8", "backslashreplace").decode()
 
 
 def limit_of(name: PurePosixPath) -> int:

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.base.errors import UserError
+from lab.base.words import encodable
 from lab.course import store
 from lab.course.build import CONFIG
 from lab.course.config import ASSIGNMENT, GRADES
-from lab.course.contents import shown
 from lab.course.marks import SubmissionRecord
 from lab.course.submissions import SUBMITTED, Submission, find_submissions, read_submission
 
@@ -74,7 +74,7 @@ class Course:
             try:
                 self._put(submission, home)
             except OSError as error:
-                said.append(f"{student}: cannot write {shown(str(error.filename or home))}: {error.strerror}")
+                said.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
         return said
 
     def _put(self, submission: Submission, home: Path) -> None:
@@ -164,8 +164,8 @@ class Course:
         return NbGraderAPI(CourseDirectory(config=config), config=config)
 
 
-def is_course(submissions: Path) -> Path | None:
-    """The course directory that a submitted/ folder belongs to."""
+def course_of(submissions: Path) -> Path | None:
+    """The course directory that a submitted/ folder belongs to; None for any other folder."""
     parent = submissions.resolve().parent
     name = Path(os.path.abspath(submissions)).name  # "." has none by itself
     return parent if name == SUBMITTED and (parent / CONFIG).is_file() else None

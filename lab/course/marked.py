@@ -12,6 +12,7 @@ from typing import Any
 
 from nbgrader.api import Gradebook, MissingEntry
 
+from lab.base.words import encodable
 from lab.course import store
 from lab.course.answers import ANSWER
 from lab.course.grafting import grade_id
@@ -65,7 +66,7 @@ def _grade(gradebook: Gradebook, who: dict[str, Any], name: str) -> Any:
 def _digests(notebook: Any) -> dict[str, str]:
     """Grade id -> digest of the answer."""
     return {
-        grade_id(cell): hashlib.sha256(cell.source.encode("utf-8", "backslashreplace")).hexdigest()
+        grade_id(cell): hashlib.sha256(encodable(cell.source).encode()).hexdigest()
         for cell in notebook.cells
         if grade_id(cell).startswith(ANSWER) and cell.metadata["nbgrader"]["grade"]
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.course import store
+from lab.course.answers import ANSWER
 from lab.course.books import Books
 from lab.course.grafting import answer
 from lab.course.marks import SubmissionRecord
@@ -56,7 +57,7 @@ def _rows(records: Sequence[SubmissionRecord], books: Books) -> list[dict[str, s
                 for record in records:
                     said = answer(record, cell.grade_id, book, cell.placeholder)
                     mark = "" if said is not None else "0"
-                    name = cell.grade_id.removeprefix("answer-")
+                    name = cell.grade_id.removeprefix(ANSWER)
                     values = (book, name, record.student, mark, f"{cell.points:g}", said or "")
                     rows.append(dict(zip(HEAD, values, strict=True)))
     return rows

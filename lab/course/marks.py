@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lab.base.words import encodable
 from lab.course.version import version
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.looks import PARTLY
@@ -18,7 +19,7 @@ OUT_OF_TIME = "out-of-time"
 
 
 @dataclass(frozen=True)
-class Finding:
+class OutcomeRecord:
     """How one check, or a whole exercise, ended: the outcome's word, and what a diagnosis says.
 
     detail  the region not started, the exercise it is blocked by, or the lab's own fault
@@ -33,16 +34,16 @@ class Finding:
     detail: str = ""
 
     @classmethod
-    def of(cls, title: str, outcome: Outcome) -> Finding:
+    def of(cls, title: str, outcome: Outcome) -> OutcomeRecord:
         if isinstance(outcome, Failed):
-            return cls(title, outcome.word, outcome.diagnosis.name, *map(text, outcome.diagnosis.lines))
+            return cls(title, outcome.word, outcome.diagnosis.name, *map(encodable, outcome.diagnosis.lines))
         detail = ""
         if isinstance(outcome, NotStarted):
             detail = outcome.region
         elif isinstance(outcome, Blocked):
             detail = outcome.by
         elif isinstance(outcome, LabError):
-            detail = text(outcome.text)
+            detail = encodable(outcome.text)
         return cls(title, outcome.word, detail=detail)
 
 
@@ -54,8 +55,8 @@ class ExerciseMark:
     title: str
     points: float | None
     of: int
-    outcome: Finding
-    checks: tuple[Finding, ...] = ()
+    outcome: OutcomeRecord
+    checks: tuple[OutcomeRecord, ...] = ()
 
     @property
     def word(self) -> str:
@@ -87,7 +88,7 @@ class ExerciseMark:
         return self.word == Passed.word
 
     @property
-    def diagnoses(self) -> list[Finding]:
+    def diagnoses(self) -> list[OutcomeRecord]:
         """What is wrong with this exercise itself; what stands on another wrong exercise is not its fault."""
         if self.word == Blocked.word:
             return []
@@ -148,8 +149,8 @@ class SubmissionRecord:
             ExerciseMark(
                 **{
                     **mark,
-                    "outcome": Finding(**mark["outcome"]),
-                    "checks": tuple(Finding(**check) for check in mark["checks"]),
+                    "outcome": OutcomeRecord(**mark["outcome"]),
+                    "checks": tuple(OutcomeRecord(**check) for check in mark["checks"]),
                 }
             )
             for mark in data["exercises"]
@@ -176,9 +177,14 @@ def mark(result: ExerciseResult, checks: int) -> ExerciseMark:
         points = None
     else:
         points = round(exercise.points * passed / max(checks, passed + 1), 2)
-    found = tuple(Finding.of(check.title, check.outcome) for check in result.checks)
+    found = tuple(OutcomeRecord.of(check.title, check.outcome) for check in result.checks)
     return ExerciseMark(
-        exercise.id, exercise.title, points, exercise.points, Finding.of(exercise.title, result.outcome), found
+        exercise.id,
+        exercise.title,
+        points,
+        exercise.points,
+        OutcomeRecord.of(exercise.title, result.outcome),
+        found,
     )
 
 
@@ -190,8 +196,3 @@ def out_of_time(seconds: float) -> Diagnosis:
         means="Something else in the submission waits or computes without end.",
         look="the exercises that ended with a hang",
     )
-
-
-def text(said: str) -> str:
-    """Words of a student's code, for files in UTF-8: lone surrogates become escapes."""
-    return said.encode("utf-8", "backslashreplace").decode()

@@ -26,11 +26,11 @@ from nbgrader.preprocessors import ClearSolutions, Execute, NbGraderPreprocessor
 from nbgrader.preprocessors.execute import UnresponsiveKernelError
 from traitlets import Bool, Float
 
+from lab.base.words import encodable
 from lab.course import marked, store
 from lab.course.answers import ANSWER
 from lab.course.assess import assess, not_assessed
 from lab.course.config import GRADES
-from lab.course.contents import shown
 from lab.course.grafting import exercise_of, grade_id, graft, is_solution, put_marks
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer
@@ -100,7 +100,7 @@ class SubmissionExporter(NotebookExporter):
 
     def _graded(self, student: str, assignment: str) -> SubmissionRecord:
         path = self.course.format_path(self.course.submitted_directory, student, assignment)
-        submission = read_submission(shown(student), Path(path))
+        submission = read_submission(encodable(student), Path(path))
         out = Path(self.course.root) / GRADES
         known = store.load(out, submission.student)
         if known is not None and known.final(submission.key, self.deadline):

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.base.errors import UserError
+from lab.base.words import encodable
 from lab.course.config import ASSIGNMENT
-from lab.course.contents import Contents, Unusable, limit_of, opened, shown
+from lab.course.contents import Contents, Unusable, limit_of, opened
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
@@ -100,9 +101,9 @@ def find_submissions(folder: Path) -> dict[str, Path]:
             if entry.suffix.lower() != ".zip" or not entry.is_file():
                 continue
             student = entry.stem
-        student = shown(student)
+        student = encodable(student)
         if student in found:
-            both = ", ".join(shown(str(one.relative_to(folder))) for one in (found[student], path))
+            both = ", ".join(encodable(str(one.relative_to(folder))) for one in (found[student], path))
             raise UserError(f"{folder}: {student} is there twice ({both}); remove one of them")
         found[student] = path
     if not found:
@@ -144,8 +145,10 @@ def _read(student: str, contents: Contents) -> Submission:
     else:
         others = sorted({str(name.parent) for name in names if name.name in MODULE_FILES} - {str(home)})
         if others:
-            used = shown(home) if home.parts else "the top folder"
-            remarks.append(f"modules in several folders: {used} was graded, not {shown(', '.join(others[:3]))}")
+            used = encodable(home) if home.parts else "the top folder"
+            remarks.append(
+                f"modules in several folders: {used} was graded, not {encodable(', '.join(others[:3]))}"
+            )
         total = 0
         beside = [name for name in names if name.is_relative_to(home) and name.suffix != ".ipynb"]
         beside.sort(key=lambda name: (name.parent != home, name.name not in MODULE_FILES))  # the modules first

@@ -1,5 +1,6 @@
 """How a check can end: the outcomes, and the diagnosis a wrong answer gets. Imports nothing heavy."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -80,3 +81,11 @@ class CheckEnded(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.word)
         self.outcome = outcome
+
+
+def exit_code(outcomes: Iterable[Outcome]) -> int:
+    """Of a command that has run checks. 0: all passed; 1: some did not; 3: the lab itself failed."""
+    found = list(outcomes)
+    if any(isinstance(outcome, LabError) for outcome in found):
+        return 3
+    return 0 if all(isinstance(outcome, Passed) for outcome in found) else 1

@@ -13,7 +13,7 @@ from lab.notebook.card import hint_card, note_card, result_card
 from lab.notebook.show import Said, Shown, one_sentence
 from lab.notebook.strip import strip_card
 from lab.student import hints as had_hints
-from lab.student import progress as found
+from lab.student import outcomes
 from lab.syllabus.paths import is_labs_own, student_folder
 from lab.syllabus.syllabus import Exercise, syllabus
 
@@ -104,7 +104,7 @@ def _check(exercise: Exercise, suite: Suite) -> ExerciseResult:
         shown.replace(note_card(STOPPED))
         raise
     if not is_labs_own(code):
-        found.store(student_folder(code), code, [result])
+        outcomes.store(code, [result])
     shown.replace(result_card(result, code, _next(code)))
     return result
 
@@ -115,4 +115,4 @@ def _select(names: Sequence[str]) -> list[Exercise]:
 
 def _next(code: Path) -> Exercise | None:
     """The first exercise that has not passed, if that is known: nothing is remembered of the lab's own modules."""
-    return None if is_labs_own(code) else found.unfinished(student_folder(code), code, syllabus())
+    return None if is_labs_own(code) else outcomes.unfinished(code, syllabus())

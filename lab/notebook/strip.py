@@ -9,8 +9,7 @@ from lab.grading.diagnosis import Blocked, Failed, NotStarted, Passed
 from lab.grading.looks import LOOKS, TO_CHECK
 from lab.notebook.card import file_of, framed
 from lab.notebook.show import Card
-from lab.student import progress
-from lab.syllabus.paths import student_folder
+from lab.student import outcomes
 from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
 FOUND = {Passed.word, Failed.word, NotStarted.word, Blocked.word}  # the lab's own fault is to be checked again
@@ -18,7 +17,7 @@ FOUND = {Passed.word, Failed.word, NotStarted.word, Blocked.word}  # the lab's o
 
 def states(code: Path, of: Syllabus) -> dict[str, str]:
     """Exercise id -> passed, failed, blocked, not started, to check."""
-    entries = progress.read(student_folder(code))
+    entries = outcomes.read(code)
     return {exercise.id: _state(exercise, code, entries.get(exercise.id, {})) for exercise in of.exercises}
 
 
@@ -33,7 +32,7 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
     for exercise in of.exercises:
         word = state[exercise.id]
         lines.append(f"{exercise.id:4} {exercise.title:33} {LOOKS[word].sign} {word}")
-    following = progress.unfinished(student_folder(code), code, of)
+    following = outcomes.unfinished(code, of)
     if following:
         lines.append(f"Next: {following.id} {following.title}, in {file_of(following, code).name}")
     return framed(
@@ -49,8 +48,8 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
 
 
 def _state(exercise: Exercise, code: Path, entry: dict[str, str]) -> str:
-    if progress.is_stub(exercise, code):
+    if outcomes.is_stub(exercise, code):
         return NotStarted.word
-    if entry.get("module") == progress.module_hash(code / exercise.file) != "" and entry.get("outcome") in FOUND:
+    if entry.get("module") == outcomes.module_hash(code / exercise.file) != "" and entry.get("outcome") in FOUND:
         return entry["outcome"]
     return TO_CHECK

@@ -7,9 +7,9 @@ from pathlib import Path
 from lab.grading.diagnosis import Blocked, Passed
 from lab.grading.suite import ExerciseResult, Suite
 from lab.ranks.server import RankServer
-from lab.student import progress
+from lab.student import outcomes
 from lab.student.saves import POLL, Saves
-from lab.syllabus.paths import is_labs_own, student_folder
+from lab.syllabus.paths import is_labs_own
 from lab.syllabus.syllabus import MODULES, Exercise, Syllabus
 
 PATIENCE = 1.0  # seconds after which a check of code that is out of date is ended
@@ -32,7 +32,7 @@ class Watch:
         self._keeps_progress = not is_labs_own(code)
         self._passed: dict[str, str] = {}  # id -> hash of the module it has passed with
         if self._keeps_progress:
-            known = progress.passed(student_folder(code), code, of)
+            known = outcomes.passed(code, of)
             self._passed = {exercise.id: self._hash(exercise) for exercise in exercises if exercise.id in known}
 
     @property
@@ -81,7 +81,7 @@ class Watch:
         if isinstance(result.outcome, Passed):
             self._passed[exercise.id] = before
         if self._keeps_progress:
-            progress.store(student_folder(self.code), self.code, [result])
+            outcomes.store(self.code, [result])
         return result
 
     def _blocking(self, result: ExerciseResult) -> Exercise | None:
@@ -101,7 +101,7 @@ class Watch:
         return self._passed.get(exercise.id) == self._hash(exercise)
 
     def _hash(self, exercise: Exercise) -> str:
-        return progress.module_hash(self.code / exercise.file)
+        return outcomes.module_hash(self.code / exercise.file)
 
 
 class _EndedBySaves:

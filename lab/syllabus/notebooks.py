@@ -99,29 +99,6 @@ def generate(folder: Path, points: Mapping[str, int]) -> dict[str, str]:
     return {name: to_text(notebook) for name, notebook in notebooks.items()}
 
 
-def drift(texts: Mapping[str, str], folder: Path) -> list[str]:
-    """Names of the notebooks in `folder` that are not what `texts` says: changed, missing or left over."""
-    present = {path.name for path in folder.glob("*.ipynb")}
-    changed = {
-        name
-        for name, text in texts.items()
-        if name not in present or (folder / name).read_bytes() != text.encode("utf-8")
-    }
-    return sorted(changed | (present - set(texts)))
-
-
-def write(texts: Mapping[str, str], folder: Path) -> list[str]:
-    """Make the notebooks in `folder` exactly what `texts` says. Returns the names of those that changed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    changed = drift(texts, folder)
-    for name in changed:
-        if name in texts:
-            (folder / name).write_bytes(texts[name].encode("utf-8"))
-        else:
-            (folder / name).unlink()
-    return changed
-
-
 def _grading(cell: NotebookNode, where: str, points: Mapping[str, int]) -> dict[str, Any] | None:
     """nbgrader's metadata of a cell; None for a plain one."""
     ours = {key: value for key, value in cell.metadata.items() if key in OUR_KEYS}

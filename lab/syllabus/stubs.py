@@ -126,29 +126,6 @@ def make_stub(text: str, file: str, syllabus: Syllabus) -> str:
     return _replace(text, regions, file)
 
 
-def drift(stubs: dict[str, str], exercises: Path) -> list[str]:
-    """Names of the files in `exercises` that are not what `stubs` says: changed, missing or left over."""
-    present = {path.name for path in exercises.glob("*.py")}
-    changed = [
-        name
-        for name, text in stubs.items()
-        if name not in present or (exercises / name).read_bytes() != text.encode()
-    ]
-    return sorted({*changed, *(present - set(stubs))})
-
-
-def write(stubs: dict[str, str], exercises: Path) -> list[str]:
-    """Make `exercises` exactly what `stubs` says. Returns the names of the files that changed."""
-    exercises.mkdir(exist_ok=True)
-    changed = drift(stubs, exercises)
-    for name in changed:
-        if name in stubs:
-            (exercises / name).write_bytes(stubs[name].encode())
-        else:
-            (exercises / name).unlink()
-    return changed
-
-
 def _replace(text: str, regions: list[Region], file: str) -> str:
     lines = source_lines(text)
     for region in reversed(regions):

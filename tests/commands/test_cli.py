@@ -18,7 +18,7 @@ from lab.cli import main
 from lab.grading import suite
 from lab.grading.check import Check, Ranks
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError
-from lab.student import progress
+from lab.student import outcomes
 from lab.syllabus.paths import find_code
 from lab.syllabus.syllabus import MODULES, Exercise, syllabus
 
@@ -351,21 +351,21 @@ def test_progress_is_kept_for_the_module_as_it_was(lab: Path, verdicts):
     verdicts["3.2"] = wrong()
     main(["check", "3"])
     code = lab / "exercises"
-    assert progress.passed(lab, code, syllabus()) == {"3.1", "3.3"}
+    assert outcomes.passed(code, syllabus()) == {"3.1", "3.3"}
     assert json.loads((lab / ".lab" / "progress.json").read_text())["exercises"]["3.2"]["outcome"] == "failed"
     main(["check", "2.1"])
-    assert progress.passed(lab, code, syllabus()) == {"2.1", "3.1", "3.3"}
+    assert outcomes.passed(code, syllabus()) == {"2.1", "3.1", "3.3"}
     (code / "data.py").write_text("# edited\n")
-    assert progress.passed(lab, code, syllabus()) == {"2.1"}
+    assert outcomes.passed(code, syllabus()) == {"2.1"}
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe", b"[]", b'{"exercises": 1}', b'{"exercises": {"3.1": 1}}'])
 def test_garbage_in_the_cache_is_no_error(lab: Path, verdicts, garbage: bytes):
     (lab / ".lab").mkdir()
     (lab / ".lab" / "progress.json").write_bytes(garbage)
-    assert progress.read(lab) == {}
+    assert outcomes.read(lab / "exercises") == {}
     assert main(["check", "3.1"]) == 0
-    assert progress.passed(lab, lab / "exercises", syllabus()) == {"3.1"}
+    assert outcomes.passed(lab / "exercises", syllabus()) == {"3.1"}
     assert [path.name for path in (lab / ".lab").iterdir()] == ["progress.json"]
 
 
@@ -375,9 +375,9 @@ def test_a_cache_that_cannot_be_written_is_no_error(lab: Path, verdicts):
 
 
 def test_checking_the_labs_own_code_leaves_no_trace(root: Path, verdicts):
-    before = progress.read(root)
+    before = outcomes.read(root / "exercises")
     assert main(["check", "3.1", "--code", "solutions"]) == 0
-    assert progress.read(root) == before
+    assert outcomes.read(root / "exercises") == before
 
 
 def test_the_entry_point_is_executable():

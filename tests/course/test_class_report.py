@@ -13,22 +13,22 @@ from lab.cli import main
 from lab.course import store
 from lab.course.books import GradedCell
 from lab.course.feedback_page import feedback_page
-from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.report_page import mistakes, mistakes_csv, outcomes_csv, report_page
 from lab.syllabus.syllabus import syllabus
 
 EVIL = "<img src=x onerror=alert(1)>\"'</title>\x1b[31m"
 
 
-def failed(name: str, said: str = "said") -> Finding:
-    return Finding(EVIL, "failed", name, said, f"{name} means {said}", "data.py:1")
+def failed(name: str, said: str = "said") -> OutcomeRecord:
+    return OutcomeRecord(EVIL, "failed", name, said, f"{name} means {said}", "data.py:1")
 
 
-def record(student: str, **outcomes: tuple[Finding, ...]) -> SubmissionRecord:
+def record(student: str, **outcomes: tuple[OutcomeRecord, ...]) -> SubmissionRecord:
     """Exercises by id with _ for the dot; those not named have passed."""
     marks = []
     for exercise in syllabus().exercises:
-        checks = outcomes.get(f"e{exercise.id.replace('.', '_')}", (Finding("t", "passed"),))
+        checks = outcomes.get(f"e{exercise.id.replace('.', '_')}", (OutcomeRecord("t", "passed"),))
         worst = next((check for check in checks if check.outcome != "passed"), checks[0])
         points = None if worst.outcome == "lab error" else exercise.points * (worst.outcome == "passed")
         marks.append(ExerciseMark(exercise.id, exercise.title, points, exercise.points, worst, checks))
@@ -52,13 +52,15 @@ def test_mistakes_are_counted_by_name_once_a_student_and_the_most_frequent_come_
 
 
 def test_what_stands_on_another_mistake_is_none_of_its_own():
-    blocked = ExerciseMark("3.3", "t", 0, 8, Finding("t", "blocked", detail="3.2"), (failed("samples-dropped"),))
+    blocked = ExerciseMark(
+        "3.3", "t", 0, 8, OutcomeRecord("t", "blocked", detail="3.2"), (failed("samples-dropped"),)
+    )
     assert mistakes([SubmissionRecord("a", "k", (blocked,))]) == []
 
 
 def test_the_heat_map_says_with_signs_what_it_says_with_colours():
-    records = [record("a", e1_1=(failed("x"),), e2_1=(Finding("t", "not started", detail="2.1"),))]
-    records.append(record("b", e1_1=(Finding("t", "lab error", detail="oops"),)))
+    records = [record("a", e1_1=(failed("x"),), e2_1=(OutcomeRecord("t", "not started", detail="2.1"),))]
+    records.append(record("b", e1_1=(OutcomeRecord("t", "lab error", detail="oops"),)))
     page = report_page(records)
     cells = re.findall(r'<td class="m"[^>]*>(.)<small>([^<]*)</small>', page)
     assert cells[:3] == [("✗", "0"), ("·", "0"), ("✓", "8")]
@@ -71,7 +73,7 @@ def test_the_heat_map_says_with_signs_what_it_says_with_colours():
 
 @pytest.mark.parametrize("student", ["alice", EVIL])
 def test_nothing_that_a_student_wrote_is_markup(student: str):
-    one = record(student, e1_1=(failed("x", EVIL),), e2_1=(Finding(EVIL, "not started", detail=EVIL),))
+    one = record(student, e1_1=(failed("x", EVIL),), e2_1=(OutcomeRecord(EVIL, "not started", detail=EVIL),))
     books = {"1_model.ipynb": [GradedCell("answer-a", 2.0, True, "Why `x`?", "*here*")]}
     one.answers["answer-a"] = [("1_model.ipynb", EVIL)]
     for page in (feedback_page(one, books), report_page([one])):

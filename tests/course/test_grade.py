@@ -13,9 +13,8 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
-from lab.commands.grade import default_out
-from lab.course import batch, store
-from lab.course.batch import Shard
+from lab.course import grade, store
+from lab.course.grade import Shard, default_out
 from lab.course.marks import SubmissionRecord
 
 HANG = 60.0  # seconds that a submission gets here
@@ -87,7 +86,7 @@ def test_shards_of_a_class_merge_to_the_same_marks(graded: Path, tmp_path: Path,
     def students(folder: Path) -> set[str]:
         return {path.stem for path in (folder / store.FOLDER).iterdir()}
 
-    monkeypatch.setattr(batch, "grade_all", known)
+    monkeypatch.setattr(grade, "grade_all", known)
     folders = [tmp_path / str(number) for number in range(1, 6)]  # two have nobody
     for number, folder in enumerate(folders, 1):
         options = ["--out", str(folder), "--shard", f"{number}/5", "--deadline", str(HANG)]
@@ -133,16 +132,16 @@ def test_a_record_that_is_damaged_is_made_anew(graded: Path, tmp_path: Path):
 def test_as_many_are_graded_at_once_as_this_process_may_use_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    (tmp_path / "alice").mkdir()
+    (tmp_path / "class" / "alice").mkdir(parents=True)
     asked: list[int] = []
 
-    def grade_class(folder: Path, out: Path, *, jobs: int, **options: object) -> None:
+    def grade_all(work: list[tuple[str, Path]], *, jobs: int, **options: object) -> None:
         asked.append(jobs)
         raise UserError("enough")
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5, 7}, raising=False)
-    monkeypatch.setattr(batch, "grade_class", grade_class)
-    assert main(["grade", str(tmp_path)]) == 1
+    monkeypatch.setattr(grade, "grade_all", grade_all)
+    assert main(["grade", str(tmp_path / "class"), "--out", str(tmp_path / "grades")]) == 1
     assert asked == [3]
 
 
@@ -163,7 +162,13 @@ def test_no_grades_are_put_among_the_submissions(
         ([], "say which submissions"),
         (["x", "--shard", "3/2"], "--shard 3/2: expected i/n"),
         (["x", "--shard", "0/2"], "--shard 0/2: expected i/n"),
+        (["--merge", "y", "--shard", "1/2"], "--merge takes folders"),
+        (["--merge", "y", "--force"], "--merge takes folders"),
+        (["--merge", "y", "--jobs", "1"], "--merge takes folders"),
+        (["--merge", "y", "--deadline", "9"], "--merge takes folders"),
+        (["--merge", "y", "--hand-in"], "--merge takes folders"),
         (["x", "--merge", "y"], "--merge takes folders"),
+        (["x", "--hand-in"], "--hand-in is for submissions from elsewhere"),
         (["x", "--jobs", "0"], "--jobs 0: expected more than 0"),
         (["x", "--deadline", "-1"], "--deadline -1.0: expected more than 0"),
         (["nowhere"], "nowhere cannot be read: No such file or directory"),

@@ -11,11 +11,11 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.course import store, tables
-from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 
 
 def made(student: str, points: float | None = 6.0) -> SubmissionRecord:
-    outcome = Finding("t", "passed" if points else "lab error", detail="=x")
+    outcome = OutcomeRecord("t", "passed" if points else "lab error", detail="=x")
     return SubmissionRecord(student, "key", (ExerciseMark("1.1", "t", points, 6, outcome),), remarks=("=1+1",))
 
 

@@ -127,6 +127,14 @@ def test_parts_of_a_class_are_graded_only_once_it_is_handed_in(
     assert "--hand-in is for submissions from elsewhere" in capsys.readouterr().err
 
 
+def test_the_grades_of_a_course_go_to_its_own_folder(
+    course: Course, handed_in: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["grade", str(handed_in), "--course", str(course.folder), "--out", "elsewhere"]) == 2
+    assert f"the grades of a course are in its own folder, {course.out}" in capsys.readouterr().err
+    assert not course.submitted.exists()
+
+
 def test_while_lab_grade_books_nothing_is_checked_again(course: Course):
     assert course._api(5.0).config.SubmissionExporter.booking is True
 

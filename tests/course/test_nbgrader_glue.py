@@ -19,7 +19,7 @@ from lab.course import nbgrader_glue, store
 from lab.course.config import GRADES
 from lab.course.grafting import answer, graft, put_marks, structure
 from lab.course.marked import marked
-from lab.course.marks import ExerciseMark, Finding, SubmissionRecord
+from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.nbgrader_glue import SaveMarks, SubmissionExporter, SurvivingExecute
 from lab.course.submissions import read_submission
 
@@ -61,7 +61,7 @@ def test_no_kernel_is_started_where_students_write_no_code(monkeypatch: pytest.M
 
 def record(points: float | None, answers: dict[str, list[tuple[str, str]]] | None = None) -> SubmissionRecord:
     word = "passed" if points else "lab error" if points is None else "failed"
-    mark = ExerciseMark("3.2", "t", points, 10, Finding("t", word), (Finding("<b>", word),))
+    mark = ExerciseMark("3.2", "t", points, 10, OutcomeRecord("t", word), (OutcomeRecord("<b>", word),))
     return SubmissionRecord("alice", "key", (mark,), answers=answers or {})
 
 

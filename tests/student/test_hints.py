@@ -8,7 +8,7 @@ import pytest
 
 from lab.base.errors import UsageError
 from lab.cli import main
-from lab.student import hints, progress
+from lab.student import hints, outcomes
 from lab.syllabus.syllabus import MODULES, syllabus
 
 OF_3_2 = syllabus()["3.2"].hints
@@ -62,7 +62,7 @@ def test_all_at_once_changes_no_count(lab: Path, capsys):
 
 def test_without_an_id_it_is_for_the_first_exercise_that_has_not_passed(lab: Path, capsys):
     assert hint(capsys).startswith("1.1  ")
-    entry = {"outcome": "passed", "module": progress.module_hash(lab / "exercises" / "model.py")}
+    entry = {"outcome": "passed", "module": outcomes.module_hash(lab / "exercises" / "model.py")}
     (lab / ".lab" / "progress.json").write_text(json.dumps({"exercises": {"1.1": entry}}))
     assert hint(capsys).startswith("2.1  ")
 

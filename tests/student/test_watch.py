@@ -21,7 +21,7 @@ from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError, NotStarted
 from lab.grading.suite import ExerciseResult
 from lab.ranks.rank import Rank
 from lab.ranks.server import RankServer
-from lab.student import progress, saves
+from lab.student import outcomes, saves
 from lab.student.saves import Saves
 from lab.student.watch import Watch
 from lab.syllabus.syllabus import MODULES, Exercise, syllabus
@@ -239,7 +239,7 @@ def test_a_save_ends_the_check_that_runs_and_its_result_is_not_shown(student: St
 def test_what_passed_before_is_remembered_and_what_passes_now_is_kept(student: Student):
     student.save(e1_1="passed")
     list(student.watch().begin())
-    assert progress.passed(student.folder, student.folder / "exercises", syllabus()) == {"1.1"}
+    assert outcomes.passed(student.folder / "exercises", syllabus()) == {"1.1"}
     assert story(student.watch().begin()) == "2.1 not started"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from lab.cli import main
 from lab.syllabus import notebooks
+from lab.syllabus.generated import drift
 from lab.syllabus.notebooks import NotebookError, build_notebook, check_id
 from lab.syllabus.package import package_files
 from lab.syllabus.syllabus import syllabus
@@ -133,7 +134,7 @@ def test_a_cell_that_is_there_twice_is_an_error_in_one_notebook_and_in_two(tmp_p
 def test_the_notebooks_are_what_the_sources_give(root: Path):
     texts = notebooks.generate(root / "notebooks", POINTS)
     assert list(texts) == [f"{name}.ipynb" for name in ("0_start", *QUESTIONS)]
-    assert notebooks.drift(texts, root / "notebooks") == []
+    assert drift(texts, root / "notebooks", ".ipynb") == []
     assert notebooks.generate(root / "notebooks", POINTS) == texts
 
 

@@ -206,6 +206,9 @@ def test_a_wheel_carries_the_package_but_no_solution_and_starts_a_lab(root: Path
     assert {f"lab/student_package/exercises/{name}" for name in STUBS} <= set(names)
     assert {f"lab/templates/{path.name}" for path in (root / "lab" / "templates").iterdir()} <= set(names)
     assert [name for name in names if any(word in name for word in ("solutions", "__pycache__", "source/"))] == []
+    # The second for courses that were built before lab/course was there.
+    for room in ("lab/course", "lab/grading/course"):
+        assert f"{room}/templates/base/mathjax.html.j2" in names
     program = "import sys; from lab.cli import main; sys.exit(main(['start', 'my-lab']))"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, env=env, check=True, timeout=60)

@@ -10,6 +10,7 @@ import pytest
 
 from lab.cli import main
 from lab.syllabus import stubs
+from lab.syllabus.generated import drift, write
 from lab.syllabus.stubs import StubError
 from lab.syllabus.syllabus import syllabus
 
@@ -113,14 +114,14 @@ def test_an_exercise_without_a_region_and_a_region_in_two_files_are_errors(tmp_p
 
 def test_drift_names_changed_missing_and_left_over_files(tmp_path: Path):
     texts = {"data.py": "a = 1\n", "train.py": "b = 1\n", "main.py": "c = 1\n"}
-    assert stubs.write(texts, tmp_path / "exercises") == ["data.py", "main.py", "train.py"]
-    assert stubs.drift(texts, tmp_path / "exercises") == []
+    assert write(texts, tmp_path / "exercises", ".py") == ["data.py", "main.py", "train.py"]
+    assert drift(texts, tmp_path / "exercises", ".py") == []
     (tmp_path / "exercises" / "data.py").write_text("a = 2\n")
     (tmp_path / "exercises" / "train.py").unlink()
     (tmp_path / "exercises" / "old.py").write_text("")
-    assert stubs.drift(texts, tmp_path / "exercises") == ["data.py", "old.py", "train.py"]
-    stubs.write(texts, tmp_path / "exercises")
-    assert stubs.drift(texts, tmp_path / "exercises") == []
+    assert drift(texts, tmp_path / "exercises", ".py") == ["data.py", "old.py", "train.py"]
+    write(texts, tmp_path / "exercises", ".py")
+    assert drift(texts, tmp_path / "exercises", ".py") == []
 
 
 def test_the_command_exits_with_1_on_drift_and_repairs_it(tmp_path, monkeypatch, capsys, root: Path):
@@ -143,7 +144,7 @@ def test_the_command_exits_with_1_on_drift_and_repairs_it(tmp_path, monkeypatch,
 
 
 def test_exercises_are_what_solutions_give(root: Path):
-    assert stubs.drift(stubs.generate(root / "solutions", syllabus()), root / "exercises") == []
+    assert drift(stubs.generate(root / "solutions", syllabus()), root / "exercises", ".py") == []
 
 
 def test_exercises_pass_the_linter(root: Path):

@@ -14,6 +14,7 @@ from lab.base.source import MAX_MODULE_BYTES
 from lab.grading.suite import ExerciseResult
 from lab.student.state import read_state, write_state
 from lab.syllabus.package import is_todo
+from lab.syllabus.paths import student_folder
 from lab.syllabus.syllabus import Exercise, Syllabus
 
 FILE = "progress.json"
@@ -29,10 +30,10 @@ def module_hash(file: Path) -> str:
         return ""
 
 
-def read(folder: Path) -> dict[str, dict[str, str]]:
+def read(code: Path) -> dict[str, dict[str, str]]:
     """Exercise id -> its entry. Empty when there is no cache, or when it holds garbage."""
     try:
-        entries = read_state(folder, FILE)["exercises"]
+        entries = read_state(student_folder(code), FILE)["exercises"]
         return {
             str(name): {str(key): str(value) for key, value in entry.items()} for name, entry in entries.items()
         }
@@ -40,9 +41,9 @@ def read(folder: Path) -> dict[str, dict[str, str]]:
         return {}
 
 
-def passed(folder: Path, code: Path, of: Syllabus) -> set[str]:
+def passed(code: Path, of: Syllabus) -> set[str]:
     """Ids of the exercises that had passed with the module as it is now."""
-    entries = read(folder)
+    entries = read(code)
     return {
         exercise.id
         for exercise in of.exercises
@@ -52,28 +53,28 @@ def passed(folder: Path, code: Path, of: Syllabus) -> set[str]:
     }
 
 
-def unfinished(folder: Path, code: Path, of: Syllabus) -> Exercise | None:
+def unfinished(code: Path, of: Syllabus) -> Exercise | None:
     """The first exercise that has not passed, as far as we know.
 
     Writing 2.2 changes the file in which 2.1 has passed. Nobody wants to be sent back for that: exercises that
     only have to be checked again come last.
     """
-    known = passed(folder, code, of)
+    known = passed(code, of)
     left = [exercise for exercise in of.exercises if exercise.id not in known]
-    again = to_check_again(folder, code, of)
+    again = to_check_again(code, of)
     return next((exercise for exercise in left if exercise.id not in again), next(iter(left), None))
 
 
-def to_check_again(folder: Path, code: Path, of: Syllabus) -> set[str]:
+def to_check_again(code: Path, of: Syllabus) -> set[str]:
     """Ids of the exercises that had passed before their module was changed, and are still written."""
-    entries = read(folder)
+    entries = read(code)
     return {
         exercise.id
         for exercise in of.exercises
         if entries.get(exercise.id, {}).get("outcome") == "passed"
         and module_hash(code / exercise.file)
         and not is_stub(exercise, code)
-    } - passed(folder, code, of)
+    } - passed(code, of)
 
 
 def is_stub(exercise: Exercise, code: Path) -> bool:
@@ -88,9 +89,9 @@ def is_stub(exercise: Exercise, code: Path) -> bool:
     return any(is_todo(line, exercise.id) and not line.lstrip().startswith("#") for line in text.splitlines())
 
 
-def store(folder: Path, code: Path, results: Iterable[ExerciseResult]) -> None:
+def store(code: Path, results: Iterable[ExerciseResult]) -> None:
     """Add results to the cache. A folder that cannot be written is no error: it is only a cache."""
-    entries = read(folder)
+    entries = read(code)
     now = datetime.now().isoformat(timespec="seconds")
     for result in results:
         entries[result.exercise.id] = {
@@ -98,4 +99,4 @@ def store(folder: Path, code: Path, results: Iterable[ExerciseResult]) -> None:
             "module": module_hash(code / result.exercise.file),
             "at": now,
         }
-    write_state(folder, FILE, {"exercises": entries})
+    write_state(student_folder(code), FILE, {"exercises": entries})

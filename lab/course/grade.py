@@ -1,0 +1,220 @@
+"""`lab grade`, from its options to its exit code: hand in, grade or put together, write, book."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.base.errors import UsageError
+from lab.base.machine import usable_cores
+from lab.course import store
+from lab.course.gradebook import Course, course_of
+from lab.course.marks import SubmissionRecord
+from lab.course.modules import DEADLINE
+from lab.course.outputs import write_all
+from lab.course.pool import grade_all
+from lab.course.submissions import SUBMITTED, find_submissions, read_submission
+from lab.ranks.sandbox import Sandbox
+from lab.syllabus.syllabus import syllabus
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number` of `count`, counted from 1. A student is always in the same part, whoever else hands in."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Raises UsageError unless it is i/n."""
+        number, slash, count = text.partition("/")
+        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise UsageError(f"--shard {text}: expected i/n with 1 <= i <= n, such as 2/4")
+        return cls(int(number), int(count))
+
+    def has(self, student: str) -> bool:
+        """Whether a student's submission is in this part."""
+        digest = hashlib.sha256(student.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.number - 1
+
+
+@dataclass(frozen=True)
+class GradeChoices:
+    """What is to be graded and how. The options go together, or there is none of these.
+
+    submissions   empty with `merge`: the folders of graded submissions to put together
+    course        whose gradebook gets the marks, if `out` is its own
+    elsewhere     the submissions do not lie in the course's submitted/ yet
+    hand_in_only  put them there, and grade nothing
+    deadline      seconds for all checks of one submission
+    """
+
+    submissions: Path | None
+    out: Path
+    course: Course | None
+    elsewhere: bool
+    hand_in_only: bool
+    merge: tuple[Path, ...]
+    shard: Shard
+    jobs: int
+    deadline: float
+    force: bool
+
+    @classmethod
+    def from_args(cls, args: argparse.Namespace) -> GradeChoices:
+        """Raises UsageError: an option makes no sense, alone or beside another."""
+        if args.merge and (
+            args.submissions or args.shard or args.force or args.jobs or args.deadline or args.hand_in
+        ):
+            raise UsageError(
+                "--merge takes folders of graded submissions, and of the other options only --out and --course"
+            )
+        if not args.merge and args.submissions is None:
+            raise UsageError(
+                "say which submissions: lab grade SUBMISSIONS, a folder with one folder or zip a student"
+            )
+        for name in ("jobs", "deadline"):
+            value = getattr(args, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"--{name} {value}: expected more than 0")
+        shard = Shard.parse(args.shard) if args.shard else Shard()
+        submissions = args.submissions.expanduser() if args.submissions else None
+        home = args.course.expanduser() if args.course else course_of(submissions) if submissions else None
+        course = Course(home) if home else None
+        if course and args.course and args.out:
+            raise UsageError(f"--out and --course: the grades of a course are in its own folder, {course.out}")
+        elsewhere = course is not None and submissions is not None and not course.holds(submissions)
+        if args.hand_in and not elsewhere:
+            raise UsageError(
+                "--hand-in is for submissions from elsewhere: add --course DIR, the course they belong to"
+            )
+        if args.shard and elsewhere:
+            raise UsageError(
+                "--shard: each part would write all of the course's submitted/. "
+                f"First, once: lab grade {args.submissions} --course {args.course} --hand-in, "
+                f"then lab grade {args.course / SUBMITTED} --shard {args.shard}"
+            )
+        out = args.out.expanduser() if args.out else course.out if course else default_out(submissions)
+        if submissions and out.resolve().is_relative_to(submissions.resolve()):
+            raise UsageError(
+                f"{out} is inside {args.submissions}, and would be graded as a submission: name another --out"
+            )
+        return cls(
+            submissions,
+            out,
+            course,
+            elsewhere,
+            hand_in_only=args.hand_in,
+            merge=tuple(folder.expanduser() for folder in args.merge or ()),
+            shard=shard,
+            jobs=args.jobs or usable_cores(),
+            deadline=args.deadline or DEADLINE,
+            force=args.force,
+        )
+
+
+def default_out(submissions: Path | None) -> Path:
+    """grades, here; beside the submissions where "here" is among them, so that no grades are graded next time."""
+    here = Path("grades")
+    if submissions and here.resolve().is_relative_to(submissions.resolve()):
+        return submissions.resolve().with_name("grades")
+    return here
+
+
+def grade_course(choices: GradeChoices, say: Say = print) -> int:
+    """Do all that was chosen.
+
+    Returns:
+        The exit code. 0: all is graded; 1: an instructor has to look at some submission.
+    """
+    submissions, out, course, shard = choices.submissions, choices.out, choices.course, choices.shard
+    troubles: list[str] = []
+    if course and submissions and choices.elsewhere:
+        troubles += _hand_in(submissions, course, say)
+        submissions = course.submitted
+        if choices.hand_in_only:
+            say(f"{submissions} holds the submissions now, which are not graded yet.")
+            return 1 if troubles else 0
+    if submissions:
+        records = _graded(submissions, choices, say)
+    else:
+        records = store.load_all(choices.merge)
+        for record in records:
+            store.save(out, record)
+    if shard.count > 1:
+        part = f"{shard.number}/{shard.count}"
+        into = f" --course {course.folder}" if course else ""
+        say(f"This was part {part}. When all are done: lab grade --merge {out} [other folders]{into}")
+        return 0
+    former = write_all(out, records)
+    say(f"{out}: marks.csv, answers.csv to mark by hand, feedback/ for the students, report.html about the class")
+    if former:
+        say(f"{former.path}: the answers.csv that was there; {former.why}")
+    if course and out == course.out:
+        failed = course.book(
+            records,
+            choices.deadline,
+            force=choices.force,
+            booked=lambda record: say(f"  in the gradebook: {record.student}"),
+        )
+        say(f"Gradebook: {course.folder / 'gradebook.db'}; answers are marked in nbgrader's formgrader")
+        for said in failed:
+            say(f"  not in the gradebook: {said}")
+        troubles += failed
+    look = [record.student for record in records if record.to_look]
+    if look:
+        say(f"To look at (column to_look of marks.csv): {', '.join(look[:10])}{', ...' * (len(look) > 10)}")
+    return 1 if troubles or look else 0
+
+
+def _hand_in(submissions: Path, course: Course, say: Say) -> list[str]:
+    """Put them into the course. Returns what was wrong with some of them."""
+    for student in find_submissions(submissions):
+        if (name := store.file_name(student, "")) != student:
+            say(f"  {student} is called {name} in the course")
+    troubles = course.hand_in(submissions)
+    for said in troubles:
+        say(f"  handed in, to look at: {said}")
+    return troubles
+
+
+def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[SubmissionRecord]:
+    """The records of the submissions that have not changed since they were graded; the others are graded now.
+
+    Raises:
+        UserError: there is no submission, or no sandbox to run one in.
+    """
+    records: list[SubmissionRecord] = []
+    work: list[tuple[str, Path]] = []  # not what is in them: a whole class would not fit into memory
+    for student, path in find_submissions(submissions).items():
+        if not choices.shard.has(student):
+            continue
+        key = read_submission(student, path).key
+        known = None if choices.force else store.load(choices.out, student)
+        if known is not None and known.student == student and known.final(key, choices.deadline):
+            records.append(known)
+        else:
+            work.append((student, path))
+    kept = len(records)
+    of = syllabus().points
+    if work:
+        Sandbox().require()
+
+    def done(record: SubmissionRecord) -> None:
+        store.save(choices.out, record)
+        records.append(record)
+        graded = f"{len(records) - kept:4}/{len(work)}  {record.student:24} {record.points:6g} of {of}"
+        look = f"  to look at: {'; '.join(record.to_look)}" if record.to_look else ""
+        say(f"{graded}  {record.seconds:6.1f} s{look}")
+
+    (choices.out / store.FOLDER).mkdir(parents=True, exist_ok=True)  # also for a shard that has nobody
+    grade_all(work, jobs=choices.jobs, deadline=choices.deadline, done=done)
+    before = f", {kept} had been graded before and have not changed" if kept else ""
+    say(f"{len(work)} graded{before}.")
+    return sorted(records, key=lambda record: record.student)
