@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from lab.grading import suite
-from lab.grading.check import CHECKS, Check, Ranks, check
+from lab.grading.check import CHECKS, Check, Group, Order, check
 from lab.grading.diagnosis import Blocked, CheckEnded, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.suite import ExerciseResult, Suite, run_exercise
 from lab.ranks.rank import Rank
@@ -38,8 +38,8 @@ def mistake_of_the_lab(rank: Rank) -> object:
 
 
 def expects_42(observe: Callable[[Rank], object] = call_answer, **options: object) -> Check:
-    def judge(ranks: Ranks) -> None:
-        values = ranks.observe(observe, **options)
+    def judge(group: Group) -> None:
+        values = group.observe(Order(observe, **options))
         if values != [42] * len(values):
             raise Diagnosis("not-42", f"the ranks said {values}", "It is 42.", "data.py")
 
@@ -156,7 +156,7 @@ def test_a_broken_or_missing_sibling_is_named(tmp_path: Path):
     assert (said.name, said.saw) == ("syntax-error", "Python cannot read model.py:1: invalid syntax.")
 
 
-def must_not_run(ranks: Ranks) -> None:
+def must_not_run(group: Group) -> None:
     raise AssertionError("no rank is needed to see this")
 
 
@@ -239,7 +239,7 @@ def test_a_mistake_in_an_observe_function_is_the_labs(tmp_path: Path, monkeypatc
 
 
 def test_a_mistake_in_a_judge_is_the_labs(tmp_path: Path):
-    def judge(ranks: Ranks) -> None:
+    def judge(group: Group) -> None:
         raise ZeroDivisionError("oops")
 
     outcome = run(tmp_path, "", Check("3.2", "broken", judge)).outcome
@@ -249,7 +249,7 @@ def test_a_mistake_in_a_judge_is_the_labs(tmp_path: Path):
 
 
 def test_ranks_that_cannot_be_started_are_the_labs_fault(tmp_path: Path):
-    def judge(ranks: Ranks) -> None:
+    def judge(group: Group) -> None:
         raise RankServerError("no rank has started within 300 s")
 
     assert run(tmp_path, "", Check("3.2", "x", judge)).outcome == LabError("no rank has started within 300 s")
@@ -273,7 +273,7 @@ def test_a_check_module_that_cannot_be_imported_is_the_labs_fault(tmp_path: Path
 
 
 def ends_with(outcome: Outcome) -> Check:
-    def judge(ranks: Ranks) -> None:
+    def judge(group: Group) -> None:
         if isinstance(outcome, Failed):
             raise outcome.diagnosis
         if not isinstance(outcome, Passed):
@@ -342,10 +342,10 @@ def test_check_registers_in_file_order_and_replaces_on_reload(monkeypatch):
     monkeypatch.delitem(CHECKS, "9.9", raising=False)
 
     @check("9.9", "first")
-    def one(ranks: Ranks) -> None: ...
+    def one(group: Group) -> None: ...
 
     @check("9.9", "second")
-    def two(ranks: Ranks) -> None: ...
+    def two(group: Group) -> None: ...
 
     check("9.9", "second again")(two)
     assert [(c.title, c.name) for c in CHECKS.pop("9.9")] == [("first", "one"), ("second again", "two")]

@@ -5,9 +5,7 @@ from typing import Any, NoReturn
 
 from lab.base.words import one_line
 from lab.checks.common.look import at
-from lab.grading.check import Ranks
-from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, Outcome
-from lab.grading.explain import explain
+from lab.grading.diagnosis import Diagnosis
 
 # An exception as lab.checks.common.attempt.plain reports it.
 ERROR = {"type": str, "bases": [str], "message": str, "file": str, "line": int, "text": str}
@@ -55,14 +53,6 @@ def unusable(who: str, value: object) -> NoReturn:
         means="The check could not use what your function gave back.",
         look="the return of your function: is it what the docstring says?",
     )
-
-
-def end(ranks: Ranks, result: Any) -> NoReturn:
-    """End the check with what became of a group (a GroupResult) in which a rank failed."""
-    outcome: Outcome = explain(result, exercise=ranks.exercise, code=ranks.code)
-    if isinstance(outcome, Failed):
-        raise outcome.diagnosis
-    raise CheckEnded(outcome)
 
 
 def error_text(error: dict[str, Any]) -> str:

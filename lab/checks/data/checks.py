@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lab.base.words import rank_list
 from lab.checks.common.look import at, look, mentions
-from lab.checks.common.report import ERROR, end, error_place, error_text, expect, expect_as_many
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
 from lab.checks.data.draw import Drawn
@@ -19,30 +19,30 @@ from lab.checks.data.judge_arguments import judge_arguments, judge_idle
 from lab.checks.data.judge_sampling import judge_drawing
 from lab.checks.data.judge_validation import FILLER_SHAPE, filler_place, judge_validation
 from lab.checks.data.observe import draw_epochs, draw_validation, fail_to_load, watch_loading
-from lab.grading.check import Ranks, check
+from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
 # 3.1 --------------------------------------------------------------------------------------------------------
 
 
 @check("3.1", "every process loads, the first one of each file system before the others")
-def loads_once(ranks: Ranks) -> None:
+def loads_once(group: Group) -> None:
     # One file system whose first process is not rank 0, and two file systems.
     layouts = [[random.randrange(1, 4)], [0, random.choice([1, 2, 3])]]
-    result = ranks.report(watch_loading, 4, {"layouts": layouts})
+    result = group.report(Order(watch_loading, 4, {"layouts": layouts}))
     if any(report.error and report.error.type == "LeftBehindError" for report in result.reports):
-        judge_waiting(ranks, result, layouts)
+        judge_waiting(group, result, layouts)
     if not result.ok:
-        end(ranks, result)
+        group.end(result)
     reports = result.values
     event = {"what": str, "time": float}
     expect(reports, [{"events": [event], "own_result": bool, "type": str}])
     expect_as_many(reports, len(layouts))
     for number, layout in enumerate(layouts):
-        judge_loading(ranks, layout, [report[number] for report in reports])
+        judge_loading(group, layout, [report[number] for report in reports])
 
     message = f"no space left on device {secrets.token_hex(4)}"
-    failed = ranks.observe(fail_to_load, 1, message)
+    failed = group.observe(Order(fail_to_load, 1, message))
     expect(failed, {"error": (None, ERROR), "calls": int})
     error = failed[0]["error"]
     if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
@@ -51,27 +51,27 @@ def loads_once(ranks: Ranks) -> None:
             "error-swallowed",
             f"load() raised OSError: {message}; out of load_once() came {instead}.",
             "The real reason is lost: a full disk, a missing folder.",
-            where(ranks, r"except"),
+            where(group, r"except"),
         )
     if failed[0]["calls"] > 1:
         raise Diagnosis(
             "load-retried",
             f"load() raised OSError: {message}; load_once() called it {failed[0]['calls']} times.",
             "What failed may have left half a file, and nobody waits for a second try: let the error end the job.",
-            where(ranks, r"except", r"load\(\)", last=True),
+            where(group, r"except", r"load\(\)", last=True),
         )
 
 
-def where(ranks: Ranks, *patterns: str, last: bool = False) -> str:
-    return look(ranks.code, "data.py", "load_once", *patterns, last=last)
+def where(group: Group, *patterns: str, last: bool = False) -> str:
+    return look(group.code, "data.py", "load_once", *patterns, last=last)
 
 
-def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
+def judge_waiting(group: Group, result: Any, layouts: list[list[int]]) -> None:
     """Some ranks wait in a barrier for ever: it was not for everybody."""
     back = [report.rank for report in result.reports if report.status in ("ok", "raised")]
     waiting = [report for report in result.reports if report.rank not in back]
     if not waiting:
-        end(ranks, result)
+        group.end(result)
     frame = waiting[0].student_frame
     place = f" at data.py:{frame.line}  {frame.text}" if frame else " in load_once()"
     numbers = [report.rank for report in waiting]
@@ -82,11 +82,11 @@ def judge_waiting(ranks: Ranks, result: Any, layouts: list[list[int]]) -> None:
         "barrier-in-branch",
         f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
         "A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
-        at("data.py", frame.line, frame.text) if frame else where(ranks, r"barrier"),
+        at("data.py", frame.line, frame.text) if frame else where(group, r"barrier"),
     )
 
 
-def judge_loading(ranks: Ranks, layout: list[int], reports: list[dict[str, Any]]) -> None:
+def judge_loading(group: Group, layout: list[int], reports: list[dict[str, Any]]) -> None:
     firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
     names = [[event["what"] for event in report["events"]] for report in reports]
     others = [rank for rank in range(len(reports)) if rank not in layout]
@@ -97,21 +97,21 @@ def judge_loading(ranks: Ranks, layout: list[int], reports: list[dict[str, Any]]
                 "loads-twice",
                 f"{firsts}: rank {rank} called load() {count} times.",
                 "Reading and decoding a data set takes minutes on a real one; once is enough.",
-                where(ranks, r"load\(\)"),
+                where(group, r"load\(\)"),
             )
         if count == 0 and reports[rank]["type"] == "NoneType":
             raise Diagnosis(
                 "others-get-none",
                 f"{firsts}: rank {rank} never called load() and got None.",
                 "Every process needs the data set; only the download is for one of them.",
-                where(ranks, r"\breturn\b", r"load\(\)"),
+                where(group, r"\breturn\b", r"load\(\)"),
             )
         if count == 0:
             raise Diagnosis(
                 "others-do-not-load",
                 f"{firsts}: rank {rank} never called load().",
                 "The disk is what the processes share: sending a data set around costs memory and time.",
-                where(ranks, r"load\(\)", r"broadcast|gather|scatter"),
+                where(group, r"load\(\)", r"broadcast|gather|scatter"),
             )
         if not reports[rank]["own_result"]:
             kind = reports[rank]["type"]
@@ -120,13 +120,13 @@ def judge_loading(ranks: Ranks, layout: list[int], reports: list[dict[str, Any]]
                 f"{firsts}: rank {rank} called load(), but load_once() returned "
                 + ("None." if kind == "NoneType" else f"a {kind}."),
                 "The caller needs what load() gave.",
-                where(ranks, r"\breturn\b", r"load\(\)"),
+                where(group, r"\breturn\b", r"load\(\)"),
             )
-    judge_order(ranks, layout, others, reports, names, firsts)
+    judge_order(group, layout, others, reports, names, firsts)
 
 
 def judge_order(
-    ranks: Ranks,
+    group: Group,
     layout: list[int],
     others: list[int],
     reports: list[dict[str, Any]],
@@ -138,14 +138,14 @@ def judge_order(
     early = [rank for rank in others if starts[rank] < max(ends[first] for first in layout)]
     if not early:
         return
-    load_line, barrier_line = where(ranks, r"load\(\)"), where(ranks, r"barrier", r"load\(\)")
+    load_line, barrier_line = where(group, r"load\(\)"), where(group, r"barrier", r"load\(\)")
     after = [rank for rank, events in enumerate(names) if "barrier" in events[: events.index("load")]]
     if 0 in others and after == list(range(1, len(reports))):
         raise Diagnosis(
             "rank-0-instead-of-is-first",
             f"{firsts}, but rank 0 loaded before the others.",
             "Where every node has its own disk, rank 0 cannot download for the other nodes.",
-            where(ranks, r"rank"),
+            where(group, r"rank"),
         )
     if after == layout:
         raise Diagnosis(
@@ -163,7 +163,7 @@ def judge_order(
         )
     saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
     if any("barrier" in events for events in names) or not mentions(
-        ranks.code, "data.py", "load_once", "is_first"
+        group.code, "data.py", "load_once", "is_first"
     ):
         raise Diagnosis(
             "every-rank-downloads",
@@ -189,12 +189,11 @@ DRAWN = {
 
 
 @check("3.2", "every rank draws its own samples, in a new order each epoch")
-def every_rank_draws_its_own_part(ranks: Ranks) -> None:
+def every_rank_draws_its_own_part(group: Group) -> None:
     for world_size in (2, 3):
         drawn = Drawn(world_size)
-        reports = ranks.observe(
-            draw_epochs, world_size, {"configs": drawn.configs, "refused": drawn.refused}, timeout=LIMIT
-        )
+        given = {"configs": drawn.configs, "refused": drawn.refused}
+        reports = group.observe(Order(draw_epochs, world_size, given, timeout=LIMIT))
         expect(
             reports,
             {"drawn": [DRAWN], "refused": [{"error": (None, ERROR)}]},
@@ -208,10 +207,10 @@ def every_rank_draws_its_own_part(ranks: Ranks) -> None:
             [result | {"epochs": drawn.counted_from_0(result["epochs"])} for result in report["drawn"]]
             for report in reports
         ]
-        judge_idle(ranks.code, drawn, results)
-        judge_drawing(ranks.code, drawn, results)
-        judge_arguments(ranks.code, drawn, results)
-        judge_refusals(ranks.code, drawn, [report["refused"] for report in reports])
+        judge_idle(group.code, drawn, results)
+        judge_drawing(group.code, drawn, results)
+        judge_arguments(group.code, drawn, results)
+        judge_refusals(group.code, drawn, [report["refused"] for report in reports])
 
 
 def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
@@ -253,7 +252,7 @@ def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str
 
 
 @check("3.3", "validation counts every sample once, with as many batches on every rank")
-def validates_every_sample_once(ranks: Ranks) -> None:
+def validates_every_sample_once(group: Group) -> None:
     started = []
     for world_size in (2, 3):
         batch = random.randrange(2, 5)
@@ -268,7 +267,8 @@ def validates_every_sample_once(ranks: Ranks) -> None:
             }
             for size in sizes
         ]
-        started.append((ranks.start(draw_validation, world_size, {"configs": configs}, timeout=LIMIT), configs))
+        order = Order(draw_validation, world_size, {"configs": configs}, timeout=LIMIT)
+        started.append((group.start(order), configs))
     for report, configs in started:
         with (
             retold(
@@ -280,10 +280,10 @@ def validates_every_sample_once(ranks: Ranks) -> None:
                 "stack expects each tensor to be equal size",
                 "filler-of-another-shape",
                 FILLER_SHAPE,
-                look=filler_place(ranks.code),
+                look=filler_place(group.code),
             ),
         ):
-            reports = ranks.values(report())
+            reports = group.values(report())
         form = {
             "returned": str,
             "sizes": [int],
@@ -297,4 +297,4 @@ def validates_every_sample_once(ranks: Ranks) -> None:
         expect(reports, [form | {"shapes": [[[int]]]}])
         expect_as_many(reports, len(configs))
         for number, config in enumerate(configs):
-            judge_validation(ranks.code, config, [report[number] for report in reports])
+            judge_validation(group.code, config, [report[number] for report in reports])

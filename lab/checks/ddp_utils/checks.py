@@ -22,19 +22,19 @@ from lab.checks.common.tiny import (
 )
 from lab.checks.ddp_utils.judge_average import fail_for_gradients, fail_for_weights, judge_second_model
 from lab.checks.ddp_utils.observe import average, train_with_ddp
-from lab.grading.check import Ranks, check
+from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 from lab.ranks.reports import GroupResult
 
 
 @check("4.0", "every rank ends up with the gradients of the whole batch")
-def gradients_of_the_whole_batch(ranks: Ranks) -> None:
+def gradients_of_the_whole_batch(group: Group) -> None:
     # Three first: there nothing that is divided by 2 or 4 looks right, or divided twice.
-    for judge in [start_average(ranks, world_size) for world_size in (3, 2)]:
+    for judge in [start_average(group, world_size) for world_size in (3, 2)]:
         judge()
 
 
-def start_average(ranks: Ranks, world_size: int) -> Callable[[], None]:
+def start_average(group: Group, world_size: int) -> Callable[[], None]:
     """Start a group of ranks; what comes back judges it."""
     generator = fresh_generator()
     weights, batch = draw_weights(generator), draw_batch(generator, 4 * world_size)
@@ -49,12 +49,12 @@ def start_average(ranks: Ranks, world_size: int) -> Callable[[], None]:
     local[idle]["classifier.bias"].zero_()
     mean["classifier.bias"] = torch.stack([own["classifier.bias"] for own in local]).mean(dim=0)
     inputs = {"weights": weights, "parts": parts(batch, world_size), "moved": moved, "idle": idle}
-    report = ranks.start(average, world_size, inputs, timeout=LIMIT)
-    return lambda: judge_average(ranks, report, moved, mean, local, idle)
+    report = group.start(Order(average, world_size, inputs, timeout=LIMIT))
+    return lambda: judge_average(group, report, moved, mean, local, idle)
 
 
 def judge_average(
-    ranks: Ranks,
+    group: Group,
     report: Callable[[], GroupResult],
     moved: Sequence[Tensors],
     mean: Tensors,
@@ -63,20 +63,20 @@ def judge_average(
 ) -> None:
     """Args: the weights on each rank, the right gradients, each rank's own, and the rank that has a part of 0."""
     world_size, weights = len(moved), moved[0]
-    place = partial(look, ranks.code, "ddp_utils.py", "average_gradients")
+    place = partial(look, group.code, "ddp_utils.py", "average_gradients")
     with retold(
         "NoneType",
         "parameter-without-gradient",
         "A parameter that took no part in the forward pass has grad None: leave it out.",
     ):
-        reports = ranks.values(report())
+        reports = group.values(report())
     expect(reports, {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict})
     if pending := max(report["pending"] for report in reports):
         raise Diagnosis(
             "not-waited-for",
             saw=f"{pending} collectives were started with async_op=True, and nobody waited for them.",
             means="What is in the gradients then depends on which comes first: the sum, or the line that uses it.",
-            look=look(ranks.code, "ddp_utils.py", "average_gradients", r"async_op", r"reduce"),
+            look=look(group.code, "ddp_utils.py", "average_gradients", r"async_op", r"reduce"),
         )
     observed = [report["weights"] for report in reports]
     expect_tensors(observed, weights)
@@ -121,7 +121,7 @@ PRETENDED = (None, {"steps": [str], "device_ids": str, "wrapped": bool, "exchang
 
 
 @check("4.1", "trains as one process would on the whole batch")
-def trains_with_ddp(ranks: Ranks) -> None:
+def trains_with_ddp(group: Group) -> None:
     world_size = 3
     generator = fresh_generator()
     weights = [draw_weights(generator) for _ in range(world_size)]
@@ -134,7 +134,7 @@ def trains_with_ddp(ranks: Ranks) -> None:
         "bucket_cap_mb": cap,
         "gpus": gpus,
     }
-    where = look(ranks.code, "ddp_utils.py", "get_ddp_model", r"Parallel\(", r"\breturn\b")
+    where = look(group.code, "ddp_utils.py", "get_ddp_model", r"Parallel\(", r"\breturn\b")
     with (
         retold(
             "device_ids",
@@ -148,7 +148,7 @@ def trains_with_ddp(ranks: Ranks) -> None:
             saw=f"{{rank}} of {world_size} is not in the process group that was handed to DDP.",
         ),
     ):
-        reports = ranks.observe(train_with_ddp, world_size, inputs, timeout=LIMIT)
+        reports = group.observe(Order(train_with_ddp, world_size, inputs, timeout=LIMIT))
     expect(reports, {"type": str, "ddp": bool})
     for report in reports:
         judge_type(report, where)
@@ -158,7 +158,7 @@ def trains_with_ddp(ranks: Ranks) -> None:
             "parameters-not-fp32",
             saw=f"the parameters are {', '.join(reports[0]['types'])} after get_ddp_model(); they were float32.",
             means="In low precision small updates are rounded away; autocast computes in it, parameters stay.",
-            look=look(ranks.code, "ddp_utils.py", "get_ddp_model", r"float|half|double", r"\.to\("),
+            look=look(group.code, "ddp_utils.py", "get_ddp_model", r"float|half|double", r"\.to\("),
         )
     expect(
         reports,
@@ -174,10 +174,10 @@ def trains_with_ddp(ranks: Ranks) -> None:
     )
     judge_wrapper(reports[0], cap, where)
     for rank, report in enumerate(reports):
-        judge_device(ranks, report["gpu"], rank, gpus[rank])
+        judge_device(group, report["gpu"], rank, gpus[rank])
     for rank, report in enumerate(reports):
-        judge_group(ranks, report["group"], rank, world_size)
-        judge_network(ranks, report)
+        judge_group(group, report["group"], rank, world_size)
+        judge_network(group, report)
     judge_training(reports, weights, batches, where)
 
 
@@ -227,7 +227,7 @@ def judge_wrapper(report: dict, cap: float, where: str) -> None:
         )
 
 
-def judge_device(ranks: Ranks, gpu: dict | None, rank: int, index: int) -> None:
+def judge_device(group: Group, gpu: dict | None, rank: int, index: int) -> None:
     """On its device before it is wrapped, and wrapped for this device."""
     if gpu is None:
         return
@@ -235,7 +235,7 @@ def judge_device(ranks: Ranks, gpu: dict | None, rank: int, index: int) -> None:
     wrapped = steps.index("wrap") if "wrap" in steps else len(steps)
     before = [step for step in steps[:wrapped] if step != "no device"]
     after = [step for step in steps[wrapped + 1 :] if step != "no device"]
-    moves = look(ranks.code, "ddp_utils.py", "get_ddp_model", r"\.to\(|\.cuda\(", r"Parallel\(")
+    moves = look(group.code, "ddp_utils.py", "get_ddp_model", r"\.to\(|\.cuda\(", r"Parallel\(")
     if not before:
         raise Diagnosis(
             "wrapped-before-on-device" if after else "not-on-device",
@@ -256,23 +256,23 @@ def judge_device(ranks: Ranks, gpu: dict | None, rank: int, index: int) -> None:
             "wrong-device-ids",
             saw=f"rank {rank} was given cuda:{index}, but handed DDP the device_ids {device_ids}.",
             means="device_ids holds the one GPU of this process: the device, whose number need not be the rank.",
-            look=look(ranks.code, "ddp_utils.py", "get_ddp_model", r"device_ids", r"Parallel\("),
+            look=look(group.code, "ddp_utils.py", "get_ddp_model", r"device_ids", r"Parallel\("),
         )
 
 
-def judge_group(ranks: Ranks, members: list[int], rank: int, world_size: int) -> None:
+def judge_group(group: Group, members: list[int], rank: int, world_size: int) -> None:
     if sorted(members) != list(range(world_size)):
         raise Diagnosis(
             "not-all-ranks",
             saw=f"rank {rank} of {world_size} averages its gradients with {rank_list(members)} only.",
             means=NOT_ALL_RANKS,
-            look=look(ranks.code, "ddp_utils.py", "get_ddp_model", r"new_group", r"process_group", r"Parallel\("),
+            look=look(group.code, "ddp_utils.py", "get_ddp_model", r"new_group", r"process_group", r"Parallel\("),
         )
 
 
-def judge_network(ranks: Ranks, report: dict) -> None:
+def judge_network(group: Group, report: dict) -> None:
     """It is wrapped as it is, on a single rank too."""
-    place = partial(look, ranks.code, "ddp_utils.py", "get_ddp_model")
+    place = partial(look, group.code, "ddp_utils.py", "get_ddp_model")
     for pretended in filter(None, (report["gpu"], report["cpu"])):
         if exchanged := pretended["exchanged"]:
             raise Diagnosis(

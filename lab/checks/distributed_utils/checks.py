@@ -8,28 +8,28 @@ from lab.checks.common.look import look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.checks.distributed_utils.judge_environments import FIELDS, draw_cases, judge_environments
 from lab.checks.distributed_utils.observe import join_group, leave_group, read_environments
-from lab.grading.check import Ranks, check
+from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
 FILE = "distributed_utils.py"
 
 
-def where(ranks: Ranks, function: str, *patterns: str) -> str:
-    return look(ranks.code, FILE, function, *patterns)
+def where(group: Group, function: str, *patterns: str) -> str:
+    return look(group.code, FILE, function, *patterns)
 
 
 # 2.1 --------------------------------------------------------------------------------------------------------
 
 
 @check("2.1", "reads torchrun's and srun's variables, and refuses to guess")
-def reads_the_launch_environment(ranks: Ranks) -> None:
+def reads_the_launch_environment(group: Group) -> None:
     decoy = {"RANK": "17", "LOCAL_RANK": "3", "WORLD_SIZE": "23"}  # in os.environ, to see what is read
     cases = draw_cases()
     given = {"decoy": decoy, "environments": [case.environ for case in cases]}
-    reports = ranks.observe(read_environments, 1, given, set_up_process_group=False)
+    reports = group.observe(Order(read_environments, 1, given, set_up_process_group=False))
     expect(reports, [{"type": str, "error": (None, ERROR), "changed": [str], **dict.fromkeys(FIELDS, (int, str))}])
     expect_as_many(reports, len(cases))
-    judge_environments(ranks.code, cases, reports[0], [int(value) for value in decoy.values()])
+    judge_environments(group.code, cases, reports[0], [int(value) for value in decoy.values()])
 
 
 # 2.2 --------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ INIT = {
 
 
 @check("2.2", "joins the process group with the backend and device of the machine")
-def joins_the_process_group(ranks: Ranks) -> None:
+def joins_the_process_group(group: Group) -> None:
     # More than a day, so that a part of it (timeout.seconds) is not the whole. Nodes with four GPUs and three
     # processes, so that the rank gives the GPU of none; nor is it GPU 0 that the rank would give.
     timeout = 86_400 + random.randrange(40, 400)
@@ -64,32 +64,27 @@ def joins_the_process_group(ranks: Ranks) -> None:
         {"name": "srun", "environ": srun, "gpus": 4, "index": local},
         {"name": "srun --gpus-per-task=1", "environ": srun, "gpus": 1, "index": 0},
     ]
-    reports = ranks.observe(
-        join_group,
-        2,
-        {"timeout": timeout, "machines": machines, "master": master},
-        set_up_process_group=False,
-        timeout=20,
-    )
+    given = {"timeout": timeout, "machines": machines, "master": master}
+    reports = group.observe(Order(join_group, 2, given, set_up_process_group=False, timeout=20))
     expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
     for number, report in enumerate(reports):
-        judge_joined(ranks, report["real"], number, 2, f"rank {number} of 2", timeout)
-        judge_on_cpu(ranks, report["real"], number)
+        judge_joined(group, report["real"], number, 2, f"rank {number} of 2", timeout)
+        judge_on_cpu(group, report["real"], number)
         if report["total"] != 2:
             raise Diagnosis(
                 "no-process-group",
                 f"a sum of ones over the group was {report['total']} instead of 2 on rank {number}.",
                 "The ranks have not found each other.",
-                where(ranks, "setup", r"init_process_group"),
+                where(group, "setup", r"init_process_group"),
             )
     expect_as_many([reports[0]["simulated"]], len(machines))
     for machine, call in zip(machines, reports[0]["simulated"], strict=True):
         place = (
             f"simulated with {machine['name']}, rank {rank}, local rank {local}, {machine['gpus']} GPUs visible"
         )
-        judge_joined(ranks, call, rank, world_size, place.replace(" 1 GPUs", " 1 GPU"), timeout)
-        judge_on_gpus(ranks, call, machine, place.replace(" 1 GPUs", " 1 GPU"), rank)
-        judge_master(ranks, call, master, place.replace(" 1 GPUs", " 1 GPU"))
+        judge_joined(group, call, rank, world_size, place.replace(" 1 GPUs", " 1 GPU"), timeout)
+        judge_on_gpus(group, call, machine, place.replace(" 1 GPUs", " 1 GPU"), rank)
+        judge_master(group, call, master, place.replace(" 1 GPUs", " 1 GPU"))
 
 
 def init_of(call: dict[str, Any]) -> dict[str, Any] | None:
@@ -102,11 +97,11 @@ def init_of(call: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def judge_joined(
-    ranks: Ranks, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float
+    group: Group, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float
 ) -> None:
     """The group must be the launcher's, with the timeout asked for; a device must come back."""
     init = init_of(call)
-    line = where(ranks, "setup", r"init_process_group")
+    line = where(group, "setup", r"init_process_group")
     if init and (init["rank"], init["world_size"]) != (rank, world_size):
         got = f"{place}: the group was to be joined as rank {init['rank']} of {init['world_size']}."
         if -1 in (init["rank"], init["world_size"]):
@@ -136,7 +131,7 @@ def judge_joined(
             if call["error"]
             else f"{place}: torch.cuda.set_device got a device without an index.",
             "'cuda' alone means the current GPU, and this call is to say which one that is.",
-            where(ranks, "setup", r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
+            where(group, "setup", r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
         )
     error = call["error"]
     if error and not call["gpus"] and re.search("NVIDIA|CUDA", error["message"]):
@@ -144,16 +139,16 @@ def judge_joined(
             "cuda-without-gpu",
             f"{place}, without a GPU: setup() raised {error_text(error)}",
             "What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
-            error_place(error, lambda: where(ranks, "setup", r"cuda")),
+            error_place(error, lambda: where(group, "setup", r"cuda")),
         )
     if error:
-        fail(error, f"{place}: setup()", lambda: where(ranks, "setup"))
+        fail(error, f"{place}: setup()", lambda: where(group, "setup"))
     if init is None:
         raise Diagnosis(
             "no-process-group",
             f"{place}: setup() has not called init_process_group.",
             "Without a process group no rank can reach another.",
-            where(ranks, "setup"),
+            where(group, "setup"),
         )
     if init["timeout"] != timeout:
         given = "no timeout" if init["timeout"] is None else f"a timeout of {init['timeout']:g} s"
@@ -169,11 +164,11 @@ def judge_joined(
             f"setup() returned {'None' if call['type'] == 'NoneType' else 'a ' + call['type']}, "
             "not a torch.device.",
             "The rest of the program puts model and images where this says.",
-            where(ranks, "setup", r"\breturn\b"),
+            where(group, "setup", r"\breturn\b"),
         )
 
 
-def judge_on_cpu(ranks: Ranks, call: dict[str, Any], rank: int) -> None:
+def judge_on_cpu(group: Group, call: dict[str, Any], rank: int) -> None:
     init = init_of(call)
     assert init is not None
     if "nccl" in init["backend"]:
@@ -181,25 +176,25 @@ def judge_on_cpu(ranks: Ranks, call: dict[str, Any], rank: int) -> None:
             "nccl-hard-coded",
             f"rank {rank}, without a GPU: the backend was {init['backend']!r}.",
             "nccl works between GPUs only; without CUDA the group must use gloo.",
-            where(ranks, "setup", r"nccl"),
+            where(group, "setup", r"nccl"),
         )
     if init["device_id"] is not None:
         raise Diagnosis(
             "device-id-on-cpu",
             f"rank {rank}, without a GPU: init_process_group got device_id={init['device_id']}.",
             "PyTorch refuses device_id for the CPU; it is for GPUs only.",
-            where(ranks, "setup", r"device_id"),
+            where(group, "setup", r"device_id"),
         )
     if not call["device"].startswith("cpu"):
         raise Diagnosis(
             "no-gpu-there",
             f"rank {rank}, without a GPU: setup() returned {call['device']}.",
             "Moving the model there fails.",
-            where(ranks, "setup", r"\breturn\b.*cuda", r"cuda"),
+            where(group, "setup", r"\breturn\b.*cuda", r"cuda"),
         )
 
 
-def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], place: str, rank: int) -> None:
+def judge_on_gpus(group: Group, call: dict[str, Any], machine: dict[str, Any], place: str, rank: int) -> None:
     init, index = init_of(call), machine["index"]
     assert init is not None
     if "gloo" in init["backend"] and "nccl" not in init["backend"]:
@@ -207,14 +202,14 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
             "gloo-hard-coded",
             f"{place}: the backend was gloo.",
             "gloo sends every gradient through the CPU: on GPUs it is many times slower than nccl.",
-            where(ranks, "setup", r"gloo"),
+            where(group, "setup", r"gloo"),
         )
     if not call["device"].startswith("cuda"):
         raise Diagnosis(
             "gpu-not-used",
             f"{place}: setup() returned {call['device']}.",
             "The model would train on the CPU beside an idle GPU.",
-            where(ranks, "setup", r"\breturn\b"),
+            where(group, "setup", r"\breturn\b"),
         )
     calls = [event["call"] for event in call["events"]]
     chosen = [event.get("index") for event in call["events"] if event["call"] == "set_device"]
@@ -227,7 +222,7 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
                 "rank-as-device-index",
                 f"{place}: the device was cuda:{number}.",
                 "The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
-                where(ranks, "setup", r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
+                where(group, "setup", r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
             )
         raise Diagnosis(
             "wrong-device-index",
@@ -235,25 +230,25 @@ def judge_on_gpus(ranks: Ranks, call: dict[str, Any], machine: dict[str, Any], p
             "A process that is shown one GPU finds it at index 0."
             if machine["gpus"] == 1
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            where(ranks, "setup", r"index\s*=", r"device\(|set_device"),
+            where(group, "setup", r"index\s*=", r"device\(|set_device"),
         )
     if not chosen:
         raise Diagnosis(
             "no-set-device",
             f"{place}: torch.cuda.set_device was not called.",
             "Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
-            where(ranks, "setup", r"init_process_group"),
+            where(group, "setup", r"init_process_group"),
         )
     if calls.index("set_device") > calls.index("init_process_group"):
         raise Diagnosis(
             "set-device-after-group",
             f"{place}: init_process_group came first, then set_device.",
             "NCCL takes the GPU that is current when the group comes up: that was GPU 0 on every process.",
-            where(ranks, "setup", r"set_device"),
+            where(group, "setup", r"set_device"),
         )
 
 
-def judge_master(ranks: Ranks, call: dict[str, Any], master: str, place: str) -> None:
+def judge_master(group: Group, call: dict[str, Any], master: str, place: str) -> None:
     """Rank 0 is where the launcher says, on whatever node."""
     init = init_of(call)
     assert init is not None
@@ -262,7 +257,7 @@ def judge_master(ranks: Ranks, call: dict[str, Any], master: str, place: str) ->
             "master-hard-coded",
             f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
             "On every other node they would look for rank 0 on their own machine, and wait for ever.",
-            where(ranks, "setup", r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
+            where(group, "setup", r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
         )
 
 
@@ -270,7 +265,7 @@ def judge_master(ranks: Ranks, call: dict[str, Any], master: str, place: str) ->
 
 
 @check("2.3", "knows the main process, and leaves the group, if there is one")
-def leaves_the_process_group(ranks: Ranks) -> None:
+def leaves_the_process_group(group: Group) -> None:
     # As if each of the three ranks were alone on its node: all have the local rank 0. Who is which rank, and how
     # often each launcher's turn comes, is drawn: no answer is right every time.
     order = random.sample(["0", "1", "2"], 3)
@@ -280,7 +275,7 @@ def leaves_the_process_group(ranks: Ranks) -> None:
         "srun": {"SLURM_PROCID": order, "SLURM_LOCALID": ["0"] * 3, "SLURM_NTASKS": ["3"] * 3},
     }
     given = {"order": [int(number) for number in order], "environs": [environ[name] for name in launchers]}
-    values = ranks.observe(leave_group, 3, given, set_up_process_group=False)
+    values = group.observe(Order(leave_group, 3, given, set_up_process_group=False))
     reports = [values[order.index(str(rank))] for rank in range(3)]
     attempt = {"error": (None, ERROR)}
     expect(
@@ -292,8 +287,8 @@ def leaves_the_process_group(ranks: Ranks) -> None:
     for launcher, answers in zip(
         launchers, zip(*(report["main"] for report in reports), strict=True), strict=True
     ):
-        judge_main_process(ranks, launcher, list(answers))
-    line = where(ranks, "cleanup", r"destroy", r"is_initialized")
+        judge_main_process(group, launcher, list(answers))
+    line = where(group, "cleanup", r"destroy", r"is_initialized")
     for rank, report in enumerate(reports):
         first = report["left"][0]
         if first["error"]:
@@ -322,12 +317,12 @@ def leaves_the_process_group(ranks: Ranks) -> None:
                 "group-not-destroyed",
                 "a process group of one rank is still there after cleanup().",
                 "A single rank has joined a group too, and leaves it like the others.",
-                where(ranks, "cleanup", r"world_size", r"destroy"),
+                where(group, "cleanup", r"world_size", r"destroy"),
             )
 
 
-def judge_main_process(ranks: Ranks, launcher: str, answers: list[dict[str, Any]]) -> None:
-    line = where(ranks, "is_main_process", r"\breturn\b")
+def judge_main_process(group: Group, launcher: str, answers: list[dict[str, Any]]) -> None:
+    line = where(group, "is_main_process", r"\breturn\b")
     if error := next((answer["error"] for answer in answers if answer["error"]), None):
         if "KeyError" in error["bases"] and launcher == "srun":
             raise Diagnosis(

@@ -12,7 +12,7 @@ from lab.checks.main.judge_end import judge_end, judge_test, judge_training
 from lab.checks.main.judge_failure import judge_failure
 from lab.checks.main.judge_model import Events, calls, judge_model, where
 from lab.checks.main.observe import rehearse
-from lab.grading.check import Ranks, check
+from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
 ARGUMENTS = [(str, bool, int)]
@@ -63,17 +63,17 @@ IN_THE_RUN = ("load_datasets", "get_dataloaders", "build_model", "begin", "train
 
 
 @check("5.1", "sets up, loads, wraps, optimises and cleans up, for every strategy")
-def puts_it_all_together(ranks: Ranks) -> None:
+def puts_it_all_together(group: Group) -> None:
     rehearsals = draw_rehearsals()
     built: list[dict[str, Any]] = []
     started = [
-        ranks.start(rehearse, rehearsal.world_size, rehearsal.inputs, set_up_process_group=False, timeout=LIMIT)
-        for rehearsal in rehearsals
+        group.start(Order(rehearse, one.world_size, one.inputs, set_up_process_group=False, timeout=LIMIT))
+        for one in rehearsals
     ]
     for rehearsal, report_of in zip(rehearsals, started, strict=True):
         result = report_of()
         if not result.ok:
-            judge_failure(ranks, rehearsal, result)
+            judge_failure(group, rehearsal, result)
         reports = result.values
         expect(reports, {"events": [{"call": str}], "returned": str, "group_left": bool})
         for report in reports:
@@ -82,16 +82,16 @@ def puts_it_all_together(ranks: Ranks) -> None:
                 for name in ("arguments", "options"):
                     expect([list(event.get(name, {}).values())], ARGUMENTS)
         everyone = [report["events"] for report in reports]
-        judge_calls(ranks.code, rehearsal, everyone)
+        judge_calls(group.code, rehearsal, everyone)
         for rank, events in enumerate(everyone):
-            judge_data(ranks.code, rehearsal, rank, events)
-        built.append(judge_weights(ranks.code, rehearsal, everyone))
+            judge_data(group.code, rehearsal, rank, events)
+        built.append(judge_weights(group.code, rehearsal, everyone))
         for report in reports:
-            judge_model(ranks.code, rehearsal, report["events"])
-            judge_training(ranks.code, rehearsal, report["events"])
-            judge_test(ranks.code, rehearsal, report["events"])
-            judge_end(ranks.code, rehearsal, report)
-    judge_seeds(ranks.code, rehearsals, built)
+            judge_model(group.code, rehearsal, report["events"])
+            judge_training(group.code, rehearsal, report["events"])
+            judge_test(group.code, rehearsal, report["events"])
+            judge_end(group.code, rehearsal, report)
+    judge_seeds(group.code, rehearsals, built)
 
 
 def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> None:

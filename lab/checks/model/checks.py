@@ -10,14 +10,14 @@ from lab.checks.common.look import look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.common.tiny import fresh_generator
 from lab.checks.model.observe import IMAGE, ROWS, WRONG_IMAGES, run_network
-from lab.grading.check import Ranks, check
+from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
 ATTEMPT = {"value": object, "error": (None, ERROR)}
 
 
 @check("1.1", "takes batches of any size and gives one row of logits an image")
-def any_batch_size(ranks: Ranks) -> None:
+def any_batch_size(group: Group) -> None:
     sizes = [*random.sample([3, 5, 6, 7, 9, 11], 2), 1, 12]
     num_classes, generator = random.randrange(3, 10), fresh_generator()
     given = {
@@ -25,15 +25,15 @@ def any_batch_size(ranks: Ranks) -> None:
         "batches": [torch.randn(size, *IMAGE, generator=generator) for size in sizes],
         "num_classes": num_classes,
     }
-    reports = ranks.observe(run_network, 1, given, set_up_process_group=False)
+    reports = group.observe(Order(run_network, 1, given, set_up_process_group=False))
     expect(reports, {"batches": [ATTEMPT], "usual": [int]})
     report = reports[0]
     expect_as_many([report["batches"]], len(sizes))
 
-    judge_errors(ranks, sizes, report)
+    judge_errors(group, sizes, report)
     for size, batch in zip(sizes, report["batches"], strict=True):
-        judge_logits(ranks, size, batch["value"])
-    judge_values(ranks, torch.cat([batch["value"] for batch in report["batches"]]))
+        judge_logits(group, size, batch["value"])
+    judge_values(group, torch.cat([batch["value"] for batch in report["batches"]]))
     expect(
         reports,
         {
@@ -51,17 +51,17 @@ def any_batch_size(ranks: Ranks) -> None:
     )
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
     expect_as_many([report["rows"]], ROWS)
-    judge_wrong_images(ranks, report["wrong"])
-    judge_manners(ranks, report)
-    judge_parameters(ranks, report, num_classes)
-    judge_rows(ranks, report)
+    judge_wrong_images(group, report["wrong"])
+    judge_manners(group, report)
+    judge_parameters(group, report, num_classes)
+    judge_rows(group, report)
 
 
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "model.py", "CNN.forward", *patterns)
+def where(group: Group, *patterns: str) -> str:
+    return look(group.code, "model.py", "CNN.forward", *patterns)
 
 
-def judge_errors(ranks: Ranks, sizes: list[int], report: dict[str, Any]) -> None:
+def judge_errors(group: Group, sizes: list[int], report: dict[str, Any]) -> None:
     """An error for images of the right size: for which batch sizes does it come?"""
     failed = [
         (size, batch["error"]) for size, batch in zip(sizes, report["batches"], strict=True) if batch["error"]
@@ -72,7 +72,7 @@ def judge_errors(ranks: Ranks, sizes: list[int], report: dict[str, Any]) -> None
     passed = [s for s, batch in zip(sizes, report["batches"], strict=True) if not batch["error"]]
     right = sorted({*passed, *report["usual"]})
     saw = f"a batch of {size} images, {[size, *IMAGE]}, raised {error_text(error)}"
-    place = error_place(error, lambda: where(ranks))
+    place = error_place(error, lambda: where(group))
     if "AssertionError" in error["bases"]:
         only = f"; a batch of {numbers(right)} goes through." if right else "."
         raise Diagnosis(
@@ -93,25 +93,25 @@ def judge_errors(ranks: Ranks, sizes: list[int], report: dict[str, Any]) -> None
             "batch-flattened",
             saw + "; a batch of 1 goes through.",
             "Flattening has merged all the images of the batch into one row.",
-            where(ranks, r"flatten|view|reshape"),
+            where(group, r"flatten|view|reshape"),
         )
     if right:
         raise Diagnosis(
             "fixed-batch-size",
             f"{saw}; a batch of {numbers(right)} goes through.",
             "A batch size is written into the code, but every rank gets only its part of the batch.",
-            where(ranks, r"view|reshape|unflatten"),
+            where(group, r"view|reshape|unflatten"),
         )
-    fail(error, f"a batch of {size} images, {[size, *IMAGE]},", lambda: where(ranks))
+    fail(error, f"a batch of {size} images, {[size, *IMAGE]},", lambda: where(group))
 
 
-def judge_logits(ranks: Ranks, size: int, value: object) -> None:
+def judge_logits(group: Group, size: int, value: object) -> None:
     if not isinstance(value, Tensor):
         raise Diagnosis(
             "nothing-returned" if value == "NoneType" else "no-logits",
             f"forward() returned {'None' if value == 'NoneType' else f'a {value}'}, not a tensor.",
             "The loss needs the logits: one row an image, one number a class.",
-            where(ranks, r"\breturn\b"),
+            where(group, r"\breturn\b"),
         )
     if list(value.shape) != [size, 10]:
         squeezed = size == 1 and list(value.shape) == [10]
@@ -121,24 +121,24 @@ def judge_logits(ranks: Ranks, size: int, value: object) -> None:
             "A batch of one image is still a batch: keep its dimension."
             if squeezed
             else "The loss needs one row an image, one number a class.",
-            where(ranks, r"squeeze|argmax|mean|\breturn\b"),
+            where(group, r"squeeze|argmax|mean|\breturn\b"),
         )
     if not value.is_floating_point():
         raise Diagnosis(
             "no-logits",
             f"forward() returned numbers of type {value.dtype}.".replace("torch.", ""),
             "Logits are floating-point numbers; rounded ones have no gradient.",
-            where(ranks, r"\breturn\b"),
+            where(group, r"\breturn\b"),
         )
 
 
-def judge_values(ranks: Ranks, logits: Tensor) -> None:
+def judge_values(group: Group, logits: Tensor) -> None:
     if not logits.isfinite().all():
         raise Diagnosis(
             "no-logits",
             f"{(~logits.isfinite()).sum()} of the {logits.numel()} numbers in the results are nan or infinite.",
             "Their loss is nan, and after one step so are all the weights.",
-            where(ranks, r"log|exp|/", r"\breturn\b"),
+            where(group, r"log|exp|/", r"\breturn\b"),
         )
     if (logits < 0).any():
         return
@@ -148,17 +148,17 @@ def judge_values(ranks: Ranks, logits: Tensor) -> None:
             "softmax-before-loss",
             "every row of the result is positive and adds up to 1: these are probabilities, not logits.",
             "cross_entropy applies softmax itself. Applied twice, the gradients shrink and training crawls.",
-            where(ranks, r"softmax", r"\breturn\b"),
+            where(group, r"softmax", r"\breturn\b"),
         )
     raise Diagnosis(
         "no-negative-logits",
         f"none of the {logits.numel()} numbers in the results is negative.",
         "A ReLU or a sigmoid at the end keeps the loss from telling the classes apart.",
-        where(ranks, r"relu|sigmoid|abs", r"\breturn\b"),
+        where(group, r"relu|sigmoid|abs", r"\breturn\b"),
     )
 
 
-def judge_wrong_images(ranks: Ranks, wrong: list[dict[str, Any]]) -> None:
+def judge_wrong_images(group: Group, wrong: list[dict[str, Any]]) -> None:
     missed = [
         (shape, result["error"])
         for shape, result in zip(WRONG_IMAGES, wrong, strict=True)
@@ -176,48 +176,48 @@ def judge_wrong_images(ranks: Ranks, wrong: list[dict[str, Any]]) -> None:
             "not-an-assertion",
             saw,
             "A wrong image here is a mistake in the program, not in a user's input: that is what assert is for.",
-            error_place(error, lambda: where(ranks)),
+            error_place(error, lambda: where(group)),
         )
     if len(missed) < len(WRONG_IMAGES):
         raise Diagnosis(
             "assertion-too-weak",
             f"{saw.rstrip('.')}; other wrong sizes are refused.",
             "The assertion must compare all three of channels, height and width.",
-            where(ranks, r"\bassert\b"),
+            where(group, r"\bassert\b"),
         )
     raise Diagnosis(
         "no-assertion",
         saw,
         "Without an assertion a wrong image is noticed layers later in a message about matrices, or never.",
-        where(ranks),
+        where(group),
     )
 
 
-def judge_manners(ranks: Ranks, report: dict[str, Any]) -> None:
+def judge_manners(group: Group, report: dict[str, Any]) -> None:
     """The images are left as they were, and the results are where they are."""
     if report["changed"]:
         raise Diagnosis(
             "images-changed",
             "after the forward pass the images that were handed in are others than before.",
             "It changes the caller's batch, and with it a data set that is kept in memory: every epoch once more.",
-            where(ranks, r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
+            where(group, r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
         )
     if report["elsewhere"]:
         raise Diagnosis(
             "device-written-down",
             f"with network and images on a GPU (here only pretended): {report['elsewhere']}.",
             "The network must compute where its weights are: its device is for the caller to choose.",
-            where(ranks, r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
+            where(group, r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
         )
 
 
-def judge_parameters(ranks: Ranks, report: dict[str, Any], num_classes: int) -> None:
+def judge_parameters(group: Group, report: dict[str, Any], num_classes: int) -> None:
     if report["blocks"]:
         raise Diagnosis(
             "no-blocks",
             report["blocks"],
             "FSDP shards a network block by block, and finds the blocks there.",
-            look(ranks.code, "model.py", "CNN.__init__", r"blocks"),
+            look(group.code, "model.py", "CNN.__init__", r"blocks"),
         )
     if missing := report["without_gradient"]:
         raise Diagnosis(
@@ -225,36 +225,36 @@ def judge_parameters(ranks: Ranks, report: dict[str, Any], num_classes: int) -> 
             f"after backward() {len(missing)} parameters have no gradient: {', '.join(missing[:3])}"
             + (", ..." if len(missing) > 3 else "."),
             "They would never learn, and DDP would wait for their gradients.",
-            where(ranks, r"no_grad|detach|\.data\b|\.item|numpy", r"blocks"),
+            where(group, r"no_grad|detach|\.data\b|\.item|numpy", r"blocks"),
         )
     value, error = report["classes"]["value"], report["classes"]["error"]
     if error:
-        fail(error, f"CNN(num_classes={num_classes})", lambda: where(ranks))
+        fail(error, f"CNN(num_classes={num_classes})", lambda: where(group))
     if not isinstance(value, Tensor) or value.shape[-1:] != (num_classes,):
         shape = list(value.shape) if isinstance(value, Tensor) else value
         raise Diagnosis(
             "num-classes-ignored",
             f"CNN(num_classes={num_classes}) gave a result of shape {shape}.",
             "Another data set has another number of classes.",
-            where(ranks, r"\b10\b", r"\breturn\b"),
+            where(group, r"\b10\b", r"\breturn\b"),
         )
 
 
-def judge_rows(ranks: Ranks, report: dict[str, Any]) -> None:
+def judge_rows(group: Group, report: dict[str, Any]) -> None:
     """In float64, an image's logits are the same whatever else is in the batch, and every time."""
     results = [report["whole"], report["again"], *report["rows"]]
     if error := next((result["error"] for result in results if result["error"]), None):
-        fail(error, "the network in float64", lambda: where(ranks))
+        fail(error, "the network in float64", lambda: where(group))
     values = [result["value"] for result in results]
     if not all(isinstance(value, Tensor) and value.shape[1:] == (10,) for value in values):
-        judge_logits(ranks, len(report["rows"]), values[0])
+        judge_logits(group, len(report["rows"]), values[0])
     whole, again, rows = values[0].double(), values[1].double(), torch.cat(values[2:]).double()
     if values[0].dtype != torch.float64:
         raise Diagnosis(
             "dtype-changed",
             f"float64 weights and images gave {values[0].dtype} logits.".replace("torch.", ""),
             "The network must compute in the precision it is given, or comparing ranks is blurred.",
-            where(ranks, r"float|half|bfloat16|\.to\(", r"\breturn\b"),
+            where(group, r"float|half|bfloat16|\.to\(", r"\breturn\b"),
         )
     found = [name for name in report["modules"] if "BatchNorm" in name or "Dropout" in name]
     suspects = f"the {' and '.join(found)} in model.py" if found else ""
@@ -263,12 +263,12 @@ def judge_rows(ranks: Ranks, report: dict[str, Any]) -> None:
             "random-forward",
             f"the same batch twice gave logits that differ by {difference:.2g}.",
             "Dropout draws other units on every rank, so W ranks cannot compute what one device computes.",
-            suspects or where(ranks, r"dropout|rand", r"\breturn\b"),
+            suspects or where(group, r"dropout|rand", r"\breturn\b"),
         )
     if (difference := (whole[: len(rows)] - rows).abs().max().item()) > 1e-9:
         raise Diagnosis(
             "rows-depend-on-batch",
             f"an image's logits change by {difference:.2g} with the other images in its batch.",
             "Each rank sees only its part of the batch, so W ranks would not compute what one device computes.",
-            suspects or where(ranks, r"norm|mean|std|max\(", r"\breturn\b"),
+            suspects or where(group, r"norm|mean|std|max\(", r"\breturn\b"),
         )
