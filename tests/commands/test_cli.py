@@ -144,7 +144,7 @@ def test_a_folder_whose_name_is_no_text_is_one_sentence(tmp_path: Path, monkeypa
 
 
 def wrong() -> Diagnosis:
-    return Diagnosis("wrong", "one thing", "another", "data.py:3")
+    return Diagnosis("wrong", saw="one thing", means="another", look="data.py:3")
 
 
 def test_the_ladder_shows_every_exercise_and_what_is_next(lab: Path, verdicts, capsys):

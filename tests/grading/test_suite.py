@@ -41,7 +41,7 @@ def expects_42(observe: Callable[[Rank], object] = call_answer, **options: objec
     def judge(group: Group) -> None:
         values = group.observe(Order(observe, **options))
         if values != [42] * len(values):
-            raise Diagnosis("not-42", f"the ranks said {values}", "It is 42.", "data.py")
+            raise Diagnosis("not-42", saw=f"the ranks said {values}", means="It is 42.", look="data.py")
 
     return Check("3.2", "the answer is 42", judge)
 
@@ -72,7 +72,9 @@ def test_a_right_answer_passes_and_gets_its_points(tmp_path: Path):
 
 def test_a_wrong_answer_gets_the_judges_diagnosis_and_no_points(tmp_path: Path):
     result = run(tmp_path, "def answer(rank): return 41")
-    assert diagnosis(result.outcome) == Diagnosis("not-42", "the ranks said [41, 41]", "It is 42.", "data.py")
+    assert diagnosis(result.outcome) == Diagnosis(
+        "not-42", saw="the ranks said [41, 41]", means="It is 42.", look="data.py"
+    )
     assert result.points == 0
 
 
@@ -282,8 +284,8 @@ def ends_with(outcome: Outcome) -> Check:
     return Check("3.2", outcome.word, judge)
 
 
-WRONG = Failed(Diagnosis("wrong", "a", "b", "c"))
-WRONG_TOO = Failed(Diagnosis("wrong-too", "a", "b", "c"))
+WRONG = Failed(Diagnosis("wrong", saw="a", means="b", look="c"))
+WRONG_TOO = Failed(Diagnosis("wrong-too", saw="a", means="b", look="c"))
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,9 @@ def judge(group: Group, limit: float) -> None:
         value = report.get("sum") if isinstance(report, dict) else None
         fits = isinstance(value, torch.Tensor) and value.shape == (5,) and value.dtype == torch.float32
         if not fits or not torch.allclose(value, numbers.sum(0)):
-            raise Diagnosis("wrong-sum", f"rank {rank} said {str(value)[:80]}", "It is the sum.", "data.py")
+            raise Diagnosis(
+                "wrong-sum", saw=f"rank {rank} said {str(value)[:80]}", means="It is the sum.", look="data.py"
+            )
 
 
 def sandboxed() -> RankServer:

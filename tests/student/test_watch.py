@@ -153,7 +153,7 @@ def student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Student:
             if word == "todo":
                 raise CheckEnded(NotStarted(exercise.id))
             if word == "wrong":
-                raise Diagnosis("wrong", "a", "b", "c")
+                raise Diagnosis("wrong", saw="a", means="b", look="c")
             if word == "labs":
                 raise CheckEnded(LabError("no ranks"))
             if word == "hangs":

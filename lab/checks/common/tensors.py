@@ -54,7 +54,7 @@ def retold(pattern: str, name: str, means: str, *, saw: str = "", look: str = ""
         if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, diagnosis.saw):
             who = re.match(r"rank \d+", diagnosis.saw)
             said = saw.format(rank=who[0] if who else "a rank") or one_line(diagnosis.saw, 200)
-            raise Diagnosis(name, said, means, look or diagnosis.look) from None
+            raise Diagnosis(name, saw=said, means=means, look=look or diagnosis.look) from None
         raise
 
 

@@ -49,16 +49,17 @@ def loads_once(group: Group) -> None:
         instead = "nothing" if error is None else error_text(error)
         raise Diagnosis(
             "error-swallowed",
-            f"load() raised OSError: {message}; out of load_once() came {instead}.",
-            "The real reason is lost: a full disk, a missing folder.",
-            where(group, r"except"),
+            saw=f"load() raised OSError: {message}; out of load_once() came {instead}.",
+            means="The real reason is lost: a full disk, a missing folder.",
+            look=where(group, r"except"),
         )
     if failed[0]["calls"] > 1:
         raise Diagnosis(
             "load-retried",
-            f"load() raised OSError: {message}; load_once() called it {failed[0]['calls']} times.",
-            "What failed may have left half a file, and nobody waits for a second try: let the error end the job.",
-            where(group, r"except", r"load\(\)", last=True),
+            saw=f"load() raised OSError: {message}; load_once() called it {failed[0]['calls']} times.",
+            means="What failed may have left half a file, and nobody waits for a second try: let the error end "
+            "the job.",
+            look=where(group, r"except", r"load\(\)", last=True),
         )
 
 
@@ -80,9 +81,9 @@ def judge_waiting(group: Group, result: Any, layouts: list[list[int]]) -> None:
     which = " (which went first)" if first else ""
     raise Diagnosis(
         "barrier-in-branch",
-        f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
-        "A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
-        at("data.py", frame.line, frame.text) if frame else where(group, r"barrier"),
+        saw=f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
+        means="A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
+        look=at("data.py", frame.line, frame.text) if frame else where(group, r"barrier"),
     )
 
 
@@ -95,32 +96,32 @@ def judge_loading(group: Group, layout: list[int], reports: list[dict[str, Any]]
         if count > 1:
             raise Diagnosis(
                 "loads-twice",
-                f"{firsts}: rank {rank} called load() {count} times.",
-                "Reading and decoding a data set takes minutes on a real one; once is enough.",
-                where(group, r"load\(\)"),
+                saw=f"{firsts}: rank {rank} called load() {count} times.",
+                means="Reading and decoding a data set takes minutes on a real one; once is enough.",
+                look=where(group, r"load\(\)"),
             )
         if count == 0 and reports[rank]["type"] == "NoneType":
             raise Diagnosis(
                 "others-get-none",
-                f"{firsts}: rank {rank} never called load() and got None.",
-                "Every process needs the data set; only the download is for one of them.",
-                where(group, r"\breturn\b", r"load\(\)"),
+                saw=f"{firsts}: rank {rank} never called load() and got None.",
+                means="Every process needs the data set; only the download is for one of them.",
+                look=where(group, r"\breturn\b", r"load\(\)"),
             )
         if count == 0:
             raise Diagnosis(
                 "others-do-not-load",
-                f"{firsts}: rank {rank} never called load().",
-                "The disk is what the processes share: sending a data set around costs memory and time.",
-                where(group, r"load\(\)", r"broadcast|gather|scatter"),
+                saw=f"{firsts}: rank {rank} never called load().",
+                means="The disk is what the processes share: sending a data set around costs memory and time.",
+                look=where(group, r"load\(\)", r"broadcast|gather|scatter"),
             )
         if not reports[rank]["own_result"]:
             kind = reports[rank]["type"]
             raise Diagnosis(
                 "nothing-returned" if kind == "NoneType" else "result-not-returned",
-                f"{firsts}: rank {rank} called load(), but load_once() returned "
+                saw=f"{firsts}: rank {rank} called load(), but load_once() returned "
                 + ("None." if kind == "NoneType" else f"a {kind}."),
-                "The caller needs what load() gave.",
-                where(group, r"\breturn\b", r"load\(\)"),
+                means="The caller needs what load() gave.",
+                look=where(group, r"\breturn\b", r"load\(\)"),
             )
     judge_order(group, layout, others, reports, names, firsts)
 
@@ -143,23 +144,23 @@ def judge_order(
     if 0 in others and after == list(range(1, len(reports))):
         raise Diagnosis(
             "rank-0-instead-of-is-first",
-            f"{firsts}, but rank 0 loaded before the others.",
-            "Where every node has its own disk, rank 0 cannot download for the other nodes.",
-            where(group, r"rank"),
+            saw=f"{firsts}, but rank 0 loaded before the others.",
+            means="Where every node has its own disk, rank 0 cannot download for the other nodes.",
+            look=where(group, r"rank"),
         )
     if after == layout:
         raise Diagnosis(
             "others-go-first",
-            f"{firsts}, but {rank_list(others)} loaded before.",
-            "The processes that should wait all download at once, and the first one finds the work done.",
-            load_line,
+            saw=f"{firsts}, but {rank_list(others)} loaded before.",
+            means="The processes that should wait all download at once, and the first one finds the work done.",
+            look=load_line,
         )
     if after == list(range(len(reports))):
         raise Diagnosis(
             "barrier-before-load",
-            f"{firsts}: all ranks met at a barrier, and then all of them loaded at once.",
-            "The barrier must stand between the first one's load() and the others'.",
-            barrier_line,
+            saw=f"{firsts}: all ranks met at a barrier, and then all of them loaded at once.",
+            means="The barrier must stand between the first one's load() and the others'.",
+            look=barrier_line,
         )
     saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
     if any("barrier" in events for events in names) or not mentions(
@@ -167,15 +168,15 @@ def judge_order(
     ):
         raise Diagnosis(
             "every-rank-downloads",
-            saw,
-            "All processes download and unpack into the same folder at once, over each other's files.",
-            load_line,
+            saw=saw,
+            means="All processes download and unpack into the same folder at once, over each other's files.",
+            look=load_line,
         )
     raise Diagnosis(
         "no-barrier",
-        saw,
-        "Nothing makes the others wait, so they find half a file, or none.",
-        barrier_line,
+        saw=saw,
+        means="Nothing makes the others wait, so they find half a file, or none.",
+        look=barrier_line,
     )
 
 
@@ -238,13 +239,15 @@ def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str
         ):
             error = result["error"]
             if error is None:
-                raise Diagnosis(name, f"{what} was accepted on rank {rank}.", means, line(*patterns))
+                raise Diagnosis(
+                    name, saw=f"{what} was accepted on rank {rank}.", means=means, look=line(*patterns)
+                )
             if "ValueError" not in error["bases"]:
                 raise Diagnosis(
                     "not-a-value-error",
-                    f"{what}: raised {error_text(error)}",
-                    "main.py turns a ValueError into one clear sentence; this would be a traceback.",
-                    error_place(error, line),
+                    saw=f"{what}: raised {error_text(error)}",
+                    means="main.py turns a ValueError into one clear sentence; this would be a traceback.",
+                    look=error_place(error, line),
                 )
 
 

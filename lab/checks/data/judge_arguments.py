@@ -23,9 +23,9 @@ def judge_idle(code: Path, asked: Drawn, reports: Reports) -> None:
                 if config["num_workers"] == 0 and count > 0:
                     raise Diagnosis(
                         "workers-nobody-asked-for",
-                        f"num_workers=0 was asked for; on rank {rank} the {name} loader has {count}.",
-                        "0 means that the rank loads by itself: processes cost memory and time to start.",
-                        where(code, r"num_workers(?!\s*[,=)}])(?!\":\s*num_workers\b)", r"num_workers"),
+                        saw=f"num_workers=0 was asked for; on rank {rank} the {name} loader has {count}.",
+                        means="0 means that the rank loads by itself: processes cost memory and time to start.",
+                        look=where(code, r"num_workers(?!\s*[,=)}])(?!\":\s*num_workers\b)", r"num_workers"),
                     )
 
 
@@ -56,9 +56,9 @@ def judge_seed_zero(code: Path, asked: Drawn, results: dict[str, list[dict[str, 
             continue
         raise Diagnosis(
             "seed-zero-replaced",
-            saw,
-            "0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
-            where(code, r"\bseed\b(?!\s*=\s*seed\s*[,)])", r"seed"),
+            saw=saw,
+            means="0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
+            look=where(code, r"\bseed\b(?!\s*=\s*seed\s*[,)])", r"seed"),
         )
 
 
@@ -68,10 +68,10 @@ def judge_workers(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -
             train, valid = (*result["num_workers"], 0, 0)[:2]
             raise Diagnosis(
                 "num-workers-ignored",
-                f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
+                saw=f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
                 f"the validation loader {valid}.",
-                "--num-workers would change nothing, and decoding images would hold up the GPU.",
-                where(code, r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
+                means="--num-workers would change nothing, and decoding images would hold up the GPU.",
+                look=where(code, r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
             )
 
 
@@ -90,9 +90,10 @@ def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -
                 held = f"only the {LOADERS[wrong[0] == LOADERS[0]]} loader has it"
             raise Diagnosis(
                 "loader-options-dropped",
-                f"{name}={value} was asked for; on rank {rank} {held}.",
-                "--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both loaders.",
-                where(
+                saw=f"{name}={value} was asked for; on rank {rank} {held}.",
+                means="--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both "
+                "loaders.",
+                look=where(
                     code,
                     *([r"valid\w*\s*=.*DataLoader\("] if wrong == ["validation"] else []),
                     r"DataLoader\((?!.*\*\*).*\)",
@@ -108,15 +109,15 @@ def judge_validation_loader(code: Path, asked: Drawn, results: Sequence[dict[str
         if (size := result["valid_batch"]) not in (-1, asked.batch):
             raise Diagnosis(
                 "wrong-validation-batch",
-                f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
+                saw=f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
                 f"loader has batches of {size}; expected {asked.batch}.",
-                "A larger batch may not fit in memory, and one of few samples takes many times as long.",
-                line,
+                means="A larger batch may not fit in memory, and one of few samples takes many times as long.",
+                look=line,
             )
         if result["valid_shuffled"]:
             raise Diagnosis(
                 "validation-shuffled",
-                f"on rank {rank} the validation loader draws its samples in random order.",
-                "It changes no result, but uses up random numbers and reads a disk here and there.",
-                line,
+                saw=f"on rank {rank} the validation loader draws its samples in random order.",
+                means="It changes no result, but uses up random numbers and reads a disk here and there.",
+                look=line,
             )

@@ -37,17 +37,17 @@ def judge_drawing(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str,
     if unusable := next((one["returned"] for one in made if one["returned"] != "two"), ""):
         raise Diagnosis(
             "not-two-loaders",
-            f"get_dataloaders() returned {unusable}.",
-            "main.py takes two loaders from it: one for training, one for validation.",
-            where(code, r"\breturn\b"),
+            saw=f"get_dataloaders() returned {unusable}.",
+            means="main.py takes two loaders from it: one for training, one for validation.",
+            look=where(code, r"\breturn\b"),
         )
     for name, config in zip(asked.names, asked.configs, strict=True):
         if any(len(result["epochs"]) != len(config["epochs"]) for result in results[name]):
             raise Diagnosis(
                 "unusable-result",
-                "the ranks did not report the epochs that were asked for.",
-                "The check could not use what your function gave back.",
-                where(code, r"\breturn\b"),
+                saw="the ranks did not report the epochs that were asked for.",
+                means="The check could not use what your function gave back.",
+                look=where(code, r"\breturn\b"),
             )
         for number, epoch in enumerate(config["epochs"]):
             drawn = [result["epochs"][number] for result in results[name]]
@@ -71,22 +71,23 @@ def judge_error(code: Path, asked: Drawn, size: int, rank: int, error: dict[str,
     if "mutually exclusive with shuffle" in error["message"]:
         raise Diagnosis(
             "sampler-and-shuffle",
-            saw + error_text(error),
-            "The sampler makes the order, so the loader must not shuffle; DistributedSampler does it itself.",
-            place,
+            saw=saw + error_text(error),
+            means="The sampler makes the order, so the loader must not shuffle; DistributedSampler does it "
+            "itself.",
+            look=place,
         )
     if "ValueError" in error["bases"] and error["text"].startswith("raise"):
         raise Diagnosis(
             "valid-batch-refused",
-            saw + error_text(error),
-            "These numbers fit: refuse only what does not divide, or is larger than the training set.",
-            place,
+            saw=saw + error_text(error),
+            means="These numbers fit: refuse only what does not divide, or is larger than the training set.",
+            look=place,
         )
     raise Diagnosis(
         "raised",
-        saw + error_text(error),
-        "These numbers fit, so two loaders should come out.",
-        place,
+        saw=saw + error_text(error),
+        means="These numbers fit, so two loaders should come out.",
+        look=place,
     )
 
 
@@ -96,16 +97,16 @@ def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epo
     if any(sample < 0 for samples in flat for sample in samples):
         raise Diagnosis(
             "unusable-batch",
-            "the training loader does not yield pairs of tensors (images, labels).",
-            "The training loop unpacks every batch into images and labels.",
-            where(code, r"collate", r"DataLoader\("),
+            saw="the training loader does not yield pairs of tensors (images, labels).",
+            means="The training loop unpacks every batch into images and labels.",
+            look=where(code, r"collate", r"DataLoader\("),
         )
     if all(sample >= 1000 for samples in flat for sample in samples) and any(flat):
         raise Diagnosis(
             "loaders-swapped",
-            "the first loader draws from the validation set.",
-            "The order is (train, valid): the model would train on the images it is measured with.",
-            where(code, r"\breturn\b"),
+            saw="the first loader draws from the validation set.",
+            means="The order is (train, valid): the model would train on the images it is measured with.",
+            look=where(code, r"\breturn\b"),
         )
     saw = f"{size} samples, global batch {asked.global_batch}, {asked.world_size} ranks: "
     share = -(-size // asked.world_size)
@@ -116,10 +117,10 @@ def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epo
         both = sorted(set(flat[a]) & set(flat[b]))
         raise Diagnosis(
             "no-distributed-sampler",
-            f"{saw}rank {a} drew {len(flat[a])} samples in epoch {epoch}, more than its share of {share}, "
+            saw=f"{saw}rank {a} drew {len(flat[a])} samples in epoch {epoch}, more than its share of {share}, "
             f"and rank {b} drew {numbers(both, 4)} too.",
-            "Every rank trains on the whole set: more ranks, but not less work for each.",
-            where(code, r"(Random|Sequential)Sampler\(", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
+            means="Every rank trains on the whole set: more ranks, but not less work for each.",
+            look=where(code, r"(Random|Sequential)Sampler\(", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
         )
     judge_batches(code, asked, size, saw, drawn)
     judge_overlap(code, asked, saw, epoch, flat)
@@ -128,16 +129,16 @@ def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epo
         each = ", ".join(f"{len(batches)} on rank {rank}" for rank, batches in enumerate(drawn))
         raise Diagnosis(
             "unequal-steps",
-            f"{saw}the number of batches is {each}.",
-            "A rank with a batch more waits for ever in its backward pass.",
-            where(code, r"drop_last", r"sampler"),
+            saw=f"{saw}the number of batches is {each}.",
+            means="A rank with a batch more waits for ever in its backward pass.",
+            look=where(code, r"drop_last", r"sampler"),
         )
     if steps != {expected}:
         raise Diagnosis(
             "samples-lost" if max(steps) < expected else "too-many-steps",
-            f"{saw}{max(steps)} batches on every rank; expected {expected}.",
-            "One step takes one global batch; only what does not fill the last one is dropped.",
-            where(code, r"batch_size", r"DataLoader\("),
+            saw=f"{saw}{max(steps)} batches on every rank; expected {expected}.",
+            means="One step takes one global batch; only what does not fill the last one is dropped.",
+            look=where(code, r"batch_size", r"DataLoader\("),
         )
 
 
@@ -149,26 +150,28 @@ def judge_batches(code: Path, asked: Drawn, size: int, saw: str, drawn: list[Epo
         if sizes[:-1] and set(sizes[:-1]) == {asked.batch} and sizes[-1] < asked.batch:
             raise Diagnosis(
                 "partial-batch",
-                f"{saw}the last of {len(sizes)} batches on rank {rank} has {sizes[-1]} instead of {asked.batch}.",
-                "Its few samples would weigh as much as a whole batch: drop what does not fill one on every rank.",
-                where(code, TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
+                saw=f"{saw}the last of {len(sizes)} batches on rank {rank} has {sizes[-1]} instead of "
+                f"{asked.batch}.",
+                means="Its few samples would weigh as much as a whole batch: drop what does not fill one on "
+                "every rank.",
+                look=where(code, TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
             )
         if sizes[0] == asked.global_batch:
             raise Diagnosis(
                 "global-batch-as-local",
-                f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
-                f"Together the ranks would take {asked.world_size * sizes[0]} samples a step, and not the "
+                saw=f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
+                means=f"Together the ranks would take {asked.world_size * sizes[0]} samples a step, and not the "
                 f"{asked.global_batch} that were asked for.",
-                where(code, r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", r"batch_size"),
+                look=where(code, r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", r"batch_size"),
             )
         constant = asked.world_size != 2 and sizes[0] == asked.global_batch // 2
         raise Diagnosis(
             "world-size-hard-coded" if constant else "wrong-batch-size",
-            f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
-            "The number of ranks is written into the code."
+            saw=f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
+            means="The number of ranks is written into the code."
             if constant
             else "The global batch is shared evenly among the ranks, so each takes its part of it.",
-            where(code, r"//", r"batch_size"),
+            look=where(code, r"//", r"batch_size"),
         )
 
 
@@ -177,9 +180,9 @@ def judge_overlap(code: Path, asked: Drawn, saw: str, epoch: int, flat: list[lis
         if twice := [sample for sample, count in Counter(samples).items() if count > 1]:
             raise Diagnosis(
                 "sample-twice",
-                f"{saw}in epoch {epoch} rank {rank} drew sample {numbers(sorted(twice))} more than once.",
-                "An epoch sees every sample at most once.",
-                where(code, r"sampler"),
+                saw=f"{saw}in epoch {epoch} rank {rank} drew sample {numbers(sorted(twice))} more than once.",
+                means="An epoch sees every sample at most once.",
+                look=where(code, r"sampler"),
             )
     shared = {(a, b): sorted(set(flat[a]) & set(flat[b])) for a, b in combinations(range(len(flat)), 2)}
     (a, b), both = max(shared.items(), key=lambda item: len(item[1]))
@@ -191,22 +194,23 @@ def judge_overlap(code: Path, asked: Drawn, saw: str, epoch: int, flat: list[lis
     if len(both) == len(flat[a]) and len(flat[a]) > 1:
         raise Diagnosis(
             "same-part-on-every-rank",
-            f"{both_drew}: exactly the same.",
-            "The ranks all do the same work, and the rest of the data is never used.",
-            where(code, r"rank\s*=", r"sampler"),
+            saw=f"{both_drew}: exactly the same.",
+            means="The ranks all do the same work, and the rest of the data is never used.",
+            look=where(code, r"rank\s*=", r"sampler"),
         )
     if sum(map(len, shared.values())) < asked.world_size:
         raise Diagnosis(
             "padding-drawn-twice",
-            both_drew + "." * (not both_drew.endswith("...")),
-            "Where the samples do not divide, DistributedSampler repeats some, unless it drops the last ones.",
-            where(code, r"DistributedSampler\(", r"sampler"),
+            saw=both_drew + "." * (not both_drew.endswith("...")),
+            means="Where the samples do not divide, DistributedSampler repeats some, unless it drops the last "
+            "ones.",
+            look=where(code, r"DistributedSampler\(", r"sampler"),
         )
     raise Diagnosis(
         "ranks-shuffle-differently",
-        both_drew + "." * (not both_drew.endswith("...")),
-        "Every rank deals from its own order. With one seed for all, their parts are disjoint.",
-        where(code, r"seed", r"sampler"),
+        saw=both_drew + "." * (not both_drew.endswith("...")),
+        means="Every rank deals from its own order. With one seed for all, their parts are disjoint.",
+        look=where(code, r"seed", r"sampler"),
     )
 
 
@@ -217,23 +221,23 @@ def judge_order(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> 
         if first == sorted(first) and second == sorted(second):
             raise Diagnosis(
                 "not-shuffled",
-                f"rank {rank} drew samples {numbers(first)} in this order, in epoch 1 and in epoch 2.",
-                "A data set is often sorted by class: batches must be mixed for SGD to work.",
-                sampler,
+                saw=f"rank {rank} drew samples {numbers(first)} in this order, in epoch 1 and in epoch 2.",
+                means="A data set is often sorted by class: batches must be mixed for SGD to work.",
+                look=sampler,
             )
         if not result["set_epoch"]:
             raise Diagnosis(
                 "no-set-epoch",
-                "the training loader's sampler has no set_epoch().",
-                "The training loop tells it the epoch, so that order follows from seed and epoch alone.",
-                sampler,
+                saw="the training loader's sampler has no set_epoch().",
+                means="The training loop tells it the epoch, so that order follows from seed and epoch alone.",
+                look=sampler,
             )
         if first == second:
             raise Diagnosis(
                 "same-order-every-epoch",
-                f"after set_epoch(1) and after set_epoch(2), rank {rank} drew samples {numbers(first)} first.",
-                "Every epoch would show the same batches in the same order.",
-                sampler,
+                saw=f"after set_epoch(1) and after set_epoch(2), rank {rank} drew samples {numbers(first)} first.",
+                means="Every epoch would show the same batches in the same order.",
+                look=sampler,
             )
         if first != repeated:
             not_reproducible(code, f"rank {rank} drew another order after set_epoch(1) when asked again.")
@@ -250,18 +254,19 @@ def judge_seeds(code: Path, asked: Drawn, results: dict[str, list[dict[str, Any]
         if first_epoch("other seed", rank) == plain:
             raise Diagnosis(
                 "seed-ignored",
-                f"with seed {asked.seed} and with seed {asked.other_seed}, rank {rank} drew {numbers(plain, 5)}",
-                "Repeating a run with other seeds would say nothing about its spread.",
-                where(code, r"seed", r"DistributedSampler\(", r"sampler"),
+                saw=f"with seed {asked.seed} and with seed {asked.other_seed}, rank {rank} drew "
+                f"{numbers(plain, 5)}",
+                means="Repeating a run with other seeds would say nothing about its spread.",
+                look=where(code, r"seed", r"DistributedSampler\(", r"sampler"),
             )
 
 
 def not_reproducible(code: Path, saw: str) -> NoReturn:
     raise Diagnosis(
         "order-not-reproducible",
-        saw,
-        "The order must follow from seed and epoch alone, or no run can be repeated.",
-        where(code, r"sampler", r"rand|shuffle"),
+        saw=saw,
+        means="The order must follow from seed and epoch alone, or no run can be repeated.",
+        look=where(code, r"sampler", r"rand|shuffle"),
     )
 
 

@@ -49,25 +49,26 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
         if report["shard"] == [world_size, rank]:
             raise Diagnosis(
                 "shard-arguments-swapped",
-                f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size {rank}.",
-                "Its arguments are dataset, rank, world_size, in this order.",
-                look(code, "data.py", "get_dataloaders", r"ValidationShard\("),
+                saw=f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size "
+                f"{rank}.",
+                means="Its arguments are dataset, rank, world_size, in this order.",
+                look=look(code, "data.py", "get_dataloaders", r"ValidationShard\("),
             )
         if report["returned"] != "two":
             raise Diagnosis(
                 "no-validation-loader",
-                f"get_dataloaders() returned {report['returned']}.",
-                "evaluate() takes batches of (images, labels) from the second loader.",
-                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+                saw=f"get_dataloaders() returned {report['returned']}.",
+                means="evaluate() takes batches of (images, labels) from the second loader.",
+                look=look(code, "data.py", "get_dataloaders", r"\breturn\b"),
             )
         if len(report["labels"]) != sum(report["sizes"]) or (
             report["images"] is not None and report["images"].shape[:1] != (len(report["labels"]),)
         ):
             raise Diagnosis(
                 "no-validation-loader",
-                f"rank {rank}: the images and labels of the validation batches differ in number.",
-                "evaluate() compares them one by one.",
-                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+                saw=f"rank {rank}: the images and labels of the validation batches differ in number.",
+                means="evaluate() compares them one by one.",
+                look=look(code, "data.py", "get_dataloaders", r"\breturn\b"),
             )
     for rank, report in enumerate(reports):
         judge_shapes(code, case, rank, report)
@@ -80,17 +81,17 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
         each = ", ".join(f"{count} on rank {rank}" for rank, count in enumerate(batches))
         raise Diagnosis(
             "unequal-validation-batches",
-            f"{case}, batches of {batch}: the number of batches is {each}.",
-            "Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
-            where(code, "__len__", r"\breturn\b"),
+            saw=f"{case}, batches of {batch}: the number of batches is {each}.",
+            means="Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
+            look=where(code, "__len__", r"\breturn\b"),
         )
     share, held = -(-size // world_size), max(len(report["labels"]) for report in reports)
     if held > share + batch:
         raise Diagnosis(
             "too-much-filler",
-            f"{case}: a rank reads {held} samples and filler; {share} are enough.",
-            "Validation takes as long as on a single rank.",
-            where(code, "__len__", r"\breturn\b"),
+            saw=f"{case}: a rank reads {held} samples and filler; {share} are enough.",
+            means="Validation takes as long as on a single rank.",
+            look=where(code, "__len__", r"\breturn\b"),
         )
 
 
@@ -112,11 +113,11 @@ def count_samples(code: Path, case: str, labels: list[int], rank: int, report: d
             continue
         raise Diagnosis(
             "filler-has-a-label",
-            f"{case}: rank {rank} yields "
+            saw=f"{case}: rank {rank} yields "
             + (f"sample {number} with the label {label}; its own is {labels[number]}." if is_sample else "")
             + ("" if is_sample else f"an image that is no sample, with the label {label}."),
-            f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
-            where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
+            means=f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
+            look=where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
         )
     return counted
 
@@ -132,23 +133,24 @@ def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> No
             right = "[B]" if label else f"{report['shapes'][0][0]}, as the samples are"
             raise Diagnosis(
                 "filler-of-another-shape",
-                f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
-                FILLER_SHAPE,
-                filler_place(code),
+                saw=f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
+                means=FILLER_SHAPE,
+                look=filler_place(code),
             )
     if others := [kind for kind in report["types"] if kind != "int64"]:
         raise Diagnosis(
             "label-not-an-integer",
-            f"{case}: rank {rank} has a batch whose labels are {others[0]}.",
-            "One such label makes a batch's labels all of this type, and cross_entropy takes numbers of classes.",
-            filler_place(code),
+            saw=f"{case}: rank {rank} has a batch whose labels are {others[0]}.",
+            means="One such label makes a batch's labels all of this type, and cross_entropy takes numbers of "
+            "classes.",
+            look=filler_place(code),
         )
     if report["overwritten"]:
         raise Diagnosis(
             "data-set-overwritten",
-            f"{case}: on rank {rank} sample {numbers(report['overwritten'])} is another image afterwards.",
-            "Filler was made in place, in a real image: the next epoch is measured without it.",
-            where(code, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
+            saw=f"{case}: on rank {rank} sample {numbers(report['overwritten'])} is another image afterwards.",
+            means="Filler was made in place, in a real image: the next epoch is measured without it.",
+            look=where(code, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
         )
 
 
@@ -166,27 +168,27 @@ def judge_counts(
     if len(twice) == size and size > 1:
         raise Diagnosis(
             "every-rank-validates-everything",
-            f"{case}: all of them are on {total[0]} ranks.",
-            "Validation takes as long as on a single rank: each should read its ValidationShard only.",
-            look(code, "data.py", "get_dataloaders", r"valid_set"),
+            saw=f"{case}: all of them are on {total[0]} ranks.",
+            means="Validation takes as long as on a single rank: each should read its ValidationShard only.",
+            look=look(code, "data.py", "get_dataloaders", r"valid_set"),
         )
     if twice:
         holders = [str(rank) for rank, counts in enumerate(counted) for _ in range(counts[twice[0]])]
         raise Diagnosis(
             "sample-counted-twice",
-            f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
+            saw=f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
             f"(on ranks {' and '.join(holders)}).",
-            "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
+            means="Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
             if reads_shard(code)
             else NO_SHARD,
-            where(code, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
+            look=where(code, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
         )
     if missing := [number for number in range(size) if not total[number]]:
         raise Diagnosis(
             "samples-dropped",
-            f"{case}: sample {numbers(missing)} is on no rank.",
-            "The accuracy would be of another validation set for every number of ranks.",
-            look(code, "data.py", "get_dataloaders", *DROPPING)
+            saw=f"{case}: sample {numbers(missing)} is on no rank.",
+            means="The accuracy would be of another validation set for every number of ranks.",
+            look=look(code, "data.py", "get_dataloaders", *DROPPING)
             if drop_last
             else drops(code)
             if held < size

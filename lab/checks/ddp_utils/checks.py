@@ -329,7 +329,7 @@ def judge_training(reports: list[dict], weights: Sequence[Tensors], batches: lis
         name, means = names.get(
             found.kind, ("wrong-gradients", "The step is not the one that a single process would take.")
         )
-        raise Diagnosis(name, found.saw, means, where)
+        raise Diagnosis(name, saw=found.saw, means=means, look=where)
     twin = weights_after_steps(weights[0], batches)[-1]
     end = [report["end"] for report in reports]
     expect_tensors(end, twin)

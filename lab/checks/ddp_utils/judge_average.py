@@ -75,4 +75,4 @@ def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
         "other": ("wrong-gradients", "The step is not the one that a single process would take."),
     }
     name, means = names[found.kind]
-    raise Diagnosis(name, found.saw, means, where)
+    raise Diagnosis(name, saw=found.saw, means=means, look=where)

@@ -73,9 +73,9 @@ def joins_the_process_group(group: Group) -> None:
         if report["total"] != 2:
             raise Diagnosis(
                 "no-process-group",
-                f"a sum of ones over the group was {report['total']} instead of 2 on rank {number}.",
-                "The ranks have not found each other.",
-                where(group, "setup", r"init_process_group"),
+                saw=f"a sum of ones over the group was {report['total']} instead of 2 on rank {number}.",
+                means="The ranks have not found each other.",
+                look=where(group, "setup", r"init_process_group"),
             )
     expect_as_many([reports[0]["simulated"]], len(machines))
     for machine, call in zip(machines, reports[0]["simulated"], strict=True):
@@ -107,64 +107,68 @@ def judge_joined(
         if -1 in (init["rank"], init["world_size"]):
             raise Diagnosis(
                 "srun-not-served",
-                f"{place}: init_process_group got no rank and world size, and RANK and WORLD_SIZE are not set.",
-                "By itself it knows torchrun's variables only: hand it what read_launch_environment returned.",
-                line,
+                saw=f"{place}: init_process_group got no rank and world size, and RANK and WORLD_SIZE are not "
+                "set.",
+                means="By itself it knows torchrun's variables only: hand it what read_launch_environment "
+                "returned.",
+                look=line,
             )
         if init["world_size"] != world_size:
             raise Diagnosis(
                 "world-size-hard-coded",
-                f"{got} The launcher says {world_size} ranks.",
-                "With too few, ranks train without each other; with too many, all wait for ranks that never come.",
-                line,
+                saw=f"{got} The launcher says {world_size} ranks.",
+                means="With too few, ranks train without each other; with too many, all wait for ranks that "
+                "never come.",
+                look=line,
             )
         raise Diagnosis(
             "wrong-rank",
-            f"{got} The launcher says rank {rank}.",
-            "Two processes with the same rank wait for ever for the one that is missing.",
-            line,
+            saw=f"{got} The launcher says rank {rank}.",
+            means="Two processes with the same rank wait for ever for the one that is missing.",
+            look=line,
         )
     if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
         raise Diagnosis(
             "device-without-index",
-            f"{place}: torch.cuda.set_device got a device without an index, and raised {error_text(call['error'])}"
+            saw=f"{place}: torch.cuda.set_device got a device without an index, and raised "
+            f"{error_text(call['error'])}"
             if call["error"]
             else f"{place}: torch.cuda.set_device got a device without an index.",
-            "'cuda' alone means the current GPU, and this call is to say which one that is.",
-            where(group, "setup", r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
+            means="'cuda' alone means the current GPU, and this call is to say which one that is.",
+            look=where(group, "setup", r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
         )
     error = call["error"]
     if error and not call["gpus"] and re.search("NVIDIA|CUDA", error["message"]):
         raise Diagnosis(
             "cuda-without-gpu",
-            f"{place}, without a GPU: setup() raised {error_text(error)}",
-            "What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
-            error_place(error, lambda: where(group, "setup", r"cuda")),
+            saw=f"{place}, without a GPU: setup() raised {error_text(error)}",
+            means="What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
+            look=error_place(error, lambda: where(group, "setup", r"cuda")),
         )
     if error:
         fail(error, f"{place}: setup()", lambda: where(group, "setup"))
     if init is None:
         raise Diagnosis(
             "no-process-group",
-            f"{place}: setup() has not called init_process_group.",
-            "Without a process group no rank can reach another.",
-            where(group, "setup"),
+            saw=f"{place}: setup() has not called init_process_group.",
+            means="Without a process group no rank can reach another.",
+            look=where(group, "setup"),
         )
     if init["timeout"] != timeout:
         given = "no timeout" if init["timeout"] is None else f"a timeout of {init['timeout']:g} s"
         raise Diagnosis(
             "timeout-ignored",
-            f"setup(timeout of {timeout} s) gave init_process_group {given}.",
-            "A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
-            line,
+            saw=f"setup(timeout of {timeout} s) gave init_process_group {given}.",
+            means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
+            look=line,
         )
     if call["type"] != "device":
         raise Diagnosis(
             "no-device",
-            f"setup() returned {'None' if call['type'] == 'NoneType' else 'a ' + call['type']}, "
+            saw=f"setup() returned {'None' if call['type'] == 'NoneType' else 'a ' + call['type']}, "
             "not a torch.device.",
-            "The rest of the program puts model and images where this says.",
-            where(group, "setup", r"\breturn\b"),
+            means="The rest of the program puts model and images where this says.",
+            look=where(group, "setup", r"\breturn\b"),
         )
 
 
@@ -174,23 +178,23 @@ def judge_on_cpu(group: Group, call: dict[str, Any], rank: int) -> None:
     if "nccl" in init["backend"]:
         raise Diagnosis(
             "nccl-hard-coded",
-            f"rank {rank}, without a GPU: the backend was {init['backend']!r}.",
-            "nccl works between GPUs only; without CUDA the group must use gloo.",
-            where(group, "setup", r"nccl"),
+            saw=f"rank {rank}, without a GPU: the backend was {init['backend']!r}.",
+            means="nccl works between GPUs only; without CUDA the group must use gloo.",
+            look=where(group, "setup", r"nccl"),
         )
     if init["device_id"] is not None:
         raise Diagnosis(
             "device-id-on-cpu",
-            f"rank {rank}, without a GPU: init_process_group got device_id={init['device_id']}.",
-            "PyTorch refuses device_id for the CPU; it is for GPUs only.",
-            where(group, "setup", r"device_id"),
+            saw=f"rank {rank}, without a GPU: init_process_group got device_id={init['device_id']}.",
+            means="PyTorch refuses device_id for the CPU; it is for GPUs only.",
+            look=where(group, "setup", r"device_id"),
         )
     if not call["device"].startswith("cpu"):
         raise Diagnosis(
             "no-gpu-there",
-            f"rank {rank}, without a GPU: setup() returned {call['device']}.",
-            "Moving the model there fails.",
-            where(group, "setup", r"\breturn\b.*cuda", r"cuda"),
+            saw=f"rank {rank}, without a GPU: setup() returned {call['device']}.",
+            means="Moving the model there fails.",
+            look=where(group, "setup", r"\breturn\b.*cuda", r"cuda"),
         )
 
 
@@ -200,16 +204,16 @@ def judge_on_gpus(group: Group, call: dict[str, Any], machine: dict[str, Any], p
     if "gloo" in init["backend"] and "nccl" not in init["backend"]:
         raise Diagnosis(
             "gloo-hard-coded",
-            f"{place}: the backend was gloo.",
-            "gloo sends every gradient through the CPU: on GPUs it is many times slower than nccl.",
-            where(group, "setup", r"gloo"),
+            saw=f"{place}: the backend was gloo.",
+            means="gloo sends every gradient through the CPU: on GPUs it is many times slower than nccl.",
+            look=where(group, "setup", r"gloo"),
         )
     if not call["device"].startswith("cuda"):
         raise Diagnosis(
             "gpu-not-used",
-            f"{place}: setup() returned {call['device']}.",
-            "The model would train on the CPU beside an idle GPU.",
-            where(group, "setup", r"\breturn\b"),
+            saw=f"{place}: setup() returned {call['device']}.",
+            means="The model would train on the CPU beside an idle GPU.",
+            look=where(group, "setup", r"\breturn\b"),
         )
     calls = [event["call"] for event in call["events"]]
     chosen = [event.get("index") for event in call["events"] if event["call"] == "set_device"]
@@ -220,31 +224,31 @@ def judge_on_gpus(group: Group, call: dict[str, Any], machine: dict[str, Any], p
         if number in (rank, rank % machine["gpus"]):
             raise Diagnosis(
                 "rank-as-device-index",
-                f"{place}: the device was cuda:{number}.",
-                "The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
-                where(group, "setup", r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
+                saw=f"{place}: the device was cuda:{number}.",
+                means="The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
+                look=where(group, "setup", r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
             )
         raise Diagnosis(
             "wrong-device-index",
-            f"{place}: the device was cuda:{number}, and it should be cuda:{index}.",
-            "A process that is shown one GPU finds it at index 0."
+            saw=f"{place}: the device was cuda:{number}, and it should be cuda:{index}.",
+            means="A process that is shown one GPU finds it at index 0."
             if machine["gpus"] == 1
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            where(group, "setup", r"index\s*=", r"device\(|set_device"),
+            look=where(group, "setup", r"index\s*=", r"device\(|set_device"),
         )
     if not chosen:
         raise Diagnosis(
             "no-set-device",
-            f"{place}: torch.cuda.set_device was not called.",
-            "Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
-            where(group, "setup", r"init_process_group"),
+            saw=f"{place}: torch.cuda.set_device was not called.",
+            means="Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
+            look=where(group, "setup", r"init_process_group"),
         )
     if calls.index("set_device") > calls.index("init_process_group"):
         raise Diagnosis(
             "set-device-after-group",
-            f"{place}: init_process_group came first, then set_device.",
-            "NCCL takes the GPU that is current when the group comes up: that was GPU 0 on every process.",
-            where(group, "setup", r"set_device"),
+            saw=f"{place}: init_process_group came first, then set_device.",
+            means="NCCL takes the GPU that is current when the group comes up: that was GPU 0 on every process.",
+            look=where(group, "setup", r"set_device"),
         )
 
 
@@ -255,9 +259,9 @@ def judge_master(group: Group, call: dict[str, Any], master: str, place: str) ->
     if init["master"] not in ("", master):
         raise Diagnosis(
             "master-hard-coded",
-            f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
-            "On every other node they would look for rank 0 on their own machine, and wait for ever.",
-            where(group, "setup", r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
+            saw=f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
+            means="On every other node they would look for rank 0 on their own machine, and wait for ever.",
+            look=where(group, "setup", r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
         )
 
 
@@ -296,17 +300,17 @@ def leaves_the_process_group(group: Group) -> None:
         if first["still_there"]:
             raise Diagnosis(
                 "group-not-destroyed",
-                f"rank {rank}: the process group is still there after cleanup().",
-                "NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
-                line,
+                saw=f"rank {rank}: the process group is still there after cleanup().",
+                means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
+                look=line,
             )
     for rank, report in enumerate(reports):
         if error := report["left"][1]["error"]:
             raise Diagnosis(
                 "cleanup-without-group",
-                f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
-                "After an error there may be no group; the error in cleanup() would hide the real one.",
-                error_place(error, lambda: line),
+                saw=f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
+                means="After an error there may be no group; the error in cleanup() would hide the real one.",
+                look=error_place(error, lambda: line),
             )
     for report in reports:
         alone = report["left"][2]
@@ -315,9 +319,9 @@ def leaves_the_process_group(group: Group) -> None:
         if alone["still_there"]:
             raise Diagnosis(
                 "group-not-destroyed",
-                "a process group of one rank is still there after cleanup().",
-                "A single rank has joined a group too, and leaves it like the others.",
-                where(group, "cleanup", r"world_size", r"destroy"),
+                saw="a process group of one rank is still there after cleanup().",
+                means="A single rank has joined a group too, and leaves it like the others.",
+                look=where(group, "cleanup", r"world_size", r"destroy"),
             )
 
 
@@ -327,9 +331,9 @@ def judge_main_process(group: Group, launcher: str, answers: list[dict[str, Any]
         if "KeyError" in error["bases"] and launcher == "srun":
             raise Diagnosis(
                 "rank-from-torchrun-only",
-                f"started by {launcher}: is_main_process() raised {error_text(error)}",
-                "srun sets other variables than torchrun. The process group knows the rank in both cases.",
-                line,
+                saw=f"started by {launcher}: is_main_process() raised {error_text(error)}",
+                means="srun sets other variables than torchrun. The process group knows the rank in both cases.",
+                look=line,
             )
         fail(error, f"started by {launcher}: is_main_process()", lambda: line)
     values = [answer["value"] for answer in answers]
@@ -337,22 +341,23 @@ def judge_main_process(group: Group, launcher: str, answers: list[dict[str, Any]
     if not all(isinstance(value, bool) for value in values):
         raise Diagnosis(
             "not-a-bool",
-            f"is_main_process() returned {said}.",
-            "The answer must be True or False. In an `if`, 0 and None count as no, every other number as yes.",
-            line,
+            saw=f"is_main_process() returned {said}.",
+            means="The answer must be True or False. In an `if`, 0 and None count as no, every other number as "
+            "yes.",
+            look=line,
         )
     if values == [True, False, False]:
         return
     if sum(values) > 1:
         raise Diagnosis(
             "several-main-processes",
-            f"three nodes, started by {launcher}: is_main_process() was {said}.",
-            "All of them would print and write the same files. Every node has a local rank 0, and a GPU 0.",
-            line,
+            saw=f"three nodes, started by {launcher}: is_main_process() was {said}.",
+            means="All of them would print and write the same files. Every node has a local rank 0, and a GPU 0.",
+            look=line,
         )
     raise Diagnosis(
         "wrong-main-process",
-        f"three nodes, started by {launcher}: is_main_process() was {said}.",
-        "Rank 0 is the one that prints and writes: without it nothing is recorded.",
-        line,
+        saw=f"three nodes, started by {launcher}: is_main_process() was {said}.",
+        means="Rank 0 is the one that prints and writes: without it nothing is recorded.",
+        look=line,
     )

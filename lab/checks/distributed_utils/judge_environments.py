@@ -92,18 +92,20 @@ def judge_environments(
         if changed := answer["changed"]:
             raise Diagnosis(
                 "environment-changed",
-                f"{case}: afterwards {', '.join(map(str, changed[:3]))} {'is' if len(changed) == 1 else 'are'} "
+                saw=f"{case}: afterwards {', '.join(map(str, changed[:3]))} "
+                f"{'is' if len(changed) == 1 else 'are'} "
                 "no longer what was there before.",
-                "os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took out.",
-                where(code, r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
+                means="os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took "
+                "out.",
+                look=where(code, r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
             )
     for case, answer in pairs:
         if case.kind == "missing" and not any(name in answer["error"]["message"] for name in case.missing):
             raise Diagnosis(
                 "error-names-nothing",
-                f"{case}: the error says {error_text(answer['error'])}; it does not name {case.missing[0]}.",
-                "Whoever starts the job reads only this line: it must say which variable is missing.",
-                error_place(answer["error"], lambda: where(code, r"raise")),
+                saw=f"{case}: the error says {error_text(answer['error'])}; it does not name {case.missing[0]}.",
+                means="Whoever starts the job reads only this line: it must say which variable is missing.",
+                look=error_place(answer["error"], lambda: where(code, r"raise")),
             )
 
 
@@ -125,11 +127,11 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
     if got == decoy or (answer["error"] and mentions(code, FILE, READ, "os")):
         raise Diagnosis(
             "reads-os-environ",
-            f"{case}: you returned what os.environ holds ({got}), not what you were given."
+            saw=f"{case}: you returned what os.environ holds ({got}), not what you were given."
             if got == decoy
             else f"{case}: raised {error_text(answer['error'])}, and the function reads os.environ.",
-            "A function that reads its argument can be checked and reused; this one looks past it.",
-            where(code, r"\bos\."),
+            means="A function that reads its argument can be checked and reused; this one looks past it.",
+            look=where(code, r"\bos\."),
         )
     if answer["error"]:
         if case.kind == "srun":
@@ -137,74 +139,77 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             if other:
                 raise Diagnosis(
                     "other-slurm-variables",
-                    f"{case}: raised {error_text(answer['error'])}",
-                    f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
-                    where(code, "|".join(other), r"SRUN|SLURM"),
+                    saw=f"{case}: raised {error_text(answer['error'])}",
+                    means=f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
+                    look=where(code, "|".join(other), r"SRUN|SLURM"),
                 )
             raise Diagnosis(
                 "srun-not-read",
-                f"{case}: raised {error_text(answer['error'])}",
-                "Under Slurm without torchrun, these three are all that a process knows about itself.",
-                error_place(answer["error"], lambda: where(code, r"SRUN|SLURM")),
+                saw=f"{case}: raised {error_text(answer['error'])}",
+                means="Under Slurm without torchrun, these three are all that a process knows about itself.",
+                look=error_place(answer["error"], lambda: where(code, r"SRUN|SLURM")),
             )
         fail(answer["error"], f"{case}: {READ}()", lambda: where(code))
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
             "no-launch-environment",
-            f"{READ}() returned {'None' if answer['type'] == 'NoneType' else 'a ' + answer['type']}.",
-            "setup() expects a LaunchEnvironment with rank, local_rank and world_size.",
-            where(code, r"\breturn\b"),
+            saw=f"{READ}() returned {'None' if answer['type'] == 'NoneType' else 'a ' + answer['type']}.",
+            means="setup() expects a LaunchEnvironment with rank, local_rank and world_size.",
+            look=where(code, r"\breturn\b"),
         )
     said = ", ".join(f"{name} {value!r}" for name, value in zip(FIELDS, got, strict=True))
     saw = f"{case}: you returned {said}."
     if any(isinstance(value, str) for value in got):
         raise Diagnosis(
             "strings-returned",
-            saw,
-            "Variables are text: '10' < '9' is true, and rank == 0 never is. Turn them into integers.",
-            where(code, r"\breturn\b"),
+            saw=saw,
+            means="Variables are text: '10' < '9' is true, and rank == 0 never is. Turn them into integers.",
+            look=where(code, r"\breturn\b"),
         )
     if case.kind == "both":
         raise Diagnosis(
             "srun-before-torchrun",
-            saw,
-            "srun has started one torchrun a node, and each of these many processes: only torchrun counts those.",
-            where(code, r"SLURM|SRUN"),
+            saw=saw,
+            means="srun has started one torchrun a node, and each of these many processes: only torchrun "
+            "counts those.",
+            look=where(code, r"SLURM|SRUN"),
         )
     if case.kind == "srun" and not set(zip(got, expected, strict=True)) & {(n, n) for n in expected}:
         raise Diagnosis(
             "srun-not-read",
-            saw,
-            "Under Slurm without torchrun, these three are all that a process knows about itself.",
-            where(code, r"SRUN|SLURM", r"\breturn\b"),
+            saw=saw,
+            means="Under Slurm without torchrun, these three are all that a process knows about itself.",
+            look=where(code, r"SRUN|SLURM", r"\breturn\b"),
         )
     if got[:2] == [expected[0], expected[0]]:
         raise Diagnosis(
             "rank-as-local-rank",
-            saw,
-            "The local rank counts the processes of one node. With the rank instead, node 2 looks for GPU 5 of 4.",
-            where(code, r"\blocal_rank\s*=", r"\breturn\b"),
+            saw=saw,
+            means="The local rank counts the processes of one node. With the rank instead, node 2 looks for "
+            "GPU 5 of 4.",
+            look=where(code, r"\blocal_rank\s*=", r"\breturn\b"),
         )
     if got[::2] == expected[::2] and mentions_modulo(code):
         raise Diagnosis(
             "local-rank-computed",
-            f"{saw} The local rank is {expected[1]} there.",
-            "How many processes a node has differs from job to job: the launcher says the local rank.",
-            where(code, r"%|divmod"),
+            saw=f"{saw} The local rank is {expected[1]} there.",
+            means="How many processes a node has differs from job to job: the launcher says the local rank.",
+            look=where(code, r"%|divmod"),
         )
     if got[2] != expected[2] and constant:
         raise Diagnosis(
             "world-size-hard-coded",
-            saw,
-            "The same world size comes out whatever the launcher says: the job works for that many ranks only.",
-            where(code, rf"\b{got[2]}\b", r"world_size|WORLD_SIZE"),
+            saw=saw,
+            means="The same world size comes out whatever the launcher says: the job works for that many ranks "
+            "only.",
+            look=where(code, rf"\b{got[2]}\b", r"world_size|WORLD_SIZE"),
         )
     wrong = next(name for name, a, b in zip(FIELDS, got, expected, strict=True) if a != b)
     raise Diagnosis(
         "wrong-numbers",
-        saw,
-        f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
-        where(code, rf"\b{wrong}\s*=", r"\breturn\b"),
+        saw=saw,
+        means=f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
+        look=where(code, rf"\b{wrong}\s*=", r"\breturn\b"),
     )
 
 
@@ -226,11 +231,11 @@ def judge_refusal(code: Path, case: Case, answer: dict[str, Any]) -> None:
         said = ", ".join(f"{name} {answer[name]!r}" for name in FIELDS)
         hint = {"none": r"\.get\(|return", "number": r"int\(", "contradiction": r"rank.*<|<.*rank"}
         patterns = (hint.get(case.kind, r"\.get\("), r"\breturn\b")
-        raise Diagnosis(name, f"{case}: you returned {said}.", means, where(code, *patterns))
+        raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=where(code, *patterns))
     if "ValueError" not in error["bases"]:
         raise Diagnosis(
             "not-a-value-error",
-            f"{case}: raised {error_text(error)}",
-            "main.py turns a ValueError into one clear sentence; this would be a traceback on every rank.",
-            error_place(error, lambda: where(code)),
+            saw=f"{case}: raised {error_text(error)}",
+            means="main.py turns a ValueError into one clear sentence; this would be a traceback on every rank.",
+            look=error_place(error, lambda: where(code)),
         )

@@ -102,9 +102,10 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
         if with_it and len(with_it) < len(made):
             raise Diagnosis(
                 "not-on-every-rank",
-                f"{rehearsal}: {in_words(name)} on rank {with_it[0]} only.",
-                "It needs every rank, or what comes after it does: the others wait for those that do not come.",
-                where(code, r"is_main_process|get_rank|\brank\b", rf"\b{name}\("),
+                saw=f"{rehearsal}: {in_words(name)} on rank {with_it[0]} only.",
+                means="It needs every rank, or what comes after it does: the others wait for those that do not "
+                "come.",
+                look=where(code, r"is_main_process|get_rank|\brank\b", rf"\b{name}\("),
             )
     names = made[0]
     for name, (diagnosis, means, line) in NEEDED.items():
@@ -112,7 +113,9 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
             what = f"{in_words(name).replace(' was called', ' was not called')}."
             if name == "enter":
                 what = "the Run was made, but not used with `with`."
-            raise Diagnosis(diagnosis, f"{rehearsal}: {what}", means, where(code, *([line] if line else [])))
+            raise Diagnosis(
+                diagnosis, saw=f"{rehearsal}: {what}", means=means, look=where(code, *([line] if line else []))
+            )
     for name, diagnosis, means in (
         ("Run", "two-runs", "Each opens a folder of its own, and the records are parted between them."),
         ("begin", "begins-twice", "It takes over the optimizer's stepping, so it is called once."),
@@ -120,32 +123,33 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
         if (count := names.count(name)) > 1:
             raise Diagnosis(
                 diagnosis,
-                f"{rehearsal}: {in_words(name)} {count} times.",
-                means,
-                where(code, rf"\b{name}\(", last=True),
+                saw=f"{rehearsal}: {in_words(name)} {count} times.",
+                means=means,
+                look=where(code, rf"\b{name}\(", last=True),
             )
     run = calls(everyone[0], "Run")[0]
     if not run["records"]:
         raise Diagnosis(
             "run-without-records",
-            f"{rehearsal}: the Run was made with records=False.",
-            "It would print nothing, write no files and save no checkpoints.",
-            where(code, r"\bRun\("),
+            saw=f"{rehearsal}: the Run was made with records=False.",
+            means="It would print nothing, write no files and save no checkpoints.",
+            look=where(code, r"\bRun\("),
         )
     if run["device"] != calls(everyone[0], "setup")[0]["device"]:
         raise Diagnosis(
             "device-guessed",
-            f"{rehearsal}: the Run got another device than the one that setup() returned.",
-            "The run moves the images to its device: they would not be where the model is.",
-            where(code, r"\bRun\("),
+            saw=f"{rehearsal}: the Run got another device than the one that setup() returned.",
+            means="The run moves the images to its device: they would not be where the model is.",
+            look=where(code, r"\bRun\("),
         )
     left = names.index("exit") if "exit" in names else len(names)
     if late := next((name for name in names[left:] if name in IN_THE_RUN), ""):
         raise Diagnosis(
             "run-closed-too-early",
-            f"{rehearsal}: {in_words(late)} after the `with` had ended.",
-            "Leaving it closes the records as done: nothing that follows is in them. Is it indented far enough?",
-            where(code, rf"(?<![_\w]){late}\(", r"\bwith\b"),
+            saw=f"{rehearsal}: {in_words(late)} after the `with` had ended.",
+            means="Leaving it closes the records as done: nothing that follows is in them. Is it indented far "
+            "enough?",
+            look=where(code, rf"(?<![_\w]){late}\(", r"\bwith\b"),
         )
 
 
@@ -164,9 +168,9 @@ def judge_weights(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> d
         first = ", ".join(f"{one['weight']:.4f} on rank {rank}" for rank, one in enumerate(built))
         raise Diagnosis(
             "ranks-start-differently",
-            f"{rehearsal}: the first weight of the model is {first}.",
-            "Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
-            where(code, r"manual_seed", r"build_model"),
+            saw=f"{rehearsal}: the first weight of the model is {first}.",
+            means="Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
+            look=where(code, r"manual_seed", r"build_model"),
         )
     return built[0]
 
@@ -181,22 +185,22 @@ def judge_seeds(code: Path, rehearsals: list[Rehearsal], built: list[dict[str, A
         if one.seed == other.seed and not same:
             raise Diagnosis(
                 "weights-not-reproducible",
-                f"two runs with --seed {one.seed} started from different weights.",
-                "Nobody could repeat a run.",
-                where(code, r"manual_seed", r"build_model"),
+                saw=f"two runs with --seed {one.seed} started from different weights.",
+                means="Nobody could repeat a run.",
+                look=where(code, r"manual_seed", r"build_model"),
             )
         if one.seed != other.seed and same:
             raise Diagnosis(
                 "seed-hard-coded",
-                f"--seed {one.seed} and --seed {other.seed} gave the same weights.",
-                "Repeating a run with other seeds would say nothing about its spread.",
-                where(code, r"manual_seed", r"seed"),
+                saw=f"--seed {one.seed} and --seed {other.seed} gave the same weights.",
+                means="Repeating a run with other seeds would say nothing about its spread.",
+                look=where(code, r"manual_seed", r"seed"),
             )
     used = {rehearsal.seed: one["seed"] for rehearsal, one in zip(rehearsals, built, strict=True)}
     if used.pop(0) != 0 and all(seed == other for seed, other in used.items()):
         raise Diagnosis(
             "seed-zero-replaced",
-            f"--seed {next(iter(used))} seeded torch with {next(iter(used))}, --seed 0 with another number.",
-            "0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
-            where(code, r"manual_seed", r"seed"),
+            saw=f"--seed {next(iter(used))} seeded torch with {next(iter(used))}, --seed 0 with another number.",
+            means="0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
+            look=where(code, r"manual_seed", r"seed"),
         )

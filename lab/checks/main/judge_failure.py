@@ -88,9 +88,9 @@ def judge_failure(group: Group, rehearsal: Rehearsal, result: Any) -> None:
         if re.search(NO_WORKERS, message):
             raise Diagnosis(
                 "loader-option-ignored",
-                f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
-                "An option that does nothing makes two runs look alike that should differ.",
-                where(group.code, r"num_workers|loading\s*=", r"get_dataloaders"),
+                saw=f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
+                means="An option that does nothing makes two runs look alike that should differ.",
+                look=where(group.code, r"num_workers|loading\s*=", r"get_dataloaders"),
             )
         for pattern, (name, means) in KNOWN.items():
             in_main = frame is not None and frame.file.endswith("main.py")
@@ -106,7 +106,7 @@ def judge_failure(group: Group, rehearsal: Rehearsal, result: Any) -> None:
             place = at("main.py", frame.line, frame.text) if frame and in_main else where(group.code)
             if name == "cleanup-too-early":
                 place = where(group.code, r"cleanup|destroy")
-            raise Diagnosis(name, saw, means, place)
+            raise Diagnosis(name, saw=saw, means=means, look=place)
     end_in_main(group, rehearsal, result)
 
 
@@ -125,8 +125,8 @@ def end_in_main(group: Group, rehearsal: Rehearsal, result: Any) -> NoReturn:
                 error = f"{report.error.type}: {one_line(report.error.message, 100)}"
                 raise Diagnosis(
                     "raised",
-                    f"{rehearsal}: {frame.function}() raised {error} ({at(file, frame.line)})",
-                    f"Where the checks of {file} pass, main.py has handed it something that it cannot use.",
-                    at("main.py", callers[-1].line, callers[-1].text),
+                    saw=f"{rehearsal}: {frame.function}() raised {error} ({at(file, frame.line)})",
+                    means=f"Where the checks of {file} pass, main.py has handed it something that it cannot use.",
+                    look=at("main.py", callers[-1].line, callers[-1].text),
                 ) from None
         raise

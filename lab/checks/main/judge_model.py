@@ -48,20 +48,20 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
     if used["kind"] not in WRAPPERS:
         raise Diagnosis(
             "wrong-arguments",
-            f"{rehearsal}: {used['call']}() got {used['kind']} in place of model and optimizer.",
-            "Its docstring says in which order they come.",
-            where(code, rf"\b{used['call']}\("),
+            saw=f"{rehearsal}: {used['call']}() got {used['kind']} in place of model and optimizer.",
+            means="Its docstring says in which order they come.",
+            look=where(code, rf"\b{used['call']}\("),
         )
     expect([used], WRAPPED)
     if used["kind"] != rehearsal.strategy:
         bare = used["kind"] == "none"
         raise Diagnosis(
             "model-not-wrapped" if bare else "wrong-strategy",
-            f"{rehearsal}: the model was {WRAPPERS[used['kind']]} when it came to {used['call']}().",
-            "Nothing averages the gradients: each rank would train a model of its own."
+            saw=f"{rehearsal}: the model was {WRAPPERS[used['kind']]} when it came to {used['call']}().",
+            means="Nothing averages the gradients: each rank would train a model of its own."
             if bare
             else f"Expected: {WRAPPERS[rehearsal.strategy]}. The figures would be of another strategy.",
-            thrown_away(code, rehearsal.strategy) or where(code, r"wrap_model", r"build_model")
+            look=thrown_away(code, rehearsal.strategy) or where(code, r"wrap_model", r"build_model")
             if bare and (calls(events, "wrap") or not mentions(code, "main.py", "run", "wrap_model"))
             else where(code, rf"[\"']{rehearsal.strategy}[\"']", r"strategy", function="wrap_model"),
         )
@@ -69,11 +69,13 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
         rounded = abs(used["bucket_mb"] - rehearsal.bucket_mb) < 1
         raise Diagnosis(
             "bucket-cap-rounded" if rounded else "bucket-cap-ignored",
-            f"{rehearsal} --bucket-cap-mb {rehearsal.bucket_mb}: DDP has buckets of {used['bucket_mb']:g} MiB.",
-            "The size need not be a whole number: below 1 MiB, where small models need it, none would be left."
+            saw=f"{rehearsal} --bucket-cap-mb {rehearsal.bucket_mb}: DDP has buckets of {used['bucket_mb']:g} "
+            "MiB.",
+            means="The size need not be a whole number: below 1 MiB, where small models need it, none would be "
+            "left."
             if rounded
             else "A sweep over bucket sizes would measure the same thing every time.",
-            where(code, r"get_ddp_model|DistributedDataParallel", function="wrap_model"),
+            look=where(code, r"get_ddp_model|DistributedDataParallel", function="wrap_model"),
         )
     function = f"get_{rehearsal.strategy}_model"
     wraps = [event for event in calls(events, "wrap") if event["by"] == function and event["precision"]]
@@ -84,23 +86,25 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
         if got != asked:
             raise Diagnosis(
                 "precision-ignored",
-                f"{rehearsal} --precision {asked}: {function}() got {one_line(got, 40)}.",
-                "The run would be compared with others at a precision that it does not have.",
-                where(code, function, function="wrap_model"),
+                saw=f"{rehearsal} --precision {asked}: {function}() got {one_line(got, 40)}.",
+                means="The run would be compared with others at a precision that it does not have.",
+                look=where(code, function, function="wrap_model"),
             )
     if other := next((event["device"] for event in asked_again if event["device"] != "meta"), ""):
         raise Diagnosis(
             "not-on-its-device",
-            f"{rehearsal}: {function}() got the device {one_line(other, 40)}, whatever wrap_model() was given.",
-            "On a GPU the model must be on this rank's device: hand `device` on.",
-            where(code, function, function="wrap_model"),
+            saw=f"{rehearsal}: {function}() got the device {one_line(other, 40)}, whatever wrap_model() was "
+            "given.",
+            means="On a GPU the model must be on this rank's device: hand `device` on.",
+            look=where(code, function, function="wrap_model"),
         )
     if rehearsal.strategy == "none" and used["devices"] != ["meta"]:
         raise Diagnosis(
             "not-on-its-device",
-            f"{rehearsal}: the model was on the {' and '.join(used['devices'])}, not on the device of setup().",
-            "The images go to that device: with a GPU the first forward pass would fail.",
-            where(code, r"return model", r"\.to\(", function="wrap_model"),
+            saw=f"{rehearsal}: the model was on the {' and '.join(used['devices'])}, not on the device of "
+            "setup().",
+            means="The images go to that device: with a GPU the first forward pass would fail.",
+            look=where(code, r"return model", r"\.to\(", function="wrap_model"),
         )
     judge_prepared(code, rehearsal, used, calls(events, "prepare_model")[0])
     judge_optimizer(code, rehearsal, used)
@@ -112,18 +116,18 @@ def judge_prepared(code: Path, rehearsal: Rehearsal, used: dict[str, Any], prepa
     if prepare["kind"] != "none":
         raise Diagnosis(
             "prepared-after-wrapping",
-            f"{rehearsal}: the model was already {WRAPPERS.get(prepare['kind'], 'wrapped')} when it came to "
+            saw=f"{rehearsal}: the model was already {WRAPPERS.get(prepare['kind'], 'wrapped')} when it came to "
             "this_run.prepare_model().",
-            "The wrapper lays out its buckets or shards by the model that it is given: prepare that first.",
-            where(code, r"prepare_model"),
+            means="The wrapper lays out its buckets or shards by the model that it is given: prepare that first.",
+            look=where(code, r"prepare_model"),
         )
     if not used["prepared"]:
         raise Diagnosis(
             "prepared-model-unused",
-            f"{rehearsal}: {used['call']}() got the model that build_model() returned, not the one from "
+            saw=f"{rehearsal}: {used['call']}() got the model that build_model() returned, not the one from "
             "this_run.prepare_model().",
-            "Like wrap_model, it returns the model to go on with.",
-            where(code, r"prepare_model"),
+            means="Like wrap_model, it returns the model to go on with.",
+            look=where(code, r"prepare_model"),
         )
 
 
@@ -133,25 +137,25 @@ def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: 
     if "train" in names and names.index("begin") > names.index("train"):
         raise Diagnosis(
             "begin-after-train",
-            f"{rehearsal}: this_run.begin() came after train().",
-            "It reports what is about to run, and follows the training accuracy from the first step on.",
-            where(code, r"begin"),
+            saw=f"{rehearsal}: this_run.begin() came after train().",
+            means="It reports what is about to run, and follows the training accuracy from the first step on.",
+            look=where(code, r"begin"),
         )
     if begin["loader"] != "train":
         raise Diagnosis(
             "wrong-arguments",
-            f"{rehearsal}: this_run.begin() got {LOADERS.get(begin['loader'], one_line(begin['loader'], 40))} "
+            saw=f"{rehearsal}: this_run.begin() got {LOADERS.get(begin['loader'], one_line(begin['loader'], 40))} "
             "in place of train_loader.",
-            "Its arguments are model, optimizer, train_loader: it counts the steps of an epoch.",
-            where(code, r"begin\("),
+            means="Its arguments are model, optimizer, train_loader: it counts the steps of an epoch.",
+            look=where(code, r"begin\("),
         )
     if begin["kind"] != used["kind"]:
         raise Diagnosis(
             "begin-before-wrapping",
-            f"{rehearsal}: the model was {WRAPPERS.get(begin['kind'], 'another')} when it came to "
+            saw=f"{rehearsal}: the model was {WRAPPERS.get(begin['kind'], 'another')} when it came to "
             f"this_run.begin(), and {WRAPPERS[used['kind']]} when it came to {used['call']}().",
-            "It saves, resumes and accumulates with the model that it is given, which is the wrapped one.",
-            where(code, r"begin\("),
+            means="It saves, resumes and accumulates with the model that it is given, which is the wrapped one.",
+            look=where(code, r"begin\("),
         )
     if used["call"] != "train" or not used["run"]:
         return
@@ -159,11 +163,11 @@ def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: 
         if not used[f"same_{name}"]:
             raise Diagnosis(
                 f"{name}-after-begin",
-                f"{rehearsal}: train() got another {name} than this_run.begin().",
-                "It takes over the optimizer's stepping: schedule and accumulation would not reach this one."
+                saw=f"{rehearsal}: train() got another {name} than this_run.begin().",
+                means="It takes over the optimizer's stepping: schedule and accumulation would not reach this one."
                 if name == "optimizer"
                 else "It saves, resumes and accumulates with the model that it is given.",
-                where(code, r"begin\("),
+                look=where(code, r"begin\("),
             )
 
 
@@ -177,10 +181,10 @@ def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> N
     if used["held"] != used["parameters"]:
         raise Diagnosis(
             "optimizer-before-wrapping",
-            f"{rehearsal}: the optimizer holds {used['held']} of the model's {used['parameters']} parameters, "
+            saw=f"{rehearsal}: the optimizer holds {used['held']} of the model's {used['parameters']} parameters, "
             f"and {used['foreign']} that are not in the model.",
-            "Wrapping or moving the model has replaced its parameters: step() would change the old ones.",
-            where(code, r"build_optimizer|SGD\(|Adam\("),
+            means="Wrapping or moving the model has replaced its parameters: step() would change the old ones.",
+            look=where(code, r"build_optimizer|SGD\(|Adam\("),
         )
     wanted = {
         "optimizer": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[rehearsal.optimizer],
@@ -194,10 +198,10 @@ def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> N
         if not right:
             raise Diagnosis(
                 "wrong-learning-rate" if name == "lr" else "wrong-optimizer",
-                f"{rehearsal} --optimizer {rehearsal.optimizer}, global batch {rehearsal.global_batch}: "
+                saw=f"{rehearsal} --optimizer {rehearsal.optimizer}, global batch {rehearsal.global_batch}: "
                 f"{'learning rate' if name == 'lr' else name.replace('_', ' ')} {used[name]}; expected {value}.",
-                "SGD's rate follows the global batch, base * batch / 256: args.learning_rate has it done."
+                means="SGD's rate follows the global batch, base * batch / 256: args.learning_rate has it done."
                 if name == "lr"
                 else "The run would not be what its command line says.",
-                where(code, r"build_optimizer|SGD\(|Adam\("),
+                look=where(code, r"build_optimizer|SGD\(|Adam\("),
             )

@@ -77,30 +77,30 @@ def judge_errors(group: Group, sizes: list[int], report: dict[str, Any]) -> None
         only = f"; a batch of {numbers(right)} goes through." if right else "."
         raise Diagnosis(
             "fixed-batch-size",
-            saw + only,
-            "Every rank gets only its part of the batch, and the last one can be smaller: B must stay free.",
-            place,
+            saw=saw + only,
+            means="Every rank gets only its part of the batch, and the last one can be smaller: B must stay free.",
+            look=place,
         )
     if "more than 1 value per channel" in error["message"]:
         raise Diagnosis(
             "rows-depend-on-batch",
-            saw,
-            "BatchNorm looks at the whole batch, so W ranks would not compute what one device computes.",
-            place,
+            saw=saw,
+            means="BatchNorm looks at the whole batch, so W ranks would not compute what one device computes.",
+            look=place,
         )
     if right == [1]:
         raise Diagnosis(
             "batch-flattened",
-            saw + "; a batch of 1 goes through.",
-            "Flattening has merged all the images of the batch into one row.",
-            where(group, r"flatten|view|reshape"),
+            saw=saw + "; a batch of 1 goes through.",
+            means="Flattening has merged all the images of the batch into one row.",
+            look=where(group, r"flatten|view|reshape"),
         )
     if right:
         raise Diagnosis(
             "fixed-batch-size",
-            f"{saw}; a batch of {numbers(right)} goes through.",
-            "A batch size is written into the code, but every rank gets only its part of the batch.",
-            where(group, r"view|reshape|unflatten"),
+            saw=f"{saw}; a batch of {numbers(right)} goes through.",
+            means="A batch size is written into the code, but every rank gets only its part of the batch.",
+            look=where(group, r"view|reshape|unflatten"),
         )
     fail(error, f"a batch of {size} images, {[size, *IMAGE]},", lambda: where(group))
 
@@ -109,26 +109,26 @@ def judge_logits(group: Group, size: int, value: object) -> None:
     if not isinstance(value, Tensor):
         raise Diagnosis(
             "nothing-returned" if value == "NoneType" else "no-logits",
-            f"forward() returned {'None' if value == 'NoneType' else f'a {value}'}, not a tensor.",
-            "The loss needs the logits: one row an image, one number a class.",
-            where(group, r"\breturn\b"),
+            saw=f"forward() returned {'None' if value == 'NoneType' else f'a {value}'}, not a tensor.",
+            means="The loss needs the logits: one row an image, one number a class.",
+            look=where(group, r"\breturn\b"),
         )
     if list(value.shape) != [size, 10]:
         squeezed = size == 1 and list(value.shape) == [10]
         raise Diagnosis(
             "wrong-shape",
-            f"a batch of {size} images gave a result of shape {list(value.shape)}; expected [{size}, 10].",
-            "A batch of one image is still a batch: keep its dimension."
+            saw=f"a batch of {size} images gave a result of shape {list(value.shape)}; expected [{size}, 10].",
+            means="A batch of one image is still a batch: keep its dimension."
             if squeezed
             else "The loss needs one row an image, one number a class.",
-            where(group, r"squeeze|argmax|mean|\breturn\b"),
+            look=where(group, r"squeeze|argmax|mean|\breturn\b"),
         )
     if not value.is_floating_point():
         raise Diagnosis(
             "no-logits",
-            f"forward() returned numbers of type {value.dtype}.".replace("torch.", ""),
-            "Logits are floating-point numbers; rounded ones have no gradient.",
-            where(group, r"\breturn\b"),
+            saw=f"forward() returned numbers of type {value.dtype}.".replace("torch.", ""),
+            means="Logits are floating-point numbers; rounded ones have no gradient.",
+            look=where(group, r"\breturn\b"),
         )
 
 
@@ -136,9 +136,10 @@ def judge_values(group: Group, logits: Tensor) -> None:
     if not logits.isfinite().all():
         raise Diagnosis(
             "no-logits",
-            f"{(~logits.isfinite()).sum()} of the {logits.numel()} numbers in the results are nan or infinite.",
-            "Their loss is nan, and after one step so are all the weights.",
-            where(group, r"log|exp|/", r"\breturn\b"),
+            saw=f"{(~logits.isfinite()).sum()} of the {logits.numel()} numbers in the results are nan or "
+            "infinite.",
+            means="Their loss is nan, and after one step so are all the weights.",
+            look=where(group, r"log|exp|/", r"\breturn\b"),
         )
     if (logits < 0).any():
         return
@@ -146,15 +147,15 @@ def judge_values(group: Group, logits: Tensor) -> None:
     if torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
         raise Diagnosis(
             "softmax-before-loss",
-            "every row of the result is positive and adds up to 1: these are probabilities, not logits.",
-            "cross_entropy applies softmax itself. Applied twice, the gradients shrink and training crawls.",
-            where(group, r"softmax", r"\breturn\b"),
+            saw="every row of the result is positive and adds up to 1: these are probabilities, not logits.",
+            means="cross_entropy applies softmax itself. Applied twice, the gradients shrink and training crawls.",
+            look=where(group, r"softmax", r"\breturn\b"),
         )
     raise Diagnosis(
         "no-negative-logits",
-        f"none of the {logits.numel()} numbers in the results is negative.",
-        "A ReLU or a sigmoid at the end keeps the loss from telling the classes apart.",
-        where(group, r"relu|sigmoid|abs", r"\breturn\b"),
+        saw=f"none of the {logits.numel()} numbers in the results is negative.",
+        means="A ReLU or a sigmoid at the end keeps the loss from telling the classes apart.",
+        look=where(group, r"relu|sigmoid|abs", r"\breturn\b"),
     )
 
 
@@ -174,22 +175,23 @@ def judge_wrong_images(group: Group, wrong: list[dict[str, Any]]) -> None:
     if error and error["type"] not in ("RuntimeError", "IndexError"):
         raise Diagnosis(
             "not-an-assertion",
-            saw,
-            "A wrong image here is a mistake in the program, not in a user's input: that is what assert is for.",
-            error_place(error, lambda: where(group)),
+            saw=saw,
+            means="A wrong image here is a mistake in the program, not in a user's input: that is what assert "
+            "is for.",
+            look=error_place(error, lambda: where(group)),
         )
     if len(missed) < len(WRONG_IMAGES):
         raise Diagnosis(
             "assertion-too-weak",
-            f"{saw.rstrip('.')}; other wrong sizes are refused.",
-            "The assertion must compare all three of channels, height and width.",
-            where(group, r"\bassert\b"),
+            saw=f"{saw.rstrip('.')}; other wrong sizes are refused.",
+            means="The assertion must compare all three of channels, height and width.",
+            look=where(group, r"\bassert\b"),
         )
     raise Diagnosis(
         "no-assertion",
-        saw,
-        "Without an assertion a wrong image is noticed layers later in a message about matrices, or never.",
-        where(group),
+        saw=saw,
+        means="Without an assertion a wrong image is noticed layers later in a message about matrices, or never.",
+        look=where(group),
     )
 
 
@@ -198,16 +200,17 @@ def judge_manners(group: Group, report: dict[str, Any]) -> None:
     if report["changed"]:
         raise Diagnosis(
             "images-changed",
-            "after the forward pass the images that were handed in are others than before.",
-            "It changes the caller's batch, and with it a data set that is kept in memory: every epoch once more.",
-            where(group, r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
+            saw="after the forward pass the images that were handed in are others than before.",
+            means="It changes the caller's batch, and with it a data set that is kept in memory: every epoch "
+            "once more.",
+            look=where(group, r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
         )
     if report["elsewhere"]:
         raise Diagnosis(
             "device-written-down",
-            f"with network and images on a GPU (here only pretended): {report['elsewhere']}.",
-            "The network must compute where its weights are: its device is for the caller to choose.",
-            where(group, r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
+            saw=f"with network and images on a GPU (here only pretended): {report['elsewhere']}.",
+            means="The network must compute where its weights are: its device is for the caller to choose.",
+            look=where(group, r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
         )
 
 
@@ -215,17 +218,17 @@ def judge_parameters(group: Group, report: dict[str, Any], num_classes: int) -> 
     if report["blocks"]:
         raise Diagnosis(
             "no-blocks",
-            report["blocks"],
-            "FSDP shards a network block by block, and finds the blocks there.",
-            look(group.code, "model.py", "CNN.__init__", r"blocks"),
+            saw=report["blocks"],
+            means="FSDP shards a network block by block, and finds the blocks there.",
+            look=look(group.code, "model.py", "CNN.__init__", r"blocks"),
         )
     if missing := report["without_gradient"]:
         raise Diagnosis(
             "no-gradients",
-            f"after backward() {len(missing)} parameters have no gradient: {', '.join(missing[:3])}"
+            saw=f"after backward() {len(missing)} parameters have no gradient: {', '.join(missing[:3])}"
             + (", ..." if len(missing) > 3 else "."),
-            "They would never learn, and DDP would wait for their gradients.",
-            where(group, r"no_grad|detach|\.data\b|\.item|numpy", r"blocks"),
+            means="They would never learn, and DDP would wait for their gradients.",
+            look=where(group, r"no_grad|detach|\.data\b|\.item|numpy", r"blocks"),
         )
     value, error = report["classes"]["value"], report["classes"]["error"]
     if error:
@@ -234,9 +237,9 @@ def judge_parameters(group: Group, report: dict[str, Any], num_classes: int) -> 
         shape = list(value.shape) if isinstance(value, Tensor) else value
         raise Diagnosis(
             "num-classes-ignored",
-            f"CNN(num_classes={num_classes}) gave a result of shape {shape}.",
-            "Another data set has another number of classes.",
-            where(group, r"\b10\b", r"\breturn\b"),
+            saw=f"CNN(num_classes={num_classes}) gave a result of shape {shape}.",
+            means="Another data set has another number of classes.",
+            look=where(group, r"\b10\b", r"\breturn\b"),
         )
 
 
@@ -252,23 +255,24 @@ def judge_rows(group: Group, report: dict[str, Any]) -> None:
     if values[0].dtype != torch.float64:
         raise Diagnosis(
             "dtype-changed",
-            f"float64 weights and images gave {values[0].dtype} logits.".replace("torch.", ""),
-            "The network must compute in the precision it is given, or comparing ranks is blurred.",
-            where(group, r"float|half|bfloat16|\.to\(", r"\breturn\b"),
+            saw=f"float64 weights and images gave {values[0].dtype} logits.".replace("torch.", ""),
+            means="The network must compute in the precision it is given, or comparing ranks is blurred.",
+            look=where(group, r"float|half|bfloat16|\.to\(", r"\breturn\b"),
         )
     found = [name for name in report["modules"] if "BatchNorm" in name or "Dropout" in name]
     suspects = f"the {' and '.join(found)} in model.py" if found else ""
     if (difference := (whole - again).abs().max().item()) > 1e-9:
         raise Diagnosis(
             "random-forward",
-            f"the same batch twice gave logits that differ by {difference:.2g}.",
-            "Dropout draws other units on every rank, so W ranks cannot compute what one device computes.",
-            suspects or where(group, r"dropout|rand", r"\breturn\b"),
+            saw=f"the same batch twice gave logits that differ by {difference:.2g}.",
+            means="Dropout draws other units on every rank, so W ranks cannot compute what one device computes.",
+            look=suspects or where(group, r"dropout|rand", r"\breturn\b"),
         )
     if (difference := (whole[: len(rows)] - rows).abs().max().item()) > 1e-9:
         raise Diagnosis(
             "rows-depend-on-batch",
-            f"an image's logits change by {difference:.2g} with the other images in its batch.",
-            "Each rank sees only its part of the batch, so W ranks would not compute what one device computes.",
-            suspects or where(group, r"norm|mean|std|max\(", r"\breturn\b"),
+            saw=f"an image's logits change by {difference:.2g} with the other images in its batch.",
+            means="Each rank sees only its part of the batch, so W ranks would not compute what one device "
+            "computes.",
+            look=suspects or where(group, r"norm|mean|std|max\(", r"\breturn\b"),
         )
