@@ -3,14 +3,13 @@
 import random
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lab.base.words import rank_list
-from lab.checks.common.look import at, look, mentions
+from lab.checks.common.look import Look, at
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
@@ -29,9 +28,10 @@ from lab.grading.diagnosis import Diagnosis
 def loads_once(group: Group) -> None:
     # One file system whose first process is not rank 0, and two file systems.
     layouts = [[random.randrange(1, 4)], [0, random.choice([1, 2, 3])]]
+    look = Look(group.code, "data.py", "load_once")
     result = group.report(Order(watch_loading, 4, {"layouts": layouts}))
     if any(report.error and report.error.type == "LeftBehindError" for report in result.reports):
-        judge_waiting(group, result, layouts)
+        judge_waiting(group, look, result, layouts)
     if not result.ok:
         group.end(result)
     reports = result.values
@@ -39,7 +39,7 @@ def loads_once(group: Group) -> None:
     expect(reports, [{"events": [event], "own_result": bool, "type": str}])
     expect_as_many(reports, len(layouts))
     for number, layout in enumerate(layouts):
-        judge_loading(group, layout, [report[number] for report in reports])
+        judge_loading(look, layout, [report[number] for report in reports])
 
     message = f"no space left on device {secrets.token_hex(4)}"
     failed = group.observe(Order(fail_to_load, 1, message))
@@ -51,7 +51,7 @@ def loads_once(group: Group) -> None:
             "error-swallowed",
             saw=f"load() raised OSError: {message}; out of load_once() came {instead}.",
             means="The real reason is lost: a full disk, a missing folder.",
-            look=where(group, r"except"),
+            look=look(r"except"),
         )
     if failed[0]["calls"] > 1:
         raise Diagnosis(
@@ -59,15 +59,11 @@ def loads_once(group: Group) -> None:
             saw=f"load() raised OSError: {message}; load_once() called it {failed[0]['calls']} times.",
             means="What failed may have left half a file, and nobody waits for a second try: let the error end "
             "the job.",
-            look=where(group, r"except", r"load\(\)", last=True),
+            look=look(r"except", r"load\(\)", last=True),
         )
 
 
-def where(group: Group, *patterns: str, last: bool = False) -> str:
-    return look(group.code, "data.py", "load_once", *patterns, last=last)
-
-
-def judge_waiting(group: Group, result: Any, layouts: list[list[int]]) -> None:
+def judge_waiting(group: Group, look: Look, result: Any, layouts: list[list[int]]) -> None:
     """Some ranks wait in a barrier for ever: it was not for everybody."""
     back = [report.rank for report in result.reports if report.status in ("ok", "raised")]
     waiting = [report for report in result.reports if report.rank not in back]
@@ -83,11 +79,11 @@ def judge_waiting(group: Group, result: Any, layouts: list[list[int]]) -> None:
         "barrier-in-branch",
         saw=f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
         means="A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
-        look=at("data.py", frame.line, frame.text) if frame else where(group, r"barrier"),
+        look=at("data.py", frame.line, frame.text) if frame else look(r"barrier"),
     )
 
 
-def judge_loading(group: Group, layout: list[int], reports: list[dict[str, Any]]) -> None:
+def judge_loading(look: Look, layout: list[int], reports: list[dict[str, Any]]) -> None:
     firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
     names = [[event["what"] for event in report["events"]] for report in reports]
     others = [rank for rank in range(len(reports)) if rank not in layout]
@@ -98,21 +94,21 @@ def judge_loading(group: Group, layout: list[int], reports: list[dict[str, Any]]
                 "loads-twice",
                 saw=f"{firsts}: rank {rank} called load() {count} times.",
                 means="Reading and decoding a data set takes minutes on a real one; once is enough.",
-                look=where(group, r"load\(\)"),
+                look=look(r"load\(\)"),
             )
         if count == 0 and reports[rank]["type"] == "NoneType":
             raise Diagnosis(
                 "others-get-none",
                 saw=f"{firsts}: rank {rank} never called load() and got None.",
                 means="Every process needs the data set; only the download is for one of them.",
-                look=where(group, r"\breturn\b", r"load\(\)"),
+                look=look(r"\breturn\b", r"load\(\)"),
             )
         if count == 0:
             raise Diagnosis(
                 "others-do-not-load",
                 saw=f"{firsts}: rank {rank} never called load().",
                 means="The disk is what the processes share: sending a data set around costs memory and time.",
-                look=where(group, r"load\(\)", r"broadcast|gather|scatter"),
+                look=look(r"load\(\)", r"broadcast|gather|scatter"),
             )
         if not reports[rank]["own_result"]:
             kind = reports[rank]["type"]
@@ -121,13 +117,13 @@ def judge_loading(group: Group, layout: list[int], reports: list[dict[str, Any]]
                 saw=f"{firsts}: rank {rank} called load(), but load_once() returned "
                 + ("None." if kind == "NoneType" else f"a {kind}."),
                 means="The caller needs what load() gave.",
-                look=where(group, r"\breturn\b", r"load\(\)"),
+                look=look(r"\breturn\b", r"load\(\)"),
             )
-    judge_order(group, layout, others, reports, names, firsts)
+    judge_order(look, layout, others, reports, names, firsts)
 
 
 def judge_order(
-    group: Group,
+    look: Look,
     layout: list[int],
     others: list[int],
     reports: list[dict[str, Any]],
@@ -139,14 +135,14 @@ def judge_order(
     early = [rank for rank in others if starts[rank] < max(ends[first] for first in layout)]
     if not early:
         return
-    load_line, barrier_line = where(group, r"load\(\)"), where(group, r"barrier", r"load\(\)")
+    load_line, barrier_line = look(r"load\(\)"), look(r"barrier", r"load\(\)")
     after = [rank for rank, events in enumerate(names) if "barrier" in events[: events.index("load")]]
     if 0 in others and after == list(range(1, len(reports))):
         raise Diagnosis(
             "rank-0-instead-of-is-first",
             saw=f"{firsts}, but rank 0 loaded before the others.",
             means="Where every node has its own disk, rank 0 cannot download for the other nodes.",
-            look=where(group, r"rank"),
+            look=look(r"rank"),
         )
     if after == layout:
         raise Diagnosis(
@@ -163,9 +159,7 @@ def judge_order(
             look=barrier_line,
         )
     saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
-    if any("barrier" in events for events in names) or not mentions(
-        group.code, "data.py", "load_once", "is_first"
-    ):
+    if any("barrier" in events for events in names) or not look.mentions("is_first"):
         raise Diagnosis(
             "every-rank-downloads",
             saw=saw,
@@ -191,6 +185,7 @@ DRAWN = {
 
 @check("3.2", "every rank draws its own samples, in a new order each epoch")
 def every_rank_draws_its_own_part(group: Group) -> None:
+    look = Look(group.code, "data.py", "get_dataloaders")
     for world_size in (2, 3):
         drawn = Drawn(world_size)
         given = {"configs": drawn.configs, "refused": drawn.refused}
@@ -208,17 +203,14 @@ def every_rank_draws_its_own_part(group: Group) -> None:
             [result | {"epochs": drawn.counted_from_0(result["epochs"])} for result in report["drawn"]]
             for report in reports
         ]
-        judge_idle(group.code, drawn, results)
-        judge_drawing(group.code, drawn, results)
-        judge_arguments(group.code, drawn, results)
-        judge_refusals(group.code, drawn, [report["refused"] for report in reports])
+        judge_idle(look, drawn, results)
+        judge_drawing(look, drawn, results)
+        judge_arguments(look, drawn, results)
+        judge_refusals(look, drawn, [report["refused"] for report in reports])
 
 
-def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
+def judge_refusals(look: Look, asked: Drawn, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
     """A global batch that does not divide, and one larger than the data set, must raise ValueError."""
-
-    def line(*patterns: str) -> str:
-        return look(code, "data.py", "get_dataloaders", *patterns)
 
     for rank, (indivisible, oversized) in enumerate(reports):
         for result, name, what, means, patterns in (
@@ -240,14 +232,14 @@ def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str
             error = result["error"]
             if error is None:
                 raise Diagnosis(
-                    name, saw=f"{what} was accepted on rank {rank}.", means=means, look=line(*patterns)
+                    name, saw=f"{what} was accepted on rank {rank}.", means=means, look=look(*patterns)
                 )
             if "ValueError" not in error["bases"]:
                 raise Diagnosis(
                     "not-a-value-error",
                     saw=f"{what}: raised {error_text(error)}",
                     means="main.py turns a ValueError into one clear sentence; this would be a traceback.",
-                    look=error_place(error, line),
+                    look=error_place(error, look),
                 )
 
 
@@ -256,6 +248,7 @@ def judge_refusals(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str
 
 @check("3.3", "validation counts every sample once, with as many batches on every rank")
 def validates_every_sample_once(group: Group) -> None:
+    look = Look(group.code, "data.py", "get_dataloaders")
     started = []
     for world_size in (2, 3):
         batch = random.randrange(2, 5)
@@ -283,7 +276,7 @@ def validates_every_sample_once(group: Group) -> None:
                 "stack expects each tensor to be equal size",
                 "filler-of-another-shape",
                 FILLER_SHAPE,
-                look=filler_place(group.code),
+                look=filler_place(look),
             ),
         ):
             reports = group.values(report())
@@ -300,4 +293,4 @@ def validates_every_sample_once(group: Group) -> None:
         expect(reports, [form | {"shapes": [[[int]]]}])
         expect_as_many(reports, len(configs))
         for number, config in enumerate(configs):
-            judge_validation(group.code, config, [report[number] for report in reports])
+            judge_validation(look, config, [report[number] for report in reports])

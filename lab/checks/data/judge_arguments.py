@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
+from lab.checks.common.look import Look
 from lab.checks.common.report import numbers
 from lab.checks.data.draw import Drawn
-from lab.checks.data.judge_sampling import judge_error, where
+from lab.checks.data.judge_sampling import judge_error
 from lab.grading.diagnosis import Diagnosis
 
 LOADERS = ("training", "validation")
@@ -15,7 +15,7 @@ LOADERS = ("training", "validation")
 Reports = Sequence[Sequence[dict[str, Any]]]  # for each rank, for each of asked.configs, what draw_config returned
 
 
-def judge_idle(code: Path, asked: Drawn, reports: Reports) -> None:
+def judge_idle(look: Look, asked: Drawn, reports: Reports) -> None:
     """No processes where none were asked for. Nothing was drawn with them, so this comes first."""
     for rank, report in enumerate(reports):
         for config, result in zip(asked.configs, report, strict=True):
@@ -25,23 +25,23 @@ def judge_idle(code: Path, asked: Drawn, reports: Reports) -> None:
                         "workers-nobody-asked-for",
                         saw=f"num_workers=0 was asked for; on rank {rank} the {name} loader has {count}.",
                         means="0 means that the rank loads by itself: processes cost memory and time to start.",
-                        look=where(code, r"num_workers(?!\s*[,=)}])(?!\":\s*num_workers\b)", r"num_workers"),
+                        look=look(r"num_workers(?!\s*[,=)}])(?!\":\s*num_workers\b)", r"num_workers"),
                     )
 
 
-def judge_arguments(code: Path, asked: Drawn, reports: Reports) -> None:
+def judge_arguments(look: Look, asked: Drawn, reports: Reports) -> None:
     """Raise the diagnosis of the first argument that is not heeded."""
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
-    judge_seed_zero(code, asked, results)
-    judge_workers(code, asked, results["workers"])
+    judge_seed_zero(look, asked, results)
+    judge_workers(look, asked, results["workers"])
     for rank, result in enumerate(results["options"]):
         if result["error"]:
-            judge_error(code, asked, len(asked.configs[0]["train"]), rank, result["error"])
-    judge_options(code, asked, results["options"])
-    judge_validation_loader(code, asked, results["plain"])
+            judge_error(look, asked, len(asked.configs[0]["train"]), rank, result["error"])
+    judge_options(look, asked, results["options"])
+    judge_validation_loader(look, asked, results["plain"])
 
 
-def judge_seed_zero(code: Path, asked: Drawn, results: dict[str, list[dict[str, Any]]]) -> None:
+def judge_seed_zero(look: Look, asked: Drawn, results: dict[str, list[dict[str, Any]]]) -> None:
     for rank in range(asked.world_size):
         made = {name: results[name][rank]["sampler_seed"] for name in ("plain", "seed 0")}
         drawn = {
@@ -58,11 +58,11 @@ def judge_seed_zero(code: Path, asked: Drawn, results: dict[str, list[dict[str, 
             "seed-zero-replaced",
             saw=saw,
             means="0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
-            look=where(code, r"\bseed\b(?!\s*=\s*seed\s*[,)])", r"seed"),
+            look=look(r"\bseed\b(?!\s*=\s*seed\s*[,)])", r"seed"),
         )
 
 
-def judge_workers(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_workers(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         if result["num_workers"] != [asked.workers, asked.workers]:
             train, valid = (*result["num_workers"], 0, 0)[:2]
@@ -71,11 +71,11 @@ def judge_workers(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -
                 saw=f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
                 f"the validation loader {valid}.",
                 means="--num-workers would change nothing, and decoding images would hold up the GPU.",
-                look=where(code, r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
+                look=look(r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
             )
 
 
-def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_options(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         for name, value in asked.options.items():
             got = [one.get(name, "None") for one in result["options"]]
@@ -93,8 +93,7 @@ def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -
                 saw=f"{name}={value} was asked for; on rank {rank} {held}.",
                 means="--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both "
                 "loaders.",
-                look=where(
-                    code,
+                look=look(
                     *([r"valid\w*\s*=.*DataLoader\("] if wrong == ["validation"] else []),
                     r"DataLoader\((?!.*\*\*).*\)",
                     name,
@@ -103,8 +102,8 @@ def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -
             )
 
 
-def judge_validation_loader(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
-    line = where(code, r"valid\w*\s*=\s*DataLoader\(", r"DataLoader\((?!.*train_set)", r"DataLoader\(")
+def judge_validation_loader(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+    line = look(r"valid\w*\s*=\s*DataLoader\(", r"DataLoader\((?!.*train_set)", r"DataLoader\(")
     for rank, result in enumerate(results):
         if (size := result["valid_batch"]) not in (-1, asked.batch):
             raise Diagnosis(

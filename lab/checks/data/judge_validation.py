@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from lab.checks.common.look import look, mentions
+from lab.checks.common.look import Look
 from lab.checks.common.report import numbers, unusable
 from lab.grading.diagnosis import Diagnosis
 
@@ -19,23 +18,24 @@ NO_SHARD = (
 FIRST = 1000  # the number of the first sample of the validation set
 
 
-def reads_shard(code: Path) -> bool:
+def reads_shard(look: Look) -> bool:
     """Whether get_dataloaders uses the student's ValidationShard at all."""
-    return mentions(code, "data.py", "get_dataloaders", "ValidationShard")
+    return look.mentions("ValidationShard")
 
 
-def where(code: Path, method: str, *patterns: str) -> str:
-    if not reads_shard(code):
-        return look(code, "data.py", "get_dataloaders", r"valid.*ampler", r"valid_set", r"valid")
-    return look(code, "data.py", f"ValidationShard.{method}", *patterns)
+def in_shard(look: Look, method: str, *patterns: str) -> str:
+    """A line of this method; of the one that makes the loader, where that reads no ValidationShard."""
+    if not reads_shard(look):
+        return look(r"valid.*ampler", r"valid_set", r"valid")
+    return look.into(f"ValidationShard.{method}")(*patterns)
 
 
-def filler_place(code: Path) -> str:
+def filler_place(look: Look) -> str:
     """The line that makes filler."""
-    return where(code, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
+    return in_shard(look, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
 
 
-def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
+def judge_validation(look: Look, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
     """Raise the diagnosis of the first thing that is wrong.
 
     Args:
@@ -52,14 +52,14 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
                 saw=f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size "
                 f"{rank}.",
                 means="Its arguments are dataset, rank, world_size, in this order.",
-                look=look(code, "data.py", "get_dataloaders", r"ValidationShard\("),
+                look=look(r"ValidationShard\("),
             )
         if report["returned"] != "two":
             raise Diagnosis(
                 "no-validation-loader",
                 saw=f"get_dataloaders() returned {report['returned']}.",
                 means="evaluate() takes batches of (images, labels) from the second loader.",
-                look=look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+                look=look(r"\breturn\b"),
             )
         if len(report["labels"]) != sum(report["sizes"]) or (
             report["images"] is not None and report["images"].shape[:1] != (len(report["labels"]),)
@@ -68,13 +68,13 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
                 "no-validation-loader",
                 saw=f"rank {rank}: the images and labels of the validation batches differ in number.",
                 means="evaluate() compares them one by one.",
-                look=look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+                look=look(r"\breturn\b"),
             )
     for rank, report in enumerate(reports):
-        judge_shapes(code, case, rank, report)
-    counted = [count_samples(code, case, labels, rank, report) for rank, report in enumerate(reports)]
+        judge_shapes(look, case, rank, report)
+    counted = [count_samples(look, case, labels, rank, report) for rank, report in enumerate(reports)]
     held = sum(len(report["labels"]) for report in reports)
-    judge_counts(code, case, counted, size, held=held, drop_last=any(report["drop_last"] for report in reports))
+    judge_counts(look, case, counted, size, held=held, drop_last=any(report["drop_last"] for report in reports))
 
     batches = [len(report["sizes"]) for report in reports]
     if len(set(batches)) > 1:
@@ -83,7 +83,7 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
             "unequal-validation-batches",
             saw=f"{case}, batches of {batch}: the number of batches is {each}.",
             means="Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
-            look=where(code, "__len__", r"\breturn\b"),
+            look=in_shard(look, "__len__", r"\breturn\b"),
         )
     share, held = -(-size // world_size), max(len(report["labels"]) for report in reports)
     if held > share + batch:
@@ -91,11 +91,11 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
             "too-much-filler",
             saw=f"{case}: a rank reads {held} samples and filler; {share} are enough.",
             means="Validation takes as long as on a single rank.",
-            look=where(code, "__len__", r"\breturn\b"),
+            look=in_shard(look, "__len__", r"\breturn\b"),
         )
 
 
-def count_samples(code: Path, case: str, labels: list[int], rank: int, report: dict[str, Any]) -> Counter[int]:
+def count_samples(look: Look, case: str, labels: list[int], rank: int, report: dict[str, Any]) -> Counter[int]:
     """How often each real sample is on this rank. Everything else must be filler."""
     counted: Counter[int] = Counter()
     images: Tensor | None = report["images"]
@@ -117,12 +117,12 @@ def count_samples(code: Path, case: str, labels: list[int], rank: int, report: d
             + (f"sample {number} with the label {label}; its own is {labels[number]}." if is_sample else "")
             + ("" if is_sample else f"an image that is no sample, with the label {label}."),
             means=f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
-            look=where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
+            look=in_shard(look, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
         )
     return counted
 
 
-def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> None:
+def judge_shapes(look: Look, case: str, rank: int, report: dict[str, Any]) -> None:
     """Filler is like the samples, and apart from them: they must not be changed to make it."""
     for parts in report["shapes"]:
         if len(parts) != 2:
@@ -135,7 +135,7 @@ def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> No
                 "filler-of-another-shape",
                 saw=f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
                 means=FILLER_SHAPE,
-                look=filler_place(code),
+                look=filler_place(look),
             )
     if others := [kind for kind in report["types"] if kind != "int64"]:
         raise Diagnosis(
@@ -143,19 +143,19 @@ def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> No
             saw=f"{case}: rank {rank} has a batch whose labels are {others[0]}.",
             means="One such label makes a batch's labels all of this type, and cross_entropy takes numbers of "
             "classes.",
-            look=filler_place(code),
+            look=filler_place(look),
         )
     if report["overwritten"]:
         raise Diagnosis(
             "data-set-overwritten",
             saw=f"{case}: on rank {rank} sample {numbers(report['overwritten'])} is another image afterwards.",
             means="Filler was made in place, in a real image: the next epoch is measured without it.",
-            look=where(code, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
+            look=in_shard(look, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
         )
 
 
 def judge_counts(
-    code: Path, case: str, counted: Sequence[Counter[int]], size: int, *, held: int, drop_last: bool
+    look: Look, case: str, counted: Sequence[Counter[int]], size: int, *, held: int, drop_last: bool
 ) -> None:
     """Every sample once.
 
@@ -170,7 +170,7 @@ def judge_counts(
             "every-rank-validates-everything",
             saw=f"{case}: all of them are on {total[0]} ranks.",
             means="Validation takes as long as on a single rank: each should read its ValidationShard only.",
-            look=look(code, "data.py", "get_dataloaders", r"valid_set"),
+            look=look(r"valid_set"),
         )
     if twice:
         holders = [str(rank) for rank, counts in enumerate(counted) for _ in range(counts[twice[0]])]
@@ -179,20 +179,20 @@ def judge_counts(
             saw=f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
             f"(on ranks {' and '.join(holders)}).",
             means="Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
-            if reads_shard(code)
+            if reads_shard(look)
             else NO_SHARD,
-            look=where(code, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
+            look=in_shard(look, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
         )
     if missing := [number for number in range(size) if not total[number]]:
         raise Diagnosis(
             "samples-dropped",
             saw=f"{case}: sample {numbers(missing)} is on no rank.",
             means="The accuracy would be of another validation set for every number of ranks.",
-            look=look(code, "data.py", "get_dataloaders", *DROPPING)
+            look=look(*DROPPING)
             if drop_last
-            else drops(code)
+            else drops(look)
             if held < size
-            else where(code, "__getitem__", r"index|\bif\b", r"\breturn\b"),
+            else in_shard(look, "__getitem__", r"index|\bif\b", r"\breturn\b"),
         )
 
 
@@ -204,8 +204,8 @@ DROPPING = (
 )
 
 
-def drops(code: Path) -> str:
+def drops(look: Look) -> str:
     """The line that leaves samples out: of a sampler that drops, else of the shard's length."""
-    place = look(code, "data.py", "get_dataloaders", r"([Ss]hard|valid).*drop_last\s*=\s*True")
+    place = look(r"([Ss]hard|valid).*drop_last\s*=\s*True")
     dropping = "drop_last" in place or place.endswith("...")  # a long line is cut off
-    return place if dropping else where(code, "__len__", r"//", r"\breturn\b")
+    return place if dropping else in_shard(look, "__len__", r"//", r"\breturn\b")

@@ -2,13 +2,12 @@
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 
 from lab.base.words import rank_list
 from lab.checks.common.gradients import verdict
-from lab.checks.common.look import look
+from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors, retold
 from lab.checks.common.tiny import (
@@ -63,7 +62,7 @@ def judge_average(
 ) -> None:
     """Args: the weights on each rank, the right gradients, each rank's own, and the rank that has a part of 0."""
     world_size, weights = len(moved), moved[0]
-    place = partial(look, group.code, "ddp_utils.py", "average_gradients")
+    look = Look(group.code, "ddp_utils.py", "average_gradients")
     with retold(
         "NoneType",
         "parameter-without-gradient",
@@ -76,12 +75,12 @@ def judge_average(
             "not-waited-for",
             saw=f"{pending} collectives were started with async_op=True, and nobody waited for them.",
             means="What is in the gradients then depends on which comes first: the sum, or the line that uses it.",
-            look=look(group.code, "ddp_utils.py", "average_gradients", r"async_op", r"reduce"),
+            look=look(r"async_op", r"reduce"),
         )
     observed = [report["weights"] for report in reports]
     expect_tensors(observed, weights)
     if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
-        fail_for_weights(observed, moved, place(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"))
+        fail_for_weights(observed, moved, look(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"))
 
     gradients = [report["gradients"] for report in reports]
     gone = [name for name in mean if any(name not in grads for grads in gradients)]
@@ -91,7 +90,7 @@ def judge_average(
             saw=f"after average_gradients() there is no gradient any more for {', '.join(gone[:3])}"
             + (", ..." if len(gone) > 3 else "."),
             means="optimizer.step() leaves out parameters whose grad is None.",
-            look=place(r"grad\s*=\s*None|zero_grad|\bdel\b", r"grad"),
+            look=look(r"grad\s*=\s*None|zero_grad|\bdel\b", r"grad"),
         )
     expect_tensors(gradients, mean)
     found = verdict(gradients, mean, local)
@@ -104,15 +103,15 @@ def judge_average(
             found.kind,
             r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
         )
-        fail_for_gradients(found, world_size, place(pattern, r"all_reduce|reduce|gather|broadcast"))
+        fail_for_gradients(found, world_size, look(pattern, r"all_reduce|reduce|gather|broadcast"))
     if any(report["frozen"] for report in reports):
         raise Diagnosis(
             "frozen-given-a-gradient",
             saw="a parameter with requires_grad=False, which had no gradient, has one after average_gradients().",
             means="The optimizer would change it, by weight decay alone: what is frozen must stay frozen.",
-            look=place(r"zeros|new_|\.grad\s*=[^=]", r"grad"),
+            look=look(r"zeros|new_|\.grad\s*=[^=]", r"grad"),
         )
-    judge_second_model([report["second"] for report in reports], mean, idle, place)
+    judge_second_model([report["second"] for report in reports], mean, idle, look)
 
 
 NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
@@ -134,7 +133,8 @@ def trains_with_ddp(group: Group) -> None:
         "bucket_cap_mb": cap,
         "gpus": gpus,
     }
-    where = look(group.code, "ddp_utils.py", "get_ddp_model", r"Parallel\(", r"\breturn\b")
+    look = Look(group.code, "ddp_utils.py", "get_ddp_model")
+    where = look(r"Parallel\(", r"\breturn\b")
     with (
         retold(
             "device_ids",
@@ -158,7 +158,7 @@ def trains_with_ddp(group: Group) -> None:
             "parameters-not-fp32",
             saw=f"the parameters are {', '.join(reports[0]['types'])} after get_ddp_model(); they were float32.",
             means="In low precision small updates are rounded away; autocast computes in it, parameters stay.",
-            look=look(group.code, "ddp_utils.py", "get_ddp_model", r"float|half|double", r"\.to\("),
+            look=look(r"float|half|double", r"\.to\("),
         )
     expect(
         reports,
@@ -174,10 +174,10 @@ def trains_with_ddp(group: Group) -> None:
     )
     judge_wrapper(reports[0], cap, where)
     for rank, report in enumerate(reports):
-        judge_device(group, report["gpu"], rank, gpus[rank])
+        judge_device(look, report["gpu"], rank, gpus[rank])
     for rank, report in enumerate(reports):
-        judge_group(group, report["group"], rank, world_size)
-        judge_network(group, report)
+        judge_group(look, report["group"], rank, world_size)
+        judge_network(look, report)
     judge_training(reports, weights, batches, where)
 
 
@@ -227,7 +227,7 @@ def judge_wrapper(report: dict, cap: float, where: str) -> None:
         )
 
 
-def judge_device(group: Group, gpu: dict | None, rank: int, index: int) -> None:
+def judge_device(look: Look, gpu: dict | None, rank: int, index: int) -> None:
     """On its device before it is wrapped, and wrapped for this device."""
     if gpu is None:
         return
@@ -235,7 +235,7 @@ def judge_device(group: Group, gpu: dict | None, rank: int, index: int) -> None:
     wrapped = steps.index("wrap") if "wrap" in steps else len(steps)
     before = [step for step in steps[:wrapped] if step != "no device"]
     after = [step for step in steps[wrapped + 1 :] if step != "no device"]
-    moves = look(group.code, "ddp_utils.py", "get_ddp_model", r"\.to\(|\.cuda\(", r"Parallel\(")
+    moves = look(r"\.to\(|\.cuda\(", r"Parallel\(")
     if not before:
         raise Diagnosis(
             "wrapped-before-on-device" if after else "not-on-device",
@@ -256,44 +256,43 @@ def judge_device(group: Group, gpu: dict | None, rank: int, index: int) -> None:
             "wrong-device-ids",
             saw=f"rank {rank} was given cuda:{index}, but handed DDP the device_ids {device_ids}.",
             means="device_ids holds the one GPU of this process: the device, whose number need not be the rank.",
-            look=look(group.code, "ddp_utils.py", "get_ddp_model", r"device_ids", r"Parallel\("),
+            look=look(r"device_ids", r"Parallel\("),
         )
 
 
-def judge_group(group: Group, members: list[int], rank: int, world_size: int) -> None:
+def judge_group(look: Look, members: list[int], rank: int, world_size: int) -> None:
     if sorted(members) != list(range(world_size)):
         raise Diagnosis(
             "not-all-ranks",
             saw=f"rank {rank} of {world_size} averages its gradients with {rank_list(members)} only.",
             means=NOT_ALL_RANKS,
-            look=look(group.code, "ddp_utils.py", "get_ddp_model", r"new_group", r"process_group", r"Parallel\("),
+            look=look(r"new_group", r"process_group", r"Parallel\("),
         )
 
 
-def judge_network(group: Group, report: dict) -> None:
+def judge_network(look: Look, report: dict) -> None:
     """It is wrapped as it is, on a single rank too."""
-    place = partial(look, group.code, "ddp_utils.py", "get_ddp_model")
     for pretended in filter(None, (report["gpu"], report["cpu"])):
         if exchanged := pretended["exchanged"]:
             raise Diagnosis(
                 "layers-exchanged",
                 saw=f"a network with a BatchNorm has a {exchanged[0]} in its place after get_ddp_model().",
                 means="It is another network than one device trains, and SyncBatchNorm runs on GPUs only.",
-                look=place(r"SyncBatchNorm|sync_batchnorm", r"Parallel\("),
+                look=look(r"SyncBatchNorm|sync_batchnorm", r"Parallel\("),
             )
         if pretended["thawed"]:
             raise Diagnosis(
                 "unfrozen",
                 saw="a parameter with requires_grad=False can be trained after get_ddp_model().",
                 means="What was frozen on purpose would be changed: wrapping must leave that as it is.",
-                look=place(r"requires_grad", r"Parallel\("),
+                look=look(r"requires_grad", r"Parallel\("),
             )
     if report["alone"] and not report["alone"]["wrapped"]:
         raise Diagnosis(
             "not-wrapped",
             saw="in a world of one rank get_ddp_model() returned the bare model.",
             means="The program asked for DDP. On one rank it must still be DDP, or the sweep compares two things.",
-            look=place(r"world_size", r"\breturn\b"),
+            look=look(r"world_size", r"\breturn\b"),
         )
 
 

@@ -1,17 +1,18 @@
 """Judges what average_gradients has left behind: gradients, weights, and those of a second model."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 import torch
 
 from lab.checks.common.gradients import Verdict
+from lab.checks.common.look import Look
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
 from lab.grading.diagnosis import Diagnosis
 
 
-def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, place: Callable[..., str]) -> None:
+def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, look: Look) -> None:
     """A second model: rank r has r + 1 everywhere, but the rank `idle` has one inf."""
     expect_tensors(observed, like)
     world_size = len(observed)
@@ -24,7 +25,7 @@ def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, pl
                 saw=f"the first model is right; of a second one rank {rank} has the gradient {number(value)}, "
                 f"and the mean over the ranks is {number(mean)}.",
                 means="Something is kept from the first call: average the parameters of the model handed in.",
-                look=place(r"hasattr|getattr|global|nonlocal|\bif\b(?!.*None)", r"\bfor\b"),
+                look=look(r"hasattr|getattr|global|nonlocal|\bif\b(?!.*None)", r"\bfor\b"),
             )
         value = gradients["classifier.bias"][0].item()
         if math.isfinite(value):
@@ -32,7 +33,7 @@ def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, pl
                 "overflow-hidden",
                 saw=f"where rank {idle} has a gradient of inf, {number(value)} is left of it on rank {rank}.",
                 means="Training in fp16 tells by an inf that a step must be left out; hidden, it is taken.",
-                look=place(r"nan_to_num|isfinite|isnan|isinf|clamp|clip", r"grad"),
+                look=look(r"nan_to_num|isfinite|isnan|isinf|clamp|clip", r"grad"),
             )
 
 

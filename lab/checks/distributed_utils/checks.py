@@ -4,18 +4,14 @@ import random
 import re
 from typing import Any
 
-from lab.checks.common.look import look
+from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
-from lab.checks.distributed_utils.judge_environments import FIELDS, draw_cases, judge_environments
+from lab.checks.distributed_utils.judge_environments import FIELDS, READ, draw_cases, judge_environments
 from lab.checks.distributed_utils.observe import join_group, leave_group, read_environments
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
 FILE = "distributed_utils.py"
-
-
-def where(group: Group, function: str, *patterns: str) -> str:
-    return look(group.code, FILE, function, *patterns)
 
 
 # 2.1 --------------------------------------------------------------------------------------------------------
@@ -29,7 +25,7 @@ def reads_the_launch_environment(group: Group) -> None:
     reports = group.observe(Order(read_environments, 1, given, set_up_process_group=False))
     expect(reports, [{"type": str, "error": (None, ERROR), "changed": [str], **dict.fromkeys(FIELDS, (int, str))}])
     expect_as_many(reports, len(cases))
-    judge_environments(group.code, cases, reports[0], [int(value) for value in decoy.values()])
+    judge_environments(Look(group.code, FILE, READ), cases, reports[0], [int(value) for value in decoy.values()])
 
 
 # 2.2 --------------------------------------------------------------------------------------------------------
@@ -65,26 +61,27 @@ def joins_the_process_group(group: Group) -> None:
         {"name": "srun --gpus-per-task=1", "environ": srun, "gpus": 1, "index": 0},
     ]
     given = {"timeout": timeout, "machines": machines, "master": master}
+    look = Look(group.code, FILE, "setup")
     reports = group.observe(Order(join_group, 2, given, set_up_process_group=False, timeout=20))
     expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
     for number, report in enumerate(reports):
-        judge_joined(group, report["real"], number, 2, f"rank {number} of 2", timeout)
-        judge_on_cpu(group, report["real"], number)
+        judge_joined(look, report["real"], number, 2, f"rank {number} of 2", timeout)
+        judge_on_cpu(look, report["real"], number)
         if report["total"] != 2:
             raise Diagnosis(
                 "no-process-group",
                 saw=f"a sum of ones over the group was {report['total']} instead of 2 on rank {number}.",
                 means="The ranks have not found each other.",
-                look=where(group, "setup", r"init_process_group"),
+                look=look(r"init_process_group"),
             )
     expect_as_many([reports[0]["simulated"]], len(machines))
     for machine, call in zip(machines, reports[0]["simulated"], strict=True):
         place = (
             f"simulated with {machine['name']}, rank {rank}, local rank {local}, {machine['gpus']} GPUs visible"
         )
-        judge_joined(group, call, rank, world_size, place.replace(" 1 GPUs", " 1 GPU"), timeout)
-        judge_on_gpus(group, call, machine, place.replace(" 1 GPUs", " 1 GPU"), rank)
-        judge_master(group, call, master, place.replace(" 1 GPUs", " 1 GPU"))
+        judge_joined(look, call, rank, world_size, place.replace(" 1 GPUs", " 1 GPU"), timeout)
+        judge_on_gpus(look, call, machine, place.replace(" 1 GPUs", " 1 GPU"), rank)
+        judge_master(look, call, master, place.replace(" 1 GPUs", " 1 GPU"))
 
 
 def init_of(call: dict[str, Any]) -> dict[str, Any] | None:
@@ -96,12 +93,10 @@ def init_of(call: dict[str, Any]) -> dict[str, Any] | None:
     return events[-1]
 
 
-def judge_joined(
-    group: Group, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float
-) -> None:
+def judge_joined(look: Look, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float) -> None:
     """The group must be the launcher's, with the timeout asked for; a device must come back."""
     init = init_of(call)
-    line = where(group, "setup", r"init_process_group")
+    line = look(r"init_process_group")
     if init and (init["rank"], init["world_size"]) != (rank, world_size):
         got = f"{place}: the group was to be joined as rank {init['rank']} of {init['world_size']}."
         if -1 in (init["rank"], init["world_size"]):
@@ -135,7 +130,7 @@ def judge_joined(
             if call["error"]
             else f"{place}: torch.cuda.set_device got a device without an index.",
             means="'cuda' alone means the current GPU, and this call is to say which one that is.",
-            look=where(group, "setup", r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
+            look=look(r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
         )
     error = call["error"]
     if error and not call["gpus"] and re.search("NVIDIA|CUDA", error["message"]):
@@ -143,16 +138,16 @@ def judge_joined(
             "cuda-without-gpu",
             saw=f"{place}, without a GPU: setup() raised {error_text(error)}",
             means="What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
-            look=error_place(error, lambda: where(group, "setup", r"cuda")),
+            look=error_place(error, lambda: look(r"cuda")),
         )
     if error:
-        fail(error, f"{place}: setup()", lambda: where(group, "setup"))
+        fail(error, f"{place}: setup()", look)
     if init is None:
         raise Diagnosis(
             "no-process-group",
             saw=f"{place}: setup() has not called init_process_group.",
             means="Without a process group no rank can reach another.",
-            look=where(group, "setup"),
+            look=look(),
         )
     if init["timeout"] != timeout:
         given = "no timeout" if init["timeout"] is None else f"a timeout of {init['timeout']:g} s"
@@ -168,11 +163,11 @@ def judge_joined(
             saw=f"setup() returned {'None' if call['type'] == 'NoneType' else 'a ' + call['type']}, "
             "not a torch.device.",
             means="The rest of the program puts model and images where this says.",
-            look=where(group, "setup", r"\breturn\b"),
+            look=look(r"\breturn\b"),
         )
 
 
-def judge_on_cpu(group: Group, call: dict[str, Any], rank: int) -> None:
+def judge_on_cpu(look: Look, call: dict[str, Any], rank: int) -> None:
     init = init_of(call)
     assert init is not None
     if "nccl" in init["backend"]:
@@ -180,25 +175,25 @@ def judge_on_cpu(group: Group, call: dict[str, Any], rank: int) -> None:
             "nccl-hard-coded",
             saw=f"rank {rank}, without a GPU: the backend was {init['backend']!r}.",
             means="nccl works between GPUs only; without CUDA the group must use gloo.",
-            look=where(group, "setup", r"nccl"),
+            look=look(r"nccl"),
         )
     if init["device_id"] is not None:
         raise Diagnosis(
             "device-id-on-cpu",
             saw=f"rank {rank}, without a GPU: init_process_group got device_id={init['device_id']}.",
             means="PyTorch refuses device_id for the CPU; it is for GPUs only.",
-            look=where(group, "setup", r"device_id"),
+            look=look(r"device_id"),
         )
     if not call["device"].startswith("cpu"):
         raise Diagnosis(
             "no-gpu-there",
             saw=f"rank {rank}, without a GPU: setup() returned {call['device']}.",
             means="Moving the model there fails.",
-            look=where(group, "setup", r"\breturn\b.*cuda", r"cuda"),
+            look=look(r"\breturn\b.*cuda", r"cuda"),
         )
 
 
-def judge_on_gpus(group: Group, call: dict[str, Any], machine: dict[str, Any], place: str, rank: int) -> None:
+def judge_on_gpus(look: Look, call: dict[str, Any], machine: dict[str, Any], place: str, rank: int) -> None:
     init, index = init_of(call), machine["index"]
     assert init is not None
     if "gloo" in init["backend"] and "nccl" not in init["backend"]:
@@ -206,14 +201,14 @@ def judge_on_gpus(group: Group, call: dict[str, Any], machine: dict[str, Any], p
             "gloo-hard-coded",
             saw=f"{place}: the backend was gloo.",
             means="gloo sends every gradient through the CPU: on GPUs it is many times slower than nccl.",
-            look=where(group, "setup", r"gloo"),
+            look=look(r"gloo"),
         )
     if not call["device"].startswith("cuda"):
         raise Diagnosis(
             "gpu-not-used",
             saw=f"{place}: setup() returned {call['device']}.",
             means="The model would train on the CPU beside an idle GPU.",
-            look=where(group, "setup", r"\breturn\b"),
+            look=look(r"\breturn\b"),
         )
     calls = [event["call"] for event in call["events"]]
     chosen = [event.get("index") for event in call["events"] if event["call"] == "set_device"]
@@ -226,7 +221,7 @@ def judge_on_gpus(group: Group, call: dict[str, Any], machine: dict[str, Any], p
                 "rank-as-device-index",
                 saw=f"{place}: the device was cuda:{number}.",
                 means="The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
-                look=where(group, "setup", r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
+                look=look(r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
             )
         raise Diagnosis(
             "wrong-device-index",
@@ -234,25 +229,25 @@ def judge_on_gpus(group: Group, call: dict[str, Any], machine: dict[str, Any], p
             means="A process that is shown one GPU finds it at index 0."
             if machine["gpus"] == 1
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            look=where(group, "setup", r"index\s*=", r"device\(|set_device"),
+            look=look(r"index\s*=", r"device\(|set_device"),
         )
     if not chosen:
         raise Diagnosis(
             "no-set-device",
             saw=f"{place}: torch.cuda.set_device was not called.",
             means="Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
-            look=where(group, "setup", r"init_process_group"),
+            look=look(r"init_process_group"),
         )
     if calls.index("set_device") > calls.index("init_process_group"):
         raise Diagnosis(
             "set-device-after-group",
             saw=f"{place}: init_process_group came first, then set_device.",
             means="NCCL takes the GPU that is current when the group comes up: that was GPU 0 on every process.",
-            look=where(group, "setup", r"set_device"),
+            look=look(r"set_device"),
         )
 
 
-def judge_master(group: Group, call: dict[str, Any], master: str, place: str) -> None:
+def judge_master(look: Look, call: dict[str, Any], master: str, place: str) -> None:
     """Rank 0 is where the launcher says, on whatever node."""
     init = init_of(call)
     assert init is not None
@@ -261,7 +256,7 @@ def judge_master(group: Group, call: dict[str, Any], master: str, place: str) ->
             "master-hard-coded",
             saw=f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
             means="On every other node they would look for rank 0 on their own machine, and wait for ever.",
-            look=where(group, "setup", r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
+            look=look(r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
         )
 
 
@@ -279,6 +274,7 @@ def leaves_the_process_group(group: Group) -> None:
         "srun": {"SLURM_PROCID": order, "SLURM_LOCALID": ["0"] * 3, "SLURM_NTASKS": ["3"] * 3},
     }
     given = {"order": [int(number) for number in order], "environs": [environ[name] for name in launchers]}
+    look = Look(group.code, FILE, "cleanup")
     values = group.observe(Order(leave_group, 3, given, set_up_process_group=False))
     reports = [values[order.index(str(rank))] for rank in range(3)]
     attempt = {"error": (None, ERROR)}
@@ -291,8 +287,8 @@ def leaves_the_process_group(group: Group) -> None:
     for launcher, answers in zip(
         launchers, zip(*(report["main"] for report in reports), strict=True), strict=True
     ):
-        judge_main_process(group, launcher, list(answers))
-    line = where(group, "cleanup", r"destroy", r"is_initialized")
+        judge_main_process(look.into("is_main_process"), launcher, list(answers))
+    line = look(r"destroy", r"is_initialized")
     for rank, report in enumerate(reports):
         first = report["left"][0]
         if first["error"]:
@@ -321,12 +317,12 @@ def leaves_the_process_group(group: Group) -> None:
                 "group-not-destroyed",
                 saw="a process group of one rank is still there after cleanup().",
                 means="A single rank has joined a group too, and leaves it like the others.",
-                look=where(group, "cleanup", r"world_size", r"destroy"),
+                look=look(r"world_size", r"destroy"),
             )
 
 
-def judge_main_process(group: Group, launcher: str, answers: list[dict[str, Any]]) -> None:
-    line = where(group, "is_main_process", r"\breturn\b")
+def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]]) -> None:
+    line = look(r"\breturn\b")
     if error := next((answer["error"] for answer in answers if answer["error"]), None):
         if "KeyError" in error["bases"] and launcher == "srun":
             raise Diagnosis(

@@ -4,10 +4,9 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from lab.checks.common.look import look, mentions
+from lab.checks.common.look import Look
 from lab.checks.common.report import error_place, error_text, fail
 from lab.grading.diagnosis import Diagnosis
 
@@ -72,7 +71,7 @@ def name_values(names: tuple[str, ...], numbers: tuple[int, int, int]) -> dict[s
 
 
 def judge_environments(
-    code: Path, cases: Sequence[Case], answers: Sequence[dict[str, Any]], decoy: list[int]
+    look: Look, cases: Sequence[Case], answers: Sequence[dict[str, Any]], decoy: list[int]
 ) -> None:
     """Raise the diagnosis of the first case that went wrong.
 
@@ -84,10 +83,10 @@ def judge_environments(
     constant = len({answer["world_size"] for case, answer in pairs if case.expected}) == 1
     for case, answer in pairs:
         if case.expected is not None:
-            judge_numbers(code, case, answer, decoy, constant)
+            judge_numbers(look, case, answer, decoy, constant)
     for case, answer in pairs:
         if case.expected is None:
-            judge_refusal(code, case, answer)
+            judge_refusal(look, case, answer)
     for case, answer in pairs:
         if changed := answer["changed"]:
             raise Diagnosis(
@@ -97,7 +96,7 @@ def judge_environments(
                 "no longer what was there before.",
                 means="os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took "
                 "out.",
-                look=where(code, r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
+                look=look(r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
             )
     for case, answer in pairs:
         if case.kind == "missing" and not any(name in answer["error"]["message"] for name in case.missing):
@@ -105,33 +104,29 @@ def judge_environments(
                 "error-names-nothing",
                 saw=f"{case}: the error says {error_text(answer['error'])}; it does not name {case.missing[0]}.",
                 means="Whoever starts the job reads only this line: it must say which variable is missing.",
-                look=error_place(answer["error"], lambda: where(code, r"raise")),
+                look=error_place(answer["error"], lambda: look(r"raise")),
             )
 
 
-def where(code: Path, *patterns: str) -> str:
-    return look(code, FILE, READ, *patterns)
+def mentions_modulo(look: Look) -> bool:
+    return bool(re.search(r"%|divmod", look(r"%|divmod")))
 
 
-def mentions_modulo(code: Path) -> bool:
-    return bool(re.search(r"%|divmod", where(code, r"%|divmod")))
-
-
-def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
+def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
     """A complete environment must give exactly its numbers."""
     assert case.expected is not None
     got = [answer[name] for name in FIELDS]
     expected = list(case.expected)
     if not answer["error"] and got == expected:
         return
-    if got == decoy or (answer["error"] and mentions(code, FILE, READ, "os")):
+    if got == decoy or (answer["error"] and look.mentions("os")):
         raise Diagnosis(
             "reads-os-environ",
             saw=f"{case}: you returned what os.environ holds ({got}), not what you were given."
             if got == decoy
             else f"{case}: raised {error_text(answer['error'])}, and the function reads os.environ.",
             means="A function that reads its argument can be checked and reused; this one looks past it.",
-            look=where(code, r"\bos\."),
+            look=look(r"\bos\."),
         )
     if answer["error"]:
         if case.kind == "srun":
@@ -141,21 +136,21 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
                     "other-slurm-variables",
                     saw=f"{case}: raised {error_text(answer['error'])}",
                     means=f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
-                    look=where(code, "|".join(other), r"SRUN|SLURM"),
+                    look=look("|".join(other), r"SRUN|SLURM"),
                 )
             raise Diagnosis(
                 "srun-not-read",
                 saw=f"{case}: raised {error_text(answer['error'])}",
                 means="Under Slurm without torchrun, these three are all that a process knows about itself.",
-                look=error_place(answer["error"], lambda: where(code, r"SRUN|SLURM")),
+                look=error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
-        fail(answer["error"], f"{case}: {READ}()", lambda: where(code))
+        fail(answer["error"], f"{case}: {READ}()", look)
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
             "no-launch-environment",
             saw=f"{READ}() returned {'None' if answer['type'] == 'NoneType' else 'a ' + answer['type']}.",
             means="setup() expects a LaunchEnvironment with rank, local_rank and world_size.",
-            look=where(code, r"\breturn\b"),
+            look=look(r"\breturn\b"),
         )
     said = ", ".join(f"{name} {value!r}" for name, value in zip(FIELDS, got, strict=True))
     saw = f"{case}: you returned {said}."
@@ -164,7 +159,7 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             "strings-returned",
             saw=saw,
             means="Variables are text: '10' < '9' is true, and rank == 0 never is. Turn them into integers.",
-            look=where(code, r"\breturn\b"),
+            look=look(r"\breturn\b"),
         )
     if case.kind == "both":
         raise Diagnosis(
@@ -172,14 +167,14 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             saw=saw,
             means="srun has started one torchrun a node, and each of these many processes: only torchrun "
             "counts those.",
-            look=where(code, r"SLURM|SRUN"),
+            look=look(r"SLURM|SRUN"),
         )
     if case.kind == "srun" and not set(zip(got, expected, strict=True)) & {(n, n) for n in expected}:
         raise Diagnosis(
             "srun-not-read",
             saw=saw,
             means="Under Slurm without torchrun, these three are all that a process knows about itself.",
-            look=where(code, r"SRUN|SLURM", r"\breturn\b"),
+            look=look(r"SRUN|SLURM", r"\breturn\b"),
         )
     if got[:2] == [expected[0], expected[0]]:
         raise Diagnosis(
@@ -187,14 +182,14 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             saw=saw,
             means="The local rank counts the processes of one node. With the rank instead, node 2 looks for "
             "GPU 5 of 4.",
-            look=where(code, r"\blocal_rank\s*=", r"\breturn\b"),
+            look=look(r"\blocal_rank\s*=", r"\breturn\b"),
         )
-    if got[::2] == expected[::2] and mentions_modulo(code):
+    if got[::2] == expected[::2] and mentions_modulo(look):
         raise Diagnosis(
             "local-rank-computed",
             saw=f"{saw} The local rank is {expected[1]} there.",
             means="How many processes a node has differs from job to job: the launcher says the local rank.",
-            look=where(code, r"%|divmod"),
+            look=look(r"%|divmod"),
         )
     if got[2] != expected[2] and constant:
         raise Diagnosis(
@@ -202,14 +197,14 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             saw=saw,
             means="The same world size comes out whatever the launcher says: the job works for that many ranks "
             "only.",
-            look=where(code, rf"\b{got[2]}\b", r"world_size|WORLD_SIZE"),
+            look=look(rf"\b{got[2]}\b", r"world_size|WORLD_SIZE"),
         )
     wrong = next(name for name, a, b in zip(FIELDS, got, expected, strict=True) if a != b)
     raise Diagnosis(
         "wrong-numbers",
         saw=saw,
         means=f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
-        look=where(code, rf"\b{wrong}\s*=", r"\breturn\b"),
+        look=look(rf"\b{wrong}\s*=", r"\breturn\b"),
     )
 
 
@@ -223,7 +218,7 @@ ACCEPTED = {
 }
 
 
-def judge_refusal(code: Path, case: Case, answer: dict[str, Any]) -> None:
+def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
     """A broken environment must be refused with a ValueError."""
     error = answer["error"]
     if error is None:
@@ -231,11 +226,11 @@ def judge_refusal(code: Path, case: Case, answer: dict[str, Any]) -> None:
         said = ", ".join(f"{name} {answer[name]!r}" for name in FIELDS)
         hint = {"none": r"\.get\(|return", "number": r"int\(", "contradiction": r"rank.*<|<.*rank"}
         patterns = (hint.get(case.kind, r"\.get\("), r"\breturn\b")
-        raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=where(code, *patterns))
+        raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=look(*patterns))
     if "ValueError" not in error["bases"]:
         raise Diagnosis(
             "not-a-value-error",
             saw=f"{case}: raised {error_text(error)}",
             means="main.py turns a ValueError into one clear sentence; this would be a traceback on every rank.",
-            look=error_place(error, lambda: where(code)),
+            look=error_place(error, look),
         )

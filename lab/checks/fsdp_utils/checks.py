@@ -1,7 +1,6 @@
 """Checks of the second part of section 4: parameters sharded over the ranks with fully_shard."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from lab.base.words import one_line
 from lab.checks.common.gradients import verdict
-from lab.checks.common.look import look
+from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts, retold
 from lab.checks.common.tiny import (
@@ -36,12 +35,9 @@ FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_s
 BLOCKS = ["blocks.0", "blocks.1"]
 
 
-def where(group: Group, *patterns: str) -> str:
-    return look(group.code, "fsdp_utils.py", "get_fsdp_model", *patterns)
-
-
 @check("4.2", "every rank keeps its shard of each block, and trains as one process would")
 def trains_sharded(group: Group) -> None:
+    look = Look(group.code, "fsdp_utils.py", "get_fsdp_model")
     started = []
     for world_size in (2, 3):
         generator = fresh_generator()
@@ -72,7 +68,7 @@ def trains_sharded(group: Group) -> None:
         expect(reports, {"type": str, "module": bool})
         for report in reports:
             if not report["module"]:
-                fail_for_type(group, report["type"])
+                fail_for_type(look, report["type"])
         expect(
             reports,
             {
@@ -87,41 +83,41 @@ def trains_sharded(group: Group) -> None:
             },
         )
         expect_texts([report["placements"] for report in reports])
-        judge_shards(group, reports[0], weights[0])
-        judge_start(group, [report["start"] for report in reports], weights)
-        judge_rest(group, reports)
-        judge_error(group, reports)
+        judge_shards(look, reports[0], weights[0])
+        judge_start(look, [report["start"] for report in reports], weights)
+        judge_rest(look, reports)
+        judge_error(look, reports)
         expect(reports, {"computed": dict, "gradients": dict, "end": dict})
         expect_texts([report["computed"] for report in reports])
-        judge_training(group, reports, weights[0], batches)
+        judge_training(look, reports, weights[0], batches)
 
 
-def fail_for_type(group: Group, kind: str) -> NoReturn:
+def fail_for_type(look: Look, kind: str) -> NoReturn:
     if kind == "NoneType":
         raise Diagnosis(
             "nothing-returned",
             saw="get_fsdp_model() returned None.",
             means="The training loop needs the sharded model.",
-            look=where(group, r"\breturn\b", r"fully_shard\("),
+            look=look(r"\breturn\b", r"fully_shard\("),
         )
     raise Diagnosis(
         "not-a-model",
         saw=f"get_fsdp_model() returned a {kind}.",
         means="The training loop needs the sharded model.",
-        look=where(group, r"\breturn\b"),
+        look=look(r"\breturn\b"),
     )
 
 
-def judge_shards(group: Group, report: dict[str, Any], weights: Tensors) -> None:
+def judge_shards(look: Look, report: dict[str, Any], weights: Tensors) -> None:
     """Is every block sharded, and the root after them?"""
     kind, units, placements = report["type"], report["units"], report["placements"]
-    sharding = where(group, r"fully_shard\(", r"\breturn\b")
+    sharding = look(r"fully_shard\(", r"\breturn\b")
     if kind == "FullyShardedDataParallel":
         raise Diagnosis(
             "fsdp1-not-fsdp2",
             saw="get_fsdp_model() returned a FullyShardedDataParallel.",
             means=FSDP1,
-            look=where(group, r"FullyShardedDataParallel", r"\breturn\b"),
+            look=look(r"FullyShardedDataParallel", r"\breturn\b"),
         )
     if not units:
         raise Diagnosis(
@@ -135,7 +131,7 @@ def judge_shards(group: Group, report: dict[str, Any], weights: Tensors) -> None
             "sharded-a-copy",
             saw=f"the {kind} that came back is not the model that was handed in.",
             means="fully_shard changes the model in place; a copy needs the memory a second time.",
-            look=where(group, r"copy\(", r"\breturn\b"),
+            look=look(r"copy\(", r"\breturn\b"),
         )
     if wrong := outer_first(report["order"]):
         outer, inner = wrong
@@ -159,7 +155,7 @@ def judge_shards(group: Group, report: dict[str, Any], weights: Tensors) -> None
             "block-left-out",
             saw=f"model.{inside[0]} is no unit of its own; units: {', '.join(u or 'the model' for u in units)}.",
             means="Every one of model.blocks must be a unit that is gathered just before it is needed.",
-            look=where(group, r"blocks", r"fully_shard\("),
+            look=look(r"blocks", r"fully_shard\("),
         )
     whole = [name for name, placement in placements.items() if placement == WHOLE]
     if "" not in units:
@@ -175,11 +171,11 @@ def judge_shards(group: Group, report: dict[str, Any], weights: Tensors) -> None
             "replicated" if placements.get(odd[0]) != WHOLE else "not-sharded",
             saw=f"{odd[0]} is placed as {placements.get(odd[0])}, not as Shard(0).",
             means="Every rank must keep only its rows of each parameter; nothing else saves memory.",
-            look=where(group, r"mesh\s*=|placement|ignored", r"fully_shard\("),
+            look=look(r"mesh\s*=|placement|ignored", r"fully_shard\("),
         )
 
 
-def join(group: Group, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor]:
+def join(look: Look, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor]:
     """The whole tensors from each rank's rows."""
     expect(shards, dict.fromkeys(like, Tensor))
     whole = {}
@@ -192,21 +188,21 @@ def join(group: Group, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor
                 "wrong-shards",
                 saw=f"{name} is {list(tensor.shape)}; the ranks hold {held} of it.",
                 means="Together the shards must be the whole parameter, each row on one rank.",
-                look=where(group, r"fully_shard\("),
+                look=look(r"fully_shard\("),
             )
         whole[name] = torch.cat(rows)
     return whole
 
 
-def judge_start(group: Group, start: Sequence[Any], weights: Sequence[Tensors]) -> None:
+def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) -> None:
     """Rank 0's weights, in float32."""
-    whole = join(group, start, weights[0])
+    whole = join(look, start, weights[0])
     if kinds := {str(shard[name].dtype) for shard in start for name in whole} - {"torch.float32"}:
         raise Diagnosis(
             "parameters-not-fp32",
             saw=f"the parameters are {kinds.pop()} after sharding.".replace("torch.", ""),
             means="In low precision small updates are rounded away; parameters must stay in fp32.",
-            look=where(group, r"bfloat16|half|float16|\.to\("),
+            look=look(r"bfloat16|half|float16|\.to\("),
         )
     if all_close(whole, weights[0]):
         return
@@ -220,17 +216,17 @@ def judge_start(group: Group, start: Sequence[Any], weights: Sequence[Tensors]) 
             "ranks-start-apart",
             saw=f"every rank has sharded its own weights, not rank 0's: {example(whole, weights[0])}.",
             means="The model is stitched together from pieces of different models.",
-            look=where(group, r"broadcast", r"fully_shard\("),
+            look=look(r"broadcast", r"fully_shard\("),
         )
     raise Diagnosis(
         "weights-changed",
         saw=f"the sharded model does not have rank 0's weights: {example(whole, weights[0])}.",
         means="Every rank must start from its shard of rank 0's model.",
-        look=where(group, r"broadcast|init|load_state_dict", r"fully_shard\("),
+        look=look(r"broadcast|init|load_state_dict", r"fully_shard\("),
     )
 
 
-def judge_rest(group: Group, reports: Sequence[dict[str, Any]]) -> None:
+def judge_rest(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """What is not trained: rank 0's too, and still not to be trained. Rank r had r + 1 everywhere."""
     for rank, report in enumerate(reports):
         if any(value != 1 for value in report["frozen"]):
@@ -238,29 +234,29 @@ def judge_rest(group: Group, reports: Sequence[dict[str, Any]]) -> None:
                 "rest-not-sent",
                 saw=f"rank {rank} does not have rank 0's values in a frozen parameter or in a buffer.",
                 means="No gradient ever brings these together: BatchNorm's statistics, a frozen layer. Send all.",
-                look=where(group, r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
+                look=look(r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
             )
         if "frozen" in report["trainable"]:
             raise Diagnosis(
                 "unfrozen",
                 saw="a parameter with requires_grad=False can be trained after get_fsdp_model().",
                 means="What was frozen on purpose would be changed: sharding must leave that as it is.",
-                look=where(group, r"requires_grad", r"fully_shard\("),
+                look=look(r"requires_grad", r"fully_shard\("),
             )
 
 
-def judge_error(group: Group, reports: Sequence[dict[str, Any]]) -> None:
+def judge_error(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     for rank, report in enumerate(reports):
         if report["error"]:
             raise Diagnosis(
                 "training-failed",
                 saw=f"on rank {rank} a step with the sharded model raised {one_line(report['error'], 160)}",
                 means="The model is sharded, but cannot be trained like this.",
-                look=where(group, r"fully_shard\("),
+                look=look(r"fully_shard\("),
             )
 
 
-def judge_training(group: Group, reports: Sequence[dict[str, Any]], weights: Tensors, batches: Sequence) -> None:
+def judge_training(look: Look, reports: Sequence[dict[str, Any]], weights: Tensors, batches: Sequence) -> None:
     """The whole batch's gradients and the twin's weights, computed in fp32."""
     low = [name for name, kind in reports[0]["computed"].items() if kind != "float32"]
     if low:
@@ -268,21 +264,21 @@ def judge_training(group: Group, reports: Sequence[dict[str, Any]], weights: Ten
             "fp32-not-fp32",
             saw=f"with precision='fp32' the layer {low[0]} computed in {reports[0]['computed'][low[0]]}.",
             means="Low precision is what precision='bf16' asks for; fp32 must stay exact.",
-            look=where(group, r"bfloat16|float16|mp_policy"),
+            look=look(r"bfloat16|float16|mp_policy"),
         )
     world_size = len(reports)
-    sharding = where(group, r"fully_shard\(")
+    sharding = look(r"fully_shard\(")
     gradients = [report["gradients"] for report in reports]
     if any(not shard for shard in gradients):
         raise Diagnosis(
             "gradients-not-reduced",
             saw="after backward() the sharded parameters have no gradients.",
             means="The optimizer would change nothing.",
-            look=where(group, r"gradient_sync|no_sync", r"fully_shard\("),
+            look=look(r"gradient_sync|no_sync", r"fully_shard\("),
         )
     mean = loss_and_gradients(weights, batches[0])[1]
     local = [loss_and_gradients(weights, own)[1] for own in parts(batches[0], world_size)]
-    found = verdict([join(group, gradients, mean)] * world_size, mean, local)
+    found = verdict([join(look, gradients, mean)] * world_size, mean, local)
     if found.kind != "mean":
         raise Diagnosis(
             "wrong-gradients",
@@ -291,7 +287,7 @@ def judge_training(group: Group, reports: Sequence[dict[str, Any]], weights: Ten
             look=sharding,
         )
     twin = weights_after_steps(weights, batches)[-1]
-    end = join(group, [report["end"] for report in reports], twin)
+    end = join(look, [report["end"] for report in reports], twin)
     if not all_close(end, twin):
         raise Diagnosis(
             "updates-differ",
@@ -303,6 +299,7 @@ def judge_training(group: Group, reports: Sequence[dict[str, Any]], weights: Ten
 
 @check("4.2", "precision='bf16' computes in bf16, and keeps in fp32 what needs it", after_passed=True)
 def trains_in_bf16(group: Group) -> None:
+    look = Look(group.code, "fsdp_utils.py", "get_fsdp_model")
     generator = fresh_generator()
     inputs = {"weights": draw_weights(generator), "parts": parts(draw_batch(generator, 8), 2)}
     reports = group.observe(Order(train_in_bf16, 2, inputs, timeout=LIMIT))
@@ -319,10 +316,9 @@ def trains_in_bf16(group: Group) -> None:
     for net in ("plain", "batchnorm", "fp16"):
         for key in ("computed", "parameters", "statistics"):
             expect_texts([report[net][key] for report in reports])
-    place = partial(where, group)
     plain = [report["plain"] for report in reports]
-    judge_parameters(plain[0], place)
-    judge_computing(plain[0], place)
-    judge_gradients(plain, place)
-    judge_batchnorm(reports[0]["batchnorm"], place)
-    judge_fp16(reports[0]["fp16"], place)
+    judge_parameters(look, plain[0])
+    judge_computing(look, plain[0])
+    judge_gradients(look, plain)
+    judge_batchnorm(look, reports[0]["batchnorm"])
+    judge_fp16(look, reports[0]["fp16"])

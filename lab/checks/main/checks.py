@@ -1,16 +1,16 @@
 """Checks of section 5: everything together, once for each strategy, up to where training would begin."""
 
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
+from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tiny import LIMIT
 from lab.checks.main.draw import Rehearsal, draw_rehearsals
 from lab.checks.main.judge_data import judge_data
 from lab.checks.main.judge_end import judge_end, judge_test, judge_training
 from lab.checks.main.judge_failure import judge_failure
-from lab.checks.main.judge_model import Events, calls, judge_model, where
+from lab.checks.main.judge_model import Events, calls, judge_model
 from lab.checks.main.observe import rehearse
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
@@ -64,6 +64,7 @@ IN_THE_RUN = ("load_datasets", "get_dataloaders", "build_model", "begin", "train
 
 @check("5.1", "sets up, loads, wraps, optimises and cleans up, for every strategy")
 def puts_it_all_together(group: Group) -> None:
+    look = Look(group.code, "main.py", "run")
     rehearsals = draw_rehearsals()
     built: list[dict[str, Any]] = []
     started = [
@@ -73,7 +74,7 @@ def puts_it_all_together(group: Group) -> None:
     for rehearsal, report_of in zip(rehearsals, started, strict=True):
         result = report_of()
         if not result.ok:
-            judge_failure(group, rehearsal, result)
+            judge_failure(group, look, rehearsal, result)
         reports = result.values
         expect(reports, {"events": [{"call": str}], "returned": str, "group_left": bool})
         for report in reports:
@@ -82,19 +83,19 @@ def puts_it_all_together(group: Group) -> None:
                 for name in ("arguments", "options"):
                     expect([list(event.get(name, {}).values())], ARGUMENTS)
         everyone = [report["events"] for report in reports]
-        judge_calls(group.code, rehearsal, everyone)
+        judge_calls(look, rehearsal, everyone)
         for rank, events in enumerate(everyone):
-            judge_data(group.code, rehearsal, rank, events)
-        built.append(judge_weights(group.code, rehearsal, everyone))
+            judge_data(look, rehearsal, rank, events)
+        built.append(judge_weights(look, rehearsal, everyone))
         for report in reports:
-            judge_model(group.code, rehearsal, report["events"])
-            judge_training(group.code, rehearsal, report["events"])
-            judge_test(group.code, rehearsal, report["events"])
-            judge_end(group.code, rehearsal, report)
-    judge_seeds(group.code, rehearsals, built)
+            judge_model(look, rehearsal, report["events"])
+            judge_training(look, rehearsal, report["events"])
+            judge_test(look, rehearsal, report["events"])
+            judge_end(look, rehearsal, report)
+    judge_seeds(look, rehearsals, built)
 
 
-def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> None:
+def judge_calls(look: Look, rehearsal: Rehearsal, everyone: list[Events]) -> None:
     """Every rank makes the same calls, and those of a run while that is open."""
     made = [[event["call"] for event in events] for events in everyone]
     for name in TOGETHER:
@@ -105,7 +106,7 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
                 saw=f"{rehearsal}: {in_words(name)} on rank {with_it[0]} only.",
                 means="It needs every rank, or what comes after it does: the others wait for those that do not "
                 "come.",
-                look=where(code, r"is_main_process|get_rank|\brank\b", rf"\b{name}\("),
+                look=look(r"is_main_process|get_rank|\brank\b", rf"\b{name}\("),
             )
     names = made[0]
     for name, (diagnosis, means, line) in NEEDED.items():
@@ -114,7 +115,7 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
             if name == "enter":
                 what = "the Run was made, but not used with `with`."
             raise Diagnosis(
-                diagnosis, saw=f"{rehearsal}: {what}", means=means, look=where(code, *([line] if line else []))
+                diagnosis, saw=f"{rehearsal}: {what}", means=means, look=look(*([line] if line else []))
             )
     for name, diagnosis, means in (
         ("Run", "two-runs", "Each opens a folder of its own, and the records are parted between them."),
@@ -125,7 +126,7 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
                 diagnosis,
                 saw=f"{rehearsal}: {in_words(name)} {count} times.",
                 means=means,
-                look=where(code, rf"\b{name}\(", last=True),
+                look=look(rf"\b{name}\(", last=True),
             )
     run = calls(everyone[0], "Run")[0]
     if not run["records"]:
@@ -133,14 +134,14 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
             "run-without-records",
             saw=f"{rehearsal}: the Run was made with records=False.",
             means="It would print nothing, write no files and save no checkpoints.",
-            look=where(code, r"\bRun\("),
+            look=look(r"\bRun\("),
         )
     if run["device"] != calls(everyone[0], "setup")[0]["device"]:
         raise Diagnosis(
             "device-guessed",
             saw=f"{rehearsal}: the Run got another device than the one that setup() returned.",
             means="The run moves the images to its device: they would not be where the model is.",
-            look=where(code, r"\bRun\("),
+            look=look(r"\bRun\("),
         )
     left = names.index("exit") if "exit" in names else len(names)
     if late := next((name for name in names[left:] if name in IN_THE_RUN), ""):
@@ -149,7 +150,7 @@ def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> Non
             saw=f"{rehearsal}: {in_words(late)} after the `with` had ended.",
             means="Leaving it closes the records as done: nothing that follows is in them. Is it indented far "
             "enough?",
-            look=where(code, rf"(?<![_\w]){late}\(", r"\bwith\b"),
+            look=look(rf"(?<![_\w]){late}\(", r"\bwith\b"),
         )
 
 
@@ -161,7 +162,7 @@ def in_words(name: str) -> str:
     return f"{'this_run.' if method else ''}{name}() was called"
 
 
-def judge_weights(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> dict[str, Any]:
+def judge_weights(look: Look, rehearsal: Rehearsal, everyone: list[Events]) -> dict[str, Any]:
     """All ranks must start from the same weights. Returns what rank 0 built."""
     built = [calls(events, "build_model")[0] for events in everyone]
     if len({one["digest"] for one in built}) > 1:
@@ -170,12 +171,12 @@ def judge_weights(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> d
             "ranks-start-differently",
             saw=f"{rehearsal}: the first weight of the model is {first}.",
             means="Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
-            look=where(code, r"manual_seed", r"build_model"),
+            look=look(r"manual_seed", r"build_model"),
         )
     return built[0]
 
 
-def judge_seeds(code: Path, rehearsals: list[Rehearsal], built: list[dict[str, Any]]) -> None:
+def judge_seeds(look: Look, rehearsals: list[Rehearsal], built: list[dict[str, Any]]) -> None:
     """The weights follow from --seed."""
     for a, b in combinations(range(len(rehearsals)), 2):
         one, other = rehearsals[a], rehearsals[b]
@@ -187,14 +188,14 @@ def judge_seeds(code: Path, rehearsals: list[Rehearsal], built: list[dict[str, A
                 "weights-not-reproducible",
                 saw=f"two runs with --seed {one.seed} started from different weights.",
                 means="Nobody could repeat a run.",
-                look=where(code, r"manual_seed", r"build_model"),
+                look=look(r"manual_seed", r"build_model"),
             )
         if one.seed != other.seed and same:
             raise Diagnosis(
                 "seed-hard-coded",
                 saw=f"--seed {one.seed} and --seed {other.seed} gave the same weights.",
                 means="Repeating a run with other seeds would say nothing about its spread.",
-                look=where(code, r"manual_seed", r"seed"),
+                look=look(r"manual_seed", r"seed"),
             )
     used = {rehearsal.seed: one["seed"] for rehearsal, one in zip(rehearsals, built, strict=True)}
     if used.pop(0) != 0 and all(seed == other for seed, other in used.items()):
@@ -202,5 +203,5 @@ def judge_seeds(code: Path, rehearsals: list[Rehearsal], built: list[dict[str, A
             "seed-zero-replaced",
             saw=f"--seed {next(iter(used))} seeded torch with {next(iter(used))}, --seed 0 with another number.",
             means="0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
-            look=where(code, r"manual_seed", r"seed"),
+            look=look(r"manual_seed", r"seed"),
         )

@@ -1,17 +1,17 @@
 """Judges the last part of main.run(): training, the test images, and what is left behind."""
 
 import math
-from pathlib import Path
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
+from lab.checks.common.look import Look
 from lab.checks.main.draw import Rehearsal
-from lab.checks.main.judge_model import LOADERS, Events, calls, where
+from lab.checks.main.judge_model import LOADERS, Events, calls
 from lab.grading.diagnosis import Diagnosis
 
 
-def judge_training(code: Path, rehearsal: Rehearsal, events: Events) -> None:
-    trained, line = calls(events, "train"), where(code, r"(?<!_)\btrain\(", r"dry_run")
+def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
+    trained, line = calls(events, "train"), look(r"(?<!_)\btrain\(", r"dry_run")
     if rehearsal.dry_run:
         if trained:
             raise Diagnosis(
@@ -39,17 +39,17 @@ def judge_training(code: Path, rehearsal: Rehearsal, events: Events) -> None:
         )
 
 
-def judge_test(code: Path, rehearsal: Rehearsal, events: Events) -> None:
+def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     """The test images are evaluated once, after training, and their figures recorded."""
     evaluated, recorded = calls(events, "evaluate"), calls(events, "record_test")
-    line, names = where(code, r"(?<!_)\bevaluate\("), [event["call"] for event in events]
+    line, names = look(r"(?<!_)\bevaluate\("), [event["call"] for event in events]
     if rehearsal.dry_run:
         if evaluated or recorded:
             raise Diagnosis(
                 "test-in-dry-run",
                 saw=f"{rehearsal}: {'evaluate' if evaluated else 'this_run.record_test'}() was called.",
                 means="Nothing was trained, so there is nothing to measure, and a dry run is to cost seconds.",
-                look=line if evaluated else where(code, r"record_test"),
+                look=line if evaluated else look(r"record_test"),
             )
         return
     if not rehearsal.test_set:
@@ -58,7 +58,7 @@ def judge_test(code: Path, rehearsal: Rehearsal, events: Events) -> None:
                 "test-images-assumed",
                 saw=f"{rehearsal}: there are no test images, but this_run.record_test() was called.",
                 means="datasets.test is None where the validation images are all there is.",
-                look=where(code, r"record_test"),
+                look=look(r"record_test"),
             )
         return
     if not evaluated:
@@ -66,11 +66,11 @@ def judge_test(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             "test-not-evaluated",
             saw=f"{rehearsal}: evaluate() was not called, though there are test images.",
             means="Validation images have helped to choose what to train; only unseen ones show what it is worth.",
-            look=where(code, r"\.test\b", r"(?<!_)\btrain\("),
+            look=look(r"\.test\b", r"(?<!_)\btrain\("),
         )
     used = next((one for one in evaluated if one["on"] == "test"), None)
     if used is None:
-        judge_test_loader(code, rehearsal, evaluated[-1]["on"])
+        judge_test_loader(look, rehearsal, evaluated[-1]["on"])
     if "train" in names and names.index("evaluate") < names.index("train"):
         raise Diagnosis(
             "tested-before-training",
@@ -103,11 +103,11 @@ def judge_test(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             f"and accuracy {got[1]:g}.",
             means="this_run.record_test takes the loss and the accuracy (a fraction) of the test images, in "
             "this order.",
-            look=where(code, r"record_test"),
+            look=look(r"record_test"),
         )
 
 
-def judge_test_loader(code: Path, rehearsal: Rehearsal, on: str) -> NoReturn:
+def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
     """The test images did not come to evaluate() as they should."""
     own = on.startswith("a ")
     partial = on == "shuffled test"
@@ -125,29 +125,29 @@ def judge_test_loader(code: Path, rehearsal: Rehearsal, on: str) -> NoReturn:
         name,
         saw=f"{rehearsal}: evaluate() got {LOADERS.get(on, one_line(on, 40) + ' not from get_dataloaders()')}.",
         means=means,
-        look=where(code, r"DataLoader\(", r"(?<!_)\bevaluate\(")
+        look=look(r"DataLoader\(", r"(?<!_)\bevaluate\(")
         if own
-        else where(code, r"datasets\.test\b(?!.*None)", r"(?<!_)\bevaluate\(")
+        else look(r"datasets\.test\b(?!.*None)", r"(?<!_)\bevaluate\(")
         if partial
-        else where(code, r"(?<!_)\bevaluate\("),
+        else look(r"(?<!_)\bevaluate\("),
     )
 
 
-def judge_end(code: Path, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
+def judge_end(look: Look, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
     left = calls(report["events"], "exit")
     if left and not left[0]["group"]:
         raise Diagnosis(
             "cleanup-inside-the-run",
             saw=f"{rehearsal}: the process group was gone when the `with` of the Run ended.",
             means="The Run may still need the other ranks to close its records: cleanup() comes after it.",
-            look=where(code, r"cleanup|destroy"),
+            look=look(r"cleanup|destroy"),
         )
     if not report["group_left"]:
         raise Diagnosis(
             "cleanup-missing",
             saw=f"{rehearsal}: the process group is still there when run() has ended.",
             means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
-            look=where(code, r"cleanup", r"\breturn\b"),
+            look=look(r"cleanup", r"\breturn\b"),
         )
     right, what = ("an empty list", "[]") if rehearsal.dry_run else ("records", "what train() gave")
     if (returned := report["returned"]) != right:
@@ -158,7 +158,7 @@ def judge_end(code: Path, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
             means="Whoever calls run() counts on a list: a dry run has the records of no epochs."
             if rehearsal.dry_run
             else "Whoever calls run() wants the figures of the epochs.",
-            look=where(code, r"\breturn(\s+None)?$", r"=\s*None$", r"\breturn\b(?!\s*\[\])")
+            look=look(r"\breturn(\s+None)?$", r"=\s*None$", r"\breturn\b(?!\s*\[\])")
             if rehearsal.dry_run
-            else where(code, r"\breturn\b", r"(?<!_)\btrain\("),
+            else look(r"\breturn\b", r"(?<!_)\btrain\("),
         )

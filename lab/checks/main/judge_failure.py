@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
-from lab.checks.common.look import at
+from lab.checks.common.look import Look, at
 from lab.checks.main.draw import Rehearsal
-from lab.checks.main.judge_model import where
 from lab.grading.check import Group
 from lab.grading.diagnosis import Diagnosis
 
@@ -79,7 +78,7 @@ OURS = (
 NO_WORKERS = r"prefetch_factor option could only|persistent_workers option needs"
 
 
-def judge_failure(group: Group, rehearsal: Rehearsal, result: Any) -> None:
+def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -> None:
     """Raise the diagnosis of a known mistake; all other failures as they are."""
     for report in result.reports:
         if report.error is None or report.error.todo:
@@ -90,7 +89,7 @@ def judge_failure(group: Group, rehearsal: Rehearsal, result: Any) -> None:
                 "loader-option-ignored",
                 saw=f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
                 means="An option that does nothing makes two runs look alike that should differ.",
-                look=where(group.code, r"num_workers|loading\s*=", r"get_dataloaders"),
+                look=look(r"num_workers|loading\s*=", r"get_dataloaders"),
             )
         for pattern, (name, means) in KNOWN.items():
             in_main = frame is not None and frame.file.endswith("main.py")
@@ -103,9 +102,9 @@ def judge_failure(group: Group, rehearsal: Rehearsal, result: Any) -> None:
                 saw = f"{rehearsal}: {message}."
             else:
                 saw = f"{rehearsal}: run() raised {kind}: {one_line(message, 80)}"
-            place = at("main.py", frame.line, frame.text) if frame and in_main else where(group.code)
+            place = at("main.py", frame.line, frame.text) if frame and in_main else look()
             if name == "cleanup-too-early":
-                place = where(group.code, r"cleanup|destroy")
+                place = look(r"cleanup|destroy")
             raise Diagnosis(name, saw=saw, means=means, look=place)
     end_in_main(group, rehearsal, result)
 

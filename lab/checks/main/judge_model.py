@@ -1,11 +1,10 @@
 """Judges the middle of main.run(): the model, prepared and wrapped, and its optimizer."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 from lab.base.words import one_line
-from lab.checks.common.look import look, mentions
+from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.main.draw import Rehearsal
 from lab.grading.diagnosis import Diagnosis
@@ -34,15 +33,11 @@ WRAPPED = {
 Events = list[dict[str, Any]]
 
 
-def where(code: Path, *patterns: str, function: str = "run", last: bool = False) -> str:
-    return look(code, "main.py", function, *patterns, last=last)
-
-
 def calls(events: Events, name: str) -> Events:
     return [event for event in events if event["call"] == name]
 
 
-def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
+def judge_model(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     """How the model is wrapped, and whether the optimizer is of that model."""
     used = (calls(events, "train") or calls(events, "begin"))[0]
     if used["kind"] not in WRAPPERS:
@@ -50,7 +45,7 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             "wrong-arguments",
             saw=f"{rehearsal}: {used['call']}() got {used['kind']} in place of model and optimizer.",
             means="Its docstring says in which order they come.",
-            look=where(code, rf"\b{used['call']}\("),
+            look=look(rf"\b{used['call']}\("),
         )
     expect([used], WRAPPED)
     if used["kind"] != rehearsal.strategy:
@@ -61,9 +56,9 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             means="Nothing averages the gradients: each rank would train a model of its own."
             if bare
             else f"Expected: {WRAPPERS[rehearsal.strategy]}. The figures would be of another strategy.",
-            look=thrown_away(code, rehearsal.strategy) or where(code, r"wrap_model", r"build_model")
-            if bare and (calls(events, "wrap") or not mentions(code, "main.py", "run", "wrap_model"))
-            else where(code, rf"[\"']{rehearsal.strategy}[\"']", r"strategy", function="wrap_model"),
+            look=thrown_away(look, rehearsal.strategy) or look(r"wrap_model", r"build_model")
+            if bare and (calls(events, "wrap") or not look.mentions("wrap_model"))
+            else look.into("wrap_model")(rf"[\"']{rehearsal.strategy}[\"']", r"strategy"),
         )
     if rehearsal.strategy == "ddp" and not math.isclose(used["bucket_mb"], rehearsal.bucket_mb, rel_tol=1e-3):
         rounded = abs(used["bucket_mb"] - rehearsal.bucket_mb) < 1
@@ -75,7 +70,7 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             "left."
             if rounded
             else "A sweep over bucket sizes would measure the same thing every time.",
-            look=where(code, r"get_ddp_model|DistributedDataParallel", function="wrap_model"),
+            look=look.into("wrap_model")(r"get_ddp_model|DistributedDataParallel"),
         )
     function = f"get_{rehearsal.strategy}_model"
     wraps = [event for event in calls(events, "wrap") if event["by"] == function and event["precision"]]
@@ -88,7 +83,7 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
                 "precision-ignored",
                 saw=f"{rehearsal} --precision {asked}: {function}() got {one_line(got, 40)}.",
                 means="The run would be compared with others at a precision that it does not have.",
-                look=where(code, function, function="wrap_model"),
+                look=look.into("wrap_model")(function),
             )
     if other := next((event["device"] for event in asked_again if event["device"] != "meta"), ""):
         raise Diagnosis(
@@ -96,7 +91,7 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             saw=f"{rehearsal}: {function}() got the device {one_line(other, 40)}, whatever wrap_model() was "
             "given.",
             means="On a GPU the model must be on this rank's device: hand `device` on.",
-            look=where(code, function, function="wrap_model"),
+            look=look.into("wrap_model")(function),
         )
     if rehearsal.strategy == "none" and used["devices"] != ["meta"]:
         raise Diagnosis(
@@ -104,14 +99,14 @@ def judge_model(code: Path, rehearsal: Rehearsal, events: Events) -> None:
             saw=f"{rehearsal}: the model was on the {' and '.join(used['devices'])}, not on the device of "
             "setup().",
             means="The images go to that device: with a GPU the first forward pass would fail.",
-            look=where(code, r"return model", r"\.to\(", function="wrap_model"),
+            look=look.into("wrap_model")(r"return model", r"\.to\("),
         )
-    judge_prepared(code, rehearsal, used, calls(events, "prepare_model")[0])
-    judge_optimizer(code, rehearsal, used)
-    judge_begin(code, rehearsal, used, events)
+    judge_prepared(look, rehearsal, used, calls(events, "prepare_model")[0])
+    judge_optimizer(look, rehearsal, used)
+    judge_begin(look, rehearsal, used, events)
 
 
-def judge_prepared(code: Path, rehearsal: Rehearsal, used: dict[str, Any], prepare: dict[str, Any]) -> None:
+def judge_prepared(look: Look, rehearsal: Rehearsal, used: dict[str, Any], prepare: dict[str, Any]) -> None:
     """Whether the model was prepared, and then used."""
     if prepare["kind"] != "none":
         raise Diagnosis(
@@ -119,7 +114,7 @@ def judge_prepared(code: Path, rehearsal: Rehearsal, used: dict[str, Any], prepa
             saw=f"{rehearsal}: the model was already {WRAPPERS.get(prepare['kind'], 'wrapped')} when it came to "
             "this_run.prepare_model().",
             means="The wrapper lays out its buckets or shards by the model that it is given: prepare that first.",
-            look=where(code, r"prepare_model"),
+            look=look(r"prepare_model"),
         )
     if not used["prepared"]:
         raise Diagnosis(
@@ -127,11 +122,11 @@ def judge_prepared(code: Path, rehearsal: Rehearsal, used: dict[str, Any], prepa
             saw=f"{rehearsal}: {used['call']}() got the model that build_model() returned, not the one from "
             "this_run.prepare_model().",
             means="Like wrap_model, it returns the model to go on with.",
-            look=where(code, r"prepare_model"),
+            look=look(r"prepare_model"),
         )
 
 
-def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: Events) -> None:
+def judge_begin(look: Look, rehearsal: Rehearsal, used: dict[str, Any], events: Events) -> None:
     """Whether begin() got what is trained, before that."""
     names, begin = [event["call"] for event in events], calls(events, "begin")[0]
     if "train" in names and names.index("begin") > names.index("train"):
@@ -139,7 +134,7 @@ def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: 
             "begin-after-train",
             saw=f"{rehearsal}: this_run.begin() came after train().",
             means="It reports what is about to run, and follows the training accuracy from the first step on.",
-            look=where(code, r"begin"),
+            look=look(r"begin"),
         )
     if begin["loader"] != "train":
         raise Diagnosis(
@@ -147,7 +142,7 @@ def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: 
             saw=f"{rehearsal}: this_run.begin() got {LOADERS.get(begin['loader'], one_line(begin['loader'], 40))} "
             "in place of train_loader.",
             means="Its arguments are model, optimizer, train_loader: it counts the steps of an epoch.",
-            look=where(code, r"begin\("),
+            look=look(r"begin\("),
         )
     if begin["kind"] != used["kind"]:
         raise Diagnosis(
@@ -155,7 +150,7 @@ def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: 
             saw=f"{rehearsal}: the model was {WRAPPERS.get(begin['kind'], 'another')} when it came to "
             f"this_run.begin(), and {WRAPPERS[used['kind']]} when it came to {used['call']}().",
             means="It saves, resumes and accumulates with the model that it is given, which is the wrapped one.",
-            look=where(code, r"begin\("),
+            look=look(r"begin\("),
         )
     if used["call"] != "train" or not used["run"]:
         return
@@ -167,24 +162,24 @@ def judge_begin(code: Path, rehearsal: Rehearsal, used: dict[str, Any], events: 
                 means="It takes over the optimizer's stepping: schedule and accumulation would not reach this one."
                 if name == "optimizer"
                 else "It saves, resumes and accumulates with the model that it is given.",
-                look=where(code, r"begin\("),
+                look=look(r"begin\("),
             )
 
 
-def thrown_away(code: Path, strategy: str) -> str:
+def thrown_away(look: Look, strategy: str) -> str:
     """The line of wrap_model that wraps the model without keeping it; "" if there is none."""
-    place = where(code, rf"^get_{strategy}_model\(", function="wrap_model")
+    place = look.into("wrap_model")(rf"^get_{strategy}_model\(")
     return place if f"  get_{strategy}_model(" in place else ""
 
 
-def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> None:
+def judge_optimizer(look: Look, rehearsal: Rehearsal, used: dict[str, Any]) -> None:
     if used["held"] != used["parameters"]:
         raise Diagnosis(
             "optimizer-before-wrapping",
             saw=f"{rehearsal}: the optimizer holds {used['held']} of the model's {used['parameters']} parameters, "
             f"and {used['foreign']} that are not in the model.",
             means="Wrapping or moving the model has replaced its parameters: step() would change the old ones.",
-            look=where(code, r"build_optimizer|SGD\(|Adam\("),
+            look=look(r"build_optimizer|SGD\(|Adam\("),
         )
     wanted = {
         "optimizer": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[rehearsal.optimizer],
@@ -203,5 +198,5 @@ def judge_optimizer(code: Path, rehearsal: Rehearsal, used: dict[str, Any]) -> N
                 means="SGD's rate follows the global batch, base * batch / 256: args.learning_rate has it done."
                 if name == "lr"
                 else "The run would not be what its command line says.",
-                look=where(code, r"build_optimizer|SGD\(|Adam\("),
+                look=look(r"build_optimizer|SGD\(|Adam\("),
             )

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import look
+from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.common.tiny import fresh_generator
 from lab.checks.model.observe import IMAGE, ROWS, WRONG_IMAGES, run_network
@@ -18,6 +18,7 @@ ATTEMPT = {"value": object, "error": (None, ERROR)}
 
 @check("1.1", "takes batches of any size and gives one row of logits an image")
 def any_batch_size(group: Group) -> None:
+    look = Look(group.code, "model.py", "CNN.forward")
     sizes = [*random.sample([3, 5, 6, 7, 9, 11], 2), 1, 12]
     num_classes, generator = random.randrange(3, 10), fresh_generator()
     given = {
@@ -30,10 +31,10 @@ def any_batch_size(group: Group) -> None:
     report = reports[0]
     expect_as_many([report["batches"]], len(sizes))
 
-    judge_errors(group, sizes, report)
+    judge_errors(look, sizes, report)
     for size, batch in zip(sizes, report["batches"], strict=True):
-        judge_logits(group, size, batch["value"])
-    judge_values(group, torch.cat([batch["value"] for batch in report["batches"]]))
+        judge_logits(look, size, batch["value"])
+    judge_values(look, torch.cat([batch["value"] for batch in report["batches"]]))
     expect(
         reports,
         {
@@ -51,17 +52,13 @@ def any_batch_size(group: Group) -> None:
     )
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
     expect_as_many([report["rows"]], ROWS)
-    judge_wrong_images(group, report["wrong"])
-    judge_manners(group, report)
-    judge_parameters(group, report, num_classes)
-    judge_rows(group, report)
+    judge_wrong_images(look, report["wrong"])
+    judge_manners(look, report)
+    judge_parameters(look, report, num_classes)
+    judge_rows(look, report)
 
 
-def where(group: Group, *patterns: str) -> str:
-    return look(group.code, "model.py", "CNN.forward", *patterns)
-
-
-def judge_errors(group: Group, sizes: list[int], report: dict[str, Any]) -> None:
+def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
     """An error for images of the right size: for which batch sizes does it come?"""
     failed = [
         (size, batch["error"]) for size, batch in zip(sizes, report["batches"], strict=True) if batch["error"]
@@ -72,7 +69,7 @@ def judge_errors(group: Group, sizes: list[int], report: dict[str, Any]) -> None
     passed = [s for s, batch in zip(sizes, report["batches"], strict=True) if not batch["error"]]
     right = sorted({*passed, *report["usual"]})
     saw = f"a batch of {size} images, {[size, *IMAGE]}, raised {error_text(error)}"
-    place = error_place(error, lambda: where(group))
+    place = error_place(error, look)
     if "AssertionError" in error["bases"]:
         only = f"; a batch of {numbers(right)} goes through." if right else "."
         raise Diagnosis(
@@ -93,25 +90,25 @@ def judge_errors(group: Group, sizes: list[int], report: dict[str, Any]) -> None
             "batch-flattened",
             saw=saw + "; a batch of 1 goes through.",
             means="Flattening has merged all the images of the batch into one row.",
-            look=where(group, r"flatten|view|reshape"),
+            look=look(r"flatten|view|reshape"),
         )
     if right:
         raise Diagnosis(
             "fixed-batch-size",
             saw=f"{saw}; a batch of {numbers(right)} goes through.",
             means="A batch size is written into the code, but every rank gets only its part of the batch.",
-            look=where(group, r"view|reshape|unflatten"),
+            look=look(r"view|reshape|unflatten"),
         )
-    fail(error, f"a batch of {size} images, {[size, *IMAGE]},", lambda: where(group))
+    fail(error, f"a batch of {size} images, {[size, *IMAGE]},", look)
 
 
-def judge_logits(group: Group, size: int, value: object) -> None:
+def judge_logits(look: Look, size: int, value: object) -> None:
     if not isinstance(value, Tensor):
         raise Diagnosis(
             "nothing-returned" if value == "NoneType" else "no-logits",
             saw=f"forward() returned {'None' if value == 'NoneType' else f'a {value}'}, not a tensor.",
             means="The loss needs the logits: one row an image, one number a class.",
-            look=where(group, r"\breturn\b"),
+            look=look(r"\breturn\b"),
         )
     if list(value.shape) != [size, 10]:
         squeezed = size == 1 and list(value.shape) == [10]
@@ -121,25 +118,25 @@ def judge_logits(group: Group, size: int, value: object) -> None:
             means="A batch of one image is still a batch: keep its dimension."
             if squeezed
             else "The loss needs one row an image, one number a class.",
-            look=where(group, r"squeeze|argmax|mean|\breturn\b"),
+            look=look(r"squeeze|argmax|mean|\breturn\b"),
         )
     if not value.is_floating_point():
         raise Diagnosis(
             "no-logits",
             saw=f"forward() returned numbers of type {value.dtype}.".replace("torch.", ""),
             means="Logits are floating-point numbers; rounded ones have no gradient.",
-            look=where(group, r"\breturn\b"),
+            look=look(r"\breturn\b"),
         )
 
 
-def judge_values(group: Group, logits: Tensor) -> None:
+def judge_values(look: Look, logits: Tensor) -> None:
     if not logits.isfinite().all():
         raise Diagnosis(
             "no-logits",
             saw=f"{(~logits.isfinite()).sum()} of the {logits.numel()} numbers in the results are nan or "
             "infinite.",
             means="Their loss is nan, and after one step so are all the weights.",
-            look=where(group, r"log|exp|/", r"\breturn\b"),
+            look=look(r"log|exp|/", r"\breturn\b"),
         )
     if (logits < 0).any():
         return
@@ -149,17 +146,17 @@ def judge_values(group: Group, logits: Tensor) -> None:
             "softmax-before-loss",
             saw="every row of the result is positive and adds up to 1: these are probabilities, not logits.",
             means="cross_entropy applies softmax itself. Applied twice, the gradients shrink and training crawls.",
-            look=where(group, r"softmax", r"\breturn\b"),
+            look=look(r"softmax", r"\breturn\b"),
         )
     raise Diagnosis(
         "no-negative-logits",
         saw=f"none of the {logits.numel()} numbers in the results is negative.",
         means="A ReLU or a sigmoid at the end keeps the loss from telling the classes apart.",
-        look=where(group, r"relu|sigmoid|abs", r"\breturn\b"),
+        look=look(r"relu|sigmoid|abs", r"\breturn\b"),
     )
 
 
-def judge_wrong_images(group: Group, wrong: list[dict[str, Any]]) -> None:
+def judge_wrong_images(look: Look, wrong: list[dict[str, Any]]) -> None:
     missed = [
         (shape, result["error"])
         for shape, result in zip(WRONG_IMAGES, wrong, strict=True)
@@ -178,24 +175,24 @@ def judge_wrong_images(group: Group, wrong: list[dict[str, Any]]) -> None:
             saw=saw,
             means="A wrong image here is a mistake in the program, not in a user's input: that is what assert "
             "is for.",
-            look=error_place(error, lambda: where(group)),
+            look=error_place(error, look),
         )
     if len(missed) < len(WRONG_IMAGES):
         raise Diagnosis(
             "assertion-too-weak",
             saw=f"{saw.rstrip('.')}; other wrong sizes are refused.",
             means="The assertion must compare all three of channels, height and width.",
-            look=where(group, r"\bassert\b"),
+            look=look(r"\bassert\b"),
         )
     raise Diagnosis(
         "no-assertion",
         saw=saw,
         means="Without an assertion a wrong image is noticed layers later in a message about matrices, or never.",
-        look=where(group),
+        look=look(),
     )
 
 
-def judge_manners(group: Group, report: dict[str, Any]) -> None:
+def judge_manners(look: Look, report: dict[str, Any]) -> None:
     """The images are left as they were, and the results are where they are."""
     if report["changed"]:
         raise Diagnosis(
@@ -203,24 +200,24 @@ def judge_manners(group: Group, report: dict[str, Any]) -> None:
             saw="after the forward pass the images that were handed in are others than before.",
             means="It changes the caller's batch, and with it a data set that is kept in memory: every epoch "
             "once more.",
-            look=where(group, r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
+            look=look(r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
         )
     if report["elsewhere"]:
         raise Diagnosis(
             "device-written-down",
             saw=f"with network and images on a GPU (here only pretended): {report['elsewhere']}.",
             means="The network must compute where its weights are: its device is for the caller to choose.",
-            look=where(group, r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
+            look=look(r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
         )
 
 
-def judge_parameters(group: Group, report: dict[str, Any], num_classes: int) -> None:
+def judge_parameters(look: Look, report: dict[str, Any], num_classes: int) -> None:
     if report["blocks"]:
         raise Diagnosis(
             "no-blocks",
             saw=report["blocks"],
             means="FSDP shards a network block by block, and finds the blocks there.",
-            look=look(group.code, "model.py", "CNN.__init__", r"blocks"),
+            look=look.into("CNN.__init__")(r"blocks"),
         )
     if missing := report["without_gradient"]:
         raise Diagnosis(
@@ -228,36 +225,36 @@ def judge_parameters(group: Group, report: dict[str, Any], num_classes: int) -> 
             saw=f"after backward() {len(missing)} parameters have no gradient: {', '.join(missing[:3])}"
             + (", ..." if len(missing) > 3 else "."),
             means="They would never learn, and DDP would wait for their gradients.",
-            look=where(group, r"no_grad|detach|\.data\b|\.item|numpy", r"blocks"),
+            look=look(r"no_grad|detach|\.data\b|\.item|numpy", r"blocks"),
         )
     value, error = report["classes"]["value"], report["classes"]["error"]
     if error:
-        fail(error, f"CNN(num_classes={num_classes})", lambda: where(group))
+        fail(error, f"CNN(num_classes={num_classes})", look)
     if not isinstance(value, Tensor) or value.shape[-1:] != (num_classes,):
         shape = list(value.shape) if isinstance(value, Tensor) else value
         raise Diagnosis(
             "num-classes-ignored",
             saw=f"CNN(num_classes={num_classes}) gave a result of shape {shape}.",
             means="Another data set has another number of classes.",
-            look=where(group, r"\b10\b", r"\breturn\b"),
+            look=look(r"\b10\b", r"\breturn\b"),
         )
 
 
-def judge_rows(group: Group, report: dict[str, Any]) -> None:
+def judge_rows(look: Look, report: dict[str, Any]) -> None:
     """In float64, an image's logits are the same whatever else is in the batch, and every time."""
     results = [report["whole"], report["again"], *report["rows"]]
     if error := next((result["error"] for result in results if result["error"]), None):
-        fail(error, "the network in float64", lambda: where(group))
+        fail(error, "the network in float64", look)
     values = [result["value"] for result in results]
     if not all(isinstance(value, Tensor) and value.shape[1:] == (10,) for value in values):
-        judge_logits(group, len(report["rows"]), values[0])
+        judge_logits(look, len(report["rows"]), values[0])
     whole, again, rows = values[0].double(), values[1].double(), torch.cat(values[2:]).double()
     if values[0].dtype != torch.float64:
         raise Diagnosis(
             "dtype-changed",
             saw=f"float64 weights and images gave {values[0].dtype} logits.".replace("torch.", ""),
             means="The network must compute in the precision it is given, or comparing ranks is blurred.",
-            look=where(group, r"float|half|bfloat16|\.to\(", r"\breturn\b"),
+            look=look(r"float|half|bfloat16|\.to\(", r"\breturn\b"),
         )
     found = [name for name in report["modules"] if "BatchNorm" in name or "Dropout" in name]
     suspects = f"the {' and '.join(found)} in model.py" if found else ""
@@ -266,7 +263,7 @@ def judge_rows(group: Group, report: dict[str, Any]) -> None:
             "random-forward",
             saw=f"the same batch twice gave logits that differ by {difference:.2g}.",
             means="Dropout draws other units on every rank, so W ranks cannot compute what one device computes.",
-            look=suspects or where(group, r"dropout|rand", r"\breturn\b"),
+            look=suspects or look(r"dropout|rand", r"\breturn\b"),
         )
     if (difference := (whole[: len(rows)] - rows).abs().max().item()) > 1e-9:
         raise Diagnosis(
@@ -274,5 +271,5 @@ def judge_rows(group: Group, report: dict[str, Any]) -> None:
             saw=f"an image's logits change by {difference:.2g} with the other images in its batch.",
             means="Each rank sees only its part of the batch, so W ranks would not compute what one device "
             "computes.",
-            look=suspects or where(group, r"norm|mean|std|max\(", r"\breturn\b"),
+            look=suspects or look(r"norm|mean|std|max\(", r"\breturn\b"),
         )

@@ -2,6 +2,7 @@
 
 import torch
 
+from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator, parts
 from lab.checks.train.draw_evaluation import draw_validation
@@ -22,18 +23,21 @@ def draw_numbers(generator: torch.Generator, count: int, low: float, high: float
 def takes_the_right_step(group: Group) -> None:
     weights, batches = draw_steps(fresh_generator(), world_size=2)
     given = {"weights": weights, "batches": [parts(batch, 2) for batch in batches]}
-    judge_steps(group, group.observe(Order(take_steps, 2, given, timeout=LIMIT)), weights, batches)
+    look = Look(group.code, "train.py", "train_step")
+    judge_steps(look, group.observe(Order(take_steps, 2, given, timeout=LIMIT)), weights, batches)
 
 
 @check("6.1", "an epoch has its own order, uses every batch, and returns the mean over all ranks")
 def runs_a_whole_epoch(group: Group) -> None:
     given = draw_epochs(fresh_generator())
-    judge_epochs(group, group.observe(Order(run_epochs, 2, given, timeout=LIMIT)), given)
+    look = Look(group.code, "train.py", "train_one_epoch")
+    judge_epochs(look, group.observe(Order(run_epochs, 2, given, timeout=LIMIT)), given)
 
 
 @check("6.2", "loss and accuracy are exact over all ranks, under DDP and under FSDP")
 def evaluates_every_sample_once(group: Group) -> None:
     # 10 samples on 3 ranks: there the last batch of two ranks is nothing but filler.
+    look = Look(group.code, "train.py", "evaluate")
     started = []
     for world_size, samples, batch_size in ((2, 19, 4), (3, 10, 3)):
         generator = fresh_generator()
@@ -48,8 +52,8 @@ def evaluates_every_sample_once(group: Group) -> None:
         ):
             reports = group.values(report())
         for wrapper in ("DDP", "FSDP"):
-            judge_evaluation(group, reports, wrapper, drawn)
-        judge_repetition(group, reports, drawn)
+            judge_evaluation(look, reports, wrapper, drawn)
+        judge_repetition(look, reports, drawn)
 
 
 @check("6.3", "every epoch is trained, evaluated and recorded, in this order")
@@ -62,4 +66,5 @@ def trains_evaluates_records(group: Group) -> None:
         "loss": draw_numbers(generator, 3, 1, 2),
         "accuracy": draw_numbers(generator, 3, 0.1, 0.9),
     }
-    judge_run(group, group.observe(Order(run_training, 2, given, timeout=LIMIT)), given)
+    look = Look(group.code, "train.py", "train")
+    judge_run(look, group.observe(Order(run_training, 2, given, timeout=LIMIT)), given)
