@@ -1,18 +1,68 @@
-"""Judges what average_gradients has left behind: gradients, weights, and those of a second model."""
+"""Judges what average_gradients() has left behind: gradients, weights, and those of a second model."""
 
 import math
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
-from lab.checks.common.gradients import Verdict
+from lab.checks.common.gradients import Verdict, verdict
 from lab.checks.common.look import Look
+from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
+from lab.checks.ddp_utils.draw import Gradients
 from lab.grading.diagnosis import Diagnosis
 
 
-def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, look: Look) -> None:
+def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradients) -> None:
+    """Raise the diagnosis of the first thing that is wrong."""
+    world_size, moved, mean = len(reports), drawn.moved, drawn.mean
+    expect(reports, {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict})
+    if pending := max(report["pending"] for report in reports):
+        raise Diagnosis(
+            "not-waited-for",
+            saw=f"{pending} collectives were started with async_op=True, and nobody waited for them.",
+            means="What is in the gradients then depends on which comes first: the sum, or the line that uses it.",
+            look=look(r"async_op", r"reduce"),
+        )
+    observed = [report["weights"] for report in reports]
+    expect_tensors(observed, moved[0])
+    if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
+        fail_for_weights(observed, moved, look(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"))
+
+    gradients = [report["gradients"] for report in reports]
+    gone = [name for name in mean if any(name not in grads for grads in gradients)]
+    if gone:
+        raise Diagnosis(
+            "gradients-gone",
+            saw=f"after average_gradients() there is no gradient any more for {', '.join(gone[:3])}"
+            + (", ..." if len(gone) > 3 else "."),
+            means="optimizer.step() leaves out parameters whose grad is None.",
+            look=look(r"grad\s*=\s*None|zero_grad|\bdel\b", r"grad"),
+        )
+    expect_tensors(gradients, mean)
+    found = verdict(gradients, mean, drawn.local)
+    if found.kind != "mean":
+        pattern = {
+            "world size": rf"\b{found.number}\b",
+            "some ranks": r"get_rank\(|\brank\b|\breduce\(",
+            "some parameters": r"\breturn\b|break|\bif\b(?!.*None)",
+        }.get(
+            found.kind,
+            r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
+        )
+        fail_for_gradients(found, world_size, look(pattern, r"all_reduce|reduce|gather|broadcast"))
+    if any(report["frozen"] for report in reports):
+        raise Diagnosis(
+            "frozen-given-a-gradient",
+            saw="a parameter with requires_grad=False, which had no gradient, has one after average_gradients().",
+            means="The optimizer would change it, by weight decay alone: what is frozen must stay frozen.",
+            look=look(r"zeros|new_|\.grad\s*=[^=]", r"grad"),
+        )
+    judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
+
+
+def judge_second_model(look: Look, observed: Sequence[Tensors], like: Tensors, idle: int) -> None:
     """A second model: rank r has r + 1 everywhere, but the rank `idle` has one inf."""
     expect_tensors(observed, like)
     world_size = len(observed)

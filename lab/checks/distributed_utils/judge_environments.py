@@ -1,85 +1,25 @@
-"""Launch environments, good and broken, drawn anew for every run, and what may come of them."""
+"""Judges what read_launch_environment() makes of good and of broken environments."""
 
-import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import error_place, error_text, fail
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
 from lab.grading.diagnosis import Diagnosis
 
-FILE = "distributed_utils.py"
-READ = "read_launch_environment"
-FIELDS = ("rank", "local_rank", "world_size")
 
-TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One environment, and the (rank, local_rank, world_size) it stands for; None where it must be refused."""
-
-    kind: str
-    environ: dict[str, str]
-    expected: tuple[int, int, int] | None = None
-    missing: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return "with " + (" ".join(f"{name}={value}" for name, value in self.environ.items()) or "nothing set")
-
-
-def draw_cases() -> list[Case]:
-    """Complete environments first, then broken ones."""
-    each = random.sample([3, 4, 5, 6], 4)  # processes of a node: no local rank follows from the rank
-    places = [
-        draw_place(nodes, on_each) for nodes, on_each in zip(random.sample([2, 3, 5, 6], 4), each, strict=True)
-    ]
-    cases = [Case("torchrun", name_values(TORCHRUN, place), place) for place in [*places[:2], (0, 0, 1)]]
-    cases += [Case("srun", name_values(SRUN, place), place) for place in [*places[2:], (0, 0, 2)]]
-    node, nodes = random.randrange(1, 3), 3
-    both = (7 * node + 2, 2, 7 * nodes)
-    cases.append(Case("both", name_values(TORCHRUN, both) | name_values(SRUN, (node, 0, nodes)), both))
-
-    cases.append(Case("none", {}, missing=("RANK", "SLURM_PROCID")))
-    for names in (TORCHRUN, SRUN):
-        environ = name_values(names, random.choice(places))
-        for name in names:
-            rest = {other: value for other, value in environ.items() if other != name}
-            cases.append(Case("missing", rest, missing=(name,)))
-        for name in names:
-            for value in ("", "two", "1.5", "-1"):
-                cases.append(Case("number", environ | {name: value}))
-        for numbers in ((4, 0, 4), (7, 1, 4), (1, 2, 4), (0, 0, 0)):
-            cases.append(Case("contradiction", name_values(names, numbers)))
-    incomplete = name_values(TORCHRUN, both)
-    del incomplete[random.choice(TORCHRUN)]
-    cases.append(Case("mixed", incomplete | name_values(SRUN, draw_place(3, 4))))
-    return cases
-
-
-def draw_place(nodes: int, each: int) -> tuple[int, int, int]:
-    """(rank, local_rank, world_size) on a later node of `each` processes, so that no two are equal."""
-    node, local_rank = random.randrange(1, nodes), random.randrange(1, each)
-    return each * node + local_rank, local_rank, each * nodes
-
-
-def name_values(names: tuple[str, ...], numbers: tuple[int, int, int]) -> dict[str, str]:
-    return {name: str(number) for name, number in zip(names, numbers, strict=True)}
-
-
-def judge_environments(
-    look: Look, cases: Sequence[Case], answers: Sequence[dict[str, Any]], decoy: list[int]
-) -> None:
+def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any], decoy: list[int]) -> None:
     """Raise the diagnosis of the first case that went wrong.
 
     Args:
-        answers: for each case, the fields of what was returned, its type, and the error.
+        reports: of the only rank, for each case, the fields of what was returned, its type, and the error.
         decoy: the numbers that os.environ held.
     """
-    pairs = list(zip(cases, answers, strict=True))
+    expect(reports, [{"type": str, "error": (None, ERROR), "changed": [str], **dict.fromkeys(FIELDS, (int, str))}])
+    expect_as_many(reports, len(cases))
+    pairs = list(zip(cases, reports[0], strict=True))
     constant = len({answer["world_size"] for case, answer in pairs if case.expected}) == 1
     for case, answer in pairs:
         if case.expected is not None:
@@ -144,11 +84,11 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
                 means="Under Slurm without torchrun, these three are all that a process knows about itself.",
                 look=error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
-        fail(answer["error"], f"{case}: {READ}()", look)
+        fail(answer["error"], f"{case}: {look.function}()", look)
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
             "no-launch-environment",
-            saw=f"{READ}() returned {'None' if answer['type'] == 'NoneType' else 'a ' + answer['type']}.",
+            saw=f"{look.function}() returned {'None' if answer['type'] == 'NoneType' else 'a ' + answer['type']}.",
             means="setup() expects a LaunchEnvironment with rank, local_rank and world_size.",
             look=look(r"\breturn\b"),
         )

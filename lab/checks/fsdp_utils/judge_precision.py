@@ -8,12 +8,34 @@ from torch import Tensor
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look
+from lab.checks.common.report import expect
+from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.observe import outer_first
 from lab.grading.diagnosis import Diagnosis
 
 BATCHNORM = "blocks.0.3"  # in TinyNet
 
 POLICY = r"mp_policy|MixedPrecisionPolicy\("
+
+
+NET = {
+    "error": str, "gradients": dict, "loss": float, "computed": dict, "parameters": dict, "statistics": dict,
+    "order": [str],
+}  # fmt: skip
+
+
+def judge_precision(look: Look, reports: Sequence[Any]) -> None:
+    """Raise the diagnosis of the first thing that is wrong."""
+    expect(reports, {"plain": NET, "batchnorm": NET, "fp16": NET})
+    for net in ("plain", "batchnorm", "fp16"):
+        for key in ("computed", "parameters", "statistics"):
+            expect_texts([report[net][key] for report in reports])
+    plain = [report["plain"] for report in reports]
+    judge_parameters(look, plain[0])
+    judge_computing(look, plain[0])
+    judge_gradients(look, plain)
+    judge_batchnorm(look, reports[0]["batchnorm"])
+    judge_fp16(look, reports[0]["fp16"])
 
 
 def judge_parameters(look: Look, report: dict[str, Any]) -> None:
