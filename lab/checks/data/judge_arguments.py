@@ -1,21 +1,21 @@
-"""Judges what get_dataloaders makes of seed 0, num_workers, **loader_options, and of the batch for validation."""
+"""Judges what get_dataloaders() makes of its arguments, of seed 0 and of numbers that do not fit."""
 
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import numbers
-from lab.checks.data.draw import Drawn
+from lab.checks.common.report import error_place, error_text, numbers
+from lab.checks.data.draw import DrawnLoaders
 from lab.checks.data.judge_sampling import judge_error
 from lab.grading.diagnosis import Diagnosis
 
 LOADERS = ("training", "validation")
 
-Reports = Sequence[Sequence[dict[str, Any]]]  # for each rank, for each of asked.configs, what draw_config returned
+Reports = Sequence[Sequence[dict[str, Any]]]  # [rank][config]: what sample_config returned
 
 
-def judge_idle(look: Look, asked: Drawn, reports: Reports) -> None:
+def judge_idle(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
     """No processes where none were asked for. Nothing was drawn with them, so this comes first."""
     for rank, report in enumerate(reports):
         for config, result in zip(asked.configs, report, strict=True):
@@ -29,7 +29,7 @@ def judge_idle(look: Look, asked: Drawn, reports: Reports) -> None:
                     )
 
 
-def judge_arguments(look: Look, asked: Drawn, reports: Reports) -> None:
+def judge_arguments(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
     """Raise the diagnosis of the first argument that is not heeded."""
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
     judge_seed_zero(look, asked, results)
@@ -41,7 +41,7 @@ def judge_arguments(look: Look, asked: Drawn, reports: Reports) -> None:
     judge_validation_loader(look, asked, results["plain"])
 
 
-def judge_seed_zero(look: Look, asked: Drawn, results: dict[str, list[dict[str, Any]]]) -> None:
+def judge_seed_zero(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[str, Any]]]) -> None:
     for rank in range(asked.world_size):
         made = {name: results[name][rank]["sampler_seed"] for name in ("plain", "seed 0")}
         drawn = {
@@ -62,7 +62,7 @@ def judge_seed_zero(look: Look, asked: Drawn, results: dict[str, list[dict[str, 
         )
 
 
-def judge_workers(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_workers(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         if result["num_workers"] != [asked.workers, asked.workers]:
             train, valid = (*result["num_workers"], 0, 0)[:2]
@@ -75,7 +75,7 @@ def judge_workers(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -
             )
 
 
-def judge_options(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_options(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         for name, value in asked.options.items():
             got = [one.get(name, "None") for one in result["options"]]
@@ -102,7 +102,7 @@ def judge_options(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -
             )
 
 
-def judge_validation_loader(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_validation_loader(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
     line = look(r"valid\w*\s*=\s*DataLoader\(", r"DataLoader\((?!.*train_set)", r"DataLoader\(")
     for rank, result in enumerate(results):
         if (size := result["valid_batch"]) not in (-1, asked.batch):
@@ -120,3 +120,37 @@ def judge_validation_loader(look: Look, asked: Drawn, results: Sequence[dict[str
                 means="It changes no result, but uses up random numbers and reads a disk here and there.",
                 look=line,
             )
+
+
+def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """A global batch that does not divide, and one larger than the data set, must raise ValueError."""
+
+    for rank, (indivisible, oversized) in enumerate(reports):
+        for result, name, what, means, patterns in (
+            (
+                indivisible,
+                "indivisible-batch-accepted",
+                f"a global batch of {asked.global_batch + 1} on {asked.world_size} ranks",
+                "Rounding it silently trains with another batch size than the one that was asked for.",
+                (r"%|divmod", r"//", r"raise"),
+            ),
+            (
+                oversized,
+                "oversized-batch-accepted",
+                f"a global batch of {asked.global_batch} from {asked.global_batch - 1} samples",
+                "The loader has no batch at all: training would end at once, without having learnt anything.",
+                (r"len\(train_set\)", r"raise"),
+            ),
+        ):
+            error = result["error"]
+            if error is None:
+                raise Diagnosis(
+                    name, saw=f"{what} was accepted on rank {rank}.", means=means, look=look(*patterns)
+                )
+            if "ValueError" not in error["bases"]:
+                raise Diagnosis(
+                    "not-a-value-error",
+                    saw=f"{what}: raised {error_text(error)}",
+                    means="main.py turns a ValueError into one clear sentence; this would be a traceback.",
+                    look=error_place(error, look),
+                )

@@ -6,8 +6,8 @@ from itertools import combinations
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import error_place, error_text, numbers
-from lab.checks.data.draw import Drawn, Epoch
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, numbers
+from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun, unset_by_srun
 
@@ -17,11 +17,38 @@ TRAIN_LOADER = r"DataLoader\(\s*train_set"
 WITHOUT_LAUNCHER = ("no-distributed-sampler", "global-batch-as-local", "same-part-on-every-rank")
 
 
-def judge_drawing(look: Look, asked: Drawn, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
+DRAWN = {
+    "returned": str, "error": (None, ERROR), "set_epoch": bool, "num_workers": [int], "epochs": [[[int]]],
+    "options": [dict], "sampler_seed": int, "valid_batch": int, "valid_shuffled": bool,
+}  # fmt: skip
+
+
+def counted_from_0(asked: DrawnLoaders, reports: Sequence[Any]) -> list[list[dict[str, Any]]]:
+    """For each rank, for each of asked.configs, what sample_config returned: samples by their places in their set.
+
+    Those of the validation set, which are not to be drawn, stay as they are. Raises Diagnosis for other reports.
+    """
+    expect(reports, {"drawn": [DRAWN], "refused": [{"error": (None, ERROR)}]})
+    expect_as_many([report["drawn"] for report in reports], len(asked.configs))
+    expect_as_many([report["refused"] for report in reports], len(asked.refused))
+    for report in reports:
+        for result in report["drawn"]:
+            expect([list(options.values()) for options in result["options"]], [str])
+
+    def places(epoch: Epoch) -> Epoch:
+        return [[n - asked.first if n >= asked.first else n for n in batch] for batch in epoch]
+
+    return [
+        [result | {"epochs": list(map(places, result["epochs"]))} for result in report["drawn"]]
+        for report in reports
+    ]
+
+
+def judge_drawing(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
     """Raise the diagnosis of the first thing that is wrong.
 
     Args:
-        reports: for each rank, for each of asked.configs, what draw_config returned.
+        reports: for each rank, for each of asked.configs, what sample_config returned.
     """
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
     for name, config in zip(asked.names, asked.configs, strict=True):
@@ -58,7 +85,7 @@ def judge_drawing(look: Look, asked: Drawn, reports: Sequence[Sequence[dict[str,
     judge_seeds(look, asked, results)
 
 
-def judge_error(look: Look, asked: Drawn, size: int, rank: int, error: dict[str, Any]) -> NoReturn:
+def judge_error(look: Look, asked: DrawnLoaders, size: int, rank: int, error: dict[str, Any]) -> NoReturn:
     saw = f"{size} samples, global batch {asked.global_batch}, {asked.world_size} ranks: rank {rank} raised "
     place = error_place(error, look)
     if unset_by_srun(error["type"], error["message"]):
@@ -86,7 +113,7 @@ def judge_error(look: Look, asked: Drawn, size: int, rank: int, error: dict[str,
     )
 
 
-def judge_epoch(look: Look, asked: Drawn, size: int, epoch: int, drawn: list[Epoch]) -> None:
+def judge_epoch(look: Look, asked: DrawnLoaders, size: int, epoch: int, drawn: list[Epoch]) -> None:
     """One epoch on all ranks: whole batches of the right size, as many on every rank, no sample twice."""
     flat = [[sample for batch in batches for sample in batch] for batches in drawn]
     if any(sample < 0 for samples in flat for sample in samples):
@@ -137,7 +164,7 @@ def judge_epoch(look: Look, asked: Drawn, size: int, epoch: int, drawn: list[Epo
         )
 
 
-def judge_batches(look: Look, asked: Drawn, size: int, saw: str, drawn: list[Epoch]) -> None:
+def judge_batches(look: Look, asked: DrawnLoaders, size: int, saw: str, drawn: list[Epoch]) -> None:
     for rank, batches in enumerate(drawn):
         sizes = [len(batch) for batch in batches]
         if not sizes or set(sizes) == {asked.batch}:
@@ -170,7 +197,7 @@ def judge_batches(look: Look, asked: Drawn, size: int, saw: str, drawn: list[Epo
         )
 
 
-def judge_overlap(look: Look, asked: Drawn, saw: str, epoch: int, flat: list[list[int]]) -> None:
+def judge_overlap(look: Look, asked: DrawnLoaders, saw: str, epoch: int, flat: list[list[int]]) -> None:
     for rank, samples in enumerate(flat):
         if twice := [sample for sample, count in Counter(samples).items() if count > 1]:
             raise Diagnosis(
@@ -209,7 +236,7 @@ def judge_overlap(look: Look, asked: Drawn, saw: str, epoch: int, flat: list[lis
     )
 
 
-def judge_order(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_order(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
     sampler = look(r"DistributedSampler\(", r"sampler", r"DataLoader\(")
     for rank, result in enumerate(results):
         first, second, repeated = (list(flatten(epoch)) for epoch in result["epochs"])
@@ -238,7 +265,7 @@ def judge_order(look: Look, asked: Drawn, results: Sequence[dict[str, Any]]) -> 
             not_reproducible(look, f"rank {rank} drew another order after set_epoch(1) when asked again.")
 
 
-def judge_seeds(look: Look, asked: Drawn, results: dict[str, list[dict[str, Any]]]) -> None:
+def judge_seeds(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[str, Any]]]) -> None:
     def first_epoch(name: str, rank: int) -> list[int]:
         return list(flatten(results[name][rank]["epochs"][0]))
 

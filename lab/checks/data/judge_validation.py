@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import numbers, unusable
+from lab.checks.common.report import expect, expect_as_many, numbers, unusable
 from lab.grading.diagnosis import Diagnosis
 
 IGNORED = -100
@@ -35,7 +35,21 @@ def filler_place(look: Look) -> str:
     return in_shard(look, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
 
 
-def judge_validation(look: Look, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
+READ = {
+    "returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int], "types": [str],
+    "overwritten": [int], "shard": [int], "drop_last": bool, "shapes": [[[int]]],
+}  # fmt: skip
+
+
+def judge_validation(look: Look, configs: Sequence[dict[str, Any]], reports: Sequence[Any]) -> None:
+    """Args: what get_dataloaders was called with, and for each rank, for each of these, what was read."""
+    expect(reports, [READ])
+    expect_as_many(reports, len(configs))
+    for number, config in enumerate(configs):
+        judge_set(look, config, [report[number] for report in reports])
+
+
+def judge_set(look: Look, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
     """Raise the diagnosis of the first thing that is wrong.
 
     Args:

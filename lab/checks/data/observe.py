@@ -162,17 +162,17 @@ def make_loaders(data: Any, config: dict[str, Any], valid: NumberedImages | None
     )
 
 
-def draw_epochs(rank: Rank) -> dict[str, Any]:
+def sample_epochs(rank: Rank) -> dict[str, Any]:
     """Draw from the training loader as often as each of the judge's configurations says."""
     data = rank.student("data")
     given = rank.receive()
     return {
-        "drawn": [draw_config(rank, data, config) for config in given["configs"]],
+        "drawn": [sample_config(rank, data, config) for config in given["configs"]],
         "refused": [attempt_loaders(rank, data, config) for config in given["refused"]],
     }
 
 
-def draw_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
+def sample_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
     made = attempt(rank, make_loaders, data, config)
     loaders = made["value"]
     report: dict[str, Any] = {
@@ -238,7 +238,7 @@ def describe_type(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def draw_validation(rank: Rank) -> list[dict[str, Any]]:
+def read_validation(rank: Rank) -> list[dict[str, Any]]:
     """Every batch of the validation loader, for each of the judge's configurations."""
     data = rank.student("data")
     given = rank.receive()

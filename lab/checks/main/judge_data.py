@@ -6,7 +6,7 @@ from typing import Any
 from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.main.draw import Rehearsal
-from lab.checks.main.judge_model import Events, calls
+from lab.checks.main.judge_calls import Events, calls
 from lab.grading.diagnosis import Diagnosis
 from lab.runs import options
 

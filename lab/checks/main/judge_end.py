@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.main.draw import Rehearsal
-from lab.checks.main.judge_model import LOADERS, Events, calls
+from lab.checks.main.judge_calls import Events, calls
+from lab.checks.main.judge_model import LOADERS
 from lab.grading.diagnosis import Diagnosis
 
 

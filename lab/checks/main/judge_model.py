@@ -1,12 +1,14 @@
-"""Judges the middle of main.run(): the model, prepared and wrapped, and its optimizer."""
+"""Judges the middle of main.run(): the model with its first weights, prepared and wrapped, and its optimizer."""
 
 import math
+from itertools import combinations
 from typing import Any
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.main.draw import Rehearsal
+from lab.checks.main.judge_calls import Events, calls
 from lab.grading.diagnosis import Diagnosis
 
 WRAPPERS = {
@@ -29,12 +31,6 @@ WRAPPED = {
     "kind": str, "prepared": bool, "bucket_mb": float, "devices": [str], "parameters": int, "held": int,
     "foreign": int, "optimizer": str, "lr": float, "momentum": float, "weight_decay": float,
 }  # fmt: skip
-
-Events = list[dict[str, Any]]
-
-
-def calls(events: Events, name: str) -> Events:
-    return [event for event in events if event["call"] == name]
 
 
 def judge_model(look: Look, rehearsal: Rehearsal, events: Events) -> None:
@@ -200,3 +196,48 @@ def judge_optimizer(look: Look, rehearsal: Rehearsal, used: dict[str, Any]) -> N
                 else "The run would not be what its command line says.",
                 look=look(r"build_optimizer|SGD\(|Adam\("),
             )
+
+
+def judge_weights(look: Look, rehearsal: Rehearsal, everyone: list[Events]) -> dict[str, Any]:
+    """All ranks must start from the same weights. Returns what rank 0 built."""
+    built = [calls(events, "build_model")[0] for events in everyone]
+    if len({one["digest"] for one in built}) > 1:
+        first = ", ".join(f"{one['weight']:.4f} on rank {rank}" for rank, one in enumerate(built))
+        raise Diagnosis(
+            "ranks-start-differently",
+            saw=f"{rehearsal}: the first weight of the model is {first}.",
+            means="Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
+            look=look(r"manual_seed", r"build_model"),
+        )
+    return built[0]
+
+
+def judge_seeds(look: Look, rehearsals: list[Rehearsal], built: list[dict[str, Any]]) -> None:
+    """The weights follow from --seed."""
+    for a, b in combinations(range(len(rehearsals)), 2):
+        one, other = rehearsals[a], rehearsals[b]
+        if one.model != other.model:
+            continue
+        same = built[a]["digest"] == built[b]["digest"]
+        if one.seed == other.seed and not same:
+            raise Diagnosis(
+                "weights-not-reproducible",
+                saw=f"two runs with --seed {one.seed} started from different weights.",
+                means="Nobody could repeat a run.",
+                look=look(r"manual_seed", r"build_model"),
+            )
+        if one.seed != other.seed and same:
+            raise Diagnosis(
+                "seed-hard-coded",
+                saw=f"--seed {one.seed} and --seed {other.seed} gave the same weights.",
+                means="Repeating a run with other seeds would say nothing about its spread.",
+                look=look(r"manual_seed", r"seed"),
+            )
+    used = {rehearsal.seed: one["seed"] for rehearsal, one in zip(rehearsals, built, strict=True)}
+    if used.pop(0) != 0 and all(seed == other for seed, other in used.items()):
+        raise Diagnosis(
+            "seed-zero-replaced",
+            saw=f"--seed {next(iter(used))} seeded torch with {next(iter(used))}, --seed 0 with another number.",
+            means="0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
+            look=look(r"manual_seed", r"seed"),
+        )

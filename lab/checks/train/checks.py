@@ -1,22 +1,17 @@
 """Checks of section 6: the step, the epoch, the evaluation, the whole run."""
 
-import torch
-
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator, parts
+from lab.checks.train.draw import draw_epochs, draw_run, draw_steps
 from lab.checks.train.draw_evaluation import draw_validation
-from lab.checks.train.judge_epochs import draw_epochs, judge_epochs
+from lab.checks.train.judge_epochs import judge_epochs
 from lab.checks.train.judge_evaluation import judge_evaluation, judge_repetition
 from lab.checks.train.judge_run import judge_run
-from lab.checks.train.judge_steps import draw_steps, judge_steps
+from lab.checks.train.judge_steps import judge_steps
 from lab.checks.train.observe_epochs import evaluate_models, run_epochs, run_training
 from lab.checks.train.observe_steps import take_steps
 from lab.grading.check import Group, Order, check
-
-
-def draw_numbers(generator: torch.Generator, count: int, low: float, high: float) -> list[float]:
-    return (low + (high - low) * torch.rand(count, generator=generator)).tolist()
 
 
 @check("6.1", "a step computes what one process would on the whole batch")
@@ -58,13 +53,6 @@ def evaluates_every_sample_once(group: Group) -> None:
 
 @check("6.3", "every epoch is trained, evaluated and recorded, in this order")
 def trains_evaluates_records(group: Group) -> None:
-    generator = fresh_generator()
-    first = int(torch.randint(2, 5, (), generator=generator))
-    given = {
-        "epochs": [first, first + 1, first + 2],  # as in a run that was continued
-        "train_loss": draw_numbers(generator, 3, 2, 3),
-        "loss": draw_numbers(generator, 3, 1, 2),
-        "accuracy": draw_numbers(generator, 3, 0.1, 0.9),
-    }
+    given = draw_run(fresh_generator())
     look = Look(group.code, "train.py", "train")
     judge_run(look, group.observe(Order(run_training, 2, given, timeout=LIMIT)), given)

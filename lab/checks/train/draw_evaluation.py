@@ -8,18 +8,19 @@ from torch import Tensor
 
 from lab.checks.common.tensors import Tensors
 from lab.checks.common.tiny import OTHER_LOSSES, TinyNet, draw_batch, draw_weights, one_thread
-from lab.checks.train.means import Batch, candidates, telling
+from lab.checks.train.means import BatchTotal, candidates, telling
 
 IGNORED = -100
 
 Parts = list[tuple[Tensor, Tensor]]
+Contribution = tuple[BatchTotal, BatchTotal]  # a batch's losses and right answers
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnEvaluation:
     """What an evaluation is made of: each batch's losses and right answers, and how many are nearly right."""
 
-    batches: list[list[tuple[Batch, Batch]]]  # [rank][batch]
+    batches: list[list[Contribution]]  # [rank][batch]
     among_first: list[float]  # how often the label is among the first 2, 3, 4, 5 classes
     other_losses: dict[str, float]  # the mean over all samples of what is taken for cross-entropy
 
@@ -41,7 +42,7 @@ class Drawn:
 
 def draw_validation(
     generator: torch.Generator, world_size: int, samples: int, batch_size: int
-) -> tuple[Tensors, Parts, Drawn]:
+) -> tuple[Tensors, Parts, DrawnEvaluation]:
     """Weights, each rank's part with filler at its end, and what every batch of it contributes.
 
     Draws the labels again until the usual mistakes give other numbers than the right answer.
@@ -64,7 +65,7 @@ def draw_validation(
         right = guesses == labels
         padded = torch.cat([labels, torch.full((filler,), IGNORED)])
         place = (logits > logits.gather(1, labels[:, None])).sum(dim=1)  # of the right class; 0 is the first
-        drawn = Drawn(
+        drawn = DrawnEvaluation(
             [
                 contributions(
                     losses[rank::world_size], right[rank::world_size], len(padded) // world_size, batch_size
@@ -80,12 +81,12 @@ def draw_validation(
             return weights, [(images[r::world_size], padded[r::world_size]) for r in range(world_size)], drawn
 
 
-def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[tuple[Batch, Batch]]:
+def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[Contribution]:
     """One rank's batches; its samples are followed by filler up to `length`."""
     batches = []
     for start in range(0, length, batch_size):
-        own = slice(start, start + batch_size)
         size = min(batch_size, length - start)
-        count = len(losses[own])
-        batches.append((Batch(losses[own].sum().item(), count, size), Batch(right[own].sum().item(), count, size)))
+        own = [values[start : start + size] for values in (losses, right)]
+        loss, correct = (BatchTotal(values.sum().item(), len(values), size) for values in own)
+        batches.append((loss, correct))
     return batches

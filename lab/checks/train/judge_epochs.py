@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many, numbers
 from lab.checks.common.tensors import number
-from lab.checks.train.means import Batch, candidates, mistake, telling
+from lab.checks.train.draw import possible_means
+from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 
 CALL = {"samples": [int], "training": bool, "wrong": str}
@@ -182,36 +181,6 @@ LINES = {
     "means added": r"\+=\s*loss|append\(",
     "last batch": r"(?<![+=])=\s*loss",
 }
-
-
-def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
-    """What the ranks receive: the numbers of three epochs, and the losses that the training steps return.
-
-    Draws again until the usual mistakes give other means than the right answer.
-    """
-    first = int(torch.randint(2, 9, (), generator=generator))
-    while True:
-        losses = 0.5 + 2.5 * torch.rand(2, 3, 3, generator=generator, dtype=torch.float64)
-        given = {
-            "epochs": [first, first + 1, first],
-            "batch_size": 3,
-            "samples": [9, 7],  # of each rank: three batches, the last one of unequal size
-            "losses": losses.tolist(),  # [rank][epoch][step]
-        }
-        if all(telling(possible_means(given, epoch)) for epoch in range(3)):
-            return given
-
-
-def possible_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[float]]]:
-    """The right mean loss of one of the epochs, and what mistakes make of it."""
-    batches = []
-    for losses, samples in zip(given["losses"], given["samples"], strict=True):
-        size = given["batch_size"]
-        sizes = [min(size, samples - start) for start in range(0, samples, size)]
-        batches.append([Batch(loss * n, n, n) for loss, n in zip(losses[epoch], sizes, strict=True)])
-    known = candidates(batches)
-    del known["filler"]  # there is none in training
-    return known
 
 
 def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[str, Any]) -> None:

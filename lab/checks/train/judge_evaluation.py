@@ -8,7 +8,7 @@ from typing import Any
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import close, number
-from lab.checks.train.draw_evaluation import Drawn
+from lab.checks.train.draw_evaluation import DrawnEvaluation
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 
@@ -59,7 +59,7 @@ MISTAKES = {
 }
 
 
-def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: Drawn) -> None:
+def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: DrawnEvaluation) -> None:
     expect(reports, {wrapper: REPORT})
     own = [report[wrapper] for report in reports]
     for rank, report in enumerate(own):
@@ -84,7 +84,7 @@ def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: Dr
     judge_values(look, own, wrapper, drawn)
 
 
-def judge_repetition(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation) -> None:
     """An evaluation of the first batches, after others that were right; and one as if on a GPU."""
     expect(reports, {"again": {"values": dict}, "elsewhere": str})
     values = [report["again"]["values"] for report in reports]
@@ -194,7 +194,7 @@ def judge_precision(look: Look, saw: str, values: Sequence[dict[str, float]], ex
         )
 
 
-def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn: Drawn) -> None:
+def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn: DrawnEvaluation) -> None:
     found: dict[str, tuple[str, str]] = {}
     exact: dict[str, float] = {}
     for which, name in enumerate(("loss", "accuracy")):

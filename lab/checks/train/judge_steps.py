@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lab.checks.common.gradients import verdict
@@ -14,8 +13,6 @@ from lab.checks.common.tiny import (
     OTHER_LOSSES,
     Batch,
     TinyNet,
-    draw_batch,
-    draw_weights,
     gradients_of,
     loss_and_gradients,
     one_thread,
@@ -26,16 +23,6 @@ from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss
 from lab.grading.diagnosis import Diagnosis
 
 STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool}
-
-
-def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
-    """Weights and two batches of five images a rank. The ranks' first losses are clearly different."""
-    weights = draw_weights(generator)
-    while True:
-        batches = [draw_batch(generator, 5 * world_size) for _ in range(2)]
-        losses = [loss_and_gradients(weights, own)[0] for own in parts(batches[0], world_size)]
-        if max(losses) - min(losses) > 0.01:
-            return weights, batches
 
 
 def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
