@@ -1,4 +1,4 @@
-"""For the judge half of checks: what ranks report is of the right types, and in words."""
+"""For judges: whether what ranks report is of the right types, and their errors in words."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn

@@ -1,4 +1,4 @@
-"""For the judge half of checks: numbers compared with what they should be, and how they differ, in words."""
+"""For judges: numbers compared with what they should be, and how they differ, in words."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,10 +1,10 @@
 """Checks of the first part of section 4: gradients averaged over the ranks, by hand and by DDP."""
 
-import torch
+import random
 
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
-from lab.checks.common.tiny import LIMIT, draw_batch, draw_weights, fresh_generator, parts
+from lab.checks.common.tiny import LIMIT, draw_training
 from lab.checks.ddp_utils.draw import Gradients
 from lab.checks.ddp_utils.judge_average import judge_average
 from lab.checks.ddp_utils.judge_ddp import NOT_ALL_RANKS, judge_ddp
@@ -32,15 +32,9 @@ def gradients_of_the_whole_batch(group: Group) -> None:
 @check("4.1", "trains as one process would on the whole batch")
 def trains_with_ddp(group: Group) -> None:
     look = Look(group.code, "ddp_utils.py", "get_ddp_model")
-    world_size, generator = 3, fresh_generator()
-    weights = [draw_weights(generator) for _ in range(world_size)]
-    batches = [draw_batch(generator, 4 * world_size) for _ in range(2)]
-    given = {
-        "weights": weights,
-        "batches": [parts(batch, world_size) for batch in batches],
-        "bucket_cap_mb": int(torch.randint(5, 20, (), generator=generator)) + 0.5,
-        "gpus": [3, 2, 0],  # none is its rank
-    }
+    world_size = 3
+    _, batches, given = draw_training(world_size)
+    given |= {"bucket_cap_mb": random.randrange(5, 20) + 0.5, "gpus": [3, 2, 0]}  # no GPU is its rank
     with (
         retold(
             "device_ids",

@@ -8,17 +8,10 @@ from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.grading.diagnosis import Diagnosis
 
-EVENT = {"call": str}
-
 CALL = {
-    "gpus": int,
-    "error": (None, ERROR),
-    "type": str,
-    "device": str,
-    "events": [EVENT],
-    "rank": int,
+    "gpus": int, "error": (None, ERROR), "type": str, "device": str, "events": [{"call": str}], "rank": int,
     "world_size": int,
-}
+}  # fmt: skip
 
 INIT = {
     "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
@@ -33,10 +26,11 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
         given: what the ranks received.
     """
     expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
-    world_size, timeout, master = len(reports), given["timeout"], given["master"]
+    world_size, timeout = len(reports), given["timeout"]
     for rank, report in enumerate(reports):
-        judge_joined(look, report["real"], rank, world_size, f"rank {rank} of {world_size}", timeout)
-        judge_on_cpu(look, report["real"], rank)
+        place = f"rank {rank} of {world_size}"
+        init = judge_joined(look, report["real"], rank, world_size, place, timeout)
+        judge_on_cpu(look, init, report["real"], rank)
         if report["total"] != world_size:
             raise Diagnosis(
                 "no-process-group",
@@ -49,23 +43,21 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
         (rank, local_rank, world_size), gpus = machine["place"], machine["gpus"]
         place = f"simulated with {machine['name']}, rank {rank}, local rank {local_rank}, {gpus} GPU"
         place += f"{'s' * (gpus > 1)} visible"
-        judge_joined(look, call, rank, world_size, place, timeout)
-        judge_on_gpus(look, call, machine, place)
-        judge_master(look, call, master, place)
+        init = judge_joined(look, call, rank, world_size, place, timeout)
+        judge_on_gpus(look, init, call, machine, place)
+        judge_master(look, init, given["master"], place)
 
 
-def init_of(call: dict[str, Any]) -> dict[str, Any] | None:
-    """The call of init_process_group that counts: the last one."""
-    events = [event for event in call["events"] if event["call"] == "init_process_group"]
-    if not events:
-        return None
-    expect(events, INIT)
-    return events[-1]
+def judge_joined(
+    look: Look, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float
+) -> dict[str, Any]:
+    """The group must be the launcher's, with the timeout asked for; a device must come back.
 
-
-def judge_joined(look: Look, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float) -> None:
-    """The group must be the launcher's, with the timeout asked for; a device must come back."""
-    init = init_of(call)
+    Returns the call of init_process_group that counts: the last one.
+    """
+    inits = [event for event in call["events"] if event["call"] == "init_process_group"]
+    expect(inits, INIT)
+    init = inits[-1] if inits else None
     line = look(r"init_process_group")
     if init and (init["rank"], init["world_size"]) != (rank, world_size):
         got = f"{place}: the group was to be joined as rank {init['rank']} of {init['world_size']}."
@@ -135,11 +127,10 @@ def judge_joined(look: Look, call: dict[str, Any], rank: int, world_size: int, p
             means="The rest of the program puts model and images where this says.",
             look=look(r"\breturn\b"),
         )
+    return init
 
 
-def judge_on_cpu(look: Look, call: dict[str, Any], rank: int) -> None:
-    init = init_of(call)
-    assert init is not None
+def judge_on_cpu(look: Look, init: dict[str, Any], call: dict[str, Any], rank: int) -> None:
     if "nccl" in init["backend"]:
         raise Diagnosis(
             "nccl-hard-coded",
@@ -163,9 +154,10 @@ def judge_on_cpu(look: Look, call: dict[str, Any], rank: int) -> None:
         )
 
 
-def judge_on_gpus(look: Look, call: dict[str, Any], machine: dict[str, Any], place: str) -> None:
-    init, index, rank = init_of(call), machine["index"], machine["place"][0]
-    assert init is not None
+def judge_on_gpus(
+    look: Look, init: dict[str, Any], call: dict[str, Any], machine: dict[str, Any], place: str
+) -> None:
+    index, rank = machine["index"], machine["place"][0]
     if "gloo" in init["backend"] and "nccl" not in init["backend"]:
         raise Diagnosis(
             "gloo-hard-coded",
@@ -217,10 +209,8 @@ def judge_on_gpus(look: Look, call: dict[str, Any], machine: dict[str, Any], pla
         )
 
 
-def judge_master(look: Look, call: dict[str, Any], master: str, place: str) -> None:
+def judge_master(look: Look, init: dict[str, Any], master: str, place: str) -> None:
     """Rank 0 is where the launcher says, on whatever node."""
-    init = init_of(call)
-    assert init is not None
     if init["master"] not in ("", master):
         raise Diagnosis(
             "master-hard-coded",

@@ -2,7 +2,7 @@
 
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
-from lab.checks.common.tiny import LIMIT, draw_batch, draw_weights, fresh_generator, parts
+from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weights, fresh_generator, parts
 from lab.checks.fsdp_utils.judge_precision import judge_precision
 from lab.checks.fsdp_utils.judge_shards import FSDP1, judge_shards
 from lab.checks.fsdp_utils.judge_training import judge_training
@@ -15,10 +15,7 @@ def trains_sharded(group: Group) -> None:
     look = Look(group.code, "fsdp_utils.py", "get_fsdp_model")
     started = []
     for world_size in (2, 3):
-        generator = fresh_generator()
-        weights = [draw_weights(generator) for _ in range(world_size)]
-        batches = [draw_batch(generator, 4 * world_size) for _ in range(2)]
-        given = {"weights": weights, "batches": [parts(batch, world_size) for batch in batches]}
+        weights, batches, given = draw_training(world_size)
         order = Order(train_sharded, world_size, given, timeout=LIMIT)
         started.append((group.start(order), weights, batches))
     for report, weights, batches in started:

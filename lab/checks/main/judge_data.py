@@ -11,11 +11,7 @@ from lab.grading.diagnosis import Diagnosis
 from lab.runs import options
 
 NO_EFFECT = "An option that does nothing makes two runs look alike that should differ."
-OPTION_OF = {
-    "name": "dataset",
-    "network": "model",
-    "cache_dir": "output_dir",
-}  # where an argument is called otherwise
+OPTION_OF = {"name": "dataset", "cache_dir": "output_dir"}  # where an argument is called otherwise
 
 
 def judge_data(look: Look, rehearsal: Rehearsal, rank: int, events: Events) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from lab.base.words import one_line
 from lab.checks.common.look import Look, at
 from lab.checks.main.draw import Rehearsal
+from lab.checks.main.judge_data import NO_EFFECT
 from lab.grading.check import Group
 from lab.grading.diagnosis import Diagnosis
 
@@ -88,7 +89,7 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
             raise Diagnosis(
                 "loader-option-ignored",
                 saw=f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
-                means="An option that does nothing makes two runs look alike that should differ.",
+                means=NO_EFFECT,
                 look=look(r"num_workers|loading\s*=", r"get_dataloaders"),
             )
         for pattern, (name, means) in KNOWN.items():

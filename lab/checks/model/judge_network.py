@@ -12,6 +12,10 @@ from lab.checks.model.observe import IMAGE, ROWS, WRONG_IMAGES
 from lab.grading.diagnosis import Diagnosis
 
 ATTEMPT = {"value": object, "error": (None, ERROR)}
+REPORT = {
+    "changed": bool, "elsewhere": str, "wrong": [ATTEMPT], "blocks": str, "modules": [str], "classes": ATTEMPT,
+    "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT, "rows": [ATTEMPT],
+}  # fmt: skip
 
 
 def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_classes: int) -> None:
@@ -29,21 +33,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
     for size, batch in zip(sizes, report["batches"], strict=True):
         judge_logits(look, size, batch["value"])
     judge_values(look, torch.cat([batch["value"] for batch in report["batches"]]))
-    expect(
-        reports,
-        {
-            "changed": bool,
-            "elsewhere": str,
-            "wrong": [ATTEMPT],
-            "blocks": str,
-            "modules": [str],
-            "classes": ATTEMPT,
-            "without_gradient": [str],
-            "whole": ATTEMPT,
-            "again": ATTEMPT,
-            "rows": [ATTEMPT],
-        },
-    )
+    expect(reports, REPORT)
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
     expect_as_many([report["rows"]], ROWS)
     judge_wrong_images(look, report["wrong"])

@@ -3,8 +3,7 @@
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator, parts
-from lab.checks.train.draw import draw_epochs, draw_run, draw_steps
-from lab.checks.train.draw_evaluation import draw_validation
+from lab.checks.train.draw import draw_epochs, draw_evaluation, draw_run, draw_steps
 from lab.checks.train.judge_epochs import judge_epochs
 from lab.checks.train.judge_evaluation import judge_evaluation, judge_repetition
 from lab.checks.train.judge_run import judge_run
@@ -36,7 +35,7 @@ def evaluates_every_sample_once(group: Group) -> None:
     started = []
     for world_size, samples, batch_size in ((2, 19, 4), (3, 10, 3)):
         generator = fresh_generator()
-        weights, own, drawn = draw_validation(generator, world_size, samples, batch_size)
+        weights, own, drawn = draw_evaluation(generator, world_size, samples, batch_size)
         given = {"weights": dict(weights), "parts": own, "batch_size": batch_size}
         started.append((group.start(Order(evaluate_models, world_size, given, timeout=LIMIT)), drawn))
     for report, drawn in started:

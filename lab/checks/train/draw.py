@@ -1,12 +1,29 @@
-"""What the steps, the epochs and the run of training are asked for, drawn anew for each run."""
+"""What steps, epochs, evaluations and runs are asked for, drawn anew each time, and what mistakes make of it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from lab.checks.common.tiny import Batch, draw_batch, draw_weights, loss_and_gradients, parts
+from lab.checks.common.tensors import Tensors
+from lab.checks.common.tiny import (
+    OTHER_LOSSES,
+    Batch,
+    TinyNet,
+    draw_batch,
+    draw_weights,
+    loss_and_gradients,
+    one_thread,
+    parts,
+)
 from lab.checks.train.means import BatchTotal, candidates, telling
+
+IGNORED = -100
+
+Parts = list[tuple[Tensor, Tensor]]
+Contribution = tuple[BatchTotal, BatchTotal]  # a batch's losses and right answers
 
 
 def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
@@ -62,3 +79,79 @@ def draw_run(generator: torch.Generator) -> dict[str, Any]:
 
 def draw_numbers(generator: torch.Generator, count: int, low: float, high: float) -> list[float]:
     return (low + (high - low) * torch.rand(count, generator=generator)).tolist()
+
+
+@dataclass(frozen=True)
+class DrawnEvaluation:
+    """What an evaluation is made of: each batch's losses and right answers, and how many are nearly right."""
+
+    batches: list[list[Contribution]]  # [rank][batch]
+    among_first: list[float]  # how often the label is among the first 2, 3, 4, 5 classes
+    other_losses: dict[str, float]  # the mean over all samples of what is taken for cross-entropy
+
+    def possible(self, which: int) -> dict[str, list[list[float]]]:
+        """The right loss (0) or accuracy (1), and what mistakes make of it."""
+        known = candidates([[batch[which] for batch in own] for own in self.batches])
+        if which == 0:
+            known |= {name: [[mean] * len(self.batches)] for name, mean in self.other_losses.items()}
+        else:
+            last = [own[-1][1] for own in self.batches]
+            filler = sum(batch.length - batch.samples for batch in last)
+            count = sum(batch.samples for own in self.batches for _, batch in own)
+            share = known["exact"][0][0] + filler / count
+            known["filler"] += [[one] * len(self.batches) for one in (share, share * count / (count + filler))]
+            known["top k"] = [[share] * len(self.batches) for share in self.among_first]
+            known["percent"] = [[100 * value for value in known["exact"][0]]]
+        return known
+
+
+def draw_evaluation(
+    generator: torch.Generator, world_size: int, samples: int, batch_size: int
+) -> tuple[Tensors, Parts, DrawnEvaluation]:
+    """Weights, each rank's part with filler at its end, and what every batch of it contributes.
+
+    Draws the labels again until the usual mistakes give other numbers than the right answer.
+    """
+    weights = draw_weights(generator)
+    images, labels = draw_batch(generator, samples)
+    with one_thread(), torch.no_grad():
+        first = TinyNet(weights)(images[:1]).argmax().item()
+        # The first image is the filler: it is taken for class 0, and so for right where -100 has become 0.
+        order = [first, *(number for number in range(10) if number != first)]
+        weights |= {name: weights[name][order] for name in ("classifier.weight", "classifier.bias")}
+        logits = TinyNet(weights)(images)
+    guesses = logits.argmax(dim=1)
+    filler = -samples % world_size
+    images = torch.cat([images, images[:1].expand(filler, -1, -1, -1)])
+    while True:
+        labels = torch.randint(0, 10, (samples,), generator=generator)
+        labels = torch.where(torch.rand(samples, generator=generator) < 0.6, guesses, labels)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        right = guesses == labels
+        padded = torch.cat([labels, torch.full((filler,), IGNORED)])
+        place = (logits > logits.gather(1, labels[:, None])).sum(dim=1)  # of the right class; 0 is the first
+        drawn = DrawnEvaluation(
+            [
+                contributions(
+                    losses[rank::world_size], right[rank::world_size], len(padded) // world_size, batch_size
+                )
+                for rank in range(world_size)
+            ],
+            [(place < k).double().mean().item() for k in range(2, 6)],
+            {name: loss(logits, labels).item() for name, loss in OTHER_LOSSES.items()},
+        )
+        # A few right answers out of a few samples cannot be different for every mistake.
+        apart = ("own", "averages", "filler", "world size", "top k")
+        if telling(drawn.possible(0)) and telling(drawn.possible(1), apart=apart):
+            return weights, [(images[r::world_size], padded[r::world_size]) for r in range(world_size)], drawn
+
+
+def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[Contribution]:
+    """One rank's batches; its samples are followed by filler up to `length`."""
+    batches = []
+    for start in range(0, length, batch_size):
+        size = min(batch_size, length - start)
+        own = [values[start : start + size] for values in (losses, right)]
+        loss, correct = (BatchTotal(values.sum().item(), len(values), size) for values in own)
+        batches.append((loss, correct))
+    return batches

@@ -8,19 +8,14 @@ from typing import Any
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import close, number
-from lab.checks.train.draw_evaluation import DrawnEvaluation
+from lab.checks.train.draw import DrawnEvaluation
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 
 REPORT = {
-    "type": str,
-    "fields": bool,
-    "types": {"loss": str, "accuracy": str},
-    "values": dict,
-    "passes": [{"images": int, "training": bool, "gradients": bool}],
-    "restored": bool,
-    "gradients": bool,
-}
+    "type": str, "fields": bool, "types": {"loss": str, "accuracy": str}, "values": dict,
+    "passes": [{"images": int, "training": bool, "gradients": bool}], "restored": bool, "gradients": bool,
+}  # fmt: skip
 
 HALF = r"half|float16|autocast"
 

@@ -11,15 +11,9 @@ from lab.grading.diagnosis import Diagnosis
 
 EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
-    "events": [EVENT],
-    "elsewhere": [EVENT],
-    "problem": str,
-    "type": str,
-    "returned": [int],
-    "item": str,
-    "second": [bool],
-    "error": (None, ERROR),
-}
+    "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
+    "second": [bool], "error": (None, ERROR),
+}  # fmt: skip
 
 
 def times(count: int) -> str:
