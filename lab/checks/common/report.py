@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
-from lab.checks.common.look import at
+from lab.checks.common.look import Look, at
 from lab.grading.diagnosis import Diagnosis
 
 # An exception as lab.checks.common.attempt.plain reports it.
@@ -43,6 +43,12 @@ def expect_as_many(values: Sequence[Any], count: int) -> None:
     for rank, value in enumerate(values):
         if len(value) != count:
             unusable(f"rank {rank}", value)
+
+
+def expect_returned(look: Look, kind: str, means: str, place: str, *, who: str = "") -> None:
+    """Raise a Diagnosis where the function that is looked at has returned None; `kind` is its result's type."""
+    if kind == "NoneType":
+        raise Diagnosis("nothing-returned", saw=f"{look.function}() returned None{who}.", means=means, look=place)
 
 
 def unusable(who: str, value: object) -> NoReturn:

@@ -6,7 +6,7 @@ from typing import Any
 from lab.base.words import rank_list
 from lab.checks.common.gradients import verdict
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect
+from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
 from lab.checks.common.tiny import (
     Batch,
@@ -58,13 +58,7 @@ def judge_ddp(
 
 
 def judge_type(look: Look, report: dict) -> None:
-    if report["type"] == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw="get_ddp_model() returned None.",
-            means="The training loop needs the wrapped model.",
-            look=look(*WRAPPING),
-        )
+    expect_returned(look, report["type"], "The training loop needs the wrapped model.", look(*WRAPPING))
     if report["type"] == "DataParallel":
         raise Diagnosis(
             "data-parallel",

@@ -1,13 +1,13 @@
 """Judges what get_fsdp_model() returns: what is sharded, in which order, and what each rank holds of it."""
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect
+from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts
 from lab.checks.fsdp_utils.observe import WHOLE, outer_first
 from lab.grading.diagnosis import Diagnosis
@@ -30,29 +30,16 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
     """
     expect(reports, {"type": str, "module": bool})
     for report in reports:
+        means = "The training loop needs the sharded model."
+        expect_returned(look, report["type"], means, look(r"\breturn\b", r"fully_shard\("))
         if not report["module"]:
-            fail_for_type(look, report["type"])
+            saw = f"get_fsdp_model() returned a {report['type']}."
+            raise Diagnosis("not-a-model", saw=saw, means=means, look=look(r"\breturn\b"))
     expect(reports, SHARDED)
     expect_texts([report["placements"] for report in reports])
     judge_units(look, reports[0], weights[0])
     judge_start(look, [report["start"] for report in reports], weights)
     judge_rest(look, reports)
-
-
-def fail_for_type(look: Look, kind: str) -> NoReturn:
-    if kind == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw="get_fsdp_model() returned None.",
-            means="The training loop needs the sharded model.",
-            look=look(r"\breturn\b", r"fully_shard\("),
-        )
-    raise Diagnosis(
-        "not-a-model",
-        saw=f"get_fsdp_model() returned a {kind}.",
-        means="The training loop needs the sharded model.",
-        look=look(r"\breturn\b"),
-    )
 
 
 def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:

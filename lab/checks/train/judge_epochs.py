@@ -5,7 +5,7 @@ from typing import Any
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.report import expect, expect_as_many, expect_returned, numbers
 from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means
 from lab.checks.train.means import mistake
@@ -127,13 +127,7 @@ def judge_sampler(look: Look, report: Sequence[dict[str, Any]], epochs: Sequence
 
 def judge_type(look: Look, epoch: dict[str, Any]) -> None:
     place = look(r"\breturn\b")
-    if epoch["type"] == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw="train_one_epoch() returned None.",
-            means="The mean loss of the epoch is what is printed and recorded.",
-            look=place,
-        )
+    expect_returned(look, epoch["type"], "The mean loss of the epoch is what is printed and recorded.", place)
     if epoch["value"] is None:
         tensor = epoch["type"] in ("Tensor", "Parameter")
         raise Diagnosis(

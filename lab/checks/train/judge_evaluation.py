@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect
+from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
 from lab.checks.train.means import mistake
@@ -116,13 +116,9 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
 
 def judge_type(look: Look, rank: int, report: dict[str, Any]) -> None:
     place = look(r"\breturn\b")
-    if report["type"] == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw=f"evaluate() returned None on rank {rank}.",
-            means="Every rank gets an Evaluation(loss, accuracy).",
-            look=place,
-        )
+    expect_returned(
+        look, report["type"], "Every rank gets an Evaluation(loss, accuracy).", place, who=f" on rank {rank}"
+    )
     if not report["fields"]:
         raise Diagnosis(
             "not-an-evaluation",

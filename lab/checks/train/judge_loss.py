@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import Look
+from lab.checks.common.report import expect_returned
 from lab.checks.common.tensors import Tensors, close, number
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts
 from lab.grading.diagnosis import Diagnosis
@@ -15,13 +16,7 @@ def judge_loss(look: Look, losses: Sequence[dict[str, Any]], weights: Tensors, b
     """This rank's mean loss, as a tensor without a graph."""
     place = look(r"\breturn\b", r"loss\s*=")
     for loss in losses:
-        if loss["type"] == "NoneType":
-            raise Diagnosis(
-                "nothing-returned",
-                saw="train_step() returned None.",
-                means="The epoch needs the loss of each step for its mean.",
-                look=place,
-            )
+        expect_returned(look, loss["type"], "The epoch needs the loss of each step for its mean.", place)
         if not loss["tensor"]:
             raise Diagnosis(
                 "loss-as-number",

@@ -5,7 +5,7 @@ from typing import Any
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look
-from lab.checks.common.report import ERROR, error_text, expect, numbers
+from lab.checks.common.report import ERROR, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
 from lab.grading.diagnosis import Diagnosis
 
@@ -187,13 +187,7 @@ def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str,
 
 def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:
     place = look(r"\breturn\b", r"append", r"\bfor\b")
-    if report["type"] == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw="train() returned None.",
-            means="The caller gets the list of the epochs' records.",
-            look=place,
-        )
+    expect_returned(look, report["type"], "The caller gets the list of the epochs' records.", place)
     if report["returned"] != list(range(epochs)):
         what = f"a value of type {report['type']}"
         if report["returned"]:
