@@ -26,13 +26,6 @@ GROUPS = {
 }
 # Two-liners for packages and courses that were handed out before the rooms were made.
 KEPT = {"sweep", "grading/course"}
-# To be mended, as in tests/test_layers.py: not drawn, since they lead back up.
-BACKWARDS = {
-    ("runs/options", "training/data"),
-    ("sweep/compare", "sweep/draw"),
-    ("training/stepping", "training"),
-    ("training/watching", "training"),
-}
 MODULES = "checks/<module>"  # the seven of them are one box, and one line of the list
 OF_A_MODULE = "The checks of one of the seven modules: what they observe in the ranks, draw, and judge."
 ROW, GAP, HEIGHT, MARGIN, TOP, LETTER = 92, 22, 34, 28, 72, 7.9  # pixels
@@ -75,7 +68,7 @@ def rooms() -> tuple[dict[str, str], Arrows]:
         if not line:
             raise SystemExit(f'lab/{name}/__init__.py: its docstring has no line "May import: base, ranks."')
         imported = {box(one.strip()) for one in line[1].split(",")} - {"nothing", *KEPT, box(name)}
-        arrows.setdefault(box(name), set()).update(one for one in imported if (name, one) not in BACKWARDS)
+        arrows.setdefault(box(name), set()).update(imported)
         sentences[box(name)] = OF_A_MODULE if box(name) == MODULES else re.split(r"(?<=\.)\s", text)[0]
     return sentences, arrows
 

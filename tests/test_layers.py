@@ -17,8 +17,6 @@ ROOMS = sorted({file.parent for file in LAB.rglob("*.py")} - {LAB})
 LONGEST_FILE = 300  # lines
 LARGEST_ROOM = {"course": 28, "commands": 28}  # files
 LARGEST_OTHER_ROOM = 16
-# To be mended; nothing may be added here.
-LONG_FILES = {"checks/ddp_utils", "checks/distributed_utils", "checks/fsdp_utils"}
 
 
 def name(room: Path) -> str:
@@ -86,8 +84,7 @@ def test_no_arrow_between_the_files_of_a_room_leads_in_a_circle(room: Path) -> N
 def test_rooms_and_files_are_small_enough_to_find_things_in(room: Path) -> None:
     files = list(room.glob("*.py"))
     assert len(files) <= LARGEST_ROOM.get(room.name, LARGEST_OTHER_ROOM)
-    if name(room) not in LONG_FILES:
-        assert {file.name: n for file in files if (n := len(file.read_text().splitlines())) > LONGEST_FILE} == {}
+    assert {file.name: n for file in files if (n := len(file.read_text().splitlines())) > LONGEST_FILE} == {}
 
 
 @pytest.mark.parametrize("room", [LAB, *ROOMS], ids=lambda room: "lab" if room == LAB else name(room))

@@ -81,7 +81,7 @@ def result(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
     from lab.notebook.card import result_card
 
     exercise = dataclasses.replace(syllabus()["3.2"], title=text)
-    failed = Failed(Diagnosis("x", text, text, text))
+    failed = Failed(Diagnosis("x", saw=text, means=text, look=text))
     outcomes: tuple[Outcome, ...] = (
         failed,
         failed,

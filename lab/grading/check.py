@@ -1,4 +1,4 @@
-"""What a check is written with: the `check` decorator, `Ranks` to observe with, `Diagnosis` to judge with.
+"""What a check is written with: the `check` decorator, `Group` to observe with, `Diagnosis` to judge with.
 
 A check is a plain function with two halves. *Observe* is a module-level function that runs inside each rank:
 it imports the student's module and returns plain data. *Judge* is the body of the check: it runs in the
@@ -10,49 +10,24 @@ grader's process, never imports student code, and raises a `Diagnosis` when what
         ...
 
     @check("3.2", "every rank draws its own samples")       # judge: here
-    def every_rank_draws_its_own_part(ranks: Ranks) -> None:
-        drawn = ranks.observe(draw, world_size=2, inputs=random.randrange(2**31))
+    def every_rank_draws_its_own_part(group: Group) -> None:
+        drawn = group.observe(Order(draw, world_size=2, inputs=random.randrange(2**31)))
         if set(drawn[0]) & set(drawn[1]):
             raise Diagnosis("no-distributed-sampler", saw=..., means=..., look=...)
 """
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from lab.grading.diagnosis import (
-    Blocked,
-    CheckEnded,
-    Diagnosis,
-    Failed,
-    LabError,
-    NotStarted,
-    Outcome,
-    Passed,
-)
+from lab.grading.diagnosis import CheckEnded, Failed
 
 if TYPE_CHECKING:
     from lab.ranks.rank import Rank
     from lab.ranks.reports import GroupResult
     from lab.ranks.server import RankServer
-
-__all__ = [
-    "CHECKS",
-    "Blocked",
-    "Check",
-    "CheckEnded",
-    "Diagnosis",
-    "Failed",
-    "LabError",
-    "NotStarted",
-    "Outcome",
-    "Passed",
-    "Ranks",
-    "check",
-]
-
 
 AT_ONCE = 4  # groups of one check
 
@@ -66,7 +41,7 @@ class Check:
 
     exercise: str
     title: str
-    function: Callable[["Ranks"], None]
+    function: Callable[["Group"], None]
     after_passed: bool = False
 
     @property
@@ -80,10 +55,10 @@ CHECKS: dict[str, list[Check]] = {}
 
 def check(
     exercise: str, title: str, *, after_passed: bool = False
-) -> Callable[[Callable[["Ranks"], None]], Callable[["Ranks"], None]]:
+) -> Callable[[Callable[["Group"], None]], Callable[["Group"], None]]:
     """Register a function as a check of `exercise`, e.g. "3.2". An exercise may have several."""
 
-    def register(function: Callable[["Ranks"], None]) -> Callable[["Ranks"], None]:
+    def register(function: Callable[["Group"], None]) -> Callable[["Group"], None]:
         known = CHECKS.setdefault(exercise, [])
         # A reloaded module replaces its own checks instead of doubling them.
         known[:] = [
@@ -95,7 +70,30 @@ def check(
     return register
 
 
-class Ranks:
+@dataclass(frozen=True)
+class Order:
+    """What a group of fresh ranks is to do.
+
+    observe               runs in each rank; a function at the top of a module
+    inputs                what `rank.receive()` returns there
+    timeout               seconds from the start of the ranks
+    env                   variables added to their environment; those given as None are removed
+    set_up_process_group  whether they find a process group
+    """
+
+    observe: "Callable[[Rank], object]"
+    world_size: int = 2
+    inputs: object = None
+    timeout: float = 30.0
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    set_up_process_group: bool = True
+
+
+# Call it for the report of a group that was started: it waits for its end.
+Pending = Callable[[], "GroupResult"]
+
+
+class Group:
     """Runs observe functions on fresh ranks with one student's code.
 
     code      the folder that holds the student's seven modules
@@ -109,81 +107,46 @@ class Ranks:
         self._server = server
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lab-groups")
 
-    def observe(
-        self,
-        observe: "Callable[[Rank], object]",
-        world_size: int = 2,
-        inputs: object = None,
-        *,
-        timeout: float = 30.0,
-        env: Mapping[str, str | None] | None = None,
-        set_up_process_group: bool = True,
-    ) -> list[Any]:
-        """What `observe` returned on each rank, in rank order.
+    def observe(self, order: Order) -> list[Any]:
+        """What `order.observe` returned on each rank, in rank order. Raises as `values` does."""
+        return self.values(self.report(order))
+
+    def report(self, order: Order) -> "GroupResult":
+        """The ranks' reports as they came, for a check that judges failures itself."""
+        return self._noted(self._run(order))
+
+    def start(self, order: Order) -> Pending:
+        """Start ranks and go on. So several groups run at the same time."""
+        if not self._rank_server().several_at_once:
+            return lambda: self.report(order)
+        future = self._pool.submit(self._run, order)
+        return lambda: self._noted(future.result())
+
+    def values(self, result: "GroupResult") -> list[Any]:
+        """The values of a group's report. Raises as `end` does where there are none."""
+        return result.values if result.ok else self.end(result)
+
+    def end(self, result: "GroupResult") -> NoReturn:
+        """End the check with what became of a group in which a rank failed.
 
         Raises Diagnosis when a rank raised, exited, was killed or hung through the student's code, and
         CheckEnded when the stub is still there (not started, blocked) or the fault is the lab's.
         """
-        result = self.report(
-            observe, world_size, inputs, timeout=timeout, env=env, set_up_process_group=set_up_process_group
-        )
-        return self.values(result)
-
-    def values(self, result: "GroupResult") -> list[Any]:
-        """The values of a group's report. Raises as `observe` does where there are none."""
         from lab.grading.explain import explain
 
-        if result.ok:
-            return result.values
         outcome = explain(result, exercise=self.exercise, code=self.code)
         if isinstance(outcome, Failed):
             raise outcome.diagnosis
         raise CheckEnded(outcome)
-
-    def report(
-        self,
-        observe: "Callable[[Rank], object]",
-        world_size: int = 2,
-        inputs: object = None,
-        *,
-        timeout: float = 30.0,
-        env: Mapping[str, str | None] | None = None,
-        set_up_process_group: bool = True,
-    ) -> "GroupResult":
-        """The ranks' reports as they came, for a check that judges failures itself."""
-        result = self._rank_server().run(
-            observe,
-            world_size,
-            code=self.code,
-            inputs=inputs,
-            env=env or {},
-            timeout=timeout,
-            set_up_process_group=set_up_process_group,
-        )
-        return self._noted(result)
-
-    def start(
-        self,
-        observe: "Callable[[Rank], object]",
-        world_size: int = 2,
-        inputs: object = None,
-        *,
-        timeout: float = 30.0,
-        set_up_process_group: bool = True,
-    ) -> "Callable[[], GroupResult]":
-        """Start a group and go on; call what comes back for its report. So several groups run at the same time."""
-        options: dict[str, Any] = {"timeout": timeout, "set_up_process_group": set_up_process_group}
-        server = self._rank_server()
-        if not server.several_at_once:
-            return lambda: self.report(observe, world_size, inputs, **options)
-        future = self._pool.submit(server.run, observe, world_size, code=self.code, inputs=inputs, **options)
-        return lambda: self._noted(future.result())
 
     def close(self, *, at_once: bool = False) -> None:
         """Wait for the groups that were started and that nobody has asked for; `at_once` ends them."""
         if at_once:
             self._rank_server().end_groups()
         self._pool.shutdown(cancel_futures=at_once)
+
+    def _run(self, order: Order) -> "GroupResult":
+        return self._rank_server().run(code=self.code, **vars(order))
 
     def _rank_server(self) -> "RankServer":
         from lab.ranks.server import server

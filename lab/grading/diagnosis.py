@@ -13,7 +13,7 @@ class Diagnosis(Exception):
     look   where to look: a file and line of the student's code where it can be known
     """
 
-    def __init__(self, name: str, saw: str, means: str, look: str) -> None:
+    def __init__(self, name: str, *, saw: str, means: str, look: str) -> None:
         super().__init__(f"{name}: {saw}")
         self.name = name
         self.saw = saw

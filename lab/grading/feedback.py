@@ -19,7 +19,7 @@ STATES: Mapping[str, Outcome] = {
     "good": Passed(),
     "absent": NotStarted(),
     "note": Blocked(""),
-    "bad": Failed(Diagnosis("", "", "", "")),
+    "bad": Failed(Diagnosis("", saw="", means="", look="")),
 }
 
 

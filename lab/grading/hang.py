@@ -99,7 +99,9 @@ def _left_alone(main: Side, others: Sequence[int], result: GroupResult, code: Pa
         name = "collective-on-one-rank"
     function = main.origin.function
     left = f"returned from {function}()" if function and function != "<module>" else "had gone on"
-    return Diagnosis(name, f"{main.waits}; {rank_list(others)} {left} {verb}.", MEANS[name], look_at)
+    return Diagnosis(
+        name, saw=f"{main.waits}; {rank_list(others)} {left} {verb}.", means=MEANS[name], look=look_at
+    )
 
 
 def _early_return(main: Side, others: Sequence[RankReport], code: Path) -> Frame | None:
@@ -136,7 +138,7 @@ def _two_places(own: Sequence[Side], lanes: Mapping[int, Sequence[Collective]], 
         saw = f"{nth} {rank_list(main.ranks)} called {main.origin}, {rank_list(other.ranks)} {other.origin}."
     else:
         saw = f"{main.waits}; {rank_list(other.ranks)} called {other.origin} instead."
-    return Diagnosis(name, saw, MEANS[name], main.look)
+    return Diagnosis(name, saw=saw, means=MEANS[name], look=main.look)
 
 
 def _sizes(side: Side, mismatch: Mismatch) -> Diagnosis:
@@ -151,7 +153,7 @@ def _sizes(side: Side, mismatch: Mismatch) -> Diagnosis:
     (size, first), *others = texts.items()
     saw = f"{rank_list(first)} called {side.origin} with {size}"
     saw += "".join(f", {rank_list(numbers)} with {text}" for text, numbers in others)
-    return Diagnosis("different-sizes", f"{saw}.", MEANS["different-sizes"], side.look)
+    return Diagnosis("different-sizes", saw=f"{saw}.", means=MEANS["different-sizes"], look=side.look)
 
 
 def _uneven(
@@ -178,7 +180,7 @@ def _uneven(
         saw = f"{main.waits} for the {ordinal(mine)} time, {rank_list(others)} came to it {counts}."
     else:
         saw = f"{main.waits} once more than {rank_list(others)}."
-    return Diagnosis("uneven-steps", saw, MEANS["uneven-steps"], main.look)
+    return Diagnosis("uneven-steps", saw=saw, means=MEANS["uneven-steps"], look=main.look)
 
 
 def _line(collective: Collective, code: Path) -> tuple[str, int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.grading.check import CHECKS, Check, Ranks
+from lab.grading.check import CHECKS, Check, Group
 from lab.grading.diagnosis import (
     Blocked,
     CheckEnded,
@@ -122,7 +122,7 @@ def run_exercise(
 def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> CheckResult:
     """Run one check. An exception of the judge half itself is the lab's error."""
     start = time.monotonic()
-    group = Ranks(code, check.exercise, server=server)
+    group = Group(code, check.exercise, server=server)
     outcome: Outcome = Passed()
     try:
         check.function(group)

@@ -56,7 +56,7 @@ def test_the_look_line_has_the_number_of_the_line(tmp_path: Path):
 def test_what_a_rank_forges_is_a_diagnosis_not_a_crash(tmp_path: Path):
     code = """
         import lab.checks.ddp_utils.observe
-        lab.checks.common.tiny.weights_of = lambda model: {"weights": 3}
+        lab.checks.ddp_utils.observe.weights_of = lambda model: {"weights": 3}
         """
     assert verdict("4.0", with_answer(tmp_path, "4.0", code)) == "unusable-result"
 

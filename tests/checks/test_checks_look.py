@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.checks.common.look import look, mentions
+from lab.checks.common.look import Look
 from lab.checks.common.report import expect, fits, numbers
 from lab.grading.diagnosis import Diagnosis
 
@@ -36,29 +36,29 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_the_line_is_code_and_neither_docstring_nor_comment(code: Path):
-    assert look(code, "model.py", "Net.forward", r"\breturn\b") == "model.py:7  return y.sum()"
+    assert Look(code, "model.py", "Net.forward")(r"\breturn\b") == "model.py:7  return y.sum()"
 
 
 def test_an_earlier_pattern_goes_before_an_earlier_line(code: Path):
-    assert look(code, "model.py", "Net.forward", r"sum", r"y = x") == "model.py:7  return y.sum()"
-    assert look(code, "model.py", "Net.forward", r"mean", r"y = x") == "model.py:6  y = x"
+    assert Look(code, "model.py", "Net.forward")(r"sum", r"y = x") == "model.py:7  return y.sum()"
+    assert Look(code, "model.py", "Net.forward")(r"mean", r"y = x") == "model.py:6  y = x"
 
 
 def test_without_a_match_the_definition(code: Path):
-    assert look(code, "model.py", "Net.forward", r"softmax") == "model.py:3  def forward(...)"
-    assert look(code, "model.py", "forward") == "model.py:14  def forward(...)"
+    assert Look(code, "model.py", "Net.forward")(r"softmax") == "model.py:3  def forward(...)"
+    assert Look(code, "model.py", "forward")() == "model.py:14  def forward(...)"
 
 
 @pytest.mark.parametrize("file", ["broken.py", "huge.py", "missing.py"])
 def test_a_file_that_cannot_be_read_is_only_named(code: Path, file: str):
-    assert look(code, file, "f", r"return") == f"f in {file}"
-    assert not mentions(code, file, "f", "x")
+    assert Look(code, file, "f")(r"return") == f"f in {file}"
+    assert not Look(code, file, "f").mentions("x")
 
 
 def test_mentions_sees_names_and_attributes_in_code_only(code: Path):
-    assert mentions(code, "model.py", "Net.forward", "sum")
-    assert mentions(code, "model.py", "Net.forward", "y")
-    assert not mentions(code, "model.py", "Net.forward", "nothing")
+    assert Look(code, "model.py", "Net.forward").mentions("sum")
+    assert Look(code, "model.py", "Net.forward").mentions("y")
+    assert not Look(code, "model.py", "Net.forward").mentions("nothing")
 
 
 @pytest.mark.parametrize(

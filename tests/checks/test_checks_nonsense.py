@@ -16,18 +16,18 @@ def test_no_report_breaks_a_judge(exercise: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(secrets, "token_hex", lambda size: "0" * size)
     choose = random.Random(0)
     for check in checks_of(syllabus()[exercise]):
-        ranks = Replay(exercise)
+        group = Replay(exercise)
         random.seed(exercise)
-        check.function(ranks)
-        ranks.position = 0
+        check.function(group)
+        group.position = 0
         random.seed(exercise)
-        check.function(ranks)  # the recording itself passes again
+        check.function(group)  # the recording itself passes again
         failed = 0
         for _ in range(100):
-            ranks.position, ranks.damage = 0, choose
+            group.position, group.damage = 0, choose
             random.seed(exercise)
             try:
-                check.function(ranks)
+                check.function(group)
             except Diagnosis as diagnosis:
                 failed += all(diagnosis.lines)
             except CheckEnded as ended:

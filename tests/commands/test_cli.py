@@ -16,7 +16,7 @@ from lab import cli
 from lab.base.errors import UsageError
 from lab.cli import main
 from lab.grading import suite
-from lab.grading.check import Check, Ranks
+from lab.grading.check import Check, Group
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError
 from lab.student import outcomes
 from lab.syllabus.paths import find_code
@@ -44,7 +44,7 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     found: dict[str, Exception] = {}
 
     def checks_of(exercise: Exercise) -> list[Check]:
-        def judge(ranks: Ranks) -> None:
+        def judge(group: Group) -> None:
             if exercise.id in found:
                 raise found[exercise.id]
 
@@ -144,7 +144,7 @@ def test_a_folder_whose_name_is_no_text_is_one_sentence(tmp_path: Path, monkeypa
 
 
 def wrong() -> Diagnosis:
-    return Diagnosis("wrong", "one thing", "another", "data.py:3")
+    return Diagnosis("wrong", saw="one thing", means="another", look="data.py:3")
 
 
 def test_the_ladder_shows_every_exercise_and_what_is_next(lab: Path, verdicts, capsys):
@@ -225,7 +225,7 @@ def test_each_line_is_out_before_the_next_check_begins(lab: Path, verdicts, monk
     seen = []
 
     def checks_of(exercise: Exercise) -> list[Check]:
-        return [Check(exercise.id, "", lambda ranks: seen.append(capsys.readouterr().out))]
+        return [Check(exercise.id, "", lambda group: seen.append(capsys.readouterr().out))]
 
     monkeypatch.setattr(suite, "checks_of", checks_of)
     main(["check", "2"])

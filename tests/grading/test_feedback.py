@@ -166,7 +166,9 @@ def test_details_of_what_is_not_started_blocked_or_the_labs_fault():
 
 
 def test_a_file_that_cannot_be_read_has_no_checks_but_three_lines():
-    diagnosis = Diagnosis("no-file", "data.py is not there.", "The check imports it.", "lab reset --file data.py")
+    diagnosis = Diagnosis(
+        "no-file", saw="data.py is not there.", means="The check imports it.", look="lab reset --file data.py"
+    )
     assert page_of(result("3.2", Failed(diagnosis))) == (
         "  ✗ failed\n"
         "    saw    data.py is not there.\n"
@@ -176,7 +178,9 @@ def test_a_file_that_cannot_be_read_has_no_checks_but_three_lines():
 
 
 def test_one_reason_for_several_exercises_is_told_once():
-    broken = Failed(Diagnosis("syntax-error", "Python cannot read data.py:3: invalid syntax.", "b", "c"))
+    broken = Failed(
+        Diagnosis("syntax-error", saw="Python cannot read data.py:3: invalid syntax.", means="b", look="c")
+    )
     page = Page()
     feedback(page).failures([result("3.1", broken), result("3.2", broken)])
     assert (
@@ -200,7 +204,7 @@ def test_what_a_student_prints_is_bounded_and_harmless():
     text = page_of(result("3.2", Passed(), noise), verbose=True)
     assert text.count("a line") == 20
     assert "(only the end is shown)" in text
-    escape = Diagnosis("x", "rank 0 raised \x1b[31mred\x1b[0m\nand more", "b", "c")
+    escape = Diagnosis("x", saw="rank 0 raised \x1b[31mred\x1b[0m\nand more", means="b", look="c")
     text = page_of(result("3.2", Failed(escape), CheckResult("x", Failed(escape), 0.1)), verbose=True)
     assert "\x1b" not in text
     assert "rank 0 raised �[31mred�[0m and more" in text

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from lab.grading import suite
-from lab.grading.check import CHECKS, Check, Ranks, check
+from lab.grading.check import CHECKS, Check, Group, Order, check
 from lab.grading.diagnosis import Blocked, CheckEnded, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.suite import ExerciseResult, Suite, run_exercise
 from lab.ranks.rank import Rank
@@ -38,10 +38,10 @@ def mistake_of_the_lab(rank: Rank) -> object:
 
 
 def expects_42(observe: Callable[[Rank], object] = call_answer, **options: object) -> Check:
-    def judge(ranks: Ranks) -> None:
-        values = ranks.observe(observe, **options)
+    def judge(group: Group) -> None:
+        values = group.observe(Order(observe, **options))
         if values != [42] * len(values):
-            raise Diagnosis("not-42", f"the ranks said {values}", "It is 42.", "data.py")
+            raise Diagnosis("not-42", saw=f"the ranks said {values}", means="It is 42.", look="data.py")
 
     return Check("3.2", "the answer is 42", judge)
 
@@ -72,7 +72,9 @@ def test_a_right_answer_passes_and_gets_its_points(tmp_path: Path):
 
 def test_a_wrong_answer_gets_the_judges_diagnosis_and_no_points(tmp_path: Path):
     result = run(tmp_path, "def answer(rank): return 41")
-    assert diagnosis(result.outcome) == Diagnosis("not-42", "the ranks said [41, 41]", "It is 42.", "data.py")
+    assert diagnosis(result.outcome) == Diagnosis(
+        "not-42", saw="the ranks said [41, 41]", means="It is 42.", look="data.py"
+    )
     assert result.points == 0
 
 
@@ -156,7 +158,7 @@ def test_a_broken_or_missing_sibling_is_named(tmp_path: Path):
     assert (said.name, said.saw) == ("syntax-error", "Python cannot read model.py:1: invalid syntax.")
 
 
-def must_not_run(ranks: Ranks) -> None:
+def must_not_run(group: Group) -> None:
     raise AssertionError("no rank is needed to see this")
 
 
@@ -239,7 +241,7 @@ def test_a_mistake_in_an_observe_function_is_the_labs(tmp_path: Path, monkeypatc
 
 
 def test_a_mistake_in_a_judge_is_the_labs(tmp_path: Path):
-    def judge(ranks: Ranks) -> None:
+    def judge(group: Group) -> None:
         raise ZeroDivisionError("oops")
 
     outcome = run(tmp_path, "", Check("3.2", "broken", judge)).outcome
@@ -249,7 +251,7 @@ def test_a_mistake_in_a_judge_is_the_labs(tmp_path: Path):
 
 
 def test_ranks_that_cannot_be_started_are_the_labs_fault(tmp_path: Path):
-    def judge(ranks: Ranks) -> None:
+    def judge(group: Group) -> None:
         raise RankServerError("no rank has started within 300 s")
 
     assert run(tmp_path, "", Check("3.2", "x", judge)).outcome == LabError("no rank has started within 300 s")
@@ -273,7 +275,7 @@ def test_a_check_module_that_cannot_be_imported_is_the_labs_fault(tmp_path: Path
 
 
 def ends_with(outcome: Outcome) -> Check:
-    def judge(ranks: Ranks) -> None:
+    def judge(group: Group) -> None:
         if isinstance(outcome, Failed):
             raise outcome.diagnosis
         if not isinstance(outcome, Passed):
@@ -282,8 +284,8 @@ def ends_with(outcome: Outcome) -> Check:
     return Check("3.2", outcome.word, judge)
 
 
-WRONG = Failed(Diagnosis("wrong", "a", "b", "c"))
-WRONG_TOO = Failed(Diagnosis("wrong-too", "a", "b", "c"))
+WRONG = Failed(Diagnosis("wrong", saw="a", means="b", look="c"))
+WRONG_TOO = Failed(Diagnosis("wrong-too", saw="a", means="b", look="c"))
 
 
 @pytest.mark.parametrize(
@@ -342,10 +344,10 @@ def test_check_registers_in_file_order_and_replaces_on_reload(monkeypatch):
     monkeypatch.delitem(CHECKS, "9.9", raising=False)
 
     @check("9.9", "first")
-    def one(ranks: Ranks) -> None: ...
+    def one(group: Group) -> None: ...
 
     @check("9.9", "second")
-    def two(ranks: Ranks) -> None: ...
+    def two(group: Group) -> None: ...
 
     check("9.9", "second again")(two)
     assert [(c.title, c.name) for c in CHECKS.pop("9.9")] == [("first", "one"), ("second again", "two")]

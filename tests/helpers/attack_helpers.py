@@ -15,7 +15,7 @@ import attack_observers as observers
 import torch
 from rank_helpers import living, wait_for
 
-from lab.grading.check import Check, Ranks
+from lab.grading.check import Check, Group, Order
 from lab.grading.diagnosis import Diagnosis, Outcome, Passed
 from lab.grading.suite import run_exercise
 from lab.ranks import platform
@@ -68,16 +68,18 @@ def replace(function):
 """
 
 
-def judge(ranks: Ranks, limit: float) -> None:
+def judge(group: Group, limit: float) -> None:
     generator = torch.Generator()
     generator.seed()
     numbers = torch.randn(2, 5, generator=generator)
-    reports = ranks.observe(observers.answer, 2, {"numbers": list(numbers)}, timeout=limit)
+    reports = group.observe(Order(observers.answer, 2, {"numbers": list(numbers)}, timeout=limit))
     for rank, report in enumerate(reports):
         value = report.get("sum") if isinstance(report, dict) else None
         fits = isinstance(value, torch.Tensor) and value.shape == (5,) and value.dtype == torch.float32
         if not fits or not torch.allclose(value, numbers.sum(0)):
-            raise Diagnosis("wrong-sum", f"rank {rank} said {str(value)[:80]}", "It is the sum.", "data.py")
+            raise Diagnosis(
+                "wrong-sum", saw=f"rank {rank} said {str(value)[:80]}", means="It is the sum.", look="data.py"
+            )
 
 
 def sandboxed() -> RankServer:
@@ -116,7 +118,7 @@ class Grader:
     place: Path
 
     def outcome(self, code: Path, limit: float = LIMIT) -> Outcome:
-        check = Check("3.2", "the sum is right", lambda ranks: judge(ranks, limit))
+        check = Check("3.2", "the sum is right", lambda group: judge(group, limit))
         with copied(code) as copy:
             return run_exercise(EXERCISE, copy, server=self.server, checks=[check]).outcome
 

@@ -2,13 +2,12 @@
 
 import dataclasses
 import random
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from answers.bank import SOLUTIONS
 
-from lab.grading.check import Ranks
+from lab.grading.check import Group, Order, Pending
 from lab.ranks.reports import GroupResult
 
 JUNK = [
@@ -18,7 +17,7 @@ JUNK = [
 ]  # fmt: skip
 
 
-class Replay(Ranks):
+class Replay(Group):
     """Gives a judge the recorded reports, or, with `damage`, reports in which something is replaced by junk."""
 
     def __init__(self, exercise: str) -> None:
@@ -27,12 +26,12 @@ class Replay(Ranks):
         self.position: int | None = None  # None while recording
         self.damage: random.Random | None = None
 
-    def start(self, *args: Any, **kwargs: Any) -> Callable[[], GroupResult]:
-        return lambda: self.report(*args, **kwargs)
+    def start(self, order: Order) -> Pending:
+        return lambda: self.report(order)
 
-    def report(self, *args: Any, **kwargs: Any) -> GroupResult:
+    def report(self, order: Order) -> GroupResult:
         if self.position is None:
-            self.recorded.append(super().report(*args, **kwargs))
+            self.recorded.append(super().report(order))
             return self.recorded[-1]
         result = self.recorded[self.position]
         self.position += 1

@@ -221,7 +221,7 @@ def test_a_card_escapes_whatever_a_student_has_written(cards, package):
     ("outcome", "word"),
     [
         (Passed(), "✓ passed"),
-        (Failed(Diagnosis("x", "saw it", "means it", "data.py:1")), "✗ failed"),
+        (Failed(Diagnosis("x", saw="saw it", means="means it", look="data.py:1")), "✗ failed"),
         (NotStarted("3.2"), "· not started"),
         (Blocked("3.1"), "○ blocked: 3.1"),
         (LabError("it broke", "Traceback: secret"), "! lab error"),
@@ -241,7 +241,12 @@ def test_the_strip_tells_passed_failed_blocked_not_started_and_changed_apart(car
     from lab.notebook.strip import states, strip_card
 
     code, of = solved / "exercises", syllabus()
-    outcomes = {"1.1": Passed(), "2.1": Failed(Diagnosis("x", "", "", "")), "4.0": Blocked("2.1"), "6.1": Passed()}
+    outcomes = {
+        "1.1": Passed(),
+        "2.1": Failed(Diagnosis("x", saw="", means="", look="")),
+        "4.0": Blocked("2.1"),
+        "6.1": Passed(),
+    }
     store(code, [ExerciseResult(of[name], outcome, (), 0.1) for name, outcome in outcomes.items()])
     stub = 'raise NotImplementedError("Exercise 3.2 is not done yet: get_dataloaders() in data.py")'
     (code / "data.py").write_text(f"def get_dataloaders():\n    {stub}\n    # {stub.replace('3.2', '3.1')}\n")

@@ -22,15 +22,15 @@ def test_an_earlier_report_is_not_right_again(exercise: str) -> None:
     random.seed(exercise)
     checks = checks_of(syllabus()[exercise])
     recorded = [Replay(exercise) for _ in checks]
-    for check, ranks in zip(checks, recorded, strict=True):
-        check.function(ranks)
+    for check, group in zip(checks, recorded, strict=True):
+        check.function(group)
     passed = 0
     for _ in range(TRIES):
         failures = 0
-        for check, ranks in zip(checks, recorded, strict=True):
-            ranks.position = 0
+        for check, group in zip(checks, recorded, strict=True):
+            group.position = 0
             try:
-                check.function(ranks)
+                check.function(group)
             except Diagnosis:
                 failures += 1
         passed += not failures

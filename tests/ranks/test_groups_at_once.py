@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from lab.grading.check import Check, Ranks
+from lab.grading.check import Check, Group, Order
 from lab.grading.suite import run_check
 from lab.grading.trace.picture import Tracer
 from lab.ranks.rank import Rank
@@ -35,29 +35,29 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_groups_that_are_started_run_side_by_side(code: Path):
-    ranks = Ranks(code, "4.0", server=server())
-    started = [ranks.start(meet, 1, pair, set_up_process_group=False) for pair in (["a", "b"], ["b", "a"])]
-    assert [ranks.values(report()) for report in reversed(started)] == [["b"], ["a"]]
-    assert ranks.outputs == [(0, "b\n"), (0, "a\n")]  # in the order in which they were asked for
-    ranks.close()
+    group = Group(code, "4.0", server=server())
+    started = [group.start(Order(meet, 1, pair, set_up_process_group=False)) for pair in (["a", "b"], ["b", "a"])]
+    assert [group.values(report()) for report in reversed(started)] == [["b"], ["a"]]
+    assert group.outputs == [(0, "b\n"), (0, "a\n")]  # in the order in which they were asked for
+    group.close()
 
 
 def test_a_server_that_runs_one_after_another_starts_a_group_when_it_is_asked_for(code: Path):
     with Tracer() as tracer:
-        ranks = Ranks(code, "4.0", server=tracer)
-        never = ranks.start(meet, 1, ["a", "nobody"], set_up_process_group=False)
+        group = Group(code, "4.0", server=tracer)
+        never = group.start(Order(meet, 1, ["a", "nobody"], set_up_process_group=False))
         (code / "there").touch()
-        second = ranks.start(meet, 1, ["b", "there"], set_up_process_group=False)
-        assert ranks.values(second()) == ["b"]
+        second = group.start(Order(meet, 1, ["b", "there"], set_up_process_group=False))
+        assert group.values(second()) == ["b"]
         assert not (code / "a").exists()
         assert len(tracer.results) == 1
         del never
-        ranks.close()
+        group.close()
 
 
 def test_ctrl_c_ends_the_groups_that_nobody_has_asked_for(code: Path):
-    def judge(ranks: Ranks) -> None:
-        ranks.start(meet, 1, ["a", "nobody"], timeout=600, set_up_process_group=False)
+    def judge(group: Group) -> None:
+        group.start(Order(meet, 1, ["a", "nobody"], timeout=600, set_up_process_group=False))
         while not (code / "a").exists():
             pass
         raise KeyboardInterrupt

@@ -16,7 +16,7 @@ from rank_helpers import processes_in, wait_for
 
 from lab.cli import main
 from lab.grading import suite
-from lab.grading.check import Check, Ranks
+from lab.grading.check import Check, Group
 from lab.grading.diagnosis import CheckEnded, Diagnosis, LabError, NotStarted
 from lab.grading.suite import ExerciseResult
 from lab.ranks.rank import Rank
@@ -147,13 +147,13 @@ class Student:
 @pytest.fixture
 def student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Student:
     def checks_of(exercise: Exercise) -> list[Check]:
-        def judge(ranks: Ranks) -> None:
-            text = (ranks.code / exercise.file).read_text()
+        def judge(group: Group) -> None:
+            text = (group.code / exercise.file).read_text()
             word = text.partition(f"{exercise.id}:")[2].split()[0]
             if word == "todo":
                 raise CheckEnded(NotStarted(exercise.id))
             if word == "wrong":
-                raise Diagnosis("wrong", "a", "b", "c")
+                raise Diagnosis("wrong", saw="a", means="b", look="c")
             if word == "labs":
                 raise CheckEnded(LabError("no ranks"))
             if word == "hangs":

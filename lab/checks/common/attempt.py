@@ -1,4 +1,4 @@
-"""For the observe half of checks: run a student's function so that an error becomes plain data."""
+"""For observers: a student's function run so that its error becomes plain data, and images to be told apart."""
 
 import inspect
 from collections.abc import Callable
@@ -39,6 +39,11 @@ def plain(rank: Rank, error: BaseException) -> dict[str, Any]:
         "line": line,
         "text": text,
     }
+
+
+def dtype(value: Any) -> str:
+    """ "float32"; "" for what is no tensor."""
+    return str(value.dtype).removeprefix("torch.") if isinstance(value, torch.Tensor) else ""
 
 
 class NumberedImages(Dataset):

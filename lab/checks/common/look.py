@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.base.source import MAX_MODULE_BYTES, source_lines
@@ -11,39 +12,65 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 RETURN = r"\breturn\b"
 
 
-def look(code: Path, file: str, function: str, *patterns: str, last: bool = False) -> str:
-    """A place such as "data.py:90  sampler = DistributedSampler(...)".
+@dataclass(frozen=True)
+class Look:
+    """Where to look in one function of the student's code; call it with what the line looks like.
 
-    Args:
-        code: the student's folder.
-        file: the module, "data.py".
-        function: "get_dataloaders" or "CNN.forward".
-        patterns: regular expressions. The first line of code of the function that one of them matches is
-            shown, an earlier pattern before a later one; without a match, the function's first line.
-            `return` is looked for outside of functions within the function.
-        last: show the last line that matches instead.
+    code      the student's folder
+    file      the module, "data.py"
+    function  "get_dataloaders" or "CNN.forward"
     """
-    lines = _read(code / file)
-    node = _find(lines, function)
-    if node is None:
-        return f"{function} in {file}"
-    has_docstring = ast.get_docstring(node, clean=False) is not None
-    first = node.body[min(has_docstring, len(node.body) - 1)].lineno
-    body = range(first, (node.end_lineno or node.lineno) + 1)
-    inner = {
-        number
-        for part in ast.walk(node)
-        if isinstance(part, _Function) and part is not node
-        for number in range(part.lineno, (part.end_lineno or part.lineno) + 1)
-    }
-    for pattern in patterns:
-        for number in reversed(body) if last else body:
-            text = lines[number - 1].split("#")[0].strip()
-            if pattern == RETURN and number in inner:
-                continue
-            if re.search(pattern, text):
-                return at(file, number, text)
-    return f"{file}:{node.lineno}  def {node.name}(...)"
+
+    code: Path
+    file: str
+    function: str
+
+    def into(self, function: str) -> "Look":
+        """The same in another function of the file."""
+        return replace(self, function=function)
+
+    def __call__(self, *patterns: str, last: bool = False) -> str:
+        """A place such as "data.py:90  sampler = DistributedSampler(...)".
+
+        Args:
+            patterns: regular expressions. The first line of code of the function that one of them matches is
+                shown, an earlier pattern before a later one; without a match, the function's first line.
+                `return` is looked for outside of functions within the function.
+            last: show the last line that matches instead.
+        """
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        if node is None:
+            return f"{self.function} in {self.file}"
+        has_docstring = ast.get_docstring(node, clean=False) is not None
+        first = node.body[min(has_docstring, len(node.body) - 1)].lineno
+        body = range(first, (node.end_lineno or node.lineno) + 1)
+        inner = {
+            number
+            for part in ast.walk(node)
+            if isinstance(part, _Function) and part is not node
+            for number in range(part.lineno, (part.end_lineno or part.lineno) + 1)
+        }
+        for pattern in patterns:
+            for number in reversed(body) if last else body:
+                text = lines[number - 1].split("#")[0].strip()
+                if pattern == RETURN and number in inner:
+                    continue
+                if re.search(pattern, text):
+                    return at(self.file, number, text)
+        return f"{self.file}:{node.lineno}  def {node.name}(...)"
+
+    def mentions(self, name: str) -> bool:
+        """Whether the body of the function uses the variable, attribute or function `name`."""
+        node = _find(_read(self.code / self.file), self.function)
+        if node is None:
+            return False
+        return any(
+            (isinstance(part, ast.Name) and part.id == name)
+            or (isinstance(part, ast.Attribute) and part.attr == name)
+            for statement in node.body
+            for part in ast.walk(statement)
+        )
 
 
 def at(file: str, number: int, text: str = "") -> str:
@@ -52,18 +79,6 @@ def at(file: str, number: int, text: str = "") -> str:
         return file
     text = " ".join(text.split())
     return f"{file}:{number}" + (f"  {text if len(text) <= 80 else text[:77] + '...'}" if text else "")
-
-
-def mentions(code: Path, file: str, function: str, name: str) -> bool:
-    """Whether the body of the function uses the variable, attribute or function `name`."""
-    node = _find(_read(code / file), function)
-    if node is None:
-        return False
-    return any(
-        (isinstance(part, ast.Name) and part.id == name) or (isinstance(part, ast.Attribute) and part.attr == name)
-        for statement in node.body
-        for part in ast.walk(statement)
-    )
 
 
 def _read(path: Path) -> list[str]:

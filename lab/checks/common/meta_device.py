@@ -1,4 +1,4 @@
-"""For the observe half of checks: a student's function as if the model were on a GPU.
+"""For observers: a student's function as if the model were on a GPU.
 
 It is on PyTorch's meta device, where tensors have a shape and a type and no numbers: what mixes devices fails
 there too, and a collective shows whether it was given a tensor of the device. Numbers that are read are made up.

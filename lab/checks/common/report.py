@@ -1,13 +1,11 @@
-"""For the judge half of checks: what ranks report is of the right types, and in words."""
+"""For judges: whether what ranks report is of the right types, and their errors in words."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
-from lab.checks.common.look import at
-from lab.grading.check import Ranks
-from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, Outcome
-from lab.grading.explain import explain
+from lab.checks.common.look import Look, at
+from lab.grading.diagnosis import Diagnosis
 
 # An exception as lab.checks.common.attempt.plain reports it.
 ERROR = {"type": str, "bases": [str], "message": str, "file": str, "line": int, "text": str}
@@ -47,6 +45,12 @@ def expect_as_many(values: Sequence[Any], count: int) -> None:
             unusable(f"rank {rank}", value)
 
 
+def expect_returned(look: Look, kind: str, means: str, place: str, *, who: str = "") -> None:
+    """Raise a Diagnosis where the function that is looked at has returned None; `kind` is its result's type."""
+    if kind == "NoneType":
+        raise Diagnosis("nothing-returned", saw=f"{look.function}() returned None{who}.", means=means, look=place)
+
+
 def unusable(who: str, value: object) -> NoReturn:
     """The diagnosis for a report that no right or wrong answer leads to."""
     raise Diagnosis(
@@ -55,14 +59,6 @@ def unusable(who: str, value: object) -> NoReturn:
         means="The check could not use what your function gave back.",
         look="the return of your function: is it what the docstring says?",
     )
-
-
-def end(ranks: Ranks, result: Any) -> NoReturn:
-    """End the check with what became of a group (a GroupResult) in which a rank failed."""
-    outcome: Outcome = explain(result, exercise=ranks.exercise, code=ranks.code)
-    if isinstance(outcome, Failed):
-        raise outcome.diagnosis
-    raise CheckEnded(outcome)
 
 
 def error_text(error: dict[str, Any]) -> str:

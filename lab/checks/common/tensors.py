@@ -1,4 +1,4 @@
-"""For the judge half of checks: numbers compared with what they should be, and how they differ, in words."""
+"""For judges: numbers compared with what they should be, and how they differ, in words."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ def retold(pattern: str, name: str, means: str, *, saw: str = "", look: str = ""
         if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, diagnosis.saw):
             who = re.match(r"rank \d+", diagnosis.saw)
             said = saw.format(rank=who[0] if who else "a rank") or one_line(diagnosis.saw, 200)
-            raise Diagnosis(name, said, means, look or diagnosis.look) from None
+            raise Diagnosis(name, saw=said, means=means, look=look or diagnosis.look) from None
         raise
 
 

@@ -7,6 +7,7 @@ whole batch: the twin. The ranks get their part of the batch and must come to th
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -74,6 +75,14 @@ def draw_batch(generator: torch.Generator, count: int) -> Batch:
     return images, torch.randint(0, 10, (count,), generator=generator)
 
 
+def draw_training(world_size: int) -> tuple[list[dict[str, Tensor]], list[Batch], dict[str, Any]]:
+    """Weights for each rank, two batches for all, and what the ranks receive of them."""
+    generator = fresh_generator()
+    weights = [draw_weights(generator) for _ in range(world_size)]
+    batches = [draw_batch(generator, 4 * world_size) for _ in range(2)]
+    return weights, batches, {"weights": weights, "batches": [parts(batch, world_size) for batch in batches]}
+
+
 def parts(batch: Batch, world_size: int) -> list[Batch]:
     """For each rank the samples rank, rank + world_size, ..."""
     images, labels = batch
@@ -127,15 +136,16 @@ def one_thread() -> Iterator[None]:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Copies, by name. Of a sharded parameter, this rank's shard."""
-    return {name: _local(parameter) for name, parameter in model.named_parameters()}
+    return {name: local(parameter) for name, parameter in model.named_parameters()}
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:
     """The same of the gradients; parameters without one are left out."""
-    return {name: _local(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+    return {name: local(p.grad) for name, p in model.named_parameters() if p.grad is not None}
 
 
-def _local(tensor: Tensor) -> Tensor:
+def local(tensor: Tensor) -> Tensor:
+    """A copy; of a sharded one, this rank's shard."""
     to_local = getattr(tensor, "to_local", None)
     return (tensor if to_local is None else to_local()).detach().clone()
 

@@ -9,7 +9,7 @@ import torch
 Epoch = list[list[int]]  # one rank's batches of sample numbers
 
 
-class Drawn:
+class DrawnLoaders:
     """What the judge asks of get_dataloaders on this many ranks, drawn anew for each run.
 
     Attributes:
@@ -64,6 +64,18 @@ class Drawn:
             "epochs": list(epochs),
         }
 
-    def counted_from_0(self, epochs: Sequence[Epoch]) -> list[Epoch]:
-        """The samples of the training set by their places in it. Those of the validation set stay as they are."""
-        return [[[n - self.first if n >= self.first else n for n in batch] for batch in epoch] for epoch in epochs]
+
+def draw_validation_sets(world_size: int) -> list[dict[str, Any]]:
+    """With samples that fill all batches but one, all but the last, all of one; and with a single sample."""
+    batch = random.randrange(2, 5)
+    sizes = [2 * world_size * batch + 1, world_size * batch - 1, world_size * batch, 1]
+    return [
+        {
+            "train": torch.zeros(2 * world_size * batch, dtype=torch.int64),
+            "valid": torch.tensor([random.randrange(1, 10) for _ in range(size)]),
+            "global_batch_size": world_size * batch,
+            "num_workers": 0,
+            "seed": random.randrange(1000),
+        }
+        for size in sizes
+    ]

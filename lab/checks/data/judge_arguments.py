@@ -1,21 +1,21 @@
-"""Judges what get_dataloaders makes of seed 0, num_workers, **loader_options, and of the batch for validation."""
+"""Judges what get_dataloaders() makes of its arguments, of seed 0 and of numbers that do not fit."""
 
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from lab.checks.common.report import numbers
-from lab.checks.data.draw import Drawn
-from lab.checks.data.judge_sampling import judge_error, where
+from lab.checks.common.look import Look
+from lab.checks.common.report import error_place, error_text, numbers
+from lab.checks.data.draw import DrawnLoaders
+from lab.checks.data.judge_sampling import judge_error
 from lab.grading.diagnosis import Diagnosis
 
 LOADERS = ("training", "validation")
 
-Reports = Sequence[Sequence[dict[str, Any]]]  # for each rank, for each of asked.configs, what draw_config returned
+Reports = Sequence[Sequence[dict[str, Any]]]  # [rank][config]: what sample_config returned
 
 
-def judge_idle(code: Path, asked: Drawn, reports: Reports) -> None:
+def judge_idle(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
     """No processes where none were asked for. Nothing was drawn with them, so this comes first."""
     for rank, report in enumerate(reports):
         for config, result in zip(asked.configs, report, strict=True):
@@ -23,25 +23,25 @@ def judge_idle(code: Path, asked: Drawn, reports: Reports) -> None:
                 if config["num_workers"] == 0 and count > 0:
                     raise Diagnosis(
                         "workers-nobody-asked-for",
-                        f"num_workers=0 was asked for; on rank {rank} the {name} loader has {count}.",
-                        "0 means that the rank loads by itself: processes cost memory and time to start.",
-                        where(code, r"num_workers(?!\s*[,=)}])(?!\":\s*num_workers\b)", r"num_workers"),
+                        saw=f"num_workers=0 was asked for; on rank {rank} the {name} loader has {count}.",
+                        means="0 means that the rank loads by itself: processes cost memory and time to start.",
+                        look=look(r"num_workers(?!\s*[,=)}])(?!\":\s*num_workers\b)", r"num_workers"),
                     )
 
 
-def judge_arguments(code: Path, asked: Drawn, reports: Reports) -> None:
+def judge_arguments(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
     """Raise the diagnosis of the first argument that is not heeded."""
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
-    judge_seed_zero(code, asked, results)
-    judge_workers(code, asked, results["workers"])
+    judge_seed_zero(look, asked, results)
+    judge_workers(look, asked, results["workers"])
     for rank, result in enumerate(results["options"]):
         if result["error"]:
-            judge_error(code, asked, len(asked.configs[0]["train"]), rank, result["error"])
-    judge_options(code, asked, results["options"])
-    judge_validation_loader(code, asked, results["plain"])
+            judge_error(look, asked, len(asked.configs[0]["train"]), rank, result["error"])
+    judge_options(look, asked, results["options"])
+    judge_validation_loader(look, asked, results["plain"])
 
 
-def judge_seed_zero(code: Path, asked: Drawn, results: dict[str, list[dict[str, Any]]]) -> None:
+def judge_seed_zero(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[str, Any]]]) -> None:
     for rank in range(asked.world_size):
         made = {name: results[name][rank]["sampler_seed"] for name in ("plain", "seed 0")}
         drawn = {
@@ -56,26 +56,26 @@ def judge_seed_zero(code: Path, asked: Drawn, results: dict[str, list[dict[str, 
             continue
         raise Diagnosis(
             "seed-zero-replaced",
-            saw,
-            "0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
-            where(code, r"\bseed\b(?!\s*=\s*seed\s*[,)])", r"seed"),
+            saw=saw,
+            means="0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
+            look=look(r"\bseed\b(?!\s*=\s*seed\s*[,)])", r"seed"),
         )
 
 
-def judge_workers(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_workers(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         if result["num_workers"] != [asked.workers, asked.workers]:
             train, valid = (*result["num_workers"], 0, 0)[:2]
             raise Diagnosis(
                 "num-workers-ignored",
-                f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
+                saw=f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
                 f"the validation loader {valid}.",
-                "--num-workers would change nothing, and decoding images would hold up the GPU.",
-                where(code, r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
+                means="--num-workers would change nothing, and decoding images would hold up the GPU.",
+                look=look(r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
             )
 
 
-def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
+def judge_options(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         for name, value in asked.options.items():
             got = [one.get(name, "None") for one in result["options"]]
@@ -90,10 +90,10 @@ def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -
                 held = f"only the {LOADERS[wrong[0] == LOADERS[0]]} loader has it"
             raise Diagnosis(
                 "loader-options-dropped",
-                f"{name}={value} was asked for; on rank {rank} {held}.",
-                "--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both loaders.",
-                where(
-                    code,
+                saw=f"{name}={value} was asked for; on rank {rank} {held}.",
+                means="--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both "
+                "loaders.",
+                look=look(
                     *([r"valid\w*\s*=.*DataLoader\("] if wrong == ["validation"] else []),
                     r"DataLoader\((?!.*\*\*).*\)",
                     name,
@@ -102,21 +102,55 @@ def judge_options(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -
             )
 
 
-def judge_validation_loader(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
-    line = where(code, r"valid\w*\s*=\s*DataLoader\(", r"DataLoader\((?!.*train_set)", r"DataLoader\(")
+def judge_validation_loader(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
+    line = look(r"valid\w*\s*=\s*DataLoader\(", r"DataLoader\((?!.*train_set)", r"DataLoader\(")
     for rank, result in enumerate(results):
         if (size := result["valid_batch"]) not in (-1, asked.batch):
             raise Diagnosis(
                 "wrong-validation-batch",
-                f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
+                saw=f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
                 f"loader has batches of {size}; expected {asked.batch}.",
-                "A larger batch may not fit in memory, and one of few samples takes many times as long.",
-                line,
+                means="A larger batch may not fit in memory, and one of few samples takes many times as long.",
+                look=line,
             )
         if result["valid_shuffled"]:
             raise Diagnosis(
                 "validation-shuffled",
-                f"on rank {rank} the validation loader draws its samples in random order.",
-                "It changes no result, but uses up random numbers and reads a disk here and there.",
-                line,
+                saw=f"on rank {rank} the validation loader draws its samples in random order.",
+                means="It changes no result, but uses up random numbers and reads a disk here and there.",
+                look=line,
             )
+
+
+def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """A global batch that does not divide, and one larger than the data set, must raise ValueError."""
+
+    for rank, (indivisible, oversized) in enumerate(reports):
+        for result, name, what, means, patterns in (
+            (
+                indivisible,
+                "indivisible-batch-accepted",
+                f"a global batch of {asked.global_batch + 1} on {asked.world_size} ranks",
+                "Rounding it silently trains with another batch size than the one that was asked for.",
+                (r"%|divmod", r"//", r"raise"),
+            ),
+            (
+                oversized,
+                "oversized-batch-accepted",
+                f"a global batch of {asked.global_batch} from {asked.global_batch - 1} samples",
+                "The loader has no batch at all: training would end at once, without having learnt anything.",
+                (r"len\(train_set\)", r"raise"),
+            ),
+        ):
+            error = result["error"]
+            if error is None:
+                raise Diagnosis(
+                    name, saw=f"{what} was accepted on rank {rank}.", means=means, look=look(*patterns)
+                )
+            if "ValueError" not in error["bases"]:
+                raise Diagnosis(
+                    "not-a-value-error",
+                    saw=f"{what}: raised {error_text(error)}",
+                    means="main.py turns a ValueError into one clear sentence; this would be a traceback.",
+                    look=error_place(error, look),
+                )

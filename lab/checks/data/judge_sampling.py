@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any, NoReturn
 
-from lab.checks.common.look import look, mentions
-from lab.checks.common.report import error_place, error_text, numbers
-from lab.checks.data.draw import Drawn, Epoch
+from lab.checks.common.look import Look
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, numbers
+from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun, unset_by_srun
 
@@ -18,94 +17,118 @@ TRAIN_LOADER = r"DataLoader\(\s*train_set"
 WITHOUT_LAUNCHER = ("no-distributed-sampler", "global-batch-as-local", "same-part-on-every-rank")
 
 
-def where(code: Path, *patterns: str) -> str:
-    return look(code, "data.py", "get_dataloaders", *patterns)
+DRAWN = {
+    "returned": str, "error": (None, ERROR), "set_epoch": bool, "num_workers": [int], "epochs": [[[int]]],
+    "options": [dict], "sampler_seed": int, "valid_batch": int, "valid_shuffled": bool,
+}  # fmt: skip
 
 
-def judge_drawing(code: Path, asked: Drawn, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
+def counted_from_0(asked: DrawnLoaders, reports: Sequence[Any]) -> list[list[dict[str, Any]]]:
+    """For each rank, for each of asked.configs, what sample_config returned: samples by their places in their set.
+
+    Those of the validation set, which are not to be drawn, stay as they are. Raises Diagnosis for other reports.
+    """
+    expect(reports, {"drawn": [DRAWN], "refused": [{"error": (None, ERROR)}]})
+    expect_as_many([report["drawn"] for report in reports], len(asked.configs))
+    expect_as_many([report["refused"] for report in reports], len(asked.refused))
+    for report in reports:
+        for result in report["drawn"]:
+            expect([list(options.values()) for options in result["options"]], [str])
+
+    def places(epoch: Epoch) -> Epoch:
+        return [[n - asked.first if n >= asked.first else n for n in batch] for batch in epoch]
+
+    return [
+        [result | {"epochs": list(map(places, result["epochs"]))} for result in report["drawn"]]
+        for report in reports
+    ]
+
+
+def judge_drawing(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
     """Raise the diagnosis of the first thing that is wrong.
 
     Args:
-        reports: for each rank, for each of asked.configs, what draw_config returned.
+        reports: for each rank, for each of asked.configs, what sample_config returned.
     """
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
     for name, config in zip(asked.names, asked.configs, strict=True):
         for rank, result in enumerate(results[name]):
             if result["error"] and name != "options":
-                judge_error(code, asked, len(config["train"]), rank, result["error"])
+                judge_error(look, asked, len(config["train"]), rank, result["error"])
     made = [one for report in reports for one, name in zip(report, asked.names, strict=True) if name != "options"]
     if unusable := next((one["returned"] for one in made if one["returned"] != "two"), ""):
         raise Diagnosis(
             "not-two-loaders",
-            f"get_dataloaders() returned {unusable}.",
-            "main.py takes two loaders from it: one for training, one for validation.",
-            where(code, r"\breturn\b"),
+            saw=f"get_dataloaders() returned {unusable}.",
+            means="main.py takes two loaders from it: one for training, one for validation.",
+            look=look(r"\breturn\b"),
         )
     for name, config in zip(asked.names, asked.configs, strict=True):
         if any(len(result["epochs"]) != len(config["epochs"]) for result in results[name]):
             raise Diagnosis(
                 "unusable-result",
-                "the ranks did not report the epochs that were asked for.",
-                "The check could not use what your function gave back.",
-                where(code, r"\breturn\b"),
+                saw="the ranks did not report the epochs that were asked for.",
+                means="The check could not use what your function gave back.",
+                look=look(r"\breturn\b"),
             )
         for number, epoch in enumerate(config["epochs"]):
             drawn = [result["epochs"][number] for result in results[name]]
             try:
-                judge_epoch(code, asked, len(config["train"]), epoch, drawn)
+                judge_epoch(look, asked, len(config["train"]), epoch, drawn)
             except Diagnosis as diagnosis:
-                asks = any(mentions(code, "data.py", "get_dataloaders", one) for one in ("environ", "getenv"))
+                asks = any(look.mentions(one) for one in ("environ", "getenv"))
                 if diagnosis.name in WITHOUT_LAUNCHER and asks:
-                    raise rank_from_torchrun(diagnosis.saw, where(code, r"environ|getenv")) from None
+                    raise rank_from_torchrun(diagnosis.saw, look(r"environ|getenv")) from None
                 raise
         if name == "plain":
-            judge_order(code, asked, results[name])
-    judge_seeds(code, asked, results)
+            judge_order(look, asked, results[name])
+    judge_seeds(look, asked, results)
 
 
-def judge_error(code: Path, asked: Drawn, size: int, rank: int, error: dict[str, Any]) -> NoReturn:
+def judge_error(look: Look, asked: DrawnLoaders, size: int, rank: int, error: dict[str, Any]) -> NoReturn:
     saw = f"{size} samples, global batch {asked.global_batch}, {asked.world_size} ranks: rank {rank} raised "
-    place = error_place(error, lambda: where(code))
+    place = error_place(error, look)
     if unset_by_srun(error["type"], error["message"]):
         raise rank_from_torchrun(f"get_dataloaders() raised {error_text(error)}", place)
     if "mutually exclusive with shuffle" in error["message"]:
         raise Diagnosis(
             "sampler-and-shuffle",
-            saw + error_text(error),
-            "The sampler makes the order, so the loader must not shuffle; DistributedSampler does it itself.",
-            place,
+            saw=saw + error_text(error),
+            means="The sampler makes the order, so the loader must not shuffle; DistributedSampler does it "
+            "itself.",
+            look=place,
         )
     if "ValueError" in error["bases"] and error["text"].startswith("raise"):
         raise Diagnosis(
             "valid-batch-refused",
-            saw + error_text(error),
-            "These numbers fit: refuse only what does not divide, or is larger than the training set.",
-            place,
+            saw=saw + error_text(error),
+            means="These numbers fit: refuse only what does not divide, or is larger than the training set.",
+            look=place,
         )
     raise Diagnosis(
         "raised",
-        saw + error_text(error),
-        "These numbers fit, so two loaders should come out.",
-        place,
+        saw=saw + error_text(error),
+        means="These numbers fit, so two loaders should come out.",
+        look=place,
     )
 
 
-def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epoch]) -> None:
+def judge_epoch(look: Look, asked: DrawnLoaders, size: int, epoch: int, drawn: list[Epoch]) -> None:
     """One epoch on all ranks: whole batches of the right size, as many on every rank, no sample twice."""
     flat = [[sample for batch in batches for sample in batch] for batches in drawn]
     if any(sample < 0 for samples in flat for sample in samples):
         raise Diagnosis(
             "unusable-batch",
-            "the training loader does not yield pairs of tensors (images, labels).",
-            "The training loop unpacks every batch into images and labels.",
-            where(code, r"collate", r"DataLoader\("),
+            saw="the training loader does not yield pairs of tensors (images, labels).",
+            means="The training loop unpacks every batch into images and labels.",
+            look=look(r"collate", r"DataLoader\("),
         )
     if all(sample >= 1000 for samples in flat for sample in samples) and any(flat):
         raise Diagnosis(
             "loaders-swapped",
-            "the first loader draws from the validation set.",
-            "The order is (train, valid): the model would train on the images it is measured with.",
-            where(code, r"\breturn\b"),
+            saw="the first loader draws from the validation set.",
+            means="The order is (train, valid): the model would train on the images it is measured with.",
+            look=look(r"\breturn\b"),
         )
     saw = f"{size} samples, global batch {asked.global_batch}, {asked.world_size} ranks: "
     share = -(-size // asked.world_size)
@@ -116,32 +139,32 @@ def judge_epoch(code: Path, asked: Drawn, size: int, epoch: int, drawn: list[Epo
         both = sorted(set(flat[a]) & set(flat[b]))
         raise Diagnosis(
             "no-distributed-sampler",
-            f"{saw}rank {a} drew {len(flat[a])} samples in epoch {epoch}, more than its share of {share}, "
+            saw=f"{saw}rank {a} drew {len(flat[a])} samples in epoch {epoch}, more than its share of {share}, "
             f"and rank {b} drew {numbers(both, 4)} too.",
-            "Every rank trains on the whole set: more ranks, but not less work for each.",
-            where(code, r"(Random|Sequential)Sampler\(", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
+            means="Every rank trains on the whole set: more ranks, but not less work for each.",
+            look=look(r"(Random|Sequential)Sampler\(", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
         )
-    judge_batches(code, asked, size, saw, drawn)
-    judge_overlap(code, asked, saw, epoch, flat)
+    judge_batches(look, asked, size, saw, drawn)
+    judge_overlap(look, asked, saw, epoch, flat)
     steps, expected = {len(batches) for batches in drawn}, size // asked.global_batch
     if len(steps) > 1:
         each = ", ".join(f"{len(batches)} on rank {rank}" for rank, batches in enumerate(drawn))
         raise Diagnosis(
             "unequal-steps",
-            f"{saw}the number of batches is {each}.",
-            "A rank with a batch more waits for ever in its backward pass.",
-            where(code, r"drop_last", r"sampler"),
+            saw=f"{saw}the number of batches is {each}.",
+            means="A rank with a batch more waits for ever in its backward pass.",
+            look=look(r"drop_last", r"sampler"),
         )
     if steps != {expected}:
         raise Diagnosis(
             "samples-lost" if max(steps) < expected else "too-many-steps",
-            f"{saw}{max(steps)} batches on every rank; expected {expected}.",
-            "One step takes one global batch; only what does not fill the last one is dropped.",
-            where(code, r"batch_size", r"DataLoader\("),
+            saw=f"{saw}{max(steps)} batches on every rank; expected {expected}.",
+            means="One step takes one global batch; only what does not fill the last one is dropped.",
+            look=look(r"batch_size", r"DataLoader\("),
         )
 
 
-def judge_batches(code: Path, asked: Drawn, size: int, saw: str, drawn: list[Epoch]) -> None:
+def judge_batches(look: Look, asked: DrawnLoaders, size: int, saw: str, drawn: list[Epoch]) -> None:
     for rank, batches in enumerate(drawn):
         sizes = [len(batch) for batch in batches]
         if not sizes or set(sizes) == {asked.batch}:
@@ -149,37 +172,39 @@ def judge_batches(code: Path, asked: Drawn, size: int, saw: str, drawn: list[Epo
         if sizes[:-1] and set(sizes[:-1]) == {asked.batch} and sizes[-1] < asked.batch:
             raise Diagnosis(
                 "partial-batch",
-                f"{saw}the last of {len(sizes)} batches on rank {rank} has {sizes[-1]} instead of {asked.batch}.",
-                "Its few samples would weigh as much as a whole batch: drop what does not fill one on every rank.",
-                where(code, TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
+                saw=f"{saw}the last of {len(sizes)} batches on rank {rank} has {sizes[-1]} instead of "
+                f"{asked.batch}.",
+                means="Its few samples would weigh as much as a whole batch: drop what does not fill one on "
+                "every rank.",
+                look=look(TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
             )
         if sizes[0] == asked.global_batch:
             raise Diagnosis(
                 "global-batch-as-local",
-                f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
-                f"Together the ranks would take {asked.world_size * sizes[0]} samples a step, and not the "
+                saw=f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
+                means=f"Together the ranks would take {asked.world_size * sizes[0]} samples a step, and not the "
                 f"{asked.global_batch} that were asked for.",
-                where(code, r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", r"batch_size"),
+                look=look(r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", r"batch_size"),
             )
         constant = asked.world_size != 2 and sizes[0] == asked.global_batch // 2
         raise Diagnosis(
             "world-size-hard-coded" if constant else "wrong-batch-size",
-            f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
-            "The number of ranks is written into the code."
+            saw=f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
+            means="The number of ranks is written into the code."
             if constant
             else "The global batch is shared evenly among the ranks, so each takes its part of it.",
-            where(code, r"//", r"batch_size"),
+            look=look(r"//", r"batch_size"),
         )
 
 
-def judge_overlap(code: Path, asked: Drawn, saw: str, epoch: int, flat: list[list[int]]) -> None:
+def judge_overlap(look: Look, asked: DrawnLoaders, saw: str, epoch: int, flat: list[list[int]]) -> None:
     for rank, samples in enumerate(flat):
         if twice := [sample for sample, count in Counter(samples).items() if count > 1]:
             raise Diagnosis(
                 "sample-twice",
-                f"{saw}in epoch {epoch} rank {rank} drew sample {numbers(sorted(twice))} more than once.",
-                "An epoch sees every sample at most once.",
-                where(code, r"sampler"),
+                saw=f"{saw}in epoch {epoch} rank {rank} drew sample {numbers(sorted(twice))} more than once.",
+                means="An epoch sees every sample at most once.",
+                look=look(r"sampler"),
             )
     shared = {(a, b): sorted(set(flat[a]) & set(flat[b])) for a, b in combinations(range(len(flat)), 2)}
     (a, b), both = max(shared.items(), key=lambda item: len(item[1]))
@@ -191,77 +216,79 @@ def judge_overlap(code: Path, asked: Drawn, saw: str, epoch: int, flat: list[lis
     if len(both) == len(flat[a]) and len(flat[a]) > 1:
         raise Diagnosis(
             "same-part-on-every-rank",
-            f"{both_drew}: exactly the same.",
-            "The ranks all do the same work, and the rest of the data is never used.",
-            where(code, r"rank\s*=", r"sampler"),
+            saw=f"{both_drew}: exactly the same.",
+            means="The ranks all do the same work, and the rest of the data is never used.",
+            look=look(r"rank\s*=", r"sampler"),
         )
     if sum(map(len, shared.values())) < asked.world_size:
         raise Diagnosis(
             "padding-drawn-twice",
-            both_drew + "." * (not both_drew.endswith("...")),
-            "Where the samples do not divide, DistributedSampler repeats some, unless it drops the last ones.",
-            where(code, r"DistributedSampler\(", r"sampler"),
+            saw=both_drew + "." * (not both_drew.endswith("...")),
+            means="Where the samples do not divide, DistributedSampler repeats some, unless it drops the last "
+            "ones.",
+            look=look(r"DistributedSampler\(", r"sampler"),
         )
     raise Diagnosis(
         "ranks-shuffle-differently",
-        both_drew + "." * (not both_drew.endswith("...")),
-        "Every rank deals from its own order. With one seed for all, their parts are disjoint.",
-        where(code, r"seed", r"sampler"),
+        saw=both_drew + "." * (not both_drew.endswith("...")),
+        means="Every rank deals from its own order. With one seed for all, their parts are disjoint.",
+        look=look(r"seed", r"sampler"),
     )
 
 
-def judge_order(code: Path, asked: Drawn, results: Sequence[dict[str, Any]]) -> None:
-    sampler = where(code, r"DistributedSampler\(", r"sampler", r"DataLoader\(")
+def judge_order(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
+    sampler = look(r"DistributedSampler\(", r"sampler", r"DataLoader\(")
     for rank, result in enumerate(results):
         first, second, repeated = (list(flatten(epoch)) for epoch in result["epochs"])
         if first == sorted(first) and second == sorted(second):
             raise Diagnosis(
                 "not-shuffled",
-                f"rank {rank} drew samples {numbers(first)} in this order, in epoch 1 and in epoch 2.",
-                "A data set is often sorted by class: batches must be mixed for SGD to work.",
-                sampler,
+                saw=f"rank {rank} drew samples {numbers(first)} in this order, in epoch 1 and in epoch 2.",
+                means="A data set is often sorted by class: batches must be mixed for SGD to work.",
+                look=sampler,
             )
         if not result["set_epoch"]:
             raise Diagnosis(
                 "no-set-epoch",
-                "the training loader's sampler has no set_epoch().",
-                "The training loop tells it the epoch, so that order follows from seed and epoch alone.",
-                sampler,
+                saw="the training loader's sampler has no set_epoch().",
+                means="The training loop tells it the epoch, so that order follows from seed and epoch alone.",
+                look=sampler,
             )
         if first == second:
             raise Diagnosis(
                 "same-order-every-epoch",
-                f"after set_epoch(1) and after set_epoch(2), rank {rank} drew samples {numbers(first)} first.",
-                "Every epoch would show the same batches in the same order.",
-                sampler,
+                saw=f"after set_epoch(1) and after set_epoch(2), rank {rank} drew samples {numbers(first)} first.",
+                means="Every epoch would show the same batches in the same order.",
+                look=sampler,
             )
         if first != repeated:
-            not_reproducible(code, f"rank {rank} drew another order after set_epoch(1) when asked again.")
+            not_reproducible(look, f"rank {rank} drew another order after set_epoch(1) when asked again.")
 
 
-def judge_seeds(code: Path, asked: Drawn, results: dict[str, list[dict[str, Any]]]) -> None:
+def judge_seeds(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[str, Any]]]) -> None:
     def first_epoch(name: str, rank: int) -> list[int]:
         return list(flatten(results[name][rank]["epochs"][0]))
 
     for rank in range(asked.world_size):
         plain = first_epoch("plain", rank)
         if first_epoch("again", rank) != plain:
-            not_reproducible(code, f"rank {rank} drew another order with the same seed, {asked.seed}.")
+            not_reproducible(look, f"rank {rank} drew another order with the same seed, {asked.seed}.")
         if first_epoch("other seed", rank) == plain:
             raise Diagnosis(
                 "seed-ignored",
-                f"with seed {asked.seed} and with seed {asked.other_seed}, rank {rank} drew {numbers(plain, 5)}",
-                "Repeating a run with other seeds would say nothing about its spread.",
-                where(code, r"seed", r"DistributedSampler\(", r"sampler"),
+                saw=f"with seed {asked.seed} and with seed {asked.other_seed}, rank {rank} drew "
+                f"{numbers(plain, 5)}",
+                means="Repeating a run with other seeds would say nothing about its spread.",
+                look=look(r"seed", r"DistributedSampler\(", r"sampler"),
             )
 
 
-def not_reproducible(code: Path, saw: str) -> NoReturn:
+def not_reproducible(look: Look, saw: str) -> NoReturn:
     raise Diagnosis(
         "order-not-reproducible",
-        saw,
-        "The order must follow from seed and epoch alone, or no run can be repeated.",
-        where(code, r"sampler", r"rand|shuffle"),
+        saw=saw,
+        means="The order must follow from seed and epoch alone, or no run can be repeated.",
+        look=look(r"sampler", r"rand|shuffle"),
     )
 
 

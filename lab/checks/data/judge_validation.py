@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from lab.checks.common.look import look, mentions
-from lab.checks.common.report import numbers, unusable
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, expect_as_many, numbers, unusable
 from lab.grading.diagnosis import Diagnosis
 
 IGNORED = -100
@@ -19,23 +18,38 @@ NO_SHARD = (
 FIRST = 1000  # the number of the first sample of the validation set
 
 
-def reads_shard(code: Path) -> bool:
+def reads_shard(look: Look) -> bool:
     """Whether get_dataloaders uses the student's ValidationShard at all."""
-    return mentions(code, "data.py", "get_dataloaders", "ValidationShard")
+    return look.mentions("ValidationShard")
 
 
-def where(code: Path, method: str, *patterns: str) -> str:
-    if not reads_shard(code):
-        return look(code, "data.py", "get_dataloaders", r"valid.*ampler", r"valid_set", r"valid")
-    return look(code, "data.py", f"ValidationShard.{method}", *patterns)
+def in_shard(look: Look, method: str, *patterns: str) -> str:
+    """A line of this method; of the one that makes the loader, where that reads no ValidationShard."""
+    if not reads_shard(look):
+        return look(r"valid.*ampler", r"valid_set", r"valid")
+    return look.into(f"ValidationShard.{method}")(*patterns)
 
 
-def filler_place(code: Path) -> str:
+def filler_place(look: Look) -> str:
     """The line that makes filler."""
-    return where(code, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
+    return in_shard(look, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
 
 
-def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
+READ = {
+    "returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int], "types": [str],
+    "overwritten": [int], "shard": [int], "drop_last": bool, "shapes": [[[int]]],
+}  # fmt: skip
+
+
+def judge_validation(look: Look, configs: Sequence[dict[str, Any]], reports: Sequence[Any]) -> None:
+    """Args: what get_dataloaders was called with, and for each rank, for each of these, what was read."""
+    expect(reports, [READ])
+    expect_as_many(reports, len(configs))
+    for number, config in enumerate(configs):
+        judge_set(look, config, [report[number] for report in reports])
+
+
+def judge_set(look: Look, config: dict[str, Any], reports: Sequence[dict[str, Any]]) -> None:
     """Raise the diagnosis of the first thing that is wrong.
 
     Args:
@@ -49,52 +63,53 @@ def judge_validation(code: Path, config: dict[str, Any], reports: Sequence[dict[
         if report["shard"] == [world_size, rank]:
             raise Diagnosis(
                 "shard-arguments-swapped",
-                f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size {rank}.",
-                "Its arguments are dataset, rank, world_size, in this order.",
-                look(code, "data.py", "get_dataloaders", r"ValidationShard\("),
+                saw=f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size "
+                f"{rank}.",
+                means="Its arguments are dataset, rank, world_size, in this order.",
+                look=look(r"ValidationShard\("),
             )
         if report["returned"] != "two":
             raise Diagnosis(
                 "no-validation-loader",
-                f"get_dataloaders() returned {report['returned']}.",
-                "evaluate() takes batches of (images, labels) from the second loader.",
-                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+                saw=f"get_dataloaders() returned {report['returned']}.",
+                means="evaluate() takes batches of (images, labels) from the second loader.",
+                look=look(r"\breturn\b"),
             )
         if len(report["labels"]) != sum(report["sizes"]) or (
             report["images"] is not None and report["images"].shape[:1] != (len(report["labels"]),)
         ):
             raise Diagnosis(
                 "no-validation-loader",
-                f"rank {rank}: the images and labels of the validation batches differ in number.",
-                "evaluate() compares them one by one.",
-                look(code, "data.py", "get_dataloaders", r"\breturn\b"),
+                saw=f"rank {rank}: the images and labels of the validation batches differ in number.",
+                means="evaluate() compares them one by one.",
+                look=look(r"\breturn\b"),
             )
     for rank, report in enumerate(reports):
-        judge_shapes(code, case, rank, report)
-    counted = [count_samples(code, case, labels, rank, report) for rank, report in enumerate(reports)]
+        judge_shapes(look, case, rank, report)
+    counted = [count_samples(look, case, labels, rank, report) for rank, report in enumerate(reports)]
     held = sum(len(report["labels"]) for report in reports)
-    judge_counts(code, case, counted, size, held=held, drop_last=any(report["drop_last"] for report in reports))
+    judge_counts(look, case, counted, size, held=held, drop_last=any(report["drop_last"] for report in reports))
 
     batches = [len(report["sizes"]) for report in reports]
     if len(set(batches)) > 1:
         each = ", ".join(f"{count} on rank {rank}" for rank, count in enumerate(batches))
         raise Diagnosis(
             "unequal-validation-batches",
-            f"{case}, batches of {batch}: the number of batches is {each}.",
-            "Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
-            where(code, "__len__", r"\breturn\b"),
+            saw=f"{case}, batches of {batch}: the number of batches is {each}.",
+            means="Every forward pass of FSDP is a collective: the rank with more batches would wait for ever.",
+            look=in_shard(look, "__len__", r"\breturn\b"),
         )
     share, held = -(-size // world_size), max(len(report["labels"]) for report in reports)
     if held > share + batch:
         raise Diagnosis(
             "too-much-filler",
-            f"{case}: a rank reads {held} samples and filler; {share} are enough.",
-            "Validation takes as long as on a single rank.",
-            where(code, "__len__", r"\breturn\b"),
+            saw=f"{case}: a rank reads {held} samples and filler; {share} are enough.",
+            means="Validation takes as long as on a single rank.",
+            look=in_shard(look, "__len__", r"\breturn\b"),
         )
 
 
-def count_samples(code: Path, case: str, labels: list[int], rank: int, report: dict[str, Any]) -> Counter[int]:
+def count_samples(look: Look, case: str, labels: list[int], rank: int, report: dict[str, Any]) -> Counter[int]:
     """How often each real sample is on this rank. Everything else must be filler."""
     counted: Counter[int] = Counter()
     images: Tensor | None = report["images"]
@@ -112,16 +127,16 @@ def count_samples(code: Path, case: str, labels: list[int], rank: int, report: d
             continue
         raise Diagnosis(
             "filler-has-a-label",
-            f"{case}: rank {rank} yields "
+            saw=f"{case}: rank {rank} yields "
             + (f"sample {number} with the label {label}; its own is {labels[number]}." if is_sample else "")
             + ("" if is_sample else f"an image that is no sample, with the label {label}."),
-            f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
-            where(code, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
+            means=f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
+            look=in_shard(look, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
         )
     return counted
 
 
-def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> None:
+def judge_shapes(look: Look, case: str, rank: int, report: dict[str, Any]) -> None:
     """Filler is like the samples, and apart from them: they must not be changed to make it."""
     for parts in report["shapes"]:
         if len(parts) != 2:
@@ -132,28 +147,29 @@ def judge_shapes(code: Path, case: str, rank: int, report: dict[str, Any]) -> No
             right = "[B]" if label else f"{report['shapes'][0][0]}, as the samples are"
             raise Diagnosis(
                 "filler-of-another-shape",
-                f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
-                FILLER_SHAPE,
-                filler_place(code),
+                saw=f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
+                means=FILLER_SHAPE,
+                look=filler_place(look),
             )
     if others := [kind for kind in report["types"] if kind != "int64"]:
         raise Diagnosis(
             "label-not-an-integer",
-            f"{case}: rank {rank} has a batch whose labels are {others[0]}.",
-            "One such label makes a batch's labels all of this type, and cross_entropy takes numbers of classes.",
-            filler_place(code),
+            saw=f"{case}: rank {rank} has a batch whose labels are {others[0]}.",
+            means="One such label makes a batch's labels all of this type, and cross_entropy takes numbers of "
+            "classes.",
+            look=filler_place(look),
         )
     if report["overwritten"]:
         raise Diagnosis(
             "data-set-overwritten",
-            f"{case}: on rank {rank} sample {numbers(report['overwritten'])} is another image afterwards.",
-            "Filler was made in place, in a real image: the next epoch is measured without it.",
-            where(code, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
+            saw=f"{case}: on rank {rank} sample {numbers(report['overwritten'])} is another image afterwards.",
+            means="Filler was made in place, in a real image: the next epoch is measured without it.",
+            look=in_shard(look, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
         )
 
 
 def judge_counts(
-    code: Path, case: str, counted: Sequence[Counter[int]], size: int, *, held: int, drop_last: bool
+    look: Look, case: str, counted: Sequence[Counter[int]], size: int, *, held: int, drop_last: bool
 ) -> None:
     """Every sample once.
 
@@ -166,31 +182,31 @@ def judge_counts(
     if len(twice) == size and size > 1:
         raise Diagnosis(
             "every-rank-validates-everything",
-            f"{case}: all of them are on {total[0]} ranks.",
-            "Validation takes as long as on a single rank: each should read its ValidationShard only.",
-            look(code, "data.py", "get_dataloaders", r"valid_set"),
+            saw=f"{case}: all of them are on {total[0]} ranks.",
+            means="Validation takes as long as on a single rank: each should read its ValidationShard only.",
+            look=look(r"valid_set"),
         )
     if twice:
         holders = [str(rank) for rank, counts in enumerate(counted) for _ in range(counts[twice[0]])]
         raise Diagnosis(
             "sample-counted-twice",
-            f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
+            saw=f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
             f"(on ranks {' and '.join(holders)}).",
-            "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
-            if reads_shard(code)
+            means="Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
+            if reads_shard(look)
             else NO_SHARD,
-            where(code, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
+            look=in_shard(look, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
         )
     if missing := [number for number in range(size) if not total[number]]:
         raise Diagnosis(
             "samples-dropped",
-            f"{case}: sample {numbers(missing)} is on no rank.",
-            "The accuracy would be of another validation set for every number of ranks.",
-            look(code, "data.py", "get_dataloaders", *DROPPING)
+            saw=f"{case}: sample {numbers(missing)} is on no rank.",
+            means="The accuracy would be of another validation set for every number of ranks.",
+            look=look(*DROPPING)
             if drop_last
-            else drops(code)
+            else drops(look)
             if held < size
-            else where(code, "__getitem__", r"index|\bif\b", r"\breturn\b"),
+            else in_shard(look, "__getitem__", r"index|\bif\b", r"\breturn\b"),
         )
 
 
@@ -202,8 +218,8 @@ DROPPING = (
 )
 
 
-def drops(code: Path) -> str:
+def drops(look: Look) -> str:
     """The line that leaves samples out: of a sampler that drops, else of the shard's length."""
-    place = look(code, "data.py", "get_dataloaders", r"([Ss]hard|valid).*drop_last\s*=\s*True")
+    place = look(r"([Ss]hard|valid).*drop_last\s*=\s*True")
     dropping = "drop_last" in place or place.endswith("...")  # a long line is cut off
-    return place if dropping else where(code, "__len__", r"//", r"\breturn\b")
+    return place if dropping else in_shard(look, "__len__", r"//", r"\breturn\b")

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from lab.checks.common.attempt import NumberedImages, attempt
+from lab.checks.common.attempt import NumberedImages, attempt, dtype
 from lab.ranks.rank import Rank
 
 PATIENCE = 20.0  # seconds to wait for another rank that may never come
@@ -162,17 +162,17 @@ def make_loaders(data: Any, config: dict[str, Any], valid: NumberedImages | None
     )
 
 
-def draw_epochs(rank: Rank) -> dict[str, Any]:
+def sample_epochs(rank: Rank) -> dict[str, Any]:
     """Draw from the training loader as often as each of the judge's configurations says."""
     data = rank.student("data")
     given = rank.receive()
     return {
-        "drawn": [draw_config(rank, data, config) for config in given["configs"]],
+        "drawn": [sample_config(rank, data, config) for config in given["configs"]],
         "refused": [attempt_loaders(rank, data, config) for config in given["refused"]],
     }
 
 
-def draw_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
+def sample_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
     made = attempt(rank, make_loaders, data, config)
     loaders = made["value"]
     report: dict[str, Any] = {
@@ -238,7 +238,7 @@ def describe_type(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def draw_validation(rank: Rank) -> list[dict[str, Any]]:
+def read_validation(rank: Rank) -> list[dict[str, Any]]:
     """Every batch of the validation loader, for each of the judge's configurations."""
     data = rank.student("data")
     given = rank.receive()
@@ -248,29 +248,24 @@ def draw_validation(rank: Rank) -> list[dict[str, Any]]:
     for config in given["configs"]:
         valid = NumberedImages(config["valid"], first=1000, in_memory=True)
         loaders = make_loaders(data, config, valid)
-        if not isinstance(loaders, tuple | list) or len(loaders) != 2:
-            nothing: dict[str, Any] = {"images": None, "drop_last": False}
-            nothing |= {key: [] for key in ("sizes", "labels", "shapes", "types", "overwritten", "shard")}
-            reports.append({"returned": describe_type(loaders), **nothing})
-            continue
-        shard = describe_shard(data, loaders[1])
-        batches = [] if shard == [rank.world_size, rank.rank] else list(loaders[1])  # swapped: division by zero
-        usable = all(number_images(batch) != [-1] for batch in batches)
+        two = isinstance(loaders, tuple | list) and len(loaders) == 2
+        returned, loader = ("two", loaders[1]) if two else (describe_type(loaders), [])
+        shard = describe_shard(data, loader)
+        batches = [] if shard == [rank.world_size, rank.rank] else list(loader)  # swapped: division by zero
+        if any(number_images(batch) == [-1] for batch in batches):
+            returned, batches = "a loader whose batches are not (images, labels)", []
+        alike = len({batch[0].shape[1:] for batch in batches}) == 1
         reports.append(
             {
-                "returned": "two" if usable else "a loader whose batches are not (images, labels)",
-                "sizes": [len(batch[1]) for batch in batches] if usable else [],
-                "images": torch.cat([batch[0] for batch in batches])
-                if usable and len({batch[0].shape[1:] for batch in batches}) == 1
-                else None,
-                "labels": [int(label) for batch in batches for label in batch[1].flatten()] if usable else [],
-                "shapes": [[list(part.shape[1:]) for part in batch] for batch in batches] if usable else [],
-                "types": sorted({str(batch[1].dtype).removeprefix("torch.") for batch in batches})
-                if usable
-                else [],
+                "returned": returned,
+                "sizes": [len(batch[1]) for batch in batches],
+                "images": torch.cat([batch[0] for batch in batches]) if alike else None,
+                "labels": [int(label) for batch in batches for label in batch[1].flatten()],
+                "shapes": [[list(part.shape[1:]) for part in batch] for batch in batches],
+                "types": sorted({dtype(batch[1]) for batch in batches}),
                 "overwritten": valid.overwritten(),
                 "shard": shard,
-                "drop_last": bool(getattr(loaders[1], "drop_last", False)),
+                "drop_last": bool(getattr(loader, "drop_last", False)),
             }
         )
     return reports

@@ -1,17 +1,68 @@
-"""Judges what average_gradients has left behind: gradients, weights, and those of a second model."""
+"""Judges what average_gradients() has left behind: gradients, weights, and those of a second model."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import torch
 
-from lab.checks.common.gradients import Verdict
+from lab.checks.common.gradients import Verdict, verdict
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
+from lab.checks.ddp_utils.draw import Gradients
 from lab.grading.diagnosis import Diagnosis
 
 
-def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, place: Callable[..., str]) -> None:
+def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradients) -> None:
+    """Raise the diagnosis of the first thing that is wrong."""
+    world_size, moved, mean = len(reports), drawn.moved, drawn.mean
+    expect(reports, {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict})
+    if pending := max(report["pending"] for report in reports):
+        raise Diagnosis(
+            "not-waited-for",
+            saw=f"{pending} collectives were started with async_op=True, and nobody waited for them.",
+            means="What is in the gradients then depends on which comes first: the sum, or the line that uses it.",
+            look=look(r"async_op", r"reduce"),
+        )
+    observed = [report["weights"] for report in reports]
+    expect_tensors(observed, moved[0])
+    if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
+        fail_for_weights(observed, moved, look(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"))
+
+    gradients = [report["gradients"] for report in reports]
+    gone = [name for name in mean if any(name not in grads for grads in gradients)]
+    if gone:
+        raise Diagnosis(
+            "gradients-gone",
+            saw=f"after average_gradients() there is no gradient any more for {', '.join(gone[:3])}"
+            + (", ..." if len(gone) > 3 else "."),
+            means="optimizer.step() leaves out parameters whose grad is None.",
+            look=look(r"grad\s*=\s*None|zero_grad|\bdel\b", r"grad"),
+        )
+    expect_tensors(gradients, mean)
+    found = verdict(gradients, mean, drawn.local)
+    if found.kind != "mean":
+        pattern = {
+            "world size": rf"\b{found.number}\b",
+            "some ranks": r"get_rank\(|\brank\b|\breduce\(",
+            "some parameters": r"\breturn\b|break|\bif\b(?!.*None)",
+        }.get(
+            found.kind,
+            r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
+        )
+        fail_for_gradients(found, world_size, look(pattern, r"all_reduce|reduce|gather|broadcast"))
+    if any(report["frozen"] for report in reports):
+        raise Diagnosis(
+            "frozen-given-a-gradient",
+            saw="a parameter with requires_grad=False, which had no gradient, has one after average_gradients().",
+            means="The optimizer would change it, by weight decay alone: what is frozen must stay frozen.",
+            look=look(r"zeros|new_|\.grad\s*=[^=]", r"grad"),
+        )
+    judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
+
+
+def judge_second_model(look: Look, observed: Sequence[Tensors], like: Tensors, idle: int) -> None:
     """A second model: rank r has r + 1 everywhere, but the rank `idle` has one inf."""
     expect_tensors(observed, like)
     world_size = len(observed)
@@ -24,7 +75,7 @@ def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, pl
                 saw=f"the first model is right; of a second one rank {rank} has the gradient {number(value)}, "
                 f"and the mean over the ranks is {number(mean)}.",
                 means="Something is kept from the first call: average the parameters of the model handed in.",
-                look=place(r"hasattr|getattr|global|nonlocal|\bif\b(?!.*None)", r"\bfor\b"),
+                look=look(r"hasattr|getattr|global|nonlocal|\bif\b(?!.*None)", r"\bfor\b"),
             )
         value = gradients["classifier.bias"][0].item()
         if math.isfinite(value):
@@ -32,7 +83,7 @@ def judge_second_model(observed: Sequence[Tensors], like: Tensors, idle: int, pl
                 "overflow-hidden",
                 saw=f"where rank {idle} has a gradient of inf, {number(value)} is left of it on rank {rank}.",
                 means="Training in fp16 tells by an inf that a step must be left out; hidden, it is taken.",
-                look=place(r"nan_to_num|isfinite|isnan|isinf|clamp|clip", r"grad"),
+                look=look(r"nan_to_num|isfinite|isnan|isinf|clamp|clip", r"grad"),
             )
 
 
@@ -75,4 +126,4 @@ def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
         "other": ("wrong-gradients", "The step is not the one that a single process would take."),
     }
     name, means = names[found.kind]
-    raise Diagnosis(name, found.saw, means, where)
+    raise Diagnosis(name, saw=found.saw, means=means, look=where)

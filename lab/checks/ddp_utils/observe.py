@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lab.checks.common.attempt import dtype
 from lab.checks.common.tiny import CPU, TinyNet, gradients_of, train_steps, weights_of
 from lab.ranks.rank import Rank
 
@@ -84,9 +85,9 @@ def handles_noted(pending: list[Handle]) -> Iterator[None]:
 
         return call
 
-    with ExitStack() as stack:
-        for name in ("all_reduce", "reduce", "broadcast", "all_gather"):
-            stack.enter_context(mock.patch.object(dist, name, noting(getattr(dist, name))))
+    names = ("all_reduce", "reduce", "broadcast", "all_gather")
+    noted: dict[str, Any] = {name: noting(getattr(dist, name)) for name in names}
+    with mock.patch.multiple(dist, **noted):
         yield
 
 
@@ -102,7 +103,7 @@ def train_with_ddp(rank: Rank) -> dict[str, Any]:
     inside = wrapped.module
     report["inside"] = "the model" if inside is model else f"another {type(inside).__name__}"
     report["bucket_cap_mb"] = wrapped.bucket_bytes_cap / 2**20
-    report["types"] = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in inside.parameters()})
+    report["types"] = sorted({dtype(parameter) for parameter in inside.parameters()})
     if report["types"] != ["float32"]:
         return report
 

@@ -1,135 +1,72 @@
-"""Launch environments, good and broken, drawn anew for every run, and what may come of them."""
+"""Judges what read_launch_environment() makes of good and of broken environments."""
 
-import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from lab.checks.common.look import look, mentions
-from lab.checks.common.report import error_place, error_text, fail
+from lab.checks.common.look import Look
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
 from lab.grading.diagnosis import Diagnosis
 
-FILE = "distributed_utils.py"
-READ = "read_launch_environment"
-FIELDS = ("rank", "local_rank", "world_size")
 
-TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One environment, and the (rank, local_rank, world_size) it stands for; None where it must be refused."""
-
-    kind: str
-    environ: dict[str, str]
-    expected: tuple[int, int, int] | None = None
-    missing: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return "with " + (" ".join(f"{name}={value}" for name, value in self.environ.items()) or "nothing set")
-
-
-def draw_cases() -> list[Case]:
-    """Complete environments first, then broken ones."""
-    each = random.sample([3, 4, 5, 6], 4)  # processes of a node: no local rank follows from the rank
-    places = [
-        draw_place(nodes, on_each) for nodes, on_each in zip(random.sample([2, 3, 5, 6], 4), each, strict=True)
-    ]
-    cases = [Case("torchrun", name_values(TORCHRUN, place), place) for place in [*places[:2], (0, 0, 1)]]
-    cases += [Case("srun", name_values(SRUN, place), place) for place in [*places[2:], (0, 0, 2)]]
-    node, nodes = random.randrange(1, 3), 3
-    both = (7 * node + 2, 2, 7 * nodes)
-    cases.append(Case("both", name_values(TORCHRUN, both) | name_values(SRUN, (node, 0, nodes)), both))
-
-    cases.append(Case("none", {}, missing=("RANK", "SLURM_PROCID")))
-    for names in (TORCHRUN, SRUN):
-        environ = name_values(names, random.choice(places))
-        for name in names:
-            rest = {other: value for other, value in environ.items() if other != name}
-            cases.append(Case("missing", rest, missing=(name,)))
-        for name in names:
-            for value in ("", "two", "1.5", "-1"):
-                cases.append(Case("number", environ | {name: value}))
-        for numbers in ((4, 0, 4), (7, 1, 4), (1, 2, 4), (0, 0, 0)):
-            cases.append(Case("contradiction", name_values(names, numbers)))
-    incomplete = name_values(TORCHRUN, both)
-    del incomplete[random.choice(TORCHRUN)]
-    cases.append(Case("mixed", incomplete | name_values(SRUN, draw_place(3, 4))))
-    return cases
-
-
-def draw_place(nodes: int, each: int) -> tuple[int, int, int]:
-    """(rank, local_rank, world_size) on a later node of `each` processes, so that no two are equal."""
-    node, local_rank = random.randrange(1, nodes), random.randrange(1, each)
-    return each * node + local_rank, local_rank, each * nodes
-
-
-def name_values(names: tuple[str, ...], numbers: tuple[int, int, int]) -> dict[str, str]:
-    return {name: str(number) for name, number in zip(names, numbers, strict=True)}
-
-
-def judge_environments(
-    code: Path, cases: Sequence[Case], answers: Sequence[dict[str, Any]], decoy: list[int]
-) -> None:
+def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any], decoy: list[int]) -> None:
     """Raise the diagnosis of the first case that went wrong.
 
     Args:
-        answers: for each case, the fields of what was returned, its type, and the error.
+        reports: of the only rank, for each case, the fields of what was returned, its type, and the error.
         decoy: the numbers that os.environ held.
     """
-    pairs = list(zip(cases, answers, strict=True))
+    expect(reports, [{"type": str, "error": (None, ERROR), "changed": [str], **dict.fromkeys(FIELDS, (int, str))}])
+    expect_as_many(reports, len(cases))
+    pairs = list(zip(cases, reports[0], strict=True))
     constant = len({answer["world_size"] for case, answer in pairs if case.expected}) == 1
     for case, answer in pairs:
         if case.expected is not None:
-            judge_numbers(code, case, answer, decoy, constant)
+            judge_numbers(look, case, answer, decoy, constant)
     for case, answer in pairs:
         if case.expected is None:
-            judge_refusal(code, case, answer)
+            judge_refusal(look, case, answer)
     for case, answer in pairs:
         if changed := answer["changed"]:
             raise Diagnosis(
                 "environment-changed",
-                f"{case}: afterwards {', '.join(map(str, changed[:3]))} {'is' if len(changed) == 1 else 'are'} "
+                saw=f"{case}: afterwards {', '.join(map(str, changed[:3]))} "
+                f"{'is' if len(changed) == 1 else 'are'} "
                 "no longer what was there before.",
-                "os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took out.",
-                where(code, r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
+                means="os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took "
+                "out.",
+                look=look(r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
             )
     for case, answer in pairs:
         if case.kind == "missing" and not any(name in answer["error"]["message"] for name in case.missing):
             raise Diagnosis(
                 "error-names-nothing",
-                f"{case}: the error says {error_text(answer['error'])}; it does not name {case.missing[0]}.",
-                "Whoever starts the job reads only this line: it must say which variable is missing.",
-                error_place(answer["error"], lambda: where(code, r"raise")),
+                saw=f"{case}: the error says {error_text(answer['error'])}; it does not name {case.missing[0]}.",
+                means="Whoever starts the job reads only this line: it must say which variable is missing.",
+                look=error_place(answer["error"], lambda: look(r"raise")),
             )
 
 
-def where(code: Path, *patterns: str) -> str:
-    return look(code, FILE, READ, *patterns)
+def mentions_modulo(look: Look) -> bool:
+    return bool(re.search(r"%|divmod", look(r"%|divmod")))
 
 
-def mentions_modulo(code: Path) -> bool:
-    return bool(re.search(r"%|divmod", where(code, r"%|divmod")))
-
-
-def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
+def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
     """A complete environment must give exactly its numbers."""
     assert case.expected is not None
     got = [answer[name] for name in FIELDS]
     expected = list(case.expected)
     if not answer["error"] and got == expected:
         return
-    if got == decoy or (answer["error"] and mentions(code, FILE, READ, "os")):
+    if got == decoy or (answer["error"] and look.mentions("os")):
         raise Diagnosis(
             "reads-os-environ",
-            f"{case}: you returned what os.environ holds ({got}), not what you were given."
+            saw=f"{case}: you returned what os.environ holds ({got}), not what you were given."
             if got == decoy
             else f"{case}: raised {error_text(answer['error'])}, and the function reads os.environ.",
-            "A function that reads its argument can be checked and reused; this one looks past it.",
-            where(code, r"\bos\."),
+            means="A function that reads its argument can be checked and reused; this one looks past it.",
+            look=look(r"\bos\."),
         )
     if answer["error"]:
         if case.kind == "srun":
@@ -137,74 +74,77 @@ def judge_numbers(code: Path, case: Case, answer: dict[str, Any], decoy: list[in
             if other:
                 raise Diagnosis(
                     "other-slurm-variables",
-                    f"{case}: raised {error_text(answer['error'])}",
-                    f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
-                    where(code, "|".join(other), r"SRUN|SLURM"),
+                    saw=f"{case}: raised {error_text(answer['error'])}",
+                    means=f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
+                    look=look("|".join(other), r"SRUN|SLURM"),
                 )
             raise Diagnosis(
                 "srun-not-read",
-                f"{case}: raised {error_text(answer['error'])}",
-                "Under Slurm without torchrun, these three are all that a process knows about itself.",
-                error_place(answer["error"], lambda: where(code, r"SRUN|SLURM")),
+                saw=f"{case}: raised {error_text(answer['error'])}",
+                means="Under Slurm without torchrun, these three are all that a process knows about itself.",
+                look=error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
-        fail(answer["error"], f"{case}: {READ}()", lambda: where(code))
+        fail(answer["error"], f"{case}: {look.function}()", look)
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
             "no-launch-environment",
-            f"{READ}() returned {'None' if answer['type'] == 'NoneType' else 'a ' + answer['type']}.",
-            "setup() expects a LaunchEnvironment with rank, local_rank and world_size.",
-            where(code, r"\breturn\b"),
+            saw=f"{look.function}() returned {'None' if answer['type'] == 'NoneType' else 'a ' + answer['type']}.",
+            means="setup() expects a LaunchEnvironment with rank, local_rank and world_size.",
+            look=look(r"\breturn\b"),
         )
     said = ", ".join(f"{name} {value!r}" for name, value in zip(FIELDS, got, strict=True))
     saw = f"{case}: you returned {said}."
     if any(isinstance(value, str) for value in got):
         raise Diagnosis(
             "strings-returned",
-            saw,
-            "Variables are text: '10' < '9' is true, and rank == 0 never is. Turn them into integers.",
-            where(code, r"\breturn\b"),
+            saw=saw,
+            means="Variables are text: '10' < '9' is true, and rank == 0 never is. Turn them into integers.",
+            look=look(r"\breturn\b"),
         )
     if case.kind == "both":
         raise Diagnosis(
             "srun-before-torchrun",
-            saw,
-            "srun has started one torchrun a node, and each of these many processes: only torchrun counts those.",
-            where(code, r"SLURM|SRUN"),
+            saw=saw,
+            means="srun has started one torchrun a node, and each of these many processes: only torchrun "
+            "counts those.",
+            look=look(r"SLURM|SRUN"),
         )
     if case.kind == "srun" and not set(zip(got, expected, strict=True)) & {(n, n) for n in expected}:
         raise Diagnosis(
             "srun-not-read",
-            saw,
-            "Under Slurm without torchrun, these three are all that a process knows about itself.",
-            where(code, r"SRUN|SLURM", r"\breturn\b"),
+            saw=saw,
+            means="Under Slurm without torchrun, these three are all that a process knows about itself.",
+            look=look(r"SRUN|SLURM", r"\breturn\b"),
         )
     if got[:2] == [expected[0], expected[0]]:
         raise Diagnosis(
             "rank-as-local-rank",
-            saw,
-            "The local rank counts the processes of one node. With the rank instead, node 2 looks for GPU 5 of 4.",
-            where(code, r"\blocal_rank\s*=", r"\breturn\b"),
+            saw=saw,
+            means="The local rank counts the processes of one node. With the rank instead, node 2 looks for "
+            "GPU 5 of 4.",
+            look=look(r"\blocal_rank\s*=", r"\breturn\b"),
         )
-    if got[::2] == expected[::2] and mentions_modulo(code):
+    if got[::2] == expected[::2] and mentions_modulo(look):
         raise Diagnosis(
             "local-rank-computed",
-            f"{saw} The local rank is {expected[1]} there.",
-            "How many processes a node has differs from job to job: the launcher says the local rank.",
-            where(code, r"%|divmod"),
+            saw=f"{saw} The local rank is {expected[1]} there.",
+            means="How many processes a node has differs from job to job: the launcher says the local rank.",
+            look=look(r"%|divmod"),
         )
     if got[2] != expected[2] and constant:
         raise Diagnosis(
             "world-size-hard-coded",
-            saw,
-            "The same world size comes out whatever the launcher says: the job works for that many ranks only.",
-            where(code, rf"\b{got[2]}\b", r"world_size|WORLD_SIZE"),
+            saw=saw,
+            means="The same world size comes out whatever the launcher says: the job works for that many ranks "
+            "only.",
+            look=look(rf"\b{got[2]}\b", r"world_size|WORLD_SIZE"),
         )
     wrong = next(name for name, a, b in zip(FIELDS, got, expected, strict=True) if a != b)
     raise Diagnosis(
         "wrong-numbers",
-        saw,
-        f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
-        where(code, rf"\b{wrong}\s*=", r"\breturn\b"),
+        saw=saw,
+        means=f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
+        look=look(rf"\b{wrong}\s*=", r"\breturn\b"),
     )
 
 
@@ -218,7 +158,7 @@ ACCEPTED = {
 }
 
 
-def judge_refusal(code: Path, case: Case, answer: dict[str, Any]) -> None:
+def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
     """A broken environment must be refused with a ValueError."""
     error = answer["error"]
     if error is None:
@@ -226,11 +166,11 @@ def judge_refusal(code: Path, case: Case, answer: dict[str, Any]) -> None:
         said = ", ".join(f"{name} {answer[name]!r}" for name in FIELDS)
         hint = {"none": r"\.get\(|return", "number": r"int\(", "contradiction": r"rank.*<|<.*rank"}
         patterns = (hint.get(case.kind, r"\.get\("), r"\breturn\b")
-        raise Diagnosis(name, f"{case}: you returned {said}.", means, where(code, *patterns))
+        raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=look(*patterns))
     if "ValueError" not in error["bases"]:
         raise Diagnosis(
             "not-a-value-error",
-            f"{case}: raised {error_text(error)}",
-            "main.py turns a ValueError into one clear sentence; this would be a traceback on every rank.",
-            error_place(error, lambda: where(code)),
+            saw=f"{case}: raised {error_text(error)}",
+            means="main.py turns a ValueError into one clear sentence; this would be a traceback on every rank.",
+            look=error_place(error, look),
         )

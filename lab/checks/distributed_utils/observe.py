@@ -57,7 +57,7 @@ class WrongGroupError(Exception):
     """setup() was about to join a group that is not the one the launcher started: it would wait for ever."""
 
 
-class Recorder:
+class SetupRecorder:
     """Notes what setup() does with devices and with the process group.
 
     Has to be there before the student's module is imported, which may take the functions by name. As long as
@@ -159,7 +159,7 @@ class Recorder:
 
 def join_group(rank: Rank) -> dict[str, Any]:
     """Call setup() as it is on this machine, and then, on rank 0, on simulated machines with GPUs."""
-    recorder = Recorder(rank)
+    recorder = SetupRecorder(rank)
     utils = rank.student("distributed_utils")
     given = rank.receive()
     timeout = timedelta(seconds=given["timeout"])
@@ -181,7 +181,7 @@ def join_group(rank: Rank) -> dict[str, Any]:
     return report
 
 
-def call_setup(rank: Rank, utils: Any, recorder: Recorder, timeout: timedelta) -> dict[str, Any]:
+def call_setup(rank: Rank, utils: Any, recorder: SetupRecorder, timeout: timedelta) -> dict[str, Any]:
     result = attempt(rank, utils.setup, timeout)
     device = result["value"]
     joined = dist.is_initialized()
@@ -205,14 +205,14 @@ def leave_group(rank: Rank) -> dict[str, Any]:
 
     As if each rank were alone on a node with one GPU, which is shown to is_main_process() only.
     """
-    join, recorder = dist.init_process_group, Recorder(rank)
+    join, recorder = dist.init_process_group, SetupRecorder(rank)
     utils = rank.student("distributed_utils")
     given = rank.receive()
     join("gloo", rank=given["order"][rank.rank], world_size=rank.world_size)
     dist.barrier()  # or a rank could leave while another still connects
     report: dict[str, Any] = {"main": [], "left": []}
-    for environ in given["environs"]:
-        set_launcher({name: values[rank.rank] for name, values in environ.items()})
+    for environ in given["environs"]:  # [launcher][rank]
+        set_launcher(environ[rank.rank])
         recorder.simulate(gpus=1)
         result = attempt(rank, utils.is_main_process)
         recorder.simulate(gpus=0)

@@ -1,54 +1,23 @@
 """Checks of the second part of section 4: parameters sharded over the ranks with fully_shard."""
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NoReturn
-
-import torch
-from torch import Tensor
-
-from lab.base.words import one_line
-from lab.checks.common.gradients import verdict
-from lab.checks.common.look import look
-from lab.checks.common.report import expect
-from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts, retold
-from lab.checks.common.tiny import (
-    LIMIT,
-    draw_batch,
-    draw_weights,
-    fresh_generator,
-    loss_and_gradients,
-    parts,
-    weights_after_steps,
-)
-from lab.checks.fsdp_utils.judge_precision import (
-    judge_batchnorm,
-    judge_computing,
-    judge_fp16,
-    judge_gradients,
-    judge_parameters,
-)
-from lab.checks.fsdp_utils.observe import WHOLE, outer_first, train_in_bf16, train_sharded
-from lab.grading.check import Ranks, check
-from lab.grading.diagnosis import Diagnosis
-
-FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_shard."
-BLOCKS = ["blocks.0", "blocks.1"]
-
-
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "fsdp_utils.py", "get_fsdp_model", *patterns)
+from lab.checks.common.look import Look
+from lab.checks.common.tensors import retold
+from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weights, fresh_generator, parts
+from lab.checks.fsdp_utils.judge_precision import judge_precision
+from lab.checks.fsdp_utils.judge_shards import FSDP1, judge_shards
+from lab.checks.fsdp_utils.judge_training import judge_training
+from lab.checks.fsdp_utils.observe import train_in_bf16, train_sharded
+from lab.grading.check import Group, Order, check
 
 
 @check("4.2", "every rank keeps its shard of each block, and trains as one process would")
-def trains_sharded(ranks: Ranks) -> None:
+def trains_sharded(group: Group) -> None:
+    look = Look(group.code, "fsdp_utils.py", "get_fsdp_model")
     started = []
     for world_size in (2, 3):
-        generator = fresh_generator()
-        weights = [draw_weights(generator) for _ in range(world_size)]
-        batches = [draw_batch(generator, 4 * world_size) for _ in range(2)]
-        inputs = {"weights": weights, "batches": [parts(batch, world_size) for batch in batches]}
-        started.append((ranks.start(train_sharded, world_size, inputs, timeout=LIMIT), weights, batches))
+        weights, batches, given = draw_training(world_size)
+        order = Order(train_sharded, world_size, given, timeout=LIMIT)
+        started.append((group.start(order), weights, batches))
     for report, weights, batches in started:
         with (
             retold(
@@ -67,261 +36,15 @@ def trains_sharded(ranks: Ranks) -> None:
                 saw="get_fsdp_model() called fully_shard for a list of modules, which has no forward().",
             ),
         ):
-            reports = ranks.values(report())
-        expect(reports, {"type": str, "module": bool})
-        for report in reports:
-            if not report["module"]:
-                fail_for_type(ranks, report["type"])
-        expect(
-            reports,
-            {
-                "same": bool,
-                "order": [str],
-                "units": [str],
-                "placements": dict,
-                "start": dict,
-                "frozen": [float],
-                "trainable": [str],
-                "error": str,
-            },
-        )
-        expect_texts([report["placements"] for report in reports])
-        judge_shards(ranks, reports[0], weights[0])
-        judge_start(ranks, [report["start"] for report in reports], weights)
-        judge_rest(ranks, reports)
-        judge_error(ranks, reports)
-        expect(reports, {"computed": dict, "gradients": dict, "end": dict})
-        expect_texts([report["computed"] for report in reports])
-        judge_training(ranks, reports, weights[0], batches)
-
-
-def fail_for_type(ranks: Ranks, kind: str) -> NoReturn:
-    if kind == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw="get_fsdp_model() returned None.",
-            means="The training loop needs the sharded model.",
-            look=where(ranks, r"\breturn\b", r"fully_shard\("),
-        )
-    raise Diagnosis(
-        "not-a-model",
-        saw=f"get_fsdp_model() returned a {kind}.",
-        means="The training loop needs the sharded model.",
-        look=where(ranks, r"\breturn\b"),
-    )
-
-
-def judge_shards(ranks: Ranks, report: dict[str, Any], weights: Tensors) -> None:
-    """Is every block sharded, and the root after them?"""
-    kind, units, placements = report["type"], report["units"], report["placements"]
-    sharding = where(ranks, r"fully_shard\(", r"\breturn\b")
-    if kind == "FullyShardedDataParallel":
-        raise Diagnosis(
-            "fsdp1-not-fsdp2",
-            saw="get_fsdp_model() returned a FullyShardedDataParallel.",
-            means=FSDP1,
-            look=where(ranks, r"FullyShardedDataParallel", r"\breturn\b"),
-        )
-    if not units:
-        raise Diagnosis(
-            "not-sharded",
-            saw=f"get_fsdp_model() returned a {kind} in which nothing is sharded.",
-            means="Each rank would hold the whole model, and no gradient would be averaged.",
-            look=sharding,
-        )
-    if not report["same"]:
-        raise Diagnosis(
-            "sharded-a-copy",
-            saw=f"the {kind} that came back is not the model that was handed in.",
-            means="fully_shard changes the model in place; a copy needs the memory a second time.",
-            look=where(ranks, r"copy\(", r"\breturn\b"),
-        )
-    if wrong := outer_first(report["order"]):
-        outer, inner = wrong
-        raise Diagnosis(
-            "outer-before-inner" if outer else "root-before-blocks",
-            saw=f"fully_shard was called for {outer or 'the model'} first, and then for {inner}.",
-            means=f"{f'model.{outer}' if outer else 'The root'} takes every parameter that nobody has taken yet, "
-            f"so nothing is left for {'what is in it' if outer else 'the blocks'}.",
-            look=sharding,
-        )
-    inside = [b for b in BLOCKS if not any(unit == b or unit.startswith(f"{b}.") for unit in units)]
-    if len(inside) == len(BLOCKS) and "" in units:
-        raise Diagnosis(
-            "only-root-sharded",
-            saw=f"only the model as a whole is sharded; its {len(BLOCKS)} blocks are not units of their own.",
-            means="Every forward pass would gather all parameters at once: no memory is saved when it counts.",
-            look=sharding,
-        )
-    if inside:
-        raise Diagnosis(
-            "block-left-out",
-            saw=f"model.{inside[0]} is no unit of its own; units: {', '.join(u or 'the model' for u in units)}.",
-            means="Every one of model.blocks must be a unit that is gathered just before it is needed.",
-            look=where(ranks, r"blocks", r"fully_shard\("),
-        )
-    whole = [name for name, placement in placements.items() if placement == WHOLE]
-    if "" not in units:
-        raise Diagnosis(
-            "root-not-sharded",
-            saw=f"the blocks are sharded, the model itself is not: {', '.join(whole)} are whole on every rank.",
-            means="Their gradients are not averaged, so the ranks drift apart.",
-            look=sharding,
-        )
-    odd = [name for name in weights if placements.get(name) != "Shard(0)"]
-    if odd:
-        raise Diagnosis(
-            "replicated" if placements.get(odd[0]) != WHOLE else "not-sharded",
-            saw=f"{odd[0]} is placed as {placements.get(odd[0])}, not as Shard(0).",
-            means="Every rank must keep only its rows of each parameter; nothing else saves memory.",
-            look=where(ranks, r"mesh\s*=|placement|ignored", r"fully_shard\("),
-        )
-
-
-def join(ranks: Ranks, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor]:
-    """The whole tensors from each rank's rows."""
-    expect(shards, dict.fromkeys(like, Tensor))
-    whole = {}
-    for name, tensor in like.items():
-        rows = [shard[name] for shard in shards]
-        fitting = all(r.dim() == tensor.dim() and r.shape[1:] == tensor.shape[1:] for r in rows)
-        held = " and ".join(str(list(r.shape)) for r in rows)
-        if not fitting or sum(len(r) for r in rows) != len(tensor) or not all(r.is_floating_point() for r in rows):
-            raise Diagnosis(
-                "wrong-shards",
-                saw=f"{name} is {list(tensor.shape)}; the ranks hold {held} of it.",
-                means="Together the shards must be the whole parameter, each row on one rank.",
-                look=where(ranks, r"fully_shard\("),
-            )
-        whole[name] = torch.cat(rows)
-    return whole
-
-
-def judge_start(ranks: Ranks, start: Sequence[Any], weights: Sequence[Tensors]) -> None:
-    """Rank 0's weights, in float32."""
-    whole = join(ranks, start, weights[0])
-    if kinds := {str(shard[name].dtype) for shard in start for name in whole} - {"torch.float32"}:
-        raise Diagnosis(
-            "parameters-not-fp32",
-            saw=f"the parameters are {kinds.pop()} after sharding.".replace("torch.", ""),
-            means="In low precision small updates are rounded away; parameters must stay in fp32.",
-            look=where(ranks, r"bfloat16|half|float16|\.to\("),
-        )
-    if all_close(whole, weights[0]):
-        return
-    own = True
-    for name in weights[0]:
-        rows = torch.cat([torch.full((len(shard[name]),), rank) for rank, shard in enumerate(start)])
-        mixed = torch.stack([weights[rank][name][row] for row, rank in enumerate(rows.tolist())])
-        own = own and close(whole[name], mixed)
-    if own:
-        raise Diagnosis(
-            "ranks-start-apart",
-            saw=f"every rank has sharded its own weights, not rank 0's: {example(whole, weights[0])}.",
-            means="The model is stitched together from pieces of different models.",
-            look=where(ranks, r"broadcast", r"fully_shard\("),
-        )
-    raise Diagnosis(
-        "weights-changed",
-        saw=f"the sharded model does not have rank 0's weights: {example(whole, weights[0])}.",
-        means="Every rank must start from its shard of rank 0's model.",
-        look=where(ranks, r"broadcast|init|load_state_dict", r"fully_shard\("),
-    )
-
-
-def judge_rest(ranks: Ranks, reports: Sequence[dict[str, Any]]) -> None:
-    """What is not trained: rank 0's too, and still not to be trained. Rank r had r + 1 everywhere."""
-    for rank, report in enumerate(reports):
-        if any(value != 1 for value in report["frozen"]):
-            raise Diagnosis(
-                "rest-not-sent",
-                saw=f"rank {rank} does not have rank 0's values in a frozen parameter or in a buffer.",
-                means="No gradient ever brings these together: BatchNorm's statistics, a frozen layer. Send all.",
-                look=where(ranks, r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
-            )
-        if "frozen" in report["trainable"]:
-            raise Diagnosis(
-                "unfrozen",
-                saw="a parameter with requires_grad=False can be trained after get_fsdp_model().",
-                means="What was frozen on purpose would be changed: sharding must leave that as it is.",
-                look=where(ranks, r"requires_grad", r"fully_shard\("),
-            )
-
-
-def judge_error(ranks: Ranks, reports: Sequence[dict[str, Any]]) -> None:
-    for rank, report in enumerate(reports):
-        if report["error"]:
-            raise Diagnosis(
-                "training-failed",
-                saw=f"on rank {rank} a step with the sharded model raised {one_line(report['error'], 160)}",
-                means="The model is sharded, but cannot be trained like this.",
-                look=where(ranks, r"fully_shard\("),
-            )
-
-
-def judge_training(ranks: Ranks, reports: Sequence[dict[str, Any]], weights: Tensors, batches: Sequence) -> None:
-    """The whole batch's gradients and the twin's weights, computed in fp32."""
-    low = [name for name, kind in reports[0]["computed"].items() if kind != "float32"]
-    if low:
-        raise Diagnosis(
-            "fp32-not-fp32",
-            saw=f"with precision='fp32' the layer {low[0]} computed in {reports[0]['computed'][low[0]]}.",
-            means="Low precision is what precision='bf16' asks for; fp32 must stay exact.",
-            look=where(ranks, r"bfloat16|float16|mp_policy"),
-        )
-    world_size = len(reports)
-    sharding = where(ranks, r"fully_shard\(")
-    gradients = [report["gradients"] for report in reports]
-    if any(not shard for shard in gradients):
-        raise Diagnosis(
-            "gradients-not-reduced",
-            saw="after backward() the sharded parameters have no gradients.",
-            means="The optimizer would change nothing.",
-            look=where(ranks, r"gradient_sync|no_sync", r"fully_shard\("),
-        )
-    mean = loss_and_gradients(weights, batches[0])[1]
-    local = [loss_and_gradients(weights, own)[1] for own in parts(batches[0], world_size)]
-    found = verdict([join(ranks, gradients, mean)] * world_size, mean, local)
-    if found.kind != "mean":
-        raise Diagnosis(
-            "wrong-gradients",
-            saw=found.saw,
-            means="FSDP averages by itself; the step must be the one that a single process would take.",
-            look=sharding,
-        )
-    twin = weights_after_steps(weights, batches)[-1]
-    end = join(ranks, [report["end"] for report in reports], twin)
-    if not all_close(end, twin):
-        raise Diagnosis(
-            "updates-differ",
-            saw=f"after 2 steps {example(end, twin)}, as one process has.",
-            means="Training on several ranks must be training on one, only with less memory on each.",
-            look=sharding,
-        )
+            reports = group.values(report())
+        judge_shards(look, reports, weights)
+        judge_training(look, reports, weights[0], batches)
 
 
 @check("4.2", "precision='bf16' computes in bf16, and keeps in fp32 what needs it", after_passed=True)
-def trains_in_bf16(ranks: Ranks) -> None:
+def trains_in_bf16(group: Group) -> None:
+    look = Look(group.code, "fsdp_utils.py", "get_fsdp_model")
     generator = fresh_generator()
-    inputs = {"weights": draw_weights(generator), "parts": parts(draw_batch(generator, 8), 2)}
-    reports = ranks.observe(train_in_bf16, 2, inputs, timeout=LIMIT)
-    form = {
-        "error": str,
-        "gradients": dict,
-        "loss": float,
-        "computed": dict,
-        "parameters": dict,
-        "statistics": dict,
-        "order": [str],
-    }
-    expect(reports, {"plain": form, "batchnorm": form, "fp16": form})
-    for net in ("plain", "batchnorm", "fp16"):
-        for key in ("computed", "parameters", "statistics"):
-            expect_texts([report[net][key] for report in reports])
-    place = partial(where, ranks)
-    plain = [report["plain"] for report in reports]
-    judge_parameters(plain[0], place)
-    judge_computing(plain[0], place)
-    judge_gradients(plain, place)
-    judge_batchnorm(reports[0]["batchnorm"], place)
-    judge_fp16(reports[0]["fp16"], place)
+    given = {"weights": draw_weights(generator), "parts": parts(draw_batch(generator, 8), 2)}
+    reports = group.observe(Order(train_in_bf16, 2, given, timeout=LIMIT))
+    judge_precision(look, reports)

@@ -1,24 +1,44 @@
 """Judges what precision="bf16" and "fp16" have made of a sharded model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lab.base.words import one_line
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect
+from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.observe import outer_first
 from lab.grading.diagnosis import Diagnosis
-
-# The place in get_fsdp_model where the first of some patterns is found.
-Place = Callable[..., str]
 
 BATCHNORM = "blocks.0.3"  # in TinyNet
 
 POLICY = r"mp_policy|MixedPrecisionPolicy\("
 
 
-def judge_parameters(report: dict[str, Any], place: Place) -> None:
+NET = {
+    "error": str, "gradients": dict, "loss": float, "computed": dict, "parameters": dict, "statistics": dict,
+    "order": [str],
+}  # fmt: skip
+
+
+def judge_precision(look: Look, reports: Sequence[Any]) -> None:
+    """Raise the diagnosis of the first thing that is wrong."""
+    expect(reports, {"plain": NET, "batchnorm": NET, "fp16": NET})
+    for net in ("plain", "batchnorm", "fp16"):
+        for key in ("computed", "parameters", "statistics"):
+            expect_texts([report[net][key] for report in reports])
+    plain = [report["plain"] for report in reports]
+    judge_parameters(look, plain[0])
+    judge_computing(look, plain[0])
+    judge_gradients(look, plain)
+    judge_batchnorm(look, reports[0]["batchnorm"])
+    judge_fp16(look, reports[0]["fp16"])
+
+
+def judge_parameters(look: Look, report: dict[str, Any]) -> None:
     """Kept in fp32."""
     low = [name for name, kind in report["parameters"].items() if kind != "float32"]
     if low:
@@ -26,11 +46,11 @@ def judge_parameters(report: dict[str, Any], place: Place) -> None:
             "parameters-not-fp32",
             saw=f"with precision='bf16' the parameter {low[0]} is {report['parameters'][low[0]]} itself.",
             means="In bf16 small updates are rounded away. The policy casts for computing; the parameters stay.",
-            look=place(r"\.bfloat16\(|\.to\(.*bfloat16|\.half\(", r"bfloat16", POLICY),
+            look=look(r"\.bfloat16\(|\.to\(.*bfloat16|\.half\(", r"bfloat16", POLICY),
         )
 
 
-def judge_computing(report: dict[str, Any], place: Place) -> None:
+def judge_computing(look: Look, report: dict[str, Any]) -> None:
     """Forward and backward pass in bf16, in every layer."""
     error, computed = one_line(report["error"], 160), report["computed"]
     if "got Float and BFloat16" in error:
@@ -38,7 +58,7 @@ def judge_computing(report: dict[str, Any], place: Place) -> None:
             "blocks-hand-out-fp32",
             saw=f"a forward pass in bf16 raised {error}",
             means="A block gave fp32 to a layer with bf16 weights: output_dtype is for the root alone.",
-            look=place(r"output_dtype", POLICY),
+            look=look(r"output_dtype", POLICY),
         )
     others = sorted(set(computed.values()) - {"bfloat16"})
     if not others and not error:
@@ -51,31 +71,31 @@ def judge_computing(report: dict[str, Any], place: Place) -> None:
             if error
             else f"{plain} computed in fp32, others in bf16.",
             means="Blocks and root each need the policy: every fully_shard call takes its own mp_policy.",
-            look=place(r"fully_shard\((?!.*mp_policy)", POLICY),
+            look=look(r"fully_shard\((?!.*mp_policy)", POLICY),
         )
     if error:
         raise Diagnosis(
             "bf16-failed",
             saw=f"a training step with precision='bf16' raised {error}",
             means="The model cannot be trained like this.",
-            look=place(POLICY, r"fully_shard\("),
+            look=look(POLICY, r"fully_shard\("),
         )
     if others == ["float32"]:
         raise Diagnosis(
             "precision-ignored",
             saw="with precision='bf16' every layer still computed in fp32.",
             means="Nothing is faster or smaller: without a MixedPrecisionPolicy, fully_shard keeps fp32.",
-            look=place(POLICY, r"fully_shard\("),
+            look=look(POLICY, r"fully_shard\("),
         )
     raise Diagnosis(
         "not-bf16",
         saw=f"with precision='bf16' the layers computed in {', '.join(others)}.",
         means="bf16 has the range of fp32; other types need their gradients scaled.",
-        look=place(r"param_dtype", POLICY),
+        look=look(r"param_dtype", POLICY),
     )
 
 
-def judge_gradients(reports: Sequence[dict[str, Any]], place: Place) -> None:
+def judge_gradients(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """Summed in fp32."""
     gradients = [value for report in reports for value in report["gradients"].values()]
     usable = gradients and all(isinstance(value, Tensor) and value.is_floating_point() for value in gradients)
@@ -84,7 +104,7 @@ def judge_gradients(reports: Sequence[dict[str, Any]], place: Place) -> None:
             "gradients-not-reduced",
             saw="with precision='bf16' the sharded parameters have no gradients after backward().",
             means="The optimizer would change nothing.",
-            look=place(r"gradient_sync", r"fully_shard\("),
+            look=look(r"gradient_sync", r"fully_shard\("),
         )
     # A sum of bf16 numbers in fp32 has digits that bf16 lacks; one that was computed in bf16 has none.
     if all(torch.equal(value.to(torch.bfloat16).to(value.dtype), value) for value in gradients):
@@ -92,18 +112,18 @@ def judge_gradients(reports: Sequence[dict[str, Any]], place: Place) -> None:
             "gradients-summed-in-bf16",
             saw="with precision='bf16' every gradient has only the 8 bits of a bf16 number.",
             means="Summed in bf16 over many ranks, small gradients vanish: reduce_dtype must be fp32.",
-            look=place(r"reduce_dtype", r"param_dtype", POLICY),
+            look=look(r"reduce_dtype", r"param_dtype", POLICY),
         )
 
 
-def judge_batchnorm(report: dict[str, Any], place: Place) -> None:
+def judge_batchnorm(look: Look, report: dict[str, Any]) -> None:
     wrong = outer_first(report["order"])
     if wrong and wrong[1] == BATCHNORM:
         raise Diagnosis(
             "batchnorm-after-block",
             saw=f"fully_shard was called for {wrong[0] or 'the model'} first, and then for the BatchNorm in it.",
             means="The block has taken BatchNorm's weights into its bf16 by then: shard_batchnorms comes first.",
-            look=place(r"shard_batchnorms", r"[Bb]atch_?[Nn]orm", r"fully_shard\("),
+            look=look(r"shard_batchnorms", r"[Bb]atch_?[Nn]orm", r"fully_shard\("),
         )
     statistics = set(report["statistics"].values())
     if not report["error"] and statistics <= {"float32"}:
@@ -114,11 +134,11 @@ def judge_batchnorm(report: dict[str, Any], place: Place) -> None:
         if report["error"]
         else f"the running statistics of a BatchNorm are {', '.join(map(str, statistics))}.",
         means="BatchNorm's statistics stay in fp32, so it cannot have bf16 weights. shard_batchnorms sees to it.",
-        look=place(r"batchnorm", r"mp_policy|fully_shard\("),
+        look=look(r"batchnorm", r"mp_policy|fully_shard\("),
     )
 
 
-def judge_fp16(report: dict[str, Any], place: Place) -> None:
+def judge_fp16(look: Look, report: dict[str, Any]) -> None:
     """The same for fp16, where bf16 is right already."""
     computed = sorted(set(report["computed"].values()))
     if not report["error"] and computed == ["float16"]:
@@ -128,11 +148,11 @@ def judge_fp16(report: dict[str, Any], place: Place) -> None:
             "fp16-failed",
             saw=f"bf16 is right, but with precision='fp16' a step raised {one_line(report['error'], 160)}",
             means="Both are 16 bits: whatever is done for bf16, BatchNorm's exception too, is for fp16 as well.",
-            look=place(r"precision\s*(==|in\b)", POLICY),
+            look=look(r"precision\s*(==|in\b)", POLICY),
         )
     raise Diagnosis(
         "fp16-ignored",
         saw=f"bf16 is right, but with precision='fp16' layers computed in {' and '.join(computed)}.",
         means="--precision fp16 would be another run than it says: HALF has the type for each of the two.",
-        look=place(r"precision\s*(==|in\b)", r"param_dtype", POLICY),
+        look=look(r"precision\s*(==|in\b)", r"param_dtype", POLICY),
     )

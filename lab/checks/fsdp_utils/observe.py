@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from lab.checks.common.tiny import CPU, TinyNet, gradients_of, make_optimizer, train_steps, weights_of
+from lab.checks.common.attempt import dtype
+from lab.checks.common.tiny import CPU, TinyNet, gradients_of, local, make_optimizer, train_steps, weights_of
 from lab.ranks.rank import Rank
 
 WHOLE = "whole"  # the placement of a parameter that is not sharded
@@ -92,10 +93,7 @@ def train_in_bf16(rank: Rank) -> dict[str, Any]:
 def rows(model: nn.Module, name: str) -> list[float]:
     """What this rank holds of a parameter or buffer of one dimension; nothing where there is none."""
     tensor = getattr(model, name, None)
-    if not isinstance(tensor, Tensor):
-        return []
-    to_local = getattr(tensor, "to_local", None)
-    return [float(number) for number in (tensor if to_local is None else to_local()).detach().flatten()]
+    return [float(number) for number in local(tensor).flatten()] if isinstance(tensor, Tensor) else []
 
 
 def placement(parameter: Tensor) -> str:
@@ -104,11 +102,6 @@ def placement(parameter: Tensor) -> str:
     if placements is None:
         return WHOLE
     return ", ".join(f"Shard({p.dim})" if p.is_shard() else type(p).__name__ for p in placements)
-
-
-def dtype(tensor: Tensor) -> str:
-    """ "float32"."""
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def computing_noted(model: nn.Module) -> dict[str, str]:

@@ -1,202 +1,41 @@
 """Checks of section 5: everything together, once for each strategy, up to where training would begin."""
 
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-from lab.checks.common.report import expect
+from lab.checks.common.look import Look
 from lab.checks.common.tiny import LIMIT
-from lab.checks.main.draw import Rehearsal, draw_rehearsals
+from lab.checks.main.draw import draw_rehearsals
+from lab.checks.main.judge_calls import events_of, judge_calls
 from lab.checks.main.judge_data import judge_data
 from lab.checks.main.judge_end import judge_end, judge_test, judge_training
 from lab.checks.main.judge_failure import judge_failure
-from lab.checks.main.judge_model import Events, calls, judge_model, where
+from lab.checks.main.judge_model import judge_model, judge_seeds, judge_weights
 from lab.checks.main.observe import rehearse
-from lab.grading.check import Ranks, check
-from lab.grading.diagnosis import Diagnosis
-
-ARGUMENTS = [(str, bool, int)]
-
-DETAILS: dict[str, dict[str, Any]] = {
-    "setup": {"device": str},
-    "Run": {"device": str, "records": bool},
-    "exit": {"group": bool},
-    "is_first_on_filesystem": {"path": str},
-    "load_once": {"is_first": bool},
-    "load_datasets": {"inside": bool, "arguments": dict},
-    "get_dataloaders": {"sets": [str], "global_batch_size": int, "num_workers": int, "seed": int, "options": dict},
-    "build_model": {
-        "name": str, "num_classes": int, "options": dict, "digest": str, "weight": float, "seed": int,
-    },
-    "prepare_model": {"kind": str},
-    "wrap": {"by": str, "precision": str},
-    "asked": {"by": str, "asked": str, "precision": str, "device": str},
-    "train": {"loaders": [str], "run": bool, "same_model": bool, "same_optimizer": bool,
-              "kind": str},
-    "begin": {"kind": str, "loader": str},
-    "evaluate": {"on": str},
-    "record_test": {"loss": float, "accuracy": float},
-}  # fmt: skip
-
-# What every run calls: the name of the diagnosis without it, what it means, where it would be.
-NEEDED = {
-    "setup": ("no-setup", "It chooses the device and joins the process group.", ""),
-    "Run": ("no-run", "Nothing would record what this run did.", ""),
-    "enter": ("run-not-entered", "Its records are never closed.", r"\bRun\("),
-    "load_datasets": ("no-data", "There is nothing to train on.", ""),
-    "get_dataloaders": ("no-loaders", "Every rank needs its own part.", ""),
-    "build_model": ("no-build-model", "--model would have no effect.", ""),
-    "prepare_model": (
-        "no-prepare-model",
-        "It makes the model ready for the options: on a GPU, in the memory layout of the fastest kernels.",
-        r"wrap_model",
-    ),
-    "begin": (
-        "no-begin",
-        "It hands the optimizer to the run: no report, no schedule, no accumulation, no resuming without it.",
-        r"(?<!_)\btrain\(",
-    ),
-}
-
-TOGETHER = ("is_first_on_filesystem", *NEEDED, "train", "evaluate", "record_test")
-IN_THE_RUN = ("load_datasets", "get_dataloaders", "build_model", "begin", "train", "evaluate", "record_test")
+from lab.grading.check import Group, Order, check
 
 
 @check("5.1", "sets up, loads, wraps, optimises and cleans up, for every strategy")
-def puts_it_all_together(ranks: Ranks) -> None:
+def puts_it_all_together(group: Group) -> None:
+    look = Look(group.code, "main.py", "run")
     rehearsals = draw_rehearsals()
     built: list[dict[str, Any]] = []
     started = [
-        ranks.start(rehearse, rehearsal.world_size, rehearsal.inputs, set_up_process_group=False, timeout=LIMIT)
-        for rehearsal in rehearsals
+        group.start(Order(rehearse, one.world_size, one.inputs, set_up_process_group=False, timeout=LIMIT))
+        for one in rehearsals
     ]
     for rehearsal, report_of in zip(rehearsals, started, strict=True):
         result = report_of()
         if not result.ok:
-            judge_failure(ranks, rehearsal, result)
+            judge_failure(group, look, rehearsal, result)
         reports = result.values
-        expect(reports, {"events": [{"call": str}], "returned": str, "group_left": bool})
-        for report in reports:
-            for event in report["events"]:
-                expect([event], DETAILS.get(event["call"], {}))
-                for name in ("arguments", "options"):
-                    expect([list(event.get(name, {}).values())], ARGUMENTS)
-        everyone = [report["events"] for report in reports]
-        judge_calls(ranks.code, rehearsal, everyone)
+        everyone = events_of(reports)
+        judge_calls(look, rehearsal, everyone)
         for rank, events in enumerate(everyone):
-            judge_data(ranks.code, rehearsal, rank, events)
-        built.append(judge_weights(ranks.code, rehearsal, everyone))
+            judge_data(look, rehearsal, rank, events)
+        built.append(judge_weights(look, rehearsal, everyone))
         for report in reports:
-            judge_model(ranks.code, rehearsal, report["events"])
-            judge_training(ranks.code, rehearsal, report["events"])
-            judge_test(ranks.code, rehearsal, report["events"])
-            judge_end(ranks.code, rehearsal, report)
-    judge_seeds(ranks.code, rehearsals, built)
-
-
-def judge_calls(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> None:
-    """Every rank makes the same calls, and those of a run while that is open."""
-    made = [[event["call"] for event in events] for events in everyone]
-    for name in TOGETHER:
-        with_it = [rank for rank, names in enumerate(made) if name in names]
-        if with_it and len(with_it) < len(made):
-            raise Diagnosis(
-                "not-on-every-rank",
-                f"{rehearsal}: {in_words(name)} on rank {with_it[0]} only.",
-                "It needs every rank, or what comes after it does: the others wait for those that do not come.",
-                where(code, r"is_main_process|get_rank|\brank\b", rf"\b{name}\("),
-            )
-    names = made[0]
-    for name, (diagnosis, means, line) in NEEDED.items():
-        if name not in names:
-            what = f"{in_words(name).replace(' was called', ' was not called')}."
-            if name == "enter":
-                what = "the Run was made, but not used with `with`."
-            raise Diagnosis(diagnosis, f"{rehearsal}: {what}", means, where(code, *([line] if line else [])))
-    for name, diagnosis, means in (
-        ("Run", "two-runs", "Each opens a folder of its own, and the records are parted between them."),
-        ("begin", "begins-twice", "It takes over the optimizer's stepping, so it is called once."),
-    ):
-        if (count := names.count(name)) > 1:
-            raise Diagnosis(
-                diagnosis,
-                f"{rehearsal}: {in_words(name)} {count} times.",
-                means,
-                where(code, rf"\b{name}\(", last=True),
-            )
-    run = calls(everyone[0], "Run")[0]
-    if not run["records"]:
-        raise Diagnosis(
-            "run-without-records",
-            f"{rehearsal}: the Run was made with records=False.",
-            "It would print nothing, write no files and save no checkpoints.",
-            where(code, r"\bRun\("),
-        )
-    if run["device"] != calls(everyone[0], "setup")[0]["device"]:
-        raise Diagnosis(
-            "device-guessed",
-            f"{rehearsal}: the Run got another device than the one that setup() returned.",
-            "The run moves the images to its device: they would not be where the model is.",
-            where(code, r"\bRun\("),
-        )
-    left = names.index("exit") if "exit" in names else len(names)
-    if late := next((name for name in names[left:] if name in IN_THE_RUN), ""):
-        raise Diagnosis(
-            "run-closed-too-early",
-            f"{rehearsal}: {in_words(late)} after the `with` had ended.",
-            "Leaving it closes the records as done: nothing that follows is in them. Is it indented far enough?",
-            where(code, rf"(?<![_\w]){late}\(", r"\bwith\b"),
-        )
-
-
-def in_words(name: str) -> str:
-    """ "train() was called"."""
-    if name in ("Run", "enter"):
-        return {"Run": "a Run was made", "enter": "the Run was entered"}[name]
-    method = name in ("prepare_model", "begin", "record_test")
-    return f"{'this_run.' if method else ''}{name}() was called"
-
-
-def judge_weights(code: Path, rehearsal: Rehearsal, everyone: list[Events]) -> dict[str, Any]:
-    """All ranks must start from the same weights. Returns what rank 0 built."""
-    built = [calls(events, "build_model")[0] for events in everyone]
-    if len({one["digest"] for one in built}) > 1:
-        first = ", ".join(f"{one['weight']:.4f} on rank {rank}" for rank, one in enumerate(built))
-        raise Diagnosis(
-            "ranks-start-differently",
-            f"{rehearsal}: the first weight of the model is {first}.",
-            "Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
-            where(code, r"manual_seed", r"build_model"),
-        )
-    return built[0]
-
-
-def judge_seeds(code: Path, rehearsals: list[Rehearsal], built: list[dict[str, Any]]) -> None:
-    """The weights follow from --seed."""
-    for a, b in combinations(range(len(rehearsals)), 2):
-        one, other = rehearsals[a], rehearsals[b]
-        if one.model != other.model:
-            continue
-        same = built[a]["digest"] == built[b]["digest"]
-        if one.seed == other.seed and not same:
-            raise Diagnosis(
-                "weights-not-reproducible",
-                f"two runs with --seed {one.seed} started from different weights.",
-                "Nobody could repeat a run.",
-                where(code, r"manual_seed", r"build_model"),
-            )
-        if one.seed != other.seed and same:
-            raise Diagnosis(
-                "seed-hard-coded",
-                f"--seed {one.seed} and --seed {other.seed} gave the same weights.",
-                "Repeating a run with other seeds would say nothing about its spread.",
-                where(code, r"manual_seed", r"seed"),
-            )
-    used = {rehearsal.seed: one["seed"] for rehearsal, one in zip(rehearsals, built, strict=True)}
-    if used.pop(0) != 0 and all(seed == other for seed, other in used.items()):
-        raise Diagnosis(
-            "seed-zero-replaced",
-            f"--seed {next(iter(used))} seeded torch with {next(iter(used))}, --seed 0 with another number.",
-            "0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
-            where(code, r"manual_seed", r"seed"),
-        )
+            judge_model(look, rehearsal, report["events"])
+            judge_training(look, rehearsal, report["events"])
+            judge_test(look, rehearsal, report["events"])
+            judge_end(look, rehearsal, report)
+    judge_seeds(look, rehearsals, built)

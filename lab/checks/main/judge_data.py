@@ -4,68 +4,65 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.words import one_line
+from lab.checks.common.look import Look
 from lab.checks.main.draw import Rehearsal
-from lab.checks.main.judge_model import Events, calls, where
+from lab.checks.main.judge_calls import Events, calls
 from lab.grading.diagnosis import Diagnosis
 from lab.runs import options
 
 NO_EFFECT = "An option that does nothing makes two runs look alike that should differ."
-OPTION_OF = {
-    "name": "dataset",
-    "network": "model",
-    "cache_dir": "output_dir",
-}  # where an argument is called otherwise
+OPTION_OF = {"name": "dataset", "cache_dir": "output_dir"}  # where an argument is called otherwise
 
 
-def judge_data(code: Path, rehearsal: Rehearsal, rank: int, events: Events) -> None:
+def judge_data(look: Look, rehearsal: Rehearsal, rank: int, events: Events) -> None:
     """One rank's calls, from load_once to build_model."""
-    judge_loading(code, rehearsal, rank, events)
-    judge_options(code, rehearsal, calls(events, "load_datasets")[0]["arguments"])
-    judge_loaders(code, rehearsal, calls(events, "get_dataloaders"))
-    judge_network(code, rehearsal, calls(events, "build_model")[0])
+    judge_loading(look, rehearsal, rank, events)
+    judge_options(look, rehearsal, calls(events, "load_datasets")[0]["arguments"])
+    judge_loaders(look, rehearsal, calls(events, "get_dataloaders"))
+    judge_network(look, rehearsal, calls(events, "build_model")[0])
 
 
-def judge_loading(code: Path, rehearsal: Rehearsal, rank: int, events: Events) -> None:
+def judge_loading(look: Look, rehearsal: Rehearsal, rank: int, events: Events) -> None:
     loads = calls(events, "load_datasets")
     if not all(load["inside"] for load in loads):
         raise Diagnosis(
             "load-once-missing",
-            f"{rehearsal}: rank {rank} called load_datasets() by itself, not through load_once().",
-            "All ranks would download and unpack at once, over each other's files.",
-            where(code, r"load_datasets|read_datasets"),
+            saw=f"{rehearsal}: rank {rank} called load_datasets() by itself, not through load_once().",
+            means="All ranks would download and unpack at once, over each other's files.",
+            look=look(r"load_datasets|read_datasets"),
         )
     if len(loads) > 1:
         raise Diagnosis(
             "loaded-twice",
-            f"{rehearsal}: rank {rank} loaded the data sets {len(loads)} times.",
-            "Reading and decoding a data set takes minutes on a real one; once is enough.",
-            where(code, r"load_once"),
+            saw=f"{rehearsal}: rank {rank} loaded the data sets {len(loads)} times.",
+            means="Reading and decoding a data set takes minutes on a real one; once is enough.",
+            look=look(r"load_once"),
         )
     wanted = rehearsal.data_dir or rehearsal.output_dir
     asked = calls(events, "is_first_on_filesystem")
     if asked and Path(asked[-1]["path"]).name != wanted:
         raise Diagnosis(
             "first-of-another-folder",
-            f"{rehearsal}: is_first_on_filesystem() was asked about {one_line(asked[-1]['path'], 60)}, "
+            saw=f"{rehearsal}: is_first_on_filesystem() was asked about {one_line(asked[-1]['path'], 60)}, "
             f"not about {wanted}.",
-            "Without a --data-dir, the folder of the output is the only one that is written to."
+            means="Without a --data-dir, the folder of the output is the only one that is written to."
             if rehearsal.data_dir is None
             else "Each folder can be on another disk: the data on one of each node, the results on a shared one.",
-            where(code, r"is_first_on_filesystem"),
+            look=look(r"is_first_on_filesystem"),
         )
     is_first, got = rank == rehearsal.world_size - 1, calls(events, "load_once")[0]["is_first"]
     if not asked or got != is_first:
         raise Diagnosis(
             "is-first-guessed",
-            f"{rehearsal}: is_first_on_filesystem() said {is_first} on rank {rank}, load_once got {got}."
+            saw=f"{rehearsal}: is_first_on_filesystem() said {is_first} on rank {rank}, load_once got {got}."
             if asked
             else f"{rehearsal}: is_first_on_filesystem() was not called; load_once got {got} on rank {rank}.",
-            "Which ranks share a disk is a question to the disk: rank 0 downloads for its own node only.",
-            where(code, r"is_first", r"load_once"),
+            means="Which ranks share a disk is a question to the disk: rank 0 downloads for its own node only.",
+            look=look(r"is_first", r"load_once"),
         )
 
 
-def judge_options(code: Path, rehearsal: Rehearsal, got: dict[str, Any]) -> None:
+def judge_options(look: Look, rehearsal: Rehearsal, got: dict[str, Any]) -> None:
     """What load_datasets() was told."""
     args = rehearsal.resolved
     names = ["name", *(["data_dir"] if rehearsal.data_dir else []), "cache_dir", "validation"]
@@ -77,45 +74,45 @@ def judge_options(code: Path, rehearsal: Rehearsal, got: dict[str, Any]) -> None
         if got.get(name) == "None" and name != "data_dir":
             raise Diagnosis(
                 "options-not-resolved",
-                f"{rehearsal}: load_datasets() got {name}=None; this_run.args.{name} is {right!r}.",
-                "What follows from the other options only this_run.args has.",
-                where(code, r"read_datasets|load_datasets"),
+                saw=f"{rehearsal}: load_datasets() got {name}=None; this_run.args.{name} is {right!r}.",
+                means="What follows from the other options only this_run.args has.",
+                look=look(r"read_datasets|load_datasets"),
             )
         raise Diagnosis(
             "dataset-option-ignored",
-            f"{rehearsal}: load_datasets() got {name}={one_line(repr(got.get(name)), 40)}; "
+            saw=f"{rehearsal}: load_datasets() got {name}={one_line(repr(got.get(name)), 40)}; "
             + (
                 f"args.{OPTION_OF.get(name, name)} is {right!r}."
                 if name in names
                 else f"options.input_options(args) has {name}={right!r}."
             ),
-            "Decoded images are kept in there; the folder of the data can be read-only."
+            means="Decoded images are kept in there; the folder of the data can be read-only."
             if name == "cache_dir"
             else "The run would use other images than it was told to.",
-            where(code, r"load_datasets|read_datasets"),
+            look=look(r"load_datasets|read_datasets"),
         )
 
 
-def judge_loaders(code: Path, rehearsal: Rehearsal, made: Events) -> None:
+def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
     """What get_dataloaders() was told, the first time and for the test images."""
-    line = where(code, r"get_dataloaders")
+    line = look(r"get_dataloaders")
     first = next((one for one in made if one["sets"] == ["train", "valid"]), None)
     if first is None:
         raise Diagnosis(
             "data-sets-swapped",
-            f"{rehearsal}: get_dataloaders() got the sets {' and '.join(made[0]['sets'])}; expected "
+            saw=f"{rehearsal}: get_dataloaders() got the sets {' and '.join(made[0]['sets'])}; expected "
             "train and valid.",
-            "The model must not train on the images it is measured with.",
-            where(code, r"\.valid\b", r"get_dataloaders"),
+            means="The model must not train on the images it is measured with.",
+            look=look(r"\.valid\b", r"get_dataloaders"),
         )
     got = first["global_batch_size"]
     if got == rehearsal.global_batch != rehearsal.loader_batch:
         raise Diagnosis(
             "accumulation-ignored",
-            f"{rehearsal}: get_dataloaders() got the global batch of {got} images; with --accumulate "
+            saw=f"{rehearsal}: get_dataloaders() got the global batch of {got} images; with --accumulate "
             f"{rehearsal.accumulate} it should get args.loader_batch_size, {rehearsal.loader_batch}.",
-            "The gradients of several such batches are added up: a step would see too many images.",
-            where(code, r"global_batch_size", r"get_dataloaders"),
+            means="The gradients of several such batches are added up: a step would see too many images.",
+            look=look(r"global_batch_size", r"get_dataloaders"),
         )
     args = rehearsal.resolved
     for name, option in (
@@ -127,10 +124,10 @@ def judge_loaders(code: Path, rehearsal: Rehearsal, made: Events) -> None:
             if one[name] != getattr(args, option):
                 raise Diagnosis(
                     "loader-option-ignored",
-                    f"{rehearsal}: get_dataloaders() got {name}={one[name]}{for_test(one)}; "
+                    saw=f"{rehearsal}: get_dataloaders() got {name}={one[name]}{for_test(one)}; "
                     f"args.{option} is {getattr(args, option)}.",
-                    NO_EFFECT,
-                    line if one is first else where(code, r"get_dataloaders", last=True),
+                    means=NO_EFFECT,
+                    look=line if one is first else look(r"get_dataloaders", last=True),
                 )
     for name, value in options.loader_options(args, "cpu").items():
         for one in made:
@@ -138,10 +135,10 @@ def judge_loaders(code: Path, rehearsal: Rehearsal, made: Events) -> None:
                 got_what = f"{name}={one_line(str(got), 40)}" if name in one["options"] else f"no {name}"
                 raise Diagnosis(
                     "loader-option-ignored",
-                    f"{rehearsal}: get_dataloaders() got {got_what}{for_test(one)}; "
+                    saw=f"{rehearsal}: get_dataloaders() got {got_what}{for_test(one)}; "
                     f"loading_options(args, device) has {name}={value}.",
-                    NO_EFFECT,
-                    line if one is first else where(code, r"get_dataloaders", last=True),
+                    means=NO_EFFECT,
+                    look=line if one is first else look(r"get_dataloaders", last=True),
                 )
 
 
@@ -149,25 +146,25 @@ def for_test(call: dict[str, Any]) -> str:
     return " for the test images" if "test" in call["sets"] else ""
 
 
-def judge_network(code: Path, rehearsal: Rehearsal, build: dict[str, Any]) -> None:
+def judge_network(look: Look, rehearsal: Rehearsal, build: dict[str, Any]) -> None:
     """What build_model() was told."""
     classes = len(rehearsal.classes)
     if build["name"] != rehearsal.model or build["num_classes"] != classes:
         raise Diagnosis(
             "num-classes-hard-coded" if build["name"] == rehearsal.model else "model-option-ignored",
-            f"{rehearsal}: build_model() got {one_line(repr(build['name']), 40)} and {build['num_classes']} "
+            saw=f"{rehearsal}: build_model() got {one_line(repr(build['name']), 40)} and {build['num_classes']} "
             f"classes; expected '{rehearsal.model}' and {classes}.",
-            "The data set knows how many classes it has; the command line names the model.",
-            where(code, r"build_model"),
+            means="The data set knows how many classes it has; the command line names the model.",
+            look=look(r"build_model"),
         )
     wanted = {name: repr(value) for name, value in options.model_options(rehearsal.resolved).items()}
     if build["options"] != wanted:
         raise Diagnosis(
             "model-option-ignored",
-            f"{rehearsal} --model {rehearsal.model} {' '.join(rehearsal.more)}: build_model() got "
+            saw=f"{rehearsal} --model {rehearsal.model} {' '.join(rehearsal.more)}: build_model() got "
             f"{in_words(build['options'])}; options.model_options(args) has {in_words(wanted)}.",
-            "The model would have another size than the command line says.",
-            where(code, r"build_model"),
+            means="The model would have another size than the command line says.",
+            look=look(r"build_model"),
         )
 
 

@@ -1,109 +1,114 @@
 """Judges the last part of main.run(): training, the test images, and what is left behind."""
 
 import math
-from pathlib import Path
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
+from lab.checks.common.look import Look
 from lab.checks.main.draw import Rehearsal
-from lab.checks.main.judge_model import LOADERS, Events, calls, where
+from lab.checks.main.judge_calls import Events, calls
+from lab.checks.main.judge_model import LOADERS
 from lab.grading.diagnosis import Diagnosis
 
 
-def judge_training(code: Path, rehearsal: Rehearsal, events: Events) -> None:
-    trained, line = calls(events, "train"), where(code, r"(?<!_)\btrain\(", r"dry_run")
+def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
+    trained, line = calls(events, "train"), look(r"(?<!_)\btrain\(", r"dry_run")
     if rehearsal.dry_run:
         if trained:
             raise Diagnosis(
                 "train-in-dry-run",
-                f"{rehearsal}: train() was called.",
-                "A dry run shows whether everything fits, and costs seconds instead of hours.",
-                line,
+                saw=f"{rehearsal}: train() was called.",
+                means="A dry run shows whether everything fits, and costs seconds instead of hours.",
+                look=line,
             )
         return
     if len(trained) != 1:
         raise Diagnosis(
             "train-not-called" if not trained else "train-twice",
-            f"{rehearsal}: train() was " + (f"called {len(trained)} times." if trained else "not called."),
-            "train() goes through all the epochs by itself, so it is called once.",
-            line,
+            saw=f"{rehearsal}: train() was " + (f"called {len(trained)} times." if trained else "not called."),
+            means="train() goes through all the epochs by itself, so it is called once.",
+            look=line,
         )
     if trained[0]["loaders"] != ["train", "valid"] or not trained[0]["run"]:
         got = " and ".join(one_line(loader, 40) for loader in trained[0]["loaders"])
         raise Diagnosis(
             "wrong-arguments",
-            f"{rehearsal}: train() got the loaders {got}" + (", and no Run." if not trained[0]["run"] else "."),
-            "Its arguments are model, optimizer, train_loader, valid_loader, run.",
-            line,
+            saw=f"{rehearsal}: train() got the loaders {got}"
+            + (", and no Run." if not trained[0]["run"] else "."),
+            means="Its arguments are model, optimizer, train_loader, valid_loader, run.",
+            look=line,
         )
 
 
-def judge_test(code: Path, rehearsal: Rehearsal, events: Events) -> None:
+def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     """The test images are evaluated once, after training, and their figures recorded."""
     evaluated, recorded = calls(events, "evaluate"), calls(events, "record_test")
-    line, names = where(code, r"(?<!_)\bevaluate\("), [event["call"] for event in events]
+    line, names = look(r"(?<!_)\bevaluate\("), [event["call"] for event in events]
     if rehearsal.dry_run:
         if evaluated or recorded:
             raise Diagnosis(
                 "test-in-dry-run",
-                f"{rehearsal}: {'evaluate' if evaluated else 'this_run.record_test'}() was called.",
-                "Nothing was trained, so there is nothing to measure, and a dry run is to cost seconds.",
-                line if evaluated else where(code, r"record_test"),
+                saw=f"{rehearsal}: {'evaluate' if evaluated else 'this_run.record_test'}() was called.",
+                means="Nothing was trained, so there is nothing to measure, and a dry run is to cost seconds.",
+                look=line if evaluated else look(r"record_test"),
             )
         return
     if not rehearsal.test_set:
         if recorded:
             raise Diagnosis(
                 "test-images-assumed",
-                f"{rehearsal}: there are no test images, but this_run.record_test() was called.",
-                "datasets.test is None where the validation images are all there is.",
-                where(code, r"record_test"),
+                saw=f"{rehearsal}: there are no test images, but this_run.record_test() was called.",
+                means="datasets.test is None where the validation images are all there is.",
+                look=look(r"record_test"),
             )
         return
     if not evaluated:
         raise Diagnosis(
             "test-not-evaluated",
-            f"{rehearsal}: evaluate() was not called, though there are test images.",
-            "Validation images have helped to choose what to train; only unseen ones show what it is worth.",
-            where(code, r"\.test\b", r"(?<!_)\btrain\("),
+            saw=f"{rehearsal}: evaluate() was not called, though there are test images.",
+            means="Validation images have helped to choose what to train; only unseen ones show what it is worth.",
+            look=look(r"\.test\b", r"(?<!_)\btrain\("),
         )
     used = next((one for one in evaluated if one["on"] == "test"), None)
     if used is None:
-        judge_test_loader(code, rehearsal, evaluated[-1]["on"])
+        judge_test_loader(look, rehearsal, evaluated[-1]["on"])
     if "train" in names and names.index("evaluate") < names.index("train"):
         raise Diagnosis(
             "tested-before-training",
-            f"{rehearsal}: evaluate() came before train().",
-            "It measured the weights that the model was born with.",
-            line,
+            saw=f"{rehearsal}: evaluate() came before train().",
+            means="It measured the weights that the model was born with.",
+            look=line,
         )
     if not recorded:
         raise Diagnosis(
             "test-not-recorded",
-            f"{rehearsal}: the test images were evaluated, but this_run.record_test() was not called.",
-            "The result would be neither printed nor in the run's files.",
-            line,
+            saw=f"{rehearsal}: the test images were evaluated, but this_run.record_test() was not called.",
+            means="The result would be neither printed nor in the run's files.",
+            look=line,
         )
     if len(recorded) > 1 or len([one for one in evaluated if one["on"] == "test"]) > 1:
         raise Diagnosis(
             "tested-twice",
-            f"{rehearsal}: the test images were evaluated {max(len(recorded), len(evaluated))} times.",
-            "Once is enough: a number that is looked at again and again becomes one that choices are made by.",
-            line,
+            saw=f"{rehearsal}: the test images were evaluated {max(len(recorded), len(evaluated))} times.",
+            means="Once is enough: a number that is looked at again and again becomes one that choices are "
+            "made by.",
+            look=line,
         )
     loss, accuracy = rehearsal.test
     got = [recorded[0]["loss"], recorded[0]["accuracy"]]
     if not all(math.isclose(a, b) for a, b in zip(got, rehearsal.test, strict=True)):
         raise Diagnosis(
             "wrong-test-figures",
-            f"{rehearsal}: evaluate() gave loss {loss:g} and accuracy {accuracy:g}; recorded were loss {got[0]:g} "
+            saw=f"{rehearsal}: evaluate() gave loss {loss:g} and accuracy {accuracy:g}; recorded were loss "
+            f"{got[0]:g} "
             f"and accuracy {got[1]:g}.",
-            "this_run.record_test takes the loss and the accuracy (a fraction) of the test images, in this order.",
-            where(code, r"record_test"),
+            means="this_run.record_test takes the loss and the accuracy (a fraction) of the test images, in "
+            "this order.",
+            look=look(r"record_test"),
         )
 
 
-def judge_test_loader(code: Path, rehearsal: Rehearsal, on: str) -> NoReturn:
+def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
     """The test images did not come to evaluate() as they should."""
     own = on.startswith("a ")
     partial = on == "shuffled test"
@@ -119,42 +124,42 @@ def judge_test_loader(code: Path, rehearsal: Rehearsal, on: str) -> NoReturn:
         means = "The result would be taken for that of the test images, which nobody has looked at."
     raise Diagnosis(
         name,
-        f"{rehearsal}: evaluate() got {LOADERS.get(on, one_line(on, 40) + ' not from get_dataloaders()')}.",
-        means,
-        where(code, r"DataLoader\(", r"(?<!_)\bevaluate\(")
+        saw=f"{rehearsal}: evaluate() got {LOADERS.get(on, one_line(on, 40) + ' not from get_dataloaders()')}.",
+        means=means,
+        look=look(r"DataLoader\(", r"(?<!_)\bevaluate\(")
         if own
-        else where(code, r"datasets\.test\b(?!.*None)", r"(?<!_)\bevaluate\(")
+        else look(r"datasets\.test\b(?!.*None)", r"(?<!_)\bevaluate\(")
         if partial
-        else where(code, r"(?<!_)\bevaluate\("),
+        else look(r"(?<!_)\bevaluate\("),
     )
 
 
-def judge_end(code: Path, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
+def judge_end(look: Look, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
     left = calls(report["events"], "exit")
     if left and not left[0]["group"]:
         raise Diagnosis(
             "cleanup-inside-the-run",
-            f"{rehearsal}: the process group was gone when the `with` of the Run ended.",
-            "The Run may still need the other ranks to close its records: cleanup() comes after it.",
-            where(code, r"cleanup|destroy"),
+            saw=f"{rehearsal}: the process group was gone when the `with` of the Run ended.",
+            means="The Run may still need the other ranks to close its records: cleanup() comes after it.",
+            look=look(r"cleanup|destroy"),
         )
     if not report["group_left"]:
         raise Diagnosis(
             "cleanup-missing",
-            f"{rehearsal}: the process group is still there when run() has ended.",
-            "NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
-            where(code, r"cleanup", r"\breturn\b"),
+            saw=f"{rehearsal}: the process group is still there when run() has ended.",
+            means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
+            look=look(r"cleanup", r"\breturn\b"),
         )
     right, what = ("an empty list", "[]") if rehearsal.dry_run else ("records", "what train() gave")
     if (returned := report["returned"]) != right:
         named = {"NoneType": "None", "an empty list": "an empty list", "records": "records"}
         raise Diagnosis(
             "records-not-returned",
-            f"{rehearsal}: run() returned {named.get(returned, f'a {one_line(returned, 40)}')}, not {what}.",
-            "Whoever calls run() counts on a list: a dry run has the records of no epochs."
+            saw=f"{rehearsal}: run() returned {named.get(returned, f'a {one_line(returned, 40)}')}, not {what}.",
+            means="Whoever calls run() counts on a list: a dry run has the records of no epochs."
             if rehearsal.dry_run
             else "Whoever calls run() wants the figures of the epochs.",
-            where(code, r"\breturn(\s+None)?$", r"=\s*None$", r"\breturn\b(?!\s*\[\])")
+            look=look(r"\breturn(\s+None)?$", r"=\s*None$", r"\breturn\b(?!\s*\[\])")
             if rehearsal.dry_run
-            else where(code, r"\breturn\b", r"(?<!_)\btrain\("),
+            else look(r"\breturn\b", r"(?<!_)\btrain\("),
         )

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
-from lab.checks.common.look import at
-from lab.checks.common.report import end
+from lab.checks.common.look import Look, at
 from lab.checks.main.draw import Rehearsal
-from lab.checks.main.judge_model import where
-from lab.grading.check import Ranks
+from lab.checks.main.judge_data import NO_EFFECT
+from lab.grading.check import Group
 from lab.grading.diagnosis import Diagnosis
 
 # The error's type or what its message holds -> diagnosis, what it means.
@@ -80,7 +79,7 @@ OURS = (
 NO_WORKERS = r"prefetch_factor option could only|persistent_workers option needs"
 
 
-def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
+def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -> None:
     """Raise the diagnosis of a known mistake; all other failures as they are."""
     for report in result.reports:
         if report.error is None or report.error.todo:
@@ -89,9 +88,9 @@ def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
         if re.search(NO_WORKERS, message):
             raise Diagnosis(
                 "loader-option-ignored",
-                f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
-                "An option that does nothing makes two runs look alike that should differ.",
-                where(ranks.code, r"num_workers|loading\s*=", r"get_dataloaders"),
+                saw=f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
+                means=NO_EFFECT,
+                look=look(r"num_workers|loading\s*=", r"get_dataloaders"),
             )
         for pattern, (name, means) in KNOWN.items():
             in_main = frame is not None and frame.file.endswith("main.py")
@@ -104,17 +103,17 @@ def judge_failure(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> None:
                 saw = f"{rehearsal}: {message}."
             else:
                 saw = f"{rehearsal}: run() raised {kind}: {one_line(message, 80)}"
-            place = at("main.py", frame.line, frame.text) if frame and in_main else where(ranks.code)
+            place = at("main.py", frame.line, frame.text) if frame and in_main else look()
             if name == "cleanup-too-early":
-                place = where(ranks.code, r"cleanup|destroy")
-            raise Diagnosis(name, saw, means, place)
-    end_in_main(ranks, rehearsal, result)
+                place = look(r"cleanup|destroy")
+            raise Diagnosis(name, saw=saw, means=means, look=place)
+    end_in_main(group, rehearsal, result)
 
 
-def end_in_main(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> NoReturn:
+def end_in_main(group: Group, rehearsal: Rehearsal, result: Any) -> NoReturn:
     """End the check; what main.py has led to in another file is looked for where main.py called it."""
     try:
-        end(ranks, result)
+        group.end(result)
     except Diagnosis as diagnosis:
         for report in result.reports:
             frame = report.error.student_frame if report.error else None
@@ -126,8 +125,8 @@ def end_in_main(ranks: Ranks, rehearsal: Rehearsal, result: Any) -> NoReturn:
                 error = f"{report.error.type}: {one_line(report.error.message, 100)}"
                 raise Diagnosis(
                     "raised",
-                    f"{rehearsal}: {frame.function}() raised {error} ({at(file, frame.line)})",
-                    f"Where the checks of {file} pass, main.py has handed it something that it cannot use.",
-                    at("main.py", callers[-1].line, callers[-1].text),
+                    saw=f"{rehearsal}: {frame.function}() raised {error} ({at(file, frame.line)})",
+                    means=f"Where the checks of {file} pass, main.py has handed it something that it cannot use.",
+                    look=at("main.py", callers[-1].line, callers[-1].text),
                 ) from None
         raise

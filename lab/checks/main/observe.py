@@ -25,7 +25,7 @@ import lab.training.watching.reporter
 from lab.checks.common.attempt import NumberedImages
 from lab.checks.common.meta_device import META, pretending, runs_elsewhere
 from lab.checks.common.stand_in import WrongArgumentsError, stand_in
-from lab.checks.main.recorded_run import describe, in_words, recorded_run
+from lab.checks.main.observe_run import describe, in_words, recorded_run
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.data.datasets import DataSets, load_datasets
@@ -50,7 +50,7 @@ class NeedlessWrapperError(Exception):
 
 def rehearse(rank: Rank) -> dict[str, Any]:
     """Run main.run() with the judge's command line."""
-    recorder = Recorder(rank)
+    recorder = CallRecorder(rank)
     recorder.install()
     main = rank.student("main")
     recorder.install_in(main)
@@ -73,7 +73,7 @@ def replace(home: types.ModuleType, name: str, by: object) -> None:
     setattr(lab.training, name, by)
 
 
-class Recorder:
+class CallRecorder:
     """The calls of one rank, in order, as plain data."""
 
     def __init__(self, rank: Rank) -> None:

@@ -1,65 +1,57 @@
 """Checks of section 6: the step, the epoch, the evaluation, the whole run."""
 
-import torch
-
+from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator, parts
-from lab.checks.train.draw_evaluation import draw_validation
-from lab.checks.train.judge_epochs import draw_epochs, judge_epochs
+from lab.checks.train.draw import draw_epochs, draw_evaluation, draw_run, draw_steps
+from lab.checks.train.judge_epochs import judge_epochs
 from lab.checks.train.judge_evaluation import judge_evaluation, judge_repetition
 from lab.checks.train.judge_run import judge_run
-from lab.checks.train.judge_steps import draw_steps, judge_steps
+from lab.checks.train.judge_steps import judge_steps
 from lab.checks.train.observe_epochs import evaluate_models, run_epochs, run_training
 from lab.checks.train.observe_steps import take_steps
-from lab.grading.check import Ranks, check
-
-
-def draw_numbers(generator: torch.Generator, count: int, low: float, high: float) -> list[float]:
-    return (low + (high - low) * torch.rand(count, generator=generator)).tolist()
+from lab.grading.check import Group, Order, check
 
 
 @check("6.1", "a step computes what one process would on the whole batch")
-def takes_the_right_step(ranks: Ranks) -> None:
+def takes_the_right_step(group: Group) -> None:
     weights, batches = draw_steps(fresh_generator(), world_size=2)
     given = {"weights": weights, "batches": [parts(batch, 2) for batch in batches]}
-    judge_steps(ranks, ranks.observe(take_steps, 2, given, timeout=LIMIT), weights, batches)
+    look = Look(group.code, "train.py", "train_step")
+    judge_steps(look, group.observe(Order(take_steps, 2, given, timeout=LIMIT)), weights, batches)
 
 
 @check("6.1", "an epoch has its own order, uses every batch, and returns the mean over all ranks")
-def runs_a_whole_epoch(ranks: Ranks) -> None:
+def runs_a_whole_epoch(group: Group) -> None:
     given = draw_epochs(fresh_generator())
-    judge_epochs(ranks, ranks.observe(run_epochs, 2, given, timeout=LIMIT), given)
+    look = Look(group.code, "train.py", "train_one_epoch")
+    judge_epochs(look, group.observe(Order(run_epochs, 2, given, timeout=LIMIT)), given)
 
 
 @check("6.2", "loss and accuracy are exact over all ranks, under DDP and under FSDP")
-def evaluates_every_sample_once(ranks: Ranks) -> None:
+def evaluates_every_sample_once(group: Group) -> None:
     # 10 samples on 3 ranks: there the last batch of two ranks is nothing but filler.
+    look = Look(group.code, "train.py", "evaluate")
     started = []
     for world_size, samples, batch_size in ((2, 19, 4), (3, 10, 3)):
         generator = fresh_generator()
-        weights, own, drawn = draw_validation(generator, world_size, samples, batch_size)
+        weights, own, drawn = draw_evaluation(generator, world_size, samples, batch_size)
         given = {"weights": dict(weights), "parts": own, "batch_size": batch_size}
-        started.append((ranks.start(evaluate_models, world_size, given, timeout=LIMIT), drawn))
+        started.append((group.start(Order(evaluate_models, world_size, given, timeout=LIMIT)), drawn))
     for report, drawn in started:
         with retold(
             "FSDP.* has no attribute 'module'",
             "wrapper-bypassed",
             "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images).",
         ):
-            reports = ranks.values(report())
+            reports = group.values(report())
         for wrapper in ("DDP", "FSDP"):
-            judge_evaluation(ranks, reports, wrapper, drawn)
-        judge_repetition(ranks, reports, drawn)
+            judge_evaluation(look, reports, wrapper, drawn)
+        judge_repetition(look, reports, drawn)
 
 
 @check("6.3", "every epoch is trained, evaluated and recorded, in this order")
-def trains_evaluates_records(ranks: Ranks) -> None:
-    generator = fresh_generator()
-    first = int(torch.randint(2, 5, (), generator=generator))
-    given = {
-        "epochs": [first, first + 1, first + 2],  # as in a run that was continued
-        "train_loss": draw_numbers(generator, 3, 2, 3),
-        "loss": draw_numbers(generator, 3, 1, 2),
-        "accuracy": draw_numbers(generator, 3, 0.1, 0.9),
-    }
-    judge_run(ranks, ranks.observe(run_training, 2, given, timeout=LIMIT), given)
+def trains_evaluates_records(group: Group) -> None:
+    given = draw_run(fresh_generator())
+    look = Look(group.code, "train.py", "train")
+    judge_run(look, group.observe(Order(run_training, 2, given, timeout=LIMIT)), given)

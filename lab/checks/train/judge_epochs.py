@@ -3,55 +3,49 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from lab.base.words import one_line
-from lab.checks.common.look import look
-from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, expect_as_many, expect_returned, numbers
 from lab.checks.common.tensors import number
-from lab.checks.train.means import Batch, candidates, mistake, telling
-from lab.grading.check import Ranks
+from lab.checks.train.draw import possible_means
+from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 
 CALL = {"samples": [int], "training": bool, "wrong": str}
 EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}
 
 
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "train.py", "train_one_epoch", *patterns)
-
-
-def judge_epochs(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> None:
+def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
     expect(reports, {"epochs": [EPOCH], "elsewhere": str})
     elsewhere, reports = reports[0]["elsewhere"], [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
     for rank, report in enumerate(reports):
-        judge_steps_of(ranks, rank, report, given["samples"][rank])
-        judge_sampler(ranks, report, given["epochs"])
+        judge_steps_of(look, rank, report, given["samples"][rank])
+        judge_sampler(look, report, given["epochs"])
         for epoch in report:
-            judge_type(ranks, epoch)
+            judge_type(look, epoch)
     for i in range(len(given["epochs"])):
-        judge_mean(ranks, [report[i]["value"] for report in reports], i, given)
+        judge_mean(look, [report[i]["value"] for report in reports], i, given)
     if elsewhere:
         raise Diagnosis(
             "not-on-its-device",
             saw=f"with run.device on a GPU (here only pretended): {elsewhere}.",
             means="nccl reduces tensors on GPUs only: torch.zeros and the like need device=run.device.",
-            look=where(ranks, r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
+            look=look(r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
         )
 
 
-def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], samples: int) -> None:
+def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samples: int) -> None:
     """In each epoch every sample once, in training mode, through train_step."""
-    loop = where(ranks, r"\bfor\b")
+    loop = look(r"\bfor\b")
     for epoch in report:
         if wrong := next((call["wrong"] for call in epoch["calls"] if call["wrong"]), ""):
             raise Diagnosis(
                 "wrong-arguments",
                 saw=f"train_step() got {one_line(wrong, 120)}.",
                 means="Its arguments are model, optimizer, images, labels, run, in this order.",
-                look=where(ranks, r"\btrain_step\("),
+                look=look(r"\btrain_step\("),
             )
         seen = [sample for call in epoch["calls"] for sample in call["samples"]]
         if not seen:
@@ -66,14 +60,14 @@ def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], sa
                 "not-in-training-mode",
                 saw=f"the model came in evaluation mode, as from evaluate(); rank {rank} took its steps in it.",
                 means="Dropout and BatchNorm behave differently there: model.train() belongs before the steps.",
-                look=where(ranks, r"\.train\(|\.eval\(", r"\bfor\b"),
+                look=look(r"\.train\(|\.eval\(", r"\bfor\b"),
             )
         if len(seen) < samples or len(set(seen)) < samples:
             raise Diagnosis(
                 "batches-left-out",
                 saw=f"in one epoch rank {rank} trained on {len(set(seen))} of its {samples} samples.",
                 means="An epoch is one pass over all of them.",
-                look=where(ranks, r"break|continue|islice|\breturn\b", r"\bfor\b"),
+                look=look(r"break|continue|islice|\breturn\b", r"\bfor\b"),
             )
         if len(seen) > samples:
             raise Diagnosis(
@@ -91,7 +85,7 @@ def judge_steps_of(ranks: Ranks, rank: int, report: Sequence[dict[str, Any]], sa
             )
 
 
-def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequence[int]) -> None:
+def judge_sampler(look: Look, report: Sequence[dict[str, Any]], epochs: Sequence[int]) -> None:
     """The sampler knows the epoch before its order is used.
 
     By what number is up to the student, as long as each epoch has its own, the same whenever it is run: epoch - 1
@@ -100,7 +94,7 @@ def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequen
     told, used = [epoch["told"] for epoch in report], [epoch["used"] for epoch in report]
     if any(told) and used[0] == used[2] and set(used[0]).isdisjoint(used[1]):
         return
-    place = where(ranks, r"set_epoch", r"\bfor\b")
+    place = look(r"set_epoch", r"\bfor\b")
     if not any(told):
         raise Diagnosis(
             "no-set-epoch",
@@ -131,15 +125,9 @@ def judge_sampler(ranks: Ranks, report: Sequence[dict[str, Any]], epochs: Sequen
     )
 
 
-def judge_type(ranks: Ranks, epoch: dict[str, Any]) -> None:
-    place = where(ranks, r"\breturn\b")
-    if epoch["type"] == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw="train_one_epoch() returned None.",
-            means="The mean loss of the epoch is what is printed and recorded.",
-            look=place,
-        )
+def judge_type(look: Look, epoch: dict[str, Any]) -> None:
+    place = look(r"\breturn\b")
+    expect_returned(look, epoch["type"], "The mean loss of the epoch is what is printed and recorded.", place)
     if epoch["value"] is None:
         tensor = epoch["type"] in ("Tensor", "Parameter")
         raise Diagnosis(
@@ -189,37 +177,7 @@ LINES = {
 }
 
 
-def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
-    """What the ranks receive: the numbers of three epochs, and the losses that the training steps return.
-
-    Draws again until the usual mistakes give other means than the right answer.
-    """
-    first = int(torch.randint(2, 9, (), generator=generator))
-    while True:
-        losses = 0.5 + 2.5 * torch.rand(2, 3, 3, generator=generator, dtype=torch.float64)
-        given = {
-            "epochs": [first, first + 1, first],
-            "batch_size": 3,
-            "samples": [9, 7],  # of each rank: three batches, the last one of unequal size
-            "losses": losses.tolist(),  # [rank][epoch][step]
-        }
-        if all(telling(possible_means(given, epoch)) for epoch in range(3)):
-            return given
-
-
-def possible_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[float]]]:
-    """The right mean loss of one of the epochs, and what mistakes make of it."""
-    batches = []
-    for losses, samples in zip(given["losses"], given["samples"], strict=True):
-        size = given["batch_size"]
-        sizes = [min(size, samples - start) for start in range(0, samples, size)]
-        batches.append([Batch(loss * n, n, n) for loss, n in zip(losses[epoch], sizes, strict=True)])
-    known = candidates(batches)
-    del known["filler"]  # there is none in training
-    return known
-
-
-def judge_mean(ranks: Ranks, observed: Sequence[float], epoch: int, given: dict[str, Any]) -> None:
+def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[str, Any]) -> None:
     known = possible_means(given, epoch)
     kind = mistake(observed, known)
     if kind == "exact":
@@ -230,5 +188,5 @@ def judge_mean(ranks: Ranks, observed: Sequence[float], epoch: int, given: dict[
         name,
         saw=f"train_one_epoch() returned: {values}. The mean over all samples is {number(known['exact'][0][0])}.",
         means=means,
-        look=where(ranks, LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b"),
+        look=look(LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b"),
     )

@@ -5,23 +5,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lab.checks.common.look import look
-from lab.checks.common.report import expect
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
-from lab.checks.train.draw_evaluation import Drawn
+from lab.checks.train.draw import DrawnEvaluation
 from lab.checks.train.means import mistake
-from lab.grading.check import Ranks
 from lab.grading.diagnosis import Diagnosis
 
 REPORT = {
-    "type": str,
-    "fields": bool,
-    "types": {"loss": str, "accuracy": str},
-    "values": dict,
-    "passes": [{"images": int, "training": bool, "gradients": bool}],
-    "restored": bool,
-    "gradients": bool,
-}
+    "type": str, "fields": bool, "types": {"loss": str, "accuracy": str}, "values": dict,
+    "passes": [{"images": int, "training": bool, "gradients": bool}], "restored": bool, "gradients": bool,
+}  # fmt: skip
 
 HALF = r"half|float16|autocast"
 
@@ -60,16 +54,12 @@ MISTAKES = {
 }
 
 
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "train.py", "evaluate", *patterns)
-
-
-def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, drawn: Drawn) -> None:
+def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: DrawnEvaluation) -> None:
     expect(reports, {wrapper: REPORT})
     own = [report[wrapper] for report in reports]
     for rank, report in enumerate(own):
-        judge_type(ranks, rank, report)
-        judge_passes(ranks, rank, report, wrapper, sum(loss.length for loss, _ in drawn.batches[rank]))
+        judge_type(look, rank, report)
+        judge_passes(look, rank, report, wrapper, sum(loss.length for loss, _ in drawn.batches[rank]))
     for rank, report in enumerate(own):
         expect([report["values"]], {"loss": float, "accuracy": float})
         if not report["restored"]:
@@ -77,19 +67,19 @@ def judge_evaluation(ranks: Ranks, reports: Sequence[Any], wrapper: str, drawn: 
                 "training-mode-not-restored",
                 saw=f"after evaluate() the model is still in evaluation mode on rank {rank}.",
                 means="The next epoch would train without dropout and with BatchNorm's old statistics.",
-                look=where(ranks, r"\.train\(|\.eval\("),
+                look=look(r"\.train\(|\.eval\("),
             )
         if not report["gradients"]:
             raise Diagnosis(
                 "gradients-left-off",
                 saw=f"after evaluate() gradients are still switched off on rank {rank}.",
                 means="The next epoch's backward() fails. `with torch.no_grad():` ends by itself.",
-                look=where(ranks, r"set_grad_enabled|grad|inference", r"\.eval\("),
+                look=look(r"set_grad_enabled|grad|inference", r"\.eval\("),
             )
-    judge_values(ranks, own, wrapper, drawn)
+    judge_values(look, own, wrapper, drawn)
 
 
-def judge_repetition(ranks: Ranks, reports: Sequence[Any], drawn: Drawn) -> None:
+def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation) -> None:
     """An evaluation of the first batches, after others that were right; and one as if on a GPU."""
     expect(reports, {"again": {"values": dict}, "elsewhere": str})
     values = [report["again"]["values"] for report in reports]
@@ -102,20 +92,19 @@ def judge_repetition(ranks: Ranks, reports: Sequence[Any], drawn: Drawn) -> None
                 f"a second evaluate(), on other images, gave the loss {number(value['loss'])} on rank {rank}; "
                 f"their mean is {number(right)}."
             )
-            judge_precision(ranks, saw, [value], {"loss": right, "accuracy": value["accuracy"]})
+            judge_precision(look, saw, [value], {"loss": right, "accuracy": value["accuracy"]})
             raise Diagnosis(
                 "remembers-evaluations",
                 saw=saw,
                 means="Something is left from the evaluation before: each one has to start from zero.",
-                look=where(ranks, r"zeros|sum|total|loss\s*=", r"\breturn\b"),
+                look=look(r"zeros|sum|total|loss\s*=", r"\breturn\b"),
             )
     if elsewhere := reports[0]["elsewhere"]:
         raise Diagnosis(
             "not-on-its-device",
             saw=f"with the model on a GPU (here only pretended): {elsewhere}.",
             means="The loader's batches are on the CPU, and so is what torch.zeros makes without device=device.",
-            look=where(
-                ranks,
+            look=look(
                 r"torch\.(zeros|ones|tensor|full|empty)(?!.*device)"
                 if "was given" in elsewhere
                 else r"model\(|\bfor\b",
@@ -125,15 +114,11 @@ def judge_repetition(ranks: Ranks, reports: Sequence[Any], drawn: Drawn) -> None
         )
 
 
-def judge_type(ranks: Ranks, rank: int, report: dict[str, Any]) -> None:
-    place = where(ranks, r"\breturn\b")
-    if report["type"] == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw=f"evaluate() returned None on rank {rank}.",
-            means="Every rank gets an Evaluation(loss, accuracy).",
-            look=place,
-        )
+def judge_type(look: Look, rank: int, report: dict[str, Any]) -> None:
+    place = look(r"\breturn\b")
+    expect_returned(
+        look, report["type"], "Every rank gets an Evaluation(loss, accuracy).", place, who=f" on rank {rank}"
+    )
     if not report["fields"]:
         raise Diagnosis(
             "not-an-evaluation",
@@ -154,7 +139,7 @@ def judge_type(ranks: Ranks, rank: int, report: dict[str, Any]) -> None:
             )
 
 
-def judge_passes(ranks: Ranks, rank: int, report: dict[str, Any], wrapper: str, images: int) -> None:
+def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, images: int) -> None:
     """All images once, in evaluation mode, without gradients."""
     passes = report["passes"]
     seen = sum(one["images"] for one in passes)
@@ -163,30 +148,30 @@ def judge_passes(ranks: Ranks, rank: int, report: dict[str, Any], wrapper: str, 
             "evaluated-in-training-mode",
             saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
             means="Dropout would still drop, and BatchNorm would learn from the validation images.",
-            look=where(ranks, r"\.eval\(|\.train\(False", r"\bfor\b"),
+            look=look(r"\.eval\(|\.train\(False", r"\bfor\b"),
         )
     if any(one["gradients"] for one in passes):
         raise Diagnosis(
             "gradients-on",
             saw=f"under {wrapper} the forward passes of evaluate() recorded a graph on rank {rank}.",
             means="Activations are kept for a backward pass that never comes: memory and time for nothing.",
-            look=where(ranks, r"no_grad|inference_mode", r"\bfor\b"),
+            look=look(r"no_grad|inference_mode", r"\bfor\b"),
         )
     if seen != images:
         raise Diagnosis(
             "batches-left-out" if seen < images else "batches-repeated",
             saw=f"rank {rank} ran {seen} images through the model; its loader yields {images}.",
             means="Every sample counts once, and all ranks must run the same batches: FSDP gathers in each.",
-            look=where(ranks, r"break|continue|islice|\bif\b", r"\bfor\b"),
+            look=look(r"break|continue|islice|\bif\b", r"\bfor\b"),
         )
 
 
-def judge_precision(ranks: Ranks, saw: str, values: Sequence[dict[str, float]], exact: dict[str, float]) -> None:
+def judge_precision(look: Look, saw: str, values: Sequence[dict[str, float]], exact: dict[str, float]) -> None:
     """Rounding to 16 bits gives numbers near the right ones, which now and then are also those of a mistake.
 
     What is near by chance, a loss with label smoothing say, has no line that speaks of 16 bits.
     """
-    place = where(ranks, HALF)
+    place = look(HALF)
     near = all(
         abs(value["loss"] / exact["loss"] - 1) < 0.02 and abs(value["accuracy"] - exact["accuracy"]) < 0.1
         for value in values
@@ -200,7 +185,7 @@ def judge_precision(ranks: Ranks, saw: str, values: Sequence[dict[str, float]], 
         )
 
 
-def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, drawn: Drawn) -> None:
+def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn: DrawnEvaluation) -> None:
     found: dict[str, tuple[str, str]] = {}
     exact: dict[str, float] = {}
     for which, name in enumerate(("loss", "accuracy")):
@@ -216,13 +201,13 @@ def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, draw
                 "nan-from-filler",
                 saw=saw,
                 means="A batch can be nothing but filler, and a mean over no sample is nan: add up sums instead.",
-                look=where(ranks, r"cross_entropy|loss"),
+                look=look(r"cross_entropy|loss"),
             )
         if kind != "exact":
             found[name] = (kind, saw)
     if not found:
         return
-    judge_precision(ranks, next(iter(found.values()))[1], [report["values"] for report in own], exact)
+    judge_precision(look, next(iter(found.values()))[1], [report["values"] for report in own], exact)
     # One mistake often spoils both: name the kind that explains one of them.
     name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
     kind, saw = found[name]
@@ -252,5 +237,5 @@ def judge_values(ranks: Ranks, own: Sequence[dict[str, Any]], wrapper: str, draw
         known_name,
         saw=saw,
         means=means,
-        look=where(ranks, pattern, r"reduce|gather", r"\breturn\b"),
+        look=look(pattern, r"reduce|gather", r"\breturn\b"),
     )

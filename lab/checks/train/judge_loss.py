@@ -3,36 +3,26 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lab.checks.common.look import look
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect_returned
 from lab.checks.common.tensors import Tensors, close, number
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts
-from lab.grading.check import Ranks
 from lab.grading.diagnosis import Diagnosis
 
 LOSS = {"type": str, "tensor": bool, "graph": bool, "shape": [int], "value": (float, None)}
 
 
-def where(ranks: Ranks, *patterns: str, last: bool = False) -> str:
-    return look(ranks.code, "train.py", "train_step", *patterns, last=last)
-
-
-def judge_loss(ranks: Ranks, losses: Sequence[dict[str, Any]], weights: Tensors, batch: Batch) -> None:
+def judge_loss(look: Look, losses: Sequence[dict[str, Any]], weights: Tensors, batch: Batch) -> None:
     """This rank's mean loss, as a tensor without a graph."""
-    place = where(ranks, r"\breturn\b", r"loss\s*=")
+    place = look(r"\breturn\b", r"loss\s*=")
     for loss in losses:
-        if loss["type"] == "NoneType":
-            raise Diagnosis(
-                "nothing-returned",
-                saw="train_step() returned None.",
-                means="The epoch needs the loss of each step for its mean.",
-                look=place,
-            )
+        expect_returned(look, loss["type"], "The epoch needs the loss of each step for its mean.", place)
         if not loss["tensor"]:
             raise Diagnosis(
                 "loss-as-number",
                 saw=f"train_step() returned a {loss['type']}, not a tensor.",
                 means=".item() in every step makes the CPU wait until the GPU has finished that step.",
-                look=where(ranks, r"\.item\(|float\(|tolist", r"\breturn\b"),
+                look=look(r"\.item\(|float\(|tolist", r"\breturn\b"),
             )
         if loss["graph"]:
             raise Diagnosis(
@@ -61,7 +51,7 @@ def judge_loss(ranks: Ranks, losses: Sequence[dict[str, Any]], weights: Tensors,
             "loss-reduced-in-step",
             saw=f"train_step() returned {number(everywhere)} on every rank: the mean of {right}.",
             means="An all-reduce in every step only to print a number: the epoch does it once, at its end.",
-            look=where(ranks, r"reduce|gather", r"\breturn\b"),
+            look=look(r"reduce|gather", r"\breturn\b"),
         )
     if all(map(close, observed, [size * value for value in own])):
         raise Diagnosis(
@@ -78,19 +68,19 @@ def judge_loss(ranks: Ranks, losses: Sequence[dict[str, Any]], weights: Tensors,
     )
 
 
-def judge_kind(ranks: Ranks, report: dict[str, Any]) -> None:
+def judge_kind(look: Look, report: dict[str, Any]) -> None:
     """Still on the device, and as exact under autocast."""
     if not report["computed"]:
         raise Diagnosis(
             "loss-as-number",
             saw="train_step() returned a tensor that was made from a Python number.",
             means=".item() in every step makes the CPU wait until the GPU has finished that step.",
-            look=where(ranks, r"\.item\(|float\(|tolist|numpy", r"\breturn\b"),
+            look=look(r"\.item\(|float\(|tolist|numpy", r"\breturn\b"),
         )
     if report["bf16 loss"] not in ("float32", "float64"):
         raise Diagnosis(
             "loss-outside-autocast",
             saw=f"in a run with --precision bf16 the loss was computed in {report['bf16 loss']}.",
             means="Three digits are not enough for a loss; inside of autocast, cross_entropy computes in fp32.",
-            look=where(ranks, r"cross_entropy|loss\s*=", r"autocast"),
+            look=look(r"cross_entropy|loss\s*=", r"autocast"),
         )

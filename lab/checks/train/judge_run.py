@@ -4,34 +4,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.words import one_line
-from lab.checks.common.look import look
-from lab.checks.common.report import ERROR, error_text, expect, numbers
+from lab.checks.common.look import Look
+from lab.checks.common.report import ERROR, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
-from lab.grading.check import Ranks
 from lab.grading.diagnosis import Diagnosis
 
 EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
-    "events": [EVENT],
-    "elsewhere": [EVENT],
-    "problem": str,
-    "type": str,
-    "returned": [int],
-    "item": str,
-    "second": [bool],
-    "error": (None, ERROR),
-}
-
-
-def where(ranks: Ranks, *patterns: str) -> str:
-    return look(ranks.code, "train.py", "train", *patterns)
+    "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
+    "second": [bool], "error": (None, ERROR),
+}  # fmt: skip
 
 
 def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> None:
+def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     expect(reports, REPORT)
     kinds = [[event["what"] for event in report["events"]] for report in reports]
     for what, call in (
@@ -47,29 +36,29 @@ def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> No
                 means="Without run.record() nothing is printed and no file is written."
                 if what == "record"
                 else "Each epoch is trained, evaluated and recorded.",
-                look=where(ranks, r"\bfor\b"),
+                look=look(r"\bfor\b"),
             )
         if len(set(counts)) > 1:
             raise Diagnosis(
                 "not-on-every-rank",
                 saw=f"{call} was called {' and '.join(map(str, counts))} times on ranks 0 and 1.",
                 means="It is a collective call: ranks that make it wait for those that do not, for ever.",
-                look=where(ranks, r"rank", r"\bfor\b"),
+                look=look(r"rank", r"\bfor\b"),
             )
     for report in reports:
-        judge_arguments(ranks, [*report["events"], *report["elsewhere"]])
-        judge_epochs(ranks, report["events"], given["epochs"])
-        judge_begin(ranks, report["events"], given["epochs"])
+        judge_arguments(look, [*report["events"], *report["elsewhere"]])
+        judge_epochs(look, report["events"], given["epochs"])
+        judge_begin(look, report["events"], given["epochs"])
         events = [event for event in report["events"] if event["what"] != "begin"]
-        judge_order(ranks, events, len(given["epochs"]))
-        judge_numbers(ranks, events, given)
-        judge_result(ranks, report, len(given["epochs"]))
+        judge_order(look, events, len(given["epochs"]))
+        judge_numbers(look, events, given)
+        judge_result(look, report, len(given["epochs"]))
         if len(report["second"]) > 1:
             raise Diagnosis(
                 "remembers-records",
                 saw=f"a second train(), of one epoch, returned {len(report['second'])} records.",
                 means="Those of the run before are among them: each call needs a list of its own.",
-                look=where(ranks, r"records?\s*=|records?:", r"append", r"\breturn\b"),
+                look=look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
             )
         if report["error"] is None or "OSError" not in report["error"]["bases"]:
             instead = "nothing" if report["error"] is None else error_text(report["error"])
@@ -77,18 +66,18 @@ def judge_run(ranks: Ranks, reports: Sequence[Any], given: dict[str, Any]) -> No
                 "error-swallowed",
                 saw=f"train_one_epoch() raised OSError: no space left on device; out of train() came {instead}.",
                 means="The real reason is lost, and a rank that goes on alone leaves the others waiting.",
-                look=where(ranks, r"except|suppress", r"\bfor\b"),
+                look=look(r"except|suppress", r"\bfor\b"),
             )
         if report["problem"]:
             raise Diagnosis(
                 "not-on-its-device",
                 saw=f"with run.device on a GPU (here only pretended): {report['problem']}.",
                 means="nccl reduces tensors on GPUs only: torch.tensor and the like need device=run.device.",
-                look=where(ranks, r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
+                look=look(r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
             )
 
 
-def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:
+def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:
     """The epochs come from the run."""
     for what, call in (("train", "train_one_epoch"), ("record", "run.record")):
         seen = [event["epoch"] for event in events if event["what"] == what]
@@ -99,24 +88,24 @@ def judge_epochs(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[in
                 "returned-too-early",
                 saw=f"run.epochs() yields {len(epochs)} epochs; train() ended after {len(seen)}.",
                 means="A return or break inside the loop ends it in its first round.",
-                look=where(ranks, r"break|\breturn\b"),
+                look=look(r"break|\breturn\b"),
             )
         if what == "record" and len(seen) != len(epochs):
             raise Diagnosis(
                 "not-recorded-every-epoch",
                 saw=f"there were {len(epochs)} epochs, but run.record was called {times(len(seen))}.",
                 means="Every epoch has a line of figures of its own.",
-                look=where(ranks, r"\.record\("),
+                look=look(r"\.record\("),
             )
         raise Diagnosis(
             "wrong-epochs",
             saw=f"run.epochs() yields {numbers(epochs)}; {call} got {numbers(seen)}.",
             means="Epochs count from 1, and the run knows which are still to do when it was continued.",
-            look=where(ranks, r"\bfor\b" if what == "train" else r"record"),
+            look=look(r"\bfor\b" if what == "train" else r"record"),
         )
 
 
-def judge_arguments(ranks: Ranks, events: Sequence[dict[str, Any]]) -> None:
+def judge_arguments(look: Look, events: Sequence[dict[str, Any]]) -> None:
     """What train_one_epoch() and evaluate() were given; which loader, and which epoch, is judged apart."""
     for event in events:
         if event["wrong"]:
@@ -127,11 +116,11 @@ def judge_arguments(ranks: Ranks, events: Sequence[dict[str, Any]]) -> None:
                 means="Its arguments are model, loader, device: the images go to run.device, where the model is."
                 if call == "evaluate"
                 else "Its arguments are model, optimizer, loader, epoch, run, all as they came to train().",
-                look=where(ranks, rf"\b{call}\("),
+                look=look(rf"\b{call}\("),
             )
 
 
-def judge_begin(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:
+def judge_begin(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:
     """Each epoch is taken from the run when the one before is over."""
     begun = 0
     for event in events:
@@ -141,11 +130,11 @@ def judge_begin(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: list[int
                 "epochs-taken-ahead",
                 saw=f"run.epochs() was asked for {numbers(epochs[:begun])} before epoch {epochs[0]} was trained.",
                 means="It sets seed and clock as each epoch begins: all would run as if they were the last.",
-                look=where(ranks, r"run\.epochs\(", r"\bfor\b"),
+                look=look(r"run\.epochs\(", r"\bfor\b"),
             )
 
 
-def judge_order(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: int) -> None:
+def judge_order(look: Look, events: Sequence[dict[str, Any]], epochs: int) -> None:
     """Train, evaluate, record; each on its own loader."""
     kinds = [event["what"] for event in events]
     for what, call, right in (("train", "train_one_epoch", "train"), ("evaluate", "evaluate", "valid")):
@@ -158,7 +147,7 @@ def judge_order(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: int) -> 
                     means="Images a model has trained on say nothing about new ones."
                     if what == "evaluate"
                     else "What is trained on can no longer tell how good the model is.",
-                    look=where(ranks, r"evaluate\(" if what == "evaluate" else r"train_one_epoch\("),
+                    look=look(r"evaluate\(" if what == "evaluate" else r"train_one_epoch\("),
                 )
     if kinds == ["train", "evaluate", "record"] * epochs:
         return
@@ -168,18 +157,18 @@ def judge_order(ranks: Ranks, events: Sequence[dict[str, Any]], epochs: int) -> 
             "not-evaluated-every-epoch",
             saw=f"in {epochs} epochs evaluate() was called {times(evaluations)}.",
             means="Every epoch has its own validation loss and accuracy.",
-            look=where(ranks, r"evaluate\("),
+            look=look(r"evaluate\("),
         )
     early = kinds.index("evaluate") < kinds.index("train")
     raise Diagnosis(
         "evaluated-before-training" if early else "wrong-order",
         saw=f"train() called, in this order: {', '.join(kinds[:6])}{', ...' if len(kinds) > 6 else '.'}",
         means="The figures of an epoch are those after its training; each epoch is recorded when it is over.",
-        look=where(ranks, r"evaluate\(" if early else r"\bfor\b"),
+        look=look(r"evaluate\(" if early else r"\bfor\b"),
     )
 
 
-def judge_numbers(ranks: Ranks, events: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
+def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
     """Each epoch's figures, in the right places."""
     names = ("train_loss", "loss", "accuracy")
     records = [event for event in events if event["what"] == "record"]
@@ -192,19 +181,13 @@ def judge_numbers(ranks: Ranks, events: Sequence[dict[str, Any]], given: dict[st
             saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
             f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, record['numbers']))}.",
             means="run.record takes the epoch, the training loss, the validation loss and the accuracy.",
-            look=where(ranks, r"record\("),
+            look=look(r"record\("),
         )
 
 
-def judge_result(ranks: Ranks, report: dict[str, Any], epochs: int) -> None:
-    place = where(ranks, r"\breturn\b", r"append", r"\bfor\b")
-    if report["type"] == "NoneType":
-        raise Diagnosis(
-            "nothing-returned",
-            saw="train() returned None.",
-            means="The caller gets the list of the epochs' records.",
-            look=place,
-        )
+def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:
+    place = look(r"\breturn\b", r"append", r"\bfor\b")
+    expect_returned(look, report["type"], "The caller gets the list of the epochs' records.", place)
     if report["returned"] != list(range(epochs)):
         what = f"a value of type {report['type']}"
         if report["returned"]:

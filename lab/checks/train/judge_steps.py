@@ -3,54 +3,41 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lab.checks.common.gradients import verdict
+from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
 from lab.checks.common.tiny import (
     OTHER_LOSSES,
     Batch,
     TinyNet,
-    draw_batch,
-    draw_weights,
     gradients_of,
     loss_and_gradients,
     one_thread,
     parts,
     weights_after_steps,
 )
-from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss, where
-from lab.grading.check import Ranks
+from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss
 from lab.grading.diagnosis import Diagnosis
 
 STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool}
 
 
-def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
-    """Weights and two batches of five images a rank. The ranks' first losses are clearly different."""
-    weights = draw_weights(generator)
-    while True:
-        batches = [draw_batch(generator, 5 * world_size) for _ in range(2)]
-        losses = [loss_and_gradients(weights, own)[0] for own in parts(batches[0], world_size)]
-        if max(losses) - min(losses) > 0.01:
-            return weights, batches
-
-
-def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
+def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
     """The first step must be right before the second tells anything."""
     expect(reports, {"steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool})
     expect_as_many([report["steps"] for report in reports], len(batches))
     first, second = ([report["steps"][i] for report in reports] for i in range(2))
     for rank, step in enumerate(first):
-        judge_order(ranks, rank, step)
-    judge_precision(ranks, reports[0])
-    judge_first_gradients(ranks, [step["gradients"] for step in first], weights, batches[0])
-    judge_loss(ranks, [step["loss"] for step in first], weights, batches[0])
-    judge_kind(ranks, reports[0])
-    judge_side_effects(ranks, first[0])
-    judge_second_gradients(ranks, [step["gradients"] for step in second], weights, batches)
+        judge_order(look, rank, step)
+    judge_precision(look, reports[0])
+    judge_first_gradients(look, [step["gradients"] for step in first], weights, batches[0])
+    judge_loss(look, [step["loss"] for step in first], weights, batches[0])
+    judge_kind(look, reports[0])
+    judge_side_effects(look, first[0])
+    judge_second_gradients(look, [step["gradients"] for step in second], weights, batches)
     twin = weights_after_steps(weights, batches)[-1]
     after = [step["weights"] for step in second]
     expect_tensors(after, twin)
@@ -60,11 +47,11 @@ def judge_steps(ranks: Ranks, reports: Sequence[Any], weights: Tensors, batches:
                 "updates-differ",
                 saw=f"after 2 steps on rank {rank} {example(own, twin)}, as one process has.",
                 means="A step on several ranks must be the step of a single process on the whole batch.",
-                look=where(ranks, r"step\("),
+                look=look(r"step\("),
             )
 
 
-def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
+def judge_order(look: Look, rank: int, step: dict[str, Any]) -> None:
     """Forward, backward, step: each there, and in this order."""
     events = step["events"]
     if "backward" not in events:
@@ -72,28 +59,28 @@ def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
             "no-backward",
             saw=f"one train_step() did: {', '.join(events) or 'nothing'}; there was no backward pass.",
             means="Without a backward pass there are no gradients, and the optimizer has nothing to go by.",
-            look=where(ranks, r"backward", r"loss"),
+            look=look(r"backward", r"loss"),
         )
     if "step" not in events:
         raise Diagnosis(
             "no-step",
             saw=f"one train_step() did: {', '.join(events)}; optimizer.step() was not called.",
             means="The gradients are computed, but the weights never change.",
-            look=where(ranks, r"backward"),
+            look=look(r"backward"),
         )
     if events.index("step") < events.index("backward"):
         raise Diagnosis(
             "step-before-backward",
             saw=f"one train_step() did: {', '.join(events)}.",
             means="The optimizer uses the gradients of the batch before, and in the first step none.",
-            look=where(ranks, r"optimizer\.step"),
+            look=look(r"optimizer\.step"),
         )
     if events.count("step") > 1:
         raise Diagnosis(
             "two-steps",
             saw=f"one train_step() called optimizer.step() {events.count('step')} times.",
             means="The second step goes on with gradients that belong to the weights before the first.",
-            look=where(ranks, r"optimizer\.step"),
+            look=look(r"optimizer\.step"),
         )
     gradients = [value for value in step["gradients"].values() if isinstance(value, Tensor)]
     if not any(bool(value.any()) for value in gradients):
@@ -101,29 +88,29 @@ def judge_order(ranks: Ranks, rank: int, step: dict[str, Any]) -> None:
             "cleared-before-step",
             saw=f"on rank {rank} optimizer.step() found no gradients, although there had been a backward pass.",
             means="zero_grad() between backward() and step() throws away what was just computed.",
-            look=where(ranks, r"zero_grad", r"grad", last=True),
+            look=look(r"zero_grad", r"grad", last=True),
         )
 
 
-def judge_side_effects(ranks: Ranks, step: dict[str, Any]) -> None:
+def judge_side_effects(look: Look, step: dict[str, Any]) -> None:
     """What leaves the gradients of this network as they are, but not those of others."""
     if reduced := step["reduced"]:
         raise Diagnosis(
             "averaged-again",
             saw=f"one train_step() called dist.{reduced[0]} by itself, {len(reduced)} times in all.",
             means="DDP has averaged already; and under FSDP each rank has other rows: a sum would mix them.",
-            look=where(ranks, rf"{reduced[0]}\(", r"dist\.|average"),
+            look=look(rf"{reduced[0]}\(", r"dist\.|average"),
         )
     if not step["training"]:
         raise Diagnosis(
             "not-in-training-mode",
             saw="train_step() was handed a model in training mode, and left it in evaluation mode.",
             means="Dropout would not drop, and BatchNorm would not learn.",
-            look=where(ranks, r"\.eval\(|\.train\(False"),
+            look=look(r"\.eval\(|\.train\(False"),
         )
 
 
-def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Tensors, batch: Batch) -> None:
+def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tensors, batch: Batch) -> None:
     world_size = len(observed)
     own = parts(batch, world_size)
     mean = loss_and_gradients(weights, batch)[1]
@@ -131,9 +118,8 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
     found = verdict(observed, mean, [loss_and_gradients(weights, part)[1] for part in own])
     if found.kind == "mean":
         return
-    saw, place = found.saw, where(ranks, r"cross_entropy|loss\s*=|criterion", r"backward")
-    scaling = where(
-        ranks,
+    saw, place = found.saw, look(r"cross_entropy|loss\s*=|criterion", r"backward")
+    scaling = look(
         r"clip|normalize",
         r"(loss|backward\().*(world_size|[*/]| -)",
         r"cross_entropy|loss\s*=",
@@ -167,7 +153,7 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
             "wrapper-bypassed",
             saw=saw,
             means="Call the wrapped model itself, model(images): model.module(images) leaves out the all-reduce.",
-            look=where(ranks, r"\.module\b|no_sync", r"model\("),
+            look=look(r"\.module\b|no_sync", r"model\("),
         )
     for name, loss in OTHER_LOSSES.items():
         if all_close(observed[0], gradients_with(weights, batch, loss)):
@@ -175,7 +161,7 @@ def judge_first_gradients(ranks: Ranks, observed: Sequence[Tensors], weights: Te
                 name,
                 saw=f"the gradients are those of another loss: {example(observed[0], mean)}.",
                 means="cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself.",
-                look=where(ranks, r"softmax|nll", r"cross_entropy|loss"),
+                look=look(r"softmax|nll", r"cross_entropy|loss"),
             )
     if factor is not None and close(factor, -1):
         raise Diagnosis(
@@ -207,7 +193,7 @@ def gradients_with(weights: Tensors, batch: Batch, loss: Any) -> Tensors:
 
 
 def judge_second_gradients(
-    ranks: Ranks, observed: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]
+    look: Look, observed: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]
 ) -> None:
     old = loss_and_gradients(weights, batches[0])[1]
     new = loss_and_gradients(weights_after_steps(weights, batches[:1])[0], batches[1])[1]
@@ -220,19 +206,19 @@ def judge_second_gradients(
             "gradients-pile-up",
             saw=f"in step 2 the gradients are those of both batches together: {example(observed[0], new)}.",
             means="backward() adds to what is there: without zero_grad() each step repeats all earlier ones.",
-            look=where(ranks, r"zero_grad", r"backward"),
+            look=look(r"zero_grad", r"backward"),
         )
     raise Diagnosis(
         "wrong-second-step",
         saw=f"step 1 is right, but in step 2 {example(observed[0], new)}.",
         means="Something is left over from the step before.",
-        look=where(ranks, r"zero_grad", r"step\("),
+        look=look(r"zero_grad", r"step\("),
     )
 
 
-def judge_precision(ranks: Ranks, report: dict[str, Any]) -> None:
+def judge_precision(look: Look, report: dict[str, Any]) -> None:
     """The run decides on the precision of the forward pass."""
-    place = where(ranks, r"autocast", r"model\(")
+    place = look(r"autocast", r"model\(")
     if report["fp32"] not in ("float32", "nothing"):
         raise Diagnosis(
             "always-low-precision",

@@ -8,7 +8,7 @@ from lab.checks.common.tensors import TOLERANCE
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchTotal:
     """What one rank has of one batch: the sum over its samples, how many they are, and how many with filler."""
 
     total: float
@@ -20,7 +20,7 @@ class Batch:
         return self.total / self.samples if self.samples else float("nan")
 
 
-Batches = Sequence[Sequence[Batch]]  # [rank][batch]
+Batches = Sequence[Sequence[BatchTotal]]  # [rank][batch]
 
 
 def candidates(batches: Batches) -> dict[str, list[list[float]]]:

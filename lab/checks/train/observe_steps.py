@@ -1,7 +1,7 @@
 """What ranks observe of the training step."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -14,6 +14,7 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lab.checks.common.attempt import dtype
 from lab.checks.common.tiny import MOMENTUM, RATE, TinyNet, gradients_of, make_optimizer, quiet_run, weights_of
 from lab.ranks.rank import Rank
 from lab.training.run import Run
@@ -125,11 +126,6 @@ def is_computed(train: ModuleType, batch: tuple[Tensor, Tensor]) -> bool:
     return not isinstance(loss, Tensor) or loss in descent
 
 
-def dtype(value: Any) -> str:
-    """ "float32"; "" for what is no tensor."""
-    return str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else ""
-
-
 @contextmanager
 def reductions_noted(reduced: list[str]) -> Iterator[None]:
     """Note the step's own reductions of more than a number: DDP's are called elsewhere."""
@@ -142,9 +138,9 @@ def reductions_noted(reduced: list[str]) -> Iterator[None]:
 
         return collective
 
-    with ExitStack() as stack:
-        for name in ("all_reduce", "reduce", "broadcast", "all_gather"):
-            stack.enter_context(mock.patch.object(dist, name, noting(name, getattr(dist, name))))
+    names = ("all_reduce", "reduce", "broadcast", "all_gather")
+    noted: dict[str, Any] = {name: noting(name, getattr(dist, name)) for name in names}
+    with mock.patch.multiple(dist, **noted):
         yield
 
 

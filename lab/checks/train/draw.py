@@ -1,25 +1,91 @@
-"""What an evaluation is made of, drawn anew for each run, and what mistakes would make of it."""
+"""What steps, epochs, evaluations and runs are asked for, drawn anew each time, and what mistakes make of it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lab.checks.common.tensors import Tensors
-from lab.checks.common.tiny import OTHER_LOSSES, TinyNet, draw_batch, draw_weights, one_thread
-from lab.checks.train.means import Batch, candidates, telling
+from lab.checks.common.tiny import (
+    OTHER_LOSSES,
+    Batch,
+    TinyNet,
+    draw_batch,
+    draw_weights,
+    loss_and_gradients,
+    one_thread,
+    parts,
+)
+from lab.checks.train.means import BatchTotal, candidates, telling
 
 IGNORED = -100
 
 Parts = list[tuple[Tensor, Tensor]]
+Contribution = tuple[BatchTotal, BatchTotal]  # a batch's losses and right answers
+
+
+def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
+    """Weights and two batches of five images a rank. The ranks' first losses are clearly different."""
+    weights = draw_weights(generator)
+    while True:
+        batches = [draw_batch(generator, 5 * world_size) for _ in range(2)]
+        losses = [loss_and_gradients(weights, own)[0] for own in parts(batches[0], world_size)]
+        if max(losses) - min(losses) > 0.01:
+            return weights, batches
+
+
+def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
+    """What the ranks receive: the numbers of three epochs, and the losses that the training steps return.
+
+    Draws again until the usual mistakes give other means than the right answer.
+    """
+    first = int(torch.randint(2, 9, (), generator=generator))
+    while True:
+        losses = 0.5 + 2.5 * torch.rand(2, 3, 3, generator=generator, dtype=torch.float64)
+        given = {
+            "epochs": [first, first + 1, first],
+            "batch_size": 3,
+            "samples": [9, 7],  # of each rank: three batches, the last one of unequal size
+            "losses": losses.tolist(),  # [rank][epoch][step]
+        }
+        if all(telling(possible_means(given, epoch)) for epoch in range(3)):
+            return given
+
+
+def possible_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[float]]]:
+    """The right mean loss of one of the epochs, and what mistakes make of it."""
+    batches = []
+    for losses, samples in zip(given["losses"], given["samples"], strict=True):
+        size = given["batch_size"]
+        sizes = [min(size, samples - start) for start in range(0, samples, size)]
+        batches.append([BatchTotal(loss * n, n, n) for loss, n in zip(losses[epoch], sizes, strict=True)])
+    known = candidates(batches)
+    del known["filler"]  # there is none in training
+    return known
+
+
+def draw_run(generator: torch.Generator) -> dict[str, Any]:
+    """What the ranks receive: the numbers of three epochs, as in a run that was continued, and their figures."""
+    first = int(torch.randint(2, 5, (), generator=generator))
+    return {
+        "epochs": [first, first + 1, first + 2],
+        "train_loss": draw_numbers(generator, 3, 2, 3),
+        "loss": draw_numbers(generator, 3, 1, 2),
+        "accuracy": draw_numbers(generator, 3, 0.1, 0.9),
+    }
+
+
+def draw_numbers(generator: torch.Generator, count: int, low: float, high: float) -> list[float]:
+    return (low + (high - low) * torch.rand(count, generator=generator)).tolist()
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnEvaluation:
     """What an evaluation is made of: each batch's losses and right answers, and how many are nearly right."""
 
-    batches: list[list[tuple[Batch, Batch]]]  # [rank][batch]
+    batches: list[list[Contribution]]  # [rank][batch]
     among_first: list[float]  # how often the label is among the first 2, 3, 4, 5 classes
     other_losses: dict[str, float]  # the mean over all samples of what is taken for cross-entropy
 
@@ -39,9 +105,9 @@ class Drawn:
         return known
 
 
-def draw_validation(
+def draw_evaluation(
     generator: torch.Generator, world_size: int, samples: int, batch_size: int
-) -> tuple[Tensors, Parts, Drawn]:
+) -> tuple[Tensors, Parts, DrawnEvaluation]:
     """Weights, each rank's part with filler at its end, and what every batch of it contributes.
 
     Draws the labels again until the usual mistakes give other numbers than the right answer.
@@ -64,7 +130,7 @@ def draw_validation(
         right = guesses == labels
         padded = torch.cat([labels, torch.full((filler,), IGNORED)])
         place = (logits > logits.gather(1, labels[:, None])).sum(dim=1)  # of the right class; 0 is the first
-        drawn = Drawn(
+        drawn = DrawnEvaluation(
             [
                 contributions(
                     losses[rank::world_size], right[rank::world_size], len(padded) // world_size, batch_size
@@ -80,12 +146,12 @@ def draw_validation(
             return weights, [(images[r::world_size], padded[r::world_size]) for r in range(world_size)], drawn
 
 
-def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[tuple[Batch, Batch]]:
+def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[Contribution]:
     """One rank's batches; its samples are followed by filler up to `length`."""
     batches = []
     for start in range(0, length, batch_size):
-        own = slice(start, start + batch_size)
         size = min(batch_size, length - start)
-        count = len(losses[own])
-        batches.append((Batch(losses[own].sum().item(), count, size), Batch(right[own].sum().item(), count, size)))
+        own = [values[start : start + size] for values in (losses, right)]
+        loss, correct = (BatchTotal(values.sum().item(), len(values), size) for values in own)
+        batches.append((loss, correct))
     return batches

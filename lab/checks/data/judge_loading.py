@@ -1,0 +1,154 @@
+"""Judges load_once(): who loads when, what comes back, and what becomes of an error."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.base.words import rank_list
+from lab.checks.common.look import Look, at
+from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
+from lab.grading.diagnosis import Diagnosis
+from lab.ranks.reports import GroupResult
+
+
+def judge_waiting(look: Look, result: GroupResult, layouts: list[list[int]]) -> None:
+    """Some ranks wait in a barrier for ever: it was not for everybody."""
+    if not any(report.error and report.error.type == "LeftBehindError" for report in result.reports):
+        return
+    back = [report.rank for report in result.reports if report.status in ("ok", "raised")]
+    waiting = [report for report in result.reports if report.rank not in back]
+    if not waiting:
+        return
+    frame = waiting[0].student_frame
+    place = f" at data.py:{frame.line}  {frame.text}" if frame else " in load_once()"
+    numbers = [report.rank for report in waiting]
+    verb = "waits" if len(numbers) == 1 else "wait"
+    first = next((layout for layout in layouts if set(layout) == set(numbers)), None)
+    which = " (which went first)" if first else ""
+    raise Diagnosis(
+        "barrier-in-branch",
+        saw=f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
+        means="A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
+        look=at("data.py", frame.line, frame.text) if frame else look(r"barrier"),
+    )
+
+
+def judge_loading(look: Look, reports: Sequence[Any], layouts: list[list[int]]) -> None:
+    """Raise the diagnosis of the first thing that is wrong. A layout has the ranks that go first."""
+    event = {"what": str, "time": float}
+    expect(reports, [{"events": [event], "own_result": bool, "type": str}])
+    expect_as_many(reports, len(layouts))
+    for number, layout in enumerate(layouts):
+        judge_layout(look, layout, [report[number] for report in reports])
+
+
+def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]]) -> None:
+    firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
+    names = [[event["what"] for event in report["events"]] for report in reports]
+    others = [rank for rank in range(len(reports)) if rank not in layout]
+    for rank in [*layout, *others]:
+        count = names[rank].count("load")
+        if count > 1:
+            raise Diagnosis(
+                "loads-twice",
+                saw=f"{firsts}: rank {rank} called load() {count} times.",
+                means="Reading and decoding a data set takes minutes on a real one; once is enough.",
+                look=look(r"load\(\)"),
+            )
+        if count == 0 and reports[rank]["type"] == "NoneType":
+            raise Diagnosis(
+                "others-get-none",
+                saw=f"{firsts}: rank {rank} never called load() and got None.",
+                means="Every process needs the data set; only the download is for one of them.",
+                look=look(r"\breturn\b", r"load\(\)"),
+            )
+        if count == 0:
+            raise Diagnosis(
+                "others-do-not-load",
+                saw=f"{firsts}: rank {rank} never called load().",
+                means="The disk is what the processes share: sending a data set around costs memory and time.",
+                look=look(r"load\(\)", r"broadcast|gather|scatter"),
+            )
+        if not reports[rank]["own_result"]:
+            kind = reports[rank]["type"]
+            raise Diagnosis(
+                "nothing-returned" if kind == "NoneType" else "result-not-returned",
+                saw=f"{firsts}: rank {rank} called load(), but load_once() returned "
+                + ("None." if kind == "NoneType" else f"a {kind}."),
+                means="The caller needs what load() gave.",
+                look=look(r"\breturn\b", r"load\(\)"),
+            )
+    judge_order(look, layout, others, reports, names, firsts)
+
+
+def judge_order(
+    look: Look,
+    layout: list[int],
+    others: list[int],
+    reports: list[dict[str, Any]],
+    names: list[list[str]],
+    firsts: str,
+) -> None:
+    times = [{event["what"]: event["time"] for event in report["events"]} for report in reports]
+    starts, ends = [one["load"] for one in times], [one.get("loaded", float("inf")) for one in times]
+    early = [rank for rank in others if starts[rank] < max(ends[first] for first in layout)]
+    if not early:
+        return
+    load_line, barrier_line = look(r"load\(\)"), look(r"barrier", r"load\(\)")
+    after = [rank for rank, events in enumerate(names) if "barrier" in events[: events.index("load")]]
+    if 0 in others and after == list(range(1, len(reports))):
+        raise Diagnosis(
+            "rank-0-instead-of-is-first",
+            saw=f"{firsts}, but rank 0 loaded before the others.",
+            means="Where every node has its own disk, rank 0 cannot download for the other nodes.",
+            look=look(r"rank"),
+        )
+    if after == layout:
+        raise Diagnosis(
+            "others-go-first",
+            saw=f"{firsts}, but {rank_list(others)} loaded before.",
+            means="The processes that should wait all download at once, and the first one finds the work done.",
+            look=load_line,
+        )
+    if after == list(range(len(reports))):
+        raise Diagnosis(
+            "barrier-before-load",
+            saw=f"{firsts}: all ranks met at a barrier, and then all of them loaded at once.",
+            means="The barrier must stand between the first one's load() and the others'.",
+            look=barrier_line,
+        )
+    saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
+    if any("barrier" in events for events in names) or not look.mentions("is_first"):
+        raise Diagnosis(
+            "every-rank-downloads",
+            saw=saw,
+            means="All processes download and unpack into the same folder at once, over each other's files.",
+            look=load_line,
+        )
+    raise Diagnosis(
+        "no-barrier",
+        saw=saw,
+        means="Nothing makes the others wait, so they find half a file, or none.",
+        look=barrier_line,
+    )
+
+
+def judge_failed_load(look: Look, reports: Sequence[Any], message: str) -> None:
+    """The error of load(), with this message, comes out as it is, and at once."""
+    expect(reports, {"error": (None, ERROR), "calls": int})
+    error = reports[0]["error"]
+    if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
+        instead = "nothing" if error is None else error_text(error)
+        raise Diagnosis(
+            "error-swallowed",
+            saw=f"load() raised OSError: {message}; out of load_once() came {instead}.",
+            means="The real reason is lost: a full disk, a missing folder.",
+            look=look(r"except"),
+        )
+    if reports[0]["calls"] > 1:
+        raise Diagnosis(
+            "load-retried",
+            saw=f"load() raised OSError: {message}; load_once() called it {reports[0]['calls']} times.",
+            means="What failed may have left half a file, and nobody waits for a second try: let the error end "
+            "the job.",
+            look=look(r"except", r"load\(\)", last=True),
+        )

@@ -1,0 +1,214 @@
+"""Judges what get_ddp_model() returns: the wrapper, its device and its ranks, and training with it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.base.words import rank_list
+from lab.checks.common.gradients import verdict
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, expect_returned
+from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
+from lab.checks.common.tiny import (
+    Batch,
+    loss_and_gradients,
+    parts,
+    weights_after_steps,
+)
+from lab.grading.diagnosis import Diagnosis
+
+NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
+
+
+PRETENDED = (None, {"steps": [str], "device_ids": str, "wrapped": bool, "exchanged": [str], "thawed": bool})
+
+
+# Where the model is wrapped.
+WRAPPING = (r"Parallel\(", r"\breturn\b")
+
+
+def judge_ddp(
+    look: Look, reports: Sequence[dict[str, Any]], given: dict[str, Any], batches: Sequence[Batch]
+) -> None:
+    """Raise the diagnosis of the first thing that is wrong.
+
+    Args:
+        given: what the ranks received.
+        batches: those that the ranks had their parts of.
+    """
+    expect(reports, {"type": str, "ddp": bool})
+    for report in reports:
+        judge_type(look, report)
+    expect(reports, {"inside": str, "bucket_cap_mb": float, "types": [str]})
+    if reports[0]["types"] != ["float32"]:
+        raise Diagnosis(
+            "parameters-not-fp32",
+            saw=f"the parameters are {', '.join(reports[0]['types'])} after get_ddp_model(); they were float32.",
+            means="In low precision small updates are rounded away; autocast computes in it, parameters stay.",
+            look=look(r"float|half|double", r"\.to\("),
+        )
+    expect(reports, dict.fromkeys(("gpu", "cpu", "alone"), PRETENDED) | {"group": [int]})
+    expect(reports, dict.fromkeys(("start", "gradients", "end"), dict))
+    judge_wrapper(look, reports[0], given["bucket_cap_mb"])
+    for rank, report in enumerate(reports):
+        judge_device(look, report["gpu"], rank, given["gpus"][rank])
+    for rank, report in enumerate(reports):
+        judge_group(look, report["group"], rank, len(reports))
+        judge_network(look, report)
+    judge_training(look, reports, given["weights"], batches)
+
+
+def judge_type(look: Look, report: dict) -> None:
+    expect_returned(look, report["type"], "The training loop needs the wrapped model.", look(*WRAPPING))
+    if report["type"] == "DataParallel":
+        raise Diagnosis(
+            "data-parallel",
+            saw="get_ddp_model() returned a DataParallel, not a DistributedDataParallel.",
+            means="DataParallel spreads a batch over the GPUs of one process; the ranks stay on their own.",
+            look=look(*WRAPPING),
+        )
+    if not report["ddp"]:
+        raise Diagnosis(
+            "not-wrapped",
+            saw="get_ddp_model() returned "
+            + ("the bare model" if report["type"] == "TinyNet" else f"a {report['type']}")
+            + ", not a DistributedDataParallel.",
+            means="backward() would average nothing: each rank would train a model of its own.",
+            look=look(*WRAPPING),
+        )
+
+
+def judge_wrapper(look: Look, report: dict, cap: float) -> None:
+    """Is it around this model, with the bucket size that was asked for?"""
+    if report["inside"] != "the model":
+        raise Diagnosis(
+            "wrapped-a-copy",
+            saw=f"inside DistributedDataParallel there is {report['inside']}, not the model it was given.",
+            means="Whoever still holds the model that was handed in would not see it trained.",
+            look=look(*WRAPPING),
+        )
+    if abs(report["bucket_cap_mb"] - cap) > 0.01:
+        raise Diagnosis(
+            "bucket-cap-ignored" if report["bucket_cap_mb"] == 25 else "bucket-cap-wrong",
+            saw=f"bucket_cap_mb={cap:g} was asked for; the buckets take {report['bucket_cap_mb']:g} MiB.",
+            means="A sweep over bucket sizes would measure the same thing every time."
+            if report["bucket_cap_mb"] == 25
+            else "The argument is in MiB, and so is DDP's: hand it on as it is.",
+            look=look(*WRAPPING),
+        )
+
+
+def judge_device(look: Look, gpu: dict | None, rank: int, index: int) -> None:
+    """On its device before it is wrapped, and wrapped for this device."""
+    if gpu is None:
+        return
+    steps, device_ids = gpu["steps"], gpu["device_ids"]
+    wrapped = steps.index("wrap") if "wrap" in steps else len(steps)
+    before = [step for step in steps[:wrapped] if step != "no device"]
+    after = [step for step in steps[wrapped + 1 :] if step != "no device"]
+    moves = look(r"\.to\(|\.cuda\(", r"Parallel\(")
+    if not before:
+        raise Diagnosis(
+            "wrapped-before-on-device" if after else "not-on-device",
+            saw=f"for device cuda:{index} the model was "
+            + ("wrapped first and moved afterwards." if after else "wrapped without being moved there."),
+            means="DDP sets up its buckets where the parameters are at that moment: they must be on the GPU.",
+            look=moves,
+        )
+    if before[-1] not in (f"cuda:{index}", "cuda"):
+        raise Diagnosis(
+            "wrong-device",
+            saw=f"rank {rank} was given cuda:{index}, but moved the model to {before[-1]}.",
+            means="Ranks of one node would meet on the same GPU, or look for one that is not there.",
+            look=moves,
+        )
+    if device_ids not in ("None", f"cuda:{index}"):
+        raise Diagnosis(
+            "wrong-device-ids",
+            saw=f"rank {rank} was given cuda:{index}, but handed DDP the device_ids {device_ids}.",
+            means="device_ids holds the one GPU of this process: the device, whose number need not be the rank.",
+            look=look(r"device_ids", r"Parallel\("),
+        )
+
+
+def judge_group(look: Look, members: list[int], rank: int, world_size: int) -> None:
+    if sorted(members) != list(range(world_size)):
+        raise Diagnosis(
+            "not-all-ranks",
+            saw=f"rank {rank} of {world_size} averages its gradients with {rank_list(members)} only.",
+            means=NOT_ALL_RANKS,
+            look=look(r"new_group", r"process_group", r"Parallel\("),
+        )
+
+
+def judge_network(look: Look, report: dict) -> None:
+    """It is wrapped as it is, on a single rank too."""
+    for pretended in filter(None, (report["gpu"], report["cpu"])):
+        if exchanged := pretended["exchanged"]:
+            raise Diagnosis(
+                "layers-exchanged",
+                saw=f"a network with a BatchNorm has a {exchanged[0]} in its place after get_ddp_model().",
+                means="It is another network than one device trains, and SyncBatchNorm runs on GPUs only.",
+                look=look(r"SyncBatchNorm|sync_batchnorm", r"Parallel\("),
+            )
+        if pretended["thawed"]:
+            raise Diagnosis(
+                "unfrozen",
+                saw="a parameter with requires_grad=False can be trained after get_ddp_model().",
+                means="What was frozen on purpose would be changed: wrapping must leave that as it is.",
+                look=look(r"requires_grad", r"Parallel\("),
+            )
+    if report["alone"] and not report["alone"]["wrapped"]:
+        raise Diagnosis(
+            "not-wrapped",
+            saw="in a world of one rank get_ddp_model() returned the bare model.",
+            means="The program asked for DDP. On one rank it must still be DDP, or the sweep compares two things.",
+            look=look(r"world_size", r"\breturn\b"),
+        )
+
+
+def judge_training(
+    look: Look, reports: Sequence[dict], weights: Sequence[Tensors], batches: Sequence[Batch]
+) -> None:
+    """Rank 0's weights at the start, the whole batch's gradients, the twin's weights at the end."""
+    world_size = len(reports)
+    start = [report["start"] for report in reports]
+    expect_tensors(start, weights[0])
+    if rank := next((r for r in range(world_size) if not all_close(start[r], weights[0])), 0):
+        raise Diagnosis(
+            "ranks-start-apart",
+            saw=f"rank {rank} does not start with rank 0's weights: {example(start[rank], weights[0])}.",
+            means="The ranks would average gradients of different models.",
+            look=look(*WRAPPING),
+        )
+    if not all_close(start[0], weights[0]):
+        raise Diagnosis(
+            "weights-changed",
+            saw=f"wrapping has changed rank 0's weights: {example(start[0], weights[0])}.",
+            means="Rank 0's model must be what every rank starts from.",
+            look=look(*WRAPPING),
+        )
+    mean = loss_and_gradients(weights[0], batches[0])[1]
+    local = [loss_and_gradients(weights[0], own)[1] for own in parts(batches[0], world_size)]
+    gradients = [report["gradients"] for report in reports]
+    expect_tensors(gradients, mean)
+    found = verdict(gradients, mean, local)
+    if found.kind != "mean":
+        names = {
+            "divided twice": ("averaged-twice", "DDP has averaged already; nothing must be divided after it."),
+            "local": ("gradients-not-synchronised", "The wrapper is there, but its all-reduce does not run."),
+        }
+        name, means = names.get(
+            found.kind, ("wrong-gradients", "The step is not the one that a single process would take.")
+        )
+        raise Diagnosis(name, saw=found.saw, means=means, look=look(*WRAPPING))
+    twin = weights_after_steps(weights[0], batches)[-1]
+    end = [report["end"] for report in reports]
+    expect_tensors(end, twin)
+    for rank in range(world_size):
+        if not all_close(end[rank], twin):
+            raise Diagnosis(
+                "updates-differ",
+                saw=f"after 2 steps on rank {rank} {example(end[rank], twin)}, as one process has.",
+                means="Training on several ranks must be training on one, only faster.",
+                look=look(*WRAPPING),
+            )

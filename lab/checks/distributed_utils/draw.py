@@ -1,0 +1,96 @@
+"""Launch environments, good and broken, and simulated machines, drawn anew for every run."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+FIELDS = ("rank", "local_rank", "world_size")
+
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One environment, and the (rank, local_rank, world_size) it stands for; None where it must be refused."""
+
+    kind: str
+    environ: dict[str, str]
+    expected: tuple[int, int, int] | None = None
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "with " + (" ".join(f"{name}={value}" for name, value in self.environ.items()) or "nothing set")
+
+
+def draw_cases() -> list[Case]:
+    """Complete environments first, then broken ones."""
+    each = random.sample([3, 4, 5, 6], 4)  # processes of a node: no local rank follows from the rank
+    places = [
+        draw_place(nodes, on_each) for nodes, on_each in zip(random.sample([2, 3, 5, 6], 4), each, strict=True)
+    ]
+    cases = [Case("torchrun", name_values(TORCHRUN, place), place) for place in [*places[:2], (0, 0, 1)]]
+    cases += [Case("srun", name_values(SRUN, place), place) for place in [*places[2:], (0, 0, 2)]]
+    node, nodes = random.randrange(1, 3), 3
+    both = (7 * node + 2, 2, 7 * nodes)
+    cases.append(Case("both", name_values(TORCHRUN, both) | name_values(SRUN, (node, 0, nodes)), both))
+
+    cases.append(Case("none", {}, missing=("RANK", "SLURM_PROCID")))
+    for names in (TORCHRUN, SRUN):
+        environ = name_values(names, random.choice(places))
+        for name in names:
+            rest = {other: value for other, value in environ.items() if other != name}
+            cases.append(Case("missing", rest, missing=(name,)))
+        for name in names:
+            for value in ("", "two", "1.5", "-1"):
+                cases.append(Case("number", environ | {name: value}))
+        for numbers in ((4, 0, 4), (7, 1, 4), (1, 2, 4), (0, 0, 0)):
+            cases.append(Case("contradiction", name_values(names, numbers)))
+    incomplete = name_values(TORCHRUN, both)
+    del incomplete[random.choice(TORCHRUN)]
+    cases.append(Case("mixed", incomplete | name_values(SRUN, draw_place(3, 4))))
+    return cases
+
+
+def draw_place(nodes: int, each: int) -> tuple[int, int, int]:
+    """(rank, local_rank, world_size) on a later node of `each` processes, so that no two are equal."""
+    node, local_rank = random.randrange(1, nodes), random.randrange(1, each)
+    return each * node + local_rank, local_rank, each * nodes
+
+
+def name_values(names: tuple[str, ...], numbers: tuple[int, int, int]) -> dict[str, str]:
+    return {name: str(number) for name, number in zip(names, numbers, strict=True)}
+
+
+def draw_setup() -> dict[str, Any]:
+    """What setup() is called with, and on which simulated machines after that.
+
+    `place` of a machine is (rank, local_rank, world_size), and `index` the GPU that it should choose. Nodes have
+    four GPUs and three processes, so that the rank gives the GPU of none; nor is it GPU 0 that it would give.
+    """
+    # More than a day, so that a part of it (timeout.seconds) is not the whole.
+    timeout = 86_400 + random.randrange(40, 400)
+    node, local_rank = random.choice([(1, 2), (2, 1), (3, 1), (3, 2)])
+    place = (3 * node + local_rank, local_rank, 12)
+    machines = [
+        {"name": name, "environ": name_values(names, place), "place": list(place), "gpus": gpus, "index": index}
+        for name, names, gpus, index in (
+            ("torchrun", TORCHRUN, 4, local_rank),
+            ("srun", SRUN, 4, local_rank),
+            ("srun --gpus-per-task=1", SRUN, 1, 0),
+        )
+    ]
+    return {"timeout": timeout, "machines": machines, "master": f"node{random.randrange(10, 99)}"}
+
+
+def draw_launchers() -> dict[str, Any]:
+    """Who is which rank, and how often each launcher's turn comes: no answer is right every time.
+
+    As if each of the three ranks were alone on its node: all have the local rank 0.
+    """
+    order = random.sample(range(3), 3)
+    launchers = ["torchrun", "srun", *random.choices(["torchrun", "srun"], k=random.randrange(6))]
+    names = {"torchrun": TORCHRUN, "srun": SRUN}
+    environs = [[name_values(names[launcher], (rank, 0, 3)) for rank in order] for launcher in launchers]
+    return {"order": order, "launchers": launchers, "environs": environs}

@@ -1,0 +1,97 @@
+"""Judges is_main_process(), and what cleanup() leaves behind."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.checks.common.look import Look
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.grading.diagnosis import Diagnosis
+
+
+def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> None:
+    """Raise the diagnosis of the first thing that is wrong.
+
+    Args:
+        look: in cleanup().
+        values: what the ranks reported; which is which is drawn, and told by `given`, which they received.
+    """
+    reports = [values[given["order"].index(rank)] for rank in range(len(values))]
+    attempt = {"error": (None, ERROR)}
+    expect(
+        reports,
+        {"main": [{"value": (None, bool, int, str), **attempt}], "left": [{"still_there": bool, **attempt}]},
+    )
+    expect_as_many([report["main"] for report in reports], len(given["launchers"]))
+    expect_as_many([report["left"] for report in reports], 3)
+    answered = zip(*(report["main"] for report in reports), strict=True)  # a launcher at a time
+    for launcher, answers in zip(given["launchers"], answered, strict=True):
+        judge_main_process(look.into("is_main_process"), launcher, list(answers))
+    line = look(r"destroy", r"is_initialized")
+    for rank, report in enumerate(reports):
+        first = report["left"][0]
+        if first["error"]:
+            fail(first["error"], f"rank {rank}: cleanup()", lambda: line)
+        if first["still_there"]:
+            raise Diagnosis(
+                "group-not-destroyed",
+                saw=f"rank {rank}: the process group is still there after cleanup().",
+                means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
+                look=line,
+            )
+    for rank, report in enumerate(reports):
+        if error := report["left"][1]["error"]:
+            raise Diagnosis(
+                "cleanup-without-group",
+                saw=f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
+                means="After an error there may be no group; the error in cleanup() would hide the real one.",
+                look=error_place(error, lambda: line),
+            )
+    for report in reports:
+        alone = report["left"][2]
+        if alone["error"]:
+            fail(alone["error"], "cleanup() of a group of one rank", lambda: line)
+        if alone["still_there"]:
+            raise Diagnosis(
+                "group-not-destroyed",
+                saw="a process group of one rank is still there after cleanup().",
+                means="A single rank has joined a group too, and leaves it like the others.",
+                look=look(r"world_size", r"destroy"),
+            )
+
+
+def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]]) -> None:
+    line = look(r"\breturn\b")
+    if error := next((answer["error"] for answer in answers if answer["error"]), None):
+        if "KeyError" in error["bases"] and launcher == "srun":
+            raise Diagnosis(
+                "rank-from-torchrun-only",
+                saw=f"started by {launcher}: is_main_process() raised {error_text(error)}",
+                means="srun sets other variables than torchrun. The process group knows the rank in both cases.",
+                look=line,
+            )
+        fail(error, f"started by {launcher}: is_main_process()", lambda: line)
+    values = [answer["value"] for answer in answers]
+    said = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
+    if not all(isinstance(value, bool) for value in values):
+        raise Diagnosis(
+            "not-a-bool",
+            saw=f"is_main_process() returned {said}.",
+            means="The answer must be True or False. In an `if`, 0 and None count as no, every other number as "
+            "yes.",
+            look=line,
+        )
+    if values == [True, False, False]:
+        return
+    if sum(values) > 1:
+        raise Diagnosis(
+            "several-main-processes",
+            saw=f"three nodes, started by {launcher}: is_main_process() was {said}.",
+            means="All of them would print and write the same files. Every node has a local rank 0, and a GPU 0.",
+            look=line,
+        )
+    raise Diagnosis(
+        "wrong-main-process",
+        saw=f"three nodes, started by {launcher}: is_main_process() was {said}.",
+        means="Rank 0 is the one that prints and writes: without it nothing is recorded.",
+        look=line,
+    )

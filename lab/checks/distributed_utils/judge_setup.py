@@ -1,0 +1,220 @@
+"""Judges setup(): the group that was joined, the device that was chosen, and where the ranks were to meet."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lab.checks.common.look import Look
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.grading.diagnosis import Diagnosis
+
+CALL = {
+    "gpus": int, "error": (None, ERROR), "type": str, "device": str, "events": [{"call": str}], "rank": int,
+    "world_size": int,
+}  # fmt: skip
+
+INIT = {
+    "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
+    "master": str,
+}  # fmt: skip
+
+
+def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
+    """Raise the diagnosis of the first thing that is wrong, here and then on simulated machines.
+
+    Args:
+        given: what the ranks received.
+    """
+    expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
+    world_size, timeout = len(reports), given["timeout"]
+    for rank, report in enumerate(reports):
+        place = f"rank {rank} of {world_size}"
+        init = judge_joined(look, report["real"], rank, world_size, place, timeout)
+        judge_on_cpu(look, init, report["real"], rank)
+        if report["total"] != world_size:
+            raise Diagnosis(
+                "no-process-group",
+                saw=f"a sum of ones over the group was {report['total']} instead of {world_size} on rank {rank}.",
+                means="The ranks have not found each other.",
+                look=look(r"init_process_group"),
+            )
+    expect_as_many([reports[0]["simulated"]], len(given["machines"]))
+    for machine, call in zip(given["machines"], reports[0]["simulated"], strict=True):
+        (rank, local_rank, world_size), gpus = machine["place"], machine["gpus"]
+        place = f"simulated with {machine['name']}, rank {rank}, local rank {local_rank}, {gpus} GPU"
+        place += f"{'s' * (gpus > 1)} visible"
+        init = judge_joined(look, call, rank, world_size, place, timeout)
+        judge_on_gpus(look, init, call, machine, place)
+        judge_master(look, init, given["master"], place)
+
+
+def judge_joined(
+    look: Look, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float
+) -> dict[str, Any]:
+    """The group must be the launcher's, with the timeout asked for; a device must come back.
+
+    Returns the call of init_process_group that counts: the last one.
+    """
+    inits = [event for event in call["events"] if event["call"] == "init_process_group"]
+    expect(inits, INIT)
+    init = inits[-1] if inits else None
+    line = look(r"init_process_group")
+    if init and (init["rank"], init["world_size"]) != (rank, world_size):
+        got = f"{place}: the group was to be joined as rank {init['rank']} of {init['world_size']}."
+        if -1 in (init["rank"], init["world_size"]):
+            raise Diagnosis(
+                "srun-not-served",
+                saw=f"{place}: init_process_group got no rank and world size, and RANK and WORLD_SIZE are not "
+                "set.",
+                means="By itself it knows torchrun's variables only: hand it what read_launch_environment "
+                "returned.",
+                look=line,
+            )
+        if init["world_size"] != world_size:
+            raise Diagnosis(
+                "world-size-hard-coded",
+                saw=f"{got} The launcher says {world_size} ranks.",
+                means="With too few, ranks train without each other; with too many, all wait for ranks that "
+                "never come.",
+                look=line,
+            )
+        raise Diagnosis(
+            "wrong-rank",
+            saw=f"{got} The launcher says rank {rank}.",
+            means="Two processes with the same rank wait for ever for the one that is missing.",
+            look=line,
+        )
+    if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
+        raise Diagnosis(
+            "device-without-index",
+            saw=f"{place}: torch.cuda.set_device got a device without an index, and raised "
+            f"{error_text(call['error'])}"
+            if call["error"]
+            else f"{place}: torch.cuda.set_device got a device without an index.",
+            means="'cuda' alone means the current GPU, and this call is to say which one that is.",
+            look=look(r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
+        )
+    error = call["error"]
+    if error and not call["gpus"] and re.search("NVIDIA|CUDA", error["message"]):
+        raise Diagnosis(
+            "cuda-without-gpu",
+            saw=f"{place}, without a GPU: setup() raised {error_text(error)}",
+            means="What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
+            look=error_place(error, lambda: look(r"cuda")),
+        )
+    if error:
+        fail(error, f"{place}: setup()", look)
+    if init is None:
+        raise Diagnosis(
+            "no-process-group",
+            saw=f"{place}: setup() has not called init_process_group.",
+            means="Without a process group no rank can reach another.",
+            look=look(),
+        )
+    if init["timeout"] != timeout:
+        given = "no timeout" if init["timeout"] is None else f"a timeout of {init['timeout']:g} s"
+        raise Diagnosis(
+            "timeout-ignored",
+            saw=f"setup(timeout of {timeout} s) gave init_process_group {given}.",
+            means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
+            look=line,
+        )
+    if call["type"] != "device":
+        raise Diagnosis(
+            "no-device",
+            saw=f"setup() returned {'None' if call['type'] == 'NoneType' else 'a ' + call['type']}, "
+            "not a torch.device.",
+            means="The rest of the program puts model and images where this says.",
+            look=look(r"\breturn\b"),
+        )
+    return init
+
+
+def judge_on_cpu(look: Look, init: dict[str, Any], call: dict[str, Any], rank: int) -> None:
+    if "nccl" in init["backend"]:
+        raise Diagnosis(
+            "nccl-hard-coded",
+            saw=f"rank {rank}, without a GPU: the backend was {init['backend']!r}.",
+            means="nccl works between GPUs only; without CUDA the group must use gloo.",
+            look=look(r"nccl"),
+        )
+    if init["device_id"] is not None:
+        raise Diagnosis(
+            "device-id-on-cpu",
+            saw=f"rank {rank}, without a GPU: init_process_group got device_id={init['device_id']}.",
+            means="PyTorch refuses device_id for the CPU; it is for GPUs only.",
+            look=look(r"device_id"),
+        )
+    if not call["device"].startswith("cpu"):
+        raise Diagnosis(
+            "no-gpu-there",
+            saw=f"rank {rank}, without a GPU: setup() returned {call['device']}.",
+            means="Moving the model there fails.",
+            look=look(r"\breturn\b.*cuda", r"cuda"),
+        )
+
+
+def judge_on_gpus(
+    look: Look, init: dict[str, Any], call: dict[str, Any], machine: dict[str, Any], place: str
+) -> None:
+    index, rank = machine["index"], machine["place"][0]
+    if "gloo" in init["backend"] and "nccl" not in init["backend"]:
+        raise Diagnosis(
+            "gloo-hard-coded",
+            saw=f"{place}: the backend was gloo.",
+            means="gloo sends every gradient through the CPU: on GPUs it is many times slower than nccl.",
+            look=look(r"gloo"),
+        )
+    if not call["device"].startswith("cuda"):
+        raise Diagnosis(
+            "gpu-not-used",
+            saw=f"{place}: setup() returned {call['device']}.",
+            means="The model would train on the CPU beside an idle GPU.",
+            look=look(r"\breturn\b"),
+        )
+    calls = [event["call"] for event in call["events"]]
+    chosen = [event.get("index") for event in call["events"] if event["call"] == "set_device"]
+    returned = int(call["device"].partition(":")[2] or (chosen[-1] if chosen and chosen[-1] is not None else -1))
+    for number in [returned, *chosen]:
+        if number == index or (not chosen and number == -1):
+            continue
+        if number in (rank, rank % machine["gpus"]):
+            raise Diagnosis(
+                "rank-as-device-index",
+                saw=f"{place}: the device was cuda:{number}.",
+                means="The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
+                look=look(r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
+            )
+        raise Diagnosis(
+            "wrong-device-index",
+            saw=f"{place}: the device was cuda:{number}, and it should be cuda:{index}.",
+            means="A process that is shown one GPU finds it at index 0."
+            if machine["gpus"] == 1
+            else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
+            look=look(r"index\s*=", r"device\(|set_device"),
+        )
+    if not chosen:
+        raise Diagnosis(
+            "no-set-device",
+            saw=f"{place}: torch.cuda.set_device was not called.",
+            means="Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
+            look=look(r"init_process_group"),
+        )
+    if calls.index("set_device") > calls.index("init_process_group"):
+        raise Diagnosis(
+            "set-device-after-group",
+            saw=f"{place}: init_process_group came first, then set_device.",
+            means="NCCL takes the GPU that is current when the group comes up: that was GPU 0 on every process.",
+            look=look(r"set_device"),
+        )
+
+
+def judge_master(look: Look, init: dict[str, Any], master: str, place: str) -> None:
+    """Rank 0 is where the launcher says, on whatever node."""
+    if init["master"] not in ("", master):
+        raise Diagnosis(
+            "master-hard-coded",
+            saw=f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
+            means="On every other node they would look for rank 0 on their own machine, and wait for ever.",
+            look=look(r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
+        )

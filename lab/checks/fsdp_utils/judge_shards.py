@@ -1,0 +1,179 @@
+"""Judges what get_fsdp_model() returns: what is sharded, in which order, and what each rank holds of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, expect_returned
+from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts
+from lab.checks.fsdp_utils.observe import WHOLE, outer_first
+from lab.grading.diagnosis import Diagnosis
+
+FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_shard."
+
+BLOCKS = ["blocks.0", "blocks.1"]
+
+SHARDED = {
+    "same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "frozen": [float],
+    "trainable": [str], "error": str,
+}  # fmt: skip
+
+
+def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors]) -> None:
+    """Raise the diagnosis of the first thing that is wrong.
+
+    Args:
+        weights: those that each rank began with.
+    """
+    expect(reports, {"type": str, "module": bool})
+    for report in reports:
+        means = "The training loop needs the sharded model."
+        expect_returned(look, report["type"], means, look(r"\breturn\b", r"fully_shard\("))
+        if not report["module"]:
+            saw = f"get_fsdp_model() returned a {report['type']}."
+            raise Diagnosis("not-a-model", saw=saw, means=means, look=look(r"\breturn\b"))
+    expect(reports, SHARDED)
+    expect_texts([report["placements"] for report in reports])
+    judge_units(look, reports[0], weights[0])
+    judge_start(look, [report["start"] for report in reports], weights)
+    judge_rest(look, reports)
+
+
+def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
+    """Is every block sharded, and the root after them?"""
+    kind, units, placements = report["type"], report["units"], report["placements"]
+    sharding = look(r"fully_shard\(", r"\breturn\b")
+    if kind == "FullyShardedDataParallel":
+        raise Diagnosis(
+            "fsdp1-not-fsdp2",
+            saw="get_fsdp_model() returned a FullyShardedDataParallel.",
+            means=FSDP1,
+            look=look(r"FullyShardedDataParallel", r"\breturn\b"),
+        )
+    if not units:
+        raise Diagnosis(
+            "not-sharded",
+            saw=f"get_fsdp_model() returned a {kind} in which nothing is sharded.",
+            means="Each rank would hold the whole model, and no gradient would be averaged.",
+            look=sharding,
+        )
+    if not report["same"]:
+        raise Diagnosis(
+            "sharded-a-copy",
+            saw=f"the {kind} that came back is not the model that was handed in.",
+            means="fully_shard changes the model in place; a copy needs the memory a second time.",
+            look=look(r"copy\(", r"\breturn\b"),
+        )
+    if wrong := outer_first(report["order"]):
+        outer, inner = wrong
+        raise Diagnosis(
+            "outer-before-inner" if outer else "root-before-blocks",
+            saw=f"fully_shard was called for {outer or 'the model'} first, and then for {inner}.",
+            means=f"{f'model.{outer}' if outer else 'The root'} takes every parameter that nobody has taken yet, "
+            f"so nothing is left for {'what is in it' if outer else 'the blocks'}.",
+            look=sharding,
+        )
+    inside = [b for b in BLOCKS if not any(unit == b or unit.startswith(f"{b}.") for unit in units)]
+    if len(inside) == len(BLOCKS) and "" in units:
+        raise Diagnosis(
+            "only-root-sharded",
+            saw=f"only the model as a whole is sharded; its {len(BLOCKS)} blocks are not units of their own.",
+            means="Every forward pass would gather all parameters at once: no memory is saved when it counts.",
+            look=sharding,
+        )
+    if inside:
+        raise Diagnosis(
+            "block-left-out",
+            saw=f"model.{inside[0]} is no unit of its own; units: {', '.join(u or 'the model' for u in units)}.",
+            means="Every one of model.blocks must be a unit that is gathered just before it is needed.",
+            look=look(r"blocks", r"fully_shard\("),
+        )
+    whole = [name for name, placement in placements.items() if placement == WHOLE]
+    if "" not in units:
+        raise Diagnosis(
+            "root-not-sharded",
+            saw=f"the blocks are sharded, the model itself is not: {', '.join(whole)} are whole on every rank.",
+            means="Their gradients are not averaged, so the ranks drift apart.",
+            look=sharding,
+        )
+    odd = [name for name in weights if placements.get(name) != "Shard(0)"]
+    if odd:
+        raise Diagnosis(
+            "replicated" if placements.get(odd[0]) != WHOLE else "not-sharded",
+            saw=f"{odd[0]} is placed as {placements.get(odd[0])}, not as Shard(0).",
+            means="Every rank must keep only its rows of each parameter; nothing else saves memory.",
+            look=look(r"mesh\s*=|placement|ignored", r"fully_shard\("),
+        )
+
+
+def join(look: Look, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor]:
+    """The whole tensors from each rank's rows."""
+    expect(shards, dict.fromkeys(like, Tensor))
+    whole = {}
+    for name, tensor in like.items():
+        rows = [shard[name] for shard in shards]
+        fitting = all(r.dim() == tensor.dim() and r.shape[1:] == tensor.shape[1:] for r in rows)
+        held = " and ".join(str(list(r.shape)) for r in rows)
+        if not fitting or sum(len(r) for r in rows) != len(tensor) or not all(r.is_floating_point() for r in rows):
+            raise Diagnosis(
+                "wrong-shards",
+                saw=f"{name} is {list(tensor.shape)}; the ranks hold {held} of it.",
+                means="Together the shards must be the whole parameter, each row on one rank.",
+                look=look(r"fully_shard\("),
+            )
+        whole[name] = torch.cat(rows)
+    return whole
+
+
+def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) -> None:
+    """Rank 0's weights, in float32."""
+    whole = join(look, start, weights[0])
+    if kinds := {str(shard[name].dtype) for shard in start for name in whole} - {"torch.float32"}:
+        raise Diagnosis(
+            "parameters-not-fp32",
+            saw=f"the parameters are {kinds.pop()} after sharding.".replace("torch.", ""),
+            means="In low precision small updates are rounded away; parameters must stay in fp32.",
+            look=look(r"bfloat16|half|float16|\.to\("),
+        )
+    if all_close(whole, weights[0]):
+        return
+    own = True
+    for name in weights[0]:
+        rows = torch.cat([torch.full((len(shard[name]),), rank) for rank, shard in enumerate(start)])
+        mixed = torch.stack([weights[rank][name][row] for row, rank in enumerate(rows.tolist())])
+        own = own and close(whole[name], mixed)
+    if own:
+        raise Diagnosis(
+            "ranks-start-apart",
+            saw=f"every rank has sharded its own weights, not rank 0's: {example(whole, weights[0])}.",
+            means="The model is stitched together from pieces of different models.",
+            look=look(r"broadcast", r"fully_shard\("),
+        )
+    raise Diagnosis(
+        "weights-changed",
+        saw=f"the sharded model does not have rank 0's weights: {example(whole, weights[0])}.",
+        means="Every rank must start from its shard of rank 0's model.",
+        look=look(r"broadcast|init|load_state_dict", r"fully_shard\("),
+    )
+
+
+def judge_rest(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+    """What is not trained: rank 0's too, and still not to be trained. Rank r had r + 1 everywhere."""
+    for rank, report in enumerate(reports):
+        if any(value != 1 for value in report["frozen"]):
+            raise Diagnosis(
+                "rest-not-sent",
+                saw=f"rank {rank} does not have rank 0's values in a frozen parameter or in a buffer.",
+                means="No gradient ever brings these together: BatchNorm's statistics, a frozen layer. Send all.",
+                look=look(r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
+            )
+        if "frozen" in report["trainable"]:
+            raise Diagnosis(
+                "unfrozen",
+                saw="a parameter with requires_grad=False can be trained after get_fsdp_model().",
+                means="What was frozen on purpose would be changed: sharding must leave that as it is.",
+                look=look(r"requires_grad", r"fully_shard\("),
+            )
