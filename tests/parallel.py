@@ -27,9 +27,9 @@ TOGETHER: dict[str, Sequence[str]] = {
 
 # Files of many tests that share nothing but the rank server: each goes to whichever process is free.
 SPREAD = ("test_answers.py",)
-SAMPLE = 10  # make check runs one in so many of these, and of the files that are not in LONG all tests
+SAMPLE = 20  # make check runs one in so many of these, and of the files that are not in LONG all tests
 
-# What takes long (20 s or more) begins first, the longest before all others; else one process would end long after
+# What takes long (10 s or more) begins first, the longest before all others; else one process would end long after
 # the rest. Tests that are spread come last, and fill what is left.
 LONG = (
     "test_nbgrader_chain.py",
@@ -58,6 +58,11 @@ LONG = (
     "test_ranks.py",
     "test_make_it_hang.py",
     "test_main_bad_input.py",
+    "test_precision.py",
+    "test_stepping.py",
+    "test_sweep_local.py",
+    "test_attacks_replay.py",
+    "test_augment.py",
 )
 
 MEMORY = 3 << 30  # bytes that one process of tests may need, with its ranks

@@ -18,7 +18,7 @@ from lab.training.run import Run
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"
 
-GLOBAL_BATCH, STEPS = 252, 10
+GLOBAL_BATCH, STEPS = 84, 10
 EPOCHS = 5  # of two steps each; what is left of the samples is dropped
 SAMPLES = GLOBAL_BATCH * STEPS // EPOCHS + 7
 CPU = torch.device("cpu")
