@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lab.base.words import one_line
-from lab.diagnose import hang, logs, slurm_job
+from lab.diagnose import logs, parted, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.finding import GOES_ON, Finding, interrupted
 from lab.slurm import messages
@@ -113,7 +113,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
     said = list(logs.symptoms(evidence.log))
     yield from said
     raised = logs.exception(evidence.log)
-    if (hung := hang.from_dumps(evidence.lanes, evidence.world_size)) is not None:
+    if (hung := parted.from_dumps(evidence.lanes, evidence.world_size)) is not None:
         # A rank that has failed does not come to the next collective: then the others' waiting is no cause.
         failed = raised is not None or any(one.name == "program-said" for one in said)
         follows = failed and hung.name in ("rank-missing", "rank-without-dump")

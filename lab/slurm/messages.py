@@ -11,17 +11,14 @@ MEMORY = r"(?i:oom[_-]kill)|OUT_OF_MEMORY|Out Of Memory|[Ee]xceeded (?:(?:job|st
 
 # Slurm's word for a job's state -> what in the log says that the job has come to it. The first one counts that the
 # log holds. A step alone, without its job, is also cancelled when one of its ranks has failed: that is no cause.
-_ENDS = tuple(
-    (state, re.compile(pattern, re.M))
-    for state, pattern in (
-        ("TIMEOUT", r"CANCELLED .*DUE TO TIME LIMIT"),
-        ("NODE_FAIL", r"CANCELLED .*DUE TO NODE (?:\S+ )?FAILURE|^srun: error: Node failure on "),
-        ("PREEMPTED", r"CANCELLED .*DUE TO PREEMPTION"),
-        ("OUT_OF_MEMORY", MEMORY),
-        ("CANCELLED", r"JOB \S+ ON \S+ CANCELLED AT (?!.*DUE TO JOB REQUEUE)"),
-        ("REQUEUED", r"CANCELLED .*DUE TO JOB REQUEUE"),
-    )
-)
+_ENDS = {
+    "TIMEOUT": r"CANCELLED .*DUE TO TIME LIMIT",
+    "NODE_FAIL": r"CANCELLED .*DUE TO NODE (?:\S+ )?FAILURE|^srun: error: Node failure on ",
+    "PREEMPTED": r"CANCELLED .*DUE TO PREEMPTION",
+    "OUT_OF_MEMORY": MEMORY,
+    "CANCELLED": r"JOB \S+ ON \S+ CANCELLED AT (?!.*DUE TO JOB REQUEUE)",
+    "REQUEUED": r"CANCELLED .*DUE TO JOB REQUEUE",
+}
 # No job, or no step of it, was begun. What follows in the line says why, as it does after run.sh's own complaint.
 NOT_TAKEN = (
     r"^(?:sbatch|srun|salloc): (?:error|fatal): (?:Batch job submission failed"
@@ -48,7 +45,7 @@ _SIGNALS = {
 
 def end_in(log: str) -> str:
     """What Slurm says in its log of the end of a job, as the state that squeue has for it; "" if nothing."""
-    return next((state for state, pattern in _ENDS if pattern.search(log)), "")
+    return next((state for state, pattern in _ENDS.items() if re.search(pattern, log, re.M)), "")
 
 
 def latest(log: str) -> str:

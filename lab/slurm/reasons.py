@@ -1,4 +1,4 @@
-"""Why a job failed, in one line, from its exit code and what it wrote to train.err."""
+"""Why a job failed, in one line, from its exit code and the end of its log."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""In which state a job is, in the words of results.csv, and what logs and Slurm call the same."""
+"""In which state a job is, in the words of results.csv, and what Slurm calls the same."""
 
 import re
 from collections.abc import Mapping

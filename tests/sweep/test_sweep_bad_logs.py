@@ -125,6 +125,14 @@ LOGS: dict[str, tuple[str | bytes, str, str, str]] = {
     ),
     "of a cancelled job": (REPORT + metric(1) + SCANCEL, "cancelled", "cancelled", ""),
     "of a job at its time limit": (REPORT + metric(1) + TIME_LIMIT, "timed out", "time limit", ""),
+    "of a job at its time limit, after an exception": (
+        REPORT + "Traceback (most recent call last):\nValueError: bad batch\n" + TIME_LIMIT,
+        *("timed out", "time limit", ""),
+    ),
+    "of a job that was preempted": (
+        REPORT + TIME_LIMIT.replace("TIME LIMIT", "PREEMPTION"),
+        *("interrupted", "took its nodes", ""),
+    ),
     "of a job on a node that died": (
         REPORT + TIME_LIMIT.replace("TIME LIMIT", "NODE FAILURE"),
         *("node failure", "a node failed", ""),

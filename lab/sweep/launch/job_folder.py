@@ -1,4 +1,4 @@
-"""What a launcher writes into a run folder: job.json, and the end of a run that could not write it itself.
+"""What a launcher writes into a run folder, job.json, and whether a folder is free for it.
 
 main.py makes config.json, status.json and the rest. A job that dies before that (an import error, a node
 that never came up) would be nameless without job.json.
