@@ -213,7 +213,10 @@ def test_flags_are_understood_by_main_and_the_users_come_last():
         ({"compare": ("--bucket-cap-mb", "25")}, "makes the same runs again"),
         ({"measure_steps": 50, "flags": ("--profile",)}, "with --epochs 3 -- --profile"),
         ({"measure_steps": 50, "compare": ("--profile",)}, "none 1 device --profile: --profile slows the steps"),
-        ({"compare": ("--capture",)}, "fsdp 1 device --capture: --capture cannot record --strategy fsdp"),
+        (
+            {"compare": ("--capture",), "strategies": ("fsdp1",)},
+            "fsdp1 1 device --capture: --capture cannot record --strategy fsdp1",
+        ),
         ({"flags": ("--accumulate", "3")}, "none 1 device: a global batch of 512 images cannot be divided"),
     ],
 )
