@@ -38,10 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _exercise(name: str | None, code: Path) -> Exercise:
     if name is not None:
-        chosen = syllabus().select([name])
-        if len(chosen) > 1:
-            raise UsageError(f"one exercise at a time: {', '.join(exercise.id for exercise in chosen)}")
-        return chosen[0]
+        return syllabus().one(name, "one exercise at a time")
     exercise = None if is_labs_own(code) else outcomes.unfinished(code, syllabus())
     if exercise is None:
         raise UsageError("say for which exercise, for example lab hint 3.2")

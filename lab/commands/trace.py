@@ -4,12 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from lab.base.errors import UsageError, UserError
+from lab.base.errors import UserError
 from lab.base.terminal import can_write
 from lab.grading.diagnosis import exit_code
 from lab.grading.feedback import Feedback
 from lab.syllabus.paths import find_code
-from lab.syllabus.syllabus import Exercise, syllabus
+from lab.syllabus.syllabus import syllabus
 
 HELP = "draw which collectives the ranks called in an exercise's checks, and where one did not come"
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: the exercise passed; 1: it did not; 3: the lab itself failed."""
-    exercise = _exercise(args.id)
+    exercise = syllabus().one(args.id, f"{args.id} is a section; trace one of its exercises")
     code = find_code(args.code)
     feedback = Feedback(sys.stdout, code)
     feedback.running(exercise)
@@ -51,14 +51,6 @@ def run(args: argparse.Namespace) -> int:
         _write(args.svg, trace_svg(sections, f"Collectives in exercise {exercise.id}, {exercise.title}"))
         feedback.say(f"The picture is in {args.svg}.")
     return exit_code(check.result.outcome for check in traced)
-
-
-def _exercise(name: str) -> Exercise:
-    exercises = syllabus().select([name])
-    if len(exercises) != 1:
-        ids = ", ".join(exercise.id for exercise in exercises)
-        raise UsageError(f"{name} is a section; trace one of its exercises: {ids}")
-    return exercises[0]
 
 
 def _write(file: Path, text: str) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from lab.base.errors import UserError
 from lab.collectives.lanes import Lane
 from lab.diagnose.dumps import is_dump, read_dump
-from lab.diagnose.slurm_job import submitted
+from lab.diagnose.slurm_job import stuck, submitted
 from lab.slurm import messages, query
 from lab.slurm.query import SlurmJob
 
 HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors begin, or at the very end
+STUCK = 3  # jobs that can never start, to be named without being asked for
+LATEST = ("train.err", "train.log")  # beside run.sh, of the latest job
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
 _JOB = re.compile(r"\d+(?:_\d+)?")
@@ -95,6 +97,20 @@ def _job(number: str) -> Evidence:
     if now is None:
         raise UserError(f"job {number}: there is no log of it here, and Slurm does not know it")
     return Evidence(name=f"job {number}", log="", jobid=number, now=now, state=_ended(now))
+
+
+def latest_jobs() -> list[Path]:
+    """The job that ran last here; before it those that wait for what they will never get, and so have no log."""
+    found = [Path(job) for job in stuck()[:STUCK]]
+    links = [Path(name) for name in LATEST if Path(name).exists()]
+    # Slurm opens train-12.err before run.sh begins, and run.sh makes a link of it: if it has not come that far,
+    # this is all there is.
+    early = [file for file in Path().glob("train-*.err") if not file.is_symlink()]
+    logs = sorted((*links[:1], *early), key=lambda file: file.lstat().st_mtime)
+    found += logs[-1:]
+    if not found:
+        raise UserError("there is no train.err here: name a log, a run's folder in results/, or a job's number")
+    return found
 
 
 def tasks(path: Path) -> list[Path]:

@@ -48,13 +48,7 @@ def check(*names: str) -> None:
 def hint(name: str | None = None, *, all: bool = False) -> None:
     """The next hint for an exercise, by default for the first that has not passed; or all of its hints."""
     code = session.code()
-    if name is not None:
-        chosen = _select([name])
-        if len(chosen) > 1:
-            raise Said(f"one exercise at a time: {', '.join(exercise.id for exercise in chosen)}")
-        exercise: Exercise | None = chosen[0]
-    else:
-        exercise = _next(code)
+    exercise = _next(code) if name is None else syllabus().one(str(name), "one exercise at a time")
     if exercise is None:
         raise Said('say for which exercise, for example hint("3.2")')
     number = min(had_hints.had(student_folder(code), exercise) + 1, len(exercise.hints))
@@ -66,24 +60,22 @@ def hint(name: str | None = None, *, all: bool = False) -> None:
 @one_sentence
 def trace(name: str) -> None:
     """Draw the collectives that the ranks call in an exercise's checks, rank beside rank."""
-    chosen = _select([name])
-    if len(chosen) > 1:
-        raise Said(f"{name} is a section; trace one of its exercises: {', '.join(e.id for e in chosen)}")
+    exercise = syllabus().one(str(name), f"{name} is a section; trace one of its exercises")
     if session.graded_elsewhere():
         print(f"{name}: not traced while it is graded.")
         return
     code = session.code()
-    shown = Shown(note_card(f"{name}  {chosen[0].title}: running its checks, every collective recorded …"))
+    shown = Shown(note_card(f"{name}  {exercise.title}: running its checks, every collective recorded …"))
     try:
         session.warm()
         from lab.notebook.traced import trace_card  # these load what checks need
 
-        shown.replace(trace_card(chosen[0], code))
+        shown.replace(trace_card(exercise, code))
     except KeyboardInterrupt:
         shown.replace(note_card(STOPPED))
         raise
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in here is never the student's fault
-        result = ExerciseResult(chosen[0], LabError(f"no trace: {error}", traceback.format_exc()), (), 0.0)
+        result = ExerciseResult(exercise, LabError(f"no trace: {error}", traceback.format_exc()), (), 0.0)
         shown.replace(result_card(result, code, None))
 
 

@@ -74,6 +74,17 @@ class Syllabus:
             wanted |= found
         return [exercise for exercise in self.exercises if exercise.id in wanted]
 
+    def one(self, name: str, several: str) -> Exercise:
+        """The exercise of this id.
+
+        Raises:
+            UsageError: `several`, and the exercises, where `name` is a section; or there is none of this name.
+        """
+        found = self.select([name])
+        if len(found) > 1:
+            raise UsageError(f"{several}: {', '.join(exercise.id for exercise in found)}")
+        return found[0]
+
 
 _TYPES: dict[str, type] = {
     "id": str,

@@ -34,7 +34,7 @@ def slurm(monkeypatch, tmp_path):
     said: dict[str, SlurmJob] = {}
     monkeypatch.setattr("lab.slurm.query.jobs", lambda ids: {one: said[one] for one in ids if one in said})
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr("lab.diagnose.slurm_job.stuck", lambda: [job for job in said if said[job].reason])
+    monkeypatch.setattr("lab.diagnose.evidence.stuck", lambda: [job for job in said if said[job].reason])
     monkeypatch.chdir(tmp_path)
     return said
 

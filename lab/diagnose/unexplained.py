@@ -1,0 +1,36 @@
+"""What is said of a job in which the lab finds nothing that it knows: it goes on, it is done, or look there."""
+
+from lab.base.terminal import Page
+from lab.diagnose.evidence import Evidence
+
+
+def say_nothing_found(page: Page, evidence: Evidence) -> bool:
+    """Returns whether that is because the lab does not know enough."""
+    status, log = evidence.status, evidence.log
+    slurm = evidence.now.state.split()[0] if evidence.now and evidence.now.state else ""
+    if status == "done":
+        page.say("The run is done, nothing went wrong.", lead="  ")
+        return False
+    if not status and not log.strip() and slurm == "COMPLETED":
+        page.say("Slurm says that the job has ended, and that nothing went wrong.", lead="  ")
+        return False
+    said = slurm or evidence.state  # Slurm knows better than a program that may have been killed
+    if said in ("RUNNING", "CONFIGURING", "COMPLETING") or (status == "running" and not said):
+        who = "Slurm" if slurm else "It"
+        page.say(f"{who} says that it is running, and its log shows no error.", lead="  ")
+        page.say("squeue --me   # is it still there?", lead="  try    ")
+        page.say(
+            "tail -f train.log   # does it still move? if not, it hangs: see docs/failures.md", lead="         "
+        )
+        return False
+    last = [line for line in log.splitlines() if line.strip()][-1:]
+    page.say("Nothing here that the lab knows.", lead="  ")
+    if evidence.now is not None and slurm:
+        page.say(f"{evidence.now.state}, exit code {evidence.now.exit_code or 'unknown'}", lead="  Slurm  ")
+    if not log.strip() and evidence.jobid:
+        page.line(f"  try    scontrol show job {evidence.jobid}   # StdErr= is its log; then lab diagnose LOG")
+        return True
+    if last:
+        page.say(last[0][:300], lead="  last   ")
+    page.say("docs/failures.md lists symptoms, causes and commands", lead="  try    ")
+    return True
