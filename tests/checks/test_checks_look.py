@@ -47,6 +47,7 @@ def test_an_earlier_pattern_goes_before_an_earlier_line(code: Path):
 def test_without_a_match_the_definition(code: Path):
     assert Look(code, "model.py", "Net.forward")(r"softmax") == "model.py:3  def forward(...)"
     assert Look(code, "model.py", "forward")() == "model.py:14  def forward(...)"
+    assert Look(code, "model.py", "Net.forward").into("forward")() == "model.py:14  def forward(...)"
 
 
 @pytest.mark.parametrize("file", ["broken.py", "huge.py", "missing.py"])

@@ -16,7 +16,6 @@ TRAIN_LOADER = r"DataLoader\(\s*train_set"
 # What comes of a rank or a world size that is taken from torchrun's variables, with a default where srun has none.
 WITHOUT_LAUNCHER = ("no-distributed-sampler", "global-batch-as-local", "same-part-on-every-rank")
 
-
 DRAWN = {
     "returned": str, "error": (None, ERROR), "set_epoch": bool, "num_workers": [int], "epochs": [[[int]]],
     "options": [dict], "sampler_seed": int, "valid_batch": int, "valid_shuffled": bool,

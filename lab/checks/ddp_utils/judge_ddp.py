@@ -8,19 +8,12 @@ from lab.checks.common.gradients import verdict
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
-from lab.checks.common.tiny import (
-    Batch,
-    loss_and_gradients,
-    parts,
-    weights_after_steps,
-)
+from lab.checks.common.tiny import Batch, loss_and_gradients, parts, weights_after_steps
 from lab.grading.diagnosis import Diagnosis
 
 NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
 
-
 PRETENDED = (None, {"steps": [str], "device_ids": str, "wrapped": bool, "exchanged": [str], "thawed": bool})
-
 
 # Where the model is wrapped.
 WRAPPING = (r"Parallel\(", r"\breturn\b")

@@ -17,7 +17,6 @@ BATCHNORM = "blocks.0.3"  # in TinyNet
 
 POLICY = r"mp_policy|MixedPrecisionPolicy\("
 
-
 NET = {
     "error": str, "gradients": dict, "loss": float, "computed": dict, "parameters": dict, "statistics": dict,
     "order": [str],

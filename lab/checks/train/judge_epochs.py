@@ -165,7 +165,6 @@ MEANS = {
     "other": ("wrong-mean", "It must be the sum of loss times samples over all ranks, divided by all samples."),
 }
 
-
 # Where such a mistake usually is; the others are where the ranks reduce.
 LINES = {
     "averages": r"loss(?!.*(\*|train_step))|mean\s*=",
