@@ -45,7 +45,7 @@ from lab.training.run import Run
 record = Run.record
 def waiting(self, epoch, *figures):
     result = record(self, epoch, *figures)
-    while epoch == 2 and "SLURM_RESTART_COUNT" not in os.environ and self._signals.received is None:
+    while epoch == 2 and "SLURM_RESTART_COUNT" not in os.environ and self._context.signals.received is None:
         time.sleep(0.05)
     return result
 Run.record = waiting
