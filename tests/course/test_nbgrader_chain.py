@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import shutil
 from pathlib import Path
@@ -199,5 +200,5 @@ def test_check_cells_have_a_card_above_their_points(course: Course):
     book = nbformat.read(course.folder / "autograded" / "mistakes" / "lab" / "4_wrapping.ipynb", 4)
     cell = next(cell for cell in book.cells if exercise_of(cell) == "4.2")
     card, points = cell.outputs
-    assert "failed: precision=&#x27;bf16&#x27;" in card["data"]["text/html"]
+    assert "failed: precision='bf16'" in html.unescape(card["data"]["text/html"])
     assert points["data"]["text/plain"] == "5"
