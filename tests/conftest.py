@@ -18,7 +18,7 @@ pytest_plugins = ("parallel",)
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A shell that starts the tests in the background lets them ignore Ctrl-C, and nohup the end of the terminal; and so
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and nohup a terminal that closes; and so
 # do the programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
