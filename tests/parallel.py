@@ -42,6 +42,8 @@ LONG = (
     "test_resume.py",
     "test_grade.py",
     "test_ranks_end.py",
+    "test_ways_out.py",
+    "test_handed_out.py",
     "test_extending.py",
     "test_notebook_calls.py",
     "test_sweep_scripts.py",
@@ -63,6 +65,10 @@ LONG = (
     "test_sweep_local.py",
     "test_attacks_replay.py",
     "test_augment.py",
+    "test_parallel.py",
+    "test_errors.py",
+    "test_nbgrader_glue.py",
+    "test_grade_pool.py",
 )
 
 MEMORY = 3 << 30  # bytes that one process of tests may need, with its ranks
