@@ -269,3 +269,19 @@ def test_replays_leave_ddp_as_training_steps_do(on_cpu, tmp_path, monkeypatch):
                     model(images)  # as an evaluation would between any two steps
                 assert not model.require_forward_param_sync
     assert seen == [True] * (20 + 1)
+
+
+WINDOWS = ("--accumulate", "2", "--global-batch-size", "16", "--run-id")
+
+
+def test_the_first_and_the_last_micro_batch_of_a_step_are_recorded_apart(on_cpu, tmp_path):
+    eager = run_epochs(tmp_path, *WINDOWS, "eager", samples=320)
+    captured = run_epochs(tmp_path, *WINDOWS, "captured", "--capture", samples=320)
+    assert Rerun.replays == 2 * (40 - CAPTURE_WARM_UP)
+    assert captured[0] == pytest.approx(eager[0], abs=1e-6)
+    torch.testing.assert_close(captured[3], eager[3])
+
+
+def test_a_smaller_micro_batch_is_refused_between_graphs_that_add_up_gradients(on_cpu, tmp_path):
+    with pytest.raises(UserError, match=r"8 images were recorded, and now there are 4"):
+        run_epochs(tmp_path, *WINDOWS, "captured", "--capture", samples=316)

@@ -252,3 +252,17 @@ def test_checkpointed_activations_change_nothing_under_fsdp_in_bf16():
     """All BatchNorms are one group there, of which the second pass of a block uses a part."""
     result = server().run(checkpointing_under_fsdp_in_bf16, 2, code=CODE, timeout=60)
     assert result.values == [[True, True]] * 2
+
+
+def test_dropout_cannot_be_drawn_twice_in_a_recorded_step():
+    with pytest.raises(
+        UserError, match=r"--capture cannot record --checkpoint-activations of a network with drop"
+    ):
+        checkpoint_activations(tiny_with_dropout(0.1), captured=True)
+    checkpoint_activations(tiny_with_dropout(0.0), captured=True)
+
+
+def tiny_with_dropout(p: float) -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(p))
+    model.blocks = [model]
+    return model
