@@ -133,6 +133,24 @@ def test_preset_course_is_two_ranks_strong_and_weak_twice_with_fifty_steps_measu
     assert jobs[0].sweep.cpu
 
 
+def test_preset_eight_measures_three_networks_eager_and_captured_on_one_to_eight_devices():
+    jobs = plan_jobs(*PRESETS["eight"])
+    points = {
+        (job.parsed_flags().model, job.scaling, job.extra != (), job.strategy, job.devices, job.repeat)
+        for job in jobs
+    }
+    curves = {("none", 1), *((strategy, count) for strategy in ("ddp", "fsdp") for count in (1, 2, 4, 8))}
+    assert points == {
+        (model, scaling, faster, *point, repeat)
+        for model in ("cnn", "resnet18", "vit")
+        for scaling in ("strong", "weak")
+        for faster in (False, True)
+        for point in curves
+        for repeat in (1, 2, 3)
+    }
+    assert all(job.parsed_flags().capture == (job.extra != ()) for job in jobs)
+
+
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"demo"}))
 def test_every_preset_has_its_baseline_and_at_least_fifty_measured_steps(name):
     sweeps = [sweep for sweep in PRESETS[name] if not knows_no(sweep.compare)]

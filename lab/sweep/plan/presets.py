@@ -74,6 +74,27 @@ GPU_GROUPS: dict[str, tuple[Sweep, ...]] = {
     "gpu-capture": (replace(_GPU_WEAK, devices=(1, 4), strategies=("ddp",), compare=("--capture",)),),
 }
 
+_VIT_151M = ("--dataset", "shapes", "--model", "vit", "--width", "1024", "--depth", "12")
+
+# A network that is launch-bound, one that computes, one with parameters worth sharding; --devices 1 2 is what a
+# host with two GPUs can do of it.
+_EIGHT = tuple(
+    replace(
+        _GPU,
+        devices=(1, 2, 4, 8),
+        scalings=("strong", "weak"),
+        compare=("--capture",),
+        measure_steps=steps,
+        flags=(*flags, "--input", "device"),
+        output_dir=Path("results/eight"),
+    )
+    for flags, steps in (
+        (("--dataset", "shapes", "--model", "cnn"), 300),
+        (("--dataset", "shapes", "--model", "resnet18"), 100),
+        ((*_VIT_151M, "--optimizer", "adamw"), 50),
+    )
+)
+
 _SENSITIVITY = replace(_GPU_WEAK, devices=(4,), launcher="", output_dir=Path("results/sensitivity"))
 
 PRESETS: dict[str, tuple[Sweep, ...]] = {
@@ -101,6 +122,7 @@ PRESETS: dict[str, tuple[Sweep, ...]] = {
             output_dir=Path("results/optimisation"),
         ),
     ),
+    "eight": _EIGHT,
     "gpu": tuple(sweep for group in GPU_GROUPS.values() for sweep in group),
     **GPU_GROUPS,
 }
