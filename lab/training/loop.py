@@ -24,6 +24,7 @@ from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.profiling.phases import Phases
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
+from lab.training.stepping.compiling import Compiler
 from lab.training.stepping.measuring import DeviceInputs, EpochWindow, StepWindow, batch_source
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.signals import SignalWatch
@@ -61,6 +62,7 @@ class RunContext:
     reporter: Reporter
     watchers: list[Watcher]
     capture: Capture | None  # with --capture
+    compiler: Compiler | None  # with --compile
     signals: SignalWatch  # whether the run was told to stop
     resumed: resume.Resumed | None  # the checkpoint to go on from
     path: Path | None  # of the run's folder; None where it keeps no records, and so no checkpoints
@@ -77,7 +79,7 @@ class BareLoop:
         self._device = device
         self._progress = context.progress
         self._reporter = context.reporter
-        self._capture = context.capture
+        self._capture, self._compiler = context.capture, context.compiler
         self._phases = Phases(nvtx=device.type == "cuda" and (args.nvtx or args.profile))
         self._stepper: Stepper | NoStepper = NoStepper()
         self._window = EpochWindow()
@@ -145,6 +147,8 @@ class BareLoop:
         self._window.end_step()
         if self._capture is not None:
             self._capture.check_in_use()
+        if self._compiler is not None:
+            self._compiler.report()
         if not self._window.is_open:  # who looks at a step may wait for it
             self._report_step()
 
@@ -184,6 +188,8 @@ class BareLoop:
             whole = self.meter.mean_loss()
             train_loss = train_loss if whole is None else whole
         self._guard.check_record({"training": train_loss, "validation": valid_loss})
+        if self._compiler is not None:
+            self._compiler.report()  # of the evaluation
         timed = self._window.result(args.global_batch_size)
         record = make_record(epoch, train_loss, valid_loss, valid_accuracy, totals, self.pass_steps, timed)
         self._reporter.add_epoch(record, totals)
@@ -204,6 +210,8 @@ class BareLoop:
         """Give the graph back, and the optimizer and the model their own methods."""
         if self._capture is not None:
             self._capture.close(self._reporter.print, failed=failed)
+        if self._compiler is not None:
+            self._compiler.close(failed=failed)
         self._stepper.release()
 
 
@@ -226,7 +234,9 @@ class Loop(BareLoop):
     ) -> None:
         super().__init__(context)
         args, device, progress = context.args, context.device, context.progress
-        if args.checkpoint_activations:
+        if self._compiler is not None:
+            self._compiler.follow(model)
+        elif args.checkpoint_activations:
             checkpoint_activations(model, captured=args.capture)
         self.warnings = unheeded(args, device.type, model, train_loader)
         self.pass_steps = steps_per_epoch(train_loader, args)

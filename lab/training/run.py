@@ -24,8 +24,10 @@ from lab.runs.records.folder import RunFolder
 from lab.runs.records.progress import Progress
 from lab.training.checkpoints import resume
 from lab.training.loop import BareLoop, Loop, RunContext
+from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
+from lab.training.stepping.compiling import Compiler
 from lab.training.stepping.signals import Preempted, SignalWatch
 from lab.training.stepping.together import from_rank_0, gather_hosts, leave_together
 from lab.training.watching import tensorboard
@@ -71,13 +73,24 @@ class Run:
         talks = records and self.rank == 0
         origin = provenance.columns(args, self.args, self.world_size, device) if talks else {}
         self._reporter = reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
+        terminal = reporter.terminal if talks else None
+        compiler = Compiler(self.args, device, reporter.print, terminal) if self.args.compile else None
         path = from_rank_0(partial(reporter.open_folder, resumed is not None)) if self._keeps else None
         if path is not None:
             self.watchers.append(ProgressBar(self.args, reporter.terminal, reporter.log, reporter.print))
             if self.args.tensorboard:
                 self.watchers.append(tensorboard.TensorBoard(path, device, self.progress, reporter.print))
         self._context = RunContext(
-            self.args, device, self.progress, reporter, self.watchers, self.capture, SignalWatch(), resumed, path
+            self.args,
+            device,
+            self.progress,
+            reporter,
+            self.watchers,
+            self.capture,
+            compiler,
+            SignalWatch(),
+            resumed,
+            path,
         )
         self._loop = BareLoop(self._context)
 
@@ -110,6 +123,10 @@ class Run:
         self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
         if self._channels_last and self.args.strategy != "fsdp":  # fully_shard takes contiguous parameters only
             model.to(memory_format=torch.channels_last)
+        if self._context.compiler is not None:
+            if self.args.checkpoint_activations:  # inside of what is compiled
+                checkpoint_activations(model, captured=self.args.capture, compiled=True)
+            self._context.compiler.compile(model)
         return model
 
     def begin(self, model: nn.Module, optimizer: Optimizer, train_loader: DataLoader) -> None:
@@ -132,6 +149,7 @@ class Run:
             loop.pass_steps,
             dropped_samples=len(train_loader.dataset) - loop.pass_steps * self.args.global_batch_size,  # type: ignore[arg-type]
             channels_last=self._channels_last,
+            compiler=self._context.compiler,
             resumed=f"{resumed.path}, {progress.where}" if resumed else None,
         )
         self._reporter.begin(setup, [*self._warnings, *loop.warnings], progress.epochs_done)

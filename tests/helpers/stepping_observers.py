@@ -12,6 +12,7 @@ from lab.base.errors import UserError
 from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.training.run import Run
+from lab.training.stepping import compiling
 from lab.training.stepping.stepper import Stepper
 
 CPU = torch.device("cpu")
@@ -35,6 +36,18 @@ def communication(rank: Rank) -> list[list[str]]:
             train.train_step(model, optimizer, images, labels, run)
             seen.append(recorded()[before:])
     return seen
+
+
+def traced(rank: Rank) -> dict[str, Any]:
+    """tiny_run.train() with --compile tracing as always, then PyTorch's own kernels; and the number of graphs."""
+    compiling.BACKEND = "aot_eager"
+    before = graphs()
+    return {**tiny_run.train(rank), "graphs": graphs() - before}
+
+
+def graphs() -> int:
+    """How many different graphs torch.compile has made in this process."""
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 def recorded() -> list[str]:

@@ -5,8 +5,9 @@ time to have its activations back. Dropout draws the same mask again, and gradie
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -15,12 +16,13 @@ from torch.utils.checkpoint import checkpoint
 from lab.base.errors import UserError
 
 
-def checkpoint_activations(model: nn.Module, *, captured: bool = False) -> None:
+def checkpoint_activations(model: nn.Module, *, captured: bool = False, compiled: bool = False) -> None:
     """Make every block of the model checkpoint its activations, in place.
 
     Args:
         captured: for steps that are recorded as a CUDA graph, in which the state of the random numbers cannot be
             kept and put back.
+        compiled: for blocks that will be compiled: torch.compile sees to it that BatchNorm counts a batch once.
 
     Raises:
         UserError: captured, a block has dropout.
@@ -37,18 +39,15 @@ def checkpoint_activations(model: nn.Module, *, captured: bool = False) -> None:
             )
         # FSDP1 has put itself in the block's place. Inside it, so that the second pass gathers nothing anew.
         block = getattr(block, "_fsdp_wrapped_module", block)
-        block.forward = _checkpointed(block, block.forward, keep_random_state=not captured)
+        options: dict[str, Any] = {"preserve_rng_state": not captured}
+        if not compiled:
+            options["context_fn"] = partial(_contexts, block)
+        block.forward = _checkpointed(block.forward, options)
 
 
-def _checkpointed(
-    block: nn.Module, forward: Callable[[Tensor], Tensor], *, keep_random_state: bool
-) -> Callable[[Tensor], Tensor]:
-    contexts = partial(_contexts, block)
-
+def _checkpointed(forward: Callable[[Tensor], Tensor], options: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
     def twice(x: Tensor) -> Tensor:
-        return checkpoint(
-            forward, x, use_reentrant=False, context_fn=contexts, preserve_rng_state=keep_random_state
-        )
+        return checkpoint(forward, x, use_reentrant=False, **options)
 
     return twice
 

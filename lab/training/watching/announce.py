@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from lab.runs import options
 from lab.runs.options.precision import CAPTURE_WARM_UP
 from lab.training.stepping import precision
+from lab.training.stepping.compiling import Compiler
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Setup:
     steps_per_epoch: int  # optimizer steps
     dropped_samples: int  # an epoch
     channels_last: bool
+    compiler: Compiler | None  # with --compile
     resumed: str | None  # the checkpoint, and where it goes on
 
     @property
@@ -77,6 +79,8 @@ def describe(setup: Setup) -> list[str]:
         lines.append("  input      all training images are on the device already")
     if args.capture:
         lines.append(f"  capture    the whole step as one CUDA graph, after {CAPTURE_WARM_UP} steps without")
+    if setup.compiler is not None:
+        lines.append(f"  compile    {setup.compiler.described}")
     if setup.resumed:
         lines.append(f"  resumed    from {setup.resumed}")
     if args.dry_run:
