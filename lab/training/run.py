@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from lab.base.allocator import keep_freed_memory
 from lab.runs import options
 from lab.runs.records import provenance
 from lab.runs.records.epoch_record import EpochRecord
@@ -55,6 +56,7 @@ class Run:
     """
 
     def __init__(self, args: argparse.Namespace, device: torch.device, *, records: bool = True) -> None:
+        allocator = keep_freed_memory() if device.type == "cpu" else ""
         self.device = device
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
@@ -71,7 +73,7 @@ class Run:
         seeding.prepare(args.seed, deterministic=args.deterministic)
         resumed = resume.open_checkpoint(self.args)
         talks = records and self.rank == 0
-        origin = provenance.columns(args, self.args, self.world_size, device) if talks else {}
+        origin = provenance.columns(args, self.args, self.world_size, device, allocator) if talks else {}
         self._reporter = reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
         terminal = reporter.terminal if talks else None
         compiler = Compiler(self.args, device, reporter.print, terminal) if self.args.compile else None

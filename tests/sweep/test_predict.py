@@ -209,8 +209,22 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
     }
     svg = (tmp_path / "figures" / "predict_ddp_weak_128.svg").read_text(encoding="utf-8")
     assert "lab predict" in svg
+    assert "Doubtful" not in out
     assert main(["predict", str(results), "--devices", "0"]) == 1
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_the_command_repeats_what_is_doubtful_in_its_data(tmp_path, capsys):
+    results = tmp_path / "results.csv"
+    rows = [one | {"eff_strong": "1.16"} if one["strategy"] == "ddp" else one for one in sweep()]
+    with results.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, RESULT_COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    assert main(["predict", str(results), "--devices", "4"]) == 0
+    (doubt,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Doubtful"))
+    assert "strong scaling" in doubt
+    assert "faster than ideal" in doubt
 
 
 def test_ddps_usual_bucket_is_not_another_machine_and_other_buckets_are_left_out():

@@ -12,11 +12,13 @@ import pytest
 from run_folders import write_run
 
 import collect_results
+from lab.base.allocator import KEEPS
 from lab.base.errors import UserError
 from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS
 from lab.sweep.collect.collect import collect
 from lab.sweep.collect.run_folder import RESULT_COLUMNS
-from lab.sweep.compare.table import summary
+from lab.sweep.compare.points import setting
+from lab.sweep.compare.table import describe_setting, doubts, summary
 
 MEASURED = (
     "train_top1",
@@ -206,6 +208,27 @@ def test_a_speed_up_that_only_a_disturbed_baseline_explains_is_doubted(tmp_path:
     assert "faster than ideal" not in summary(collect(results).rows)
     write_run(results, "fsdp", 2, seconds=(2.0, 1.0))
     assert "faster than ideal" in summary(collect(results).rows)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "device", "allocator", "cause"),
+    [
+        ("strong", "cpu", KEEPS, "larger batch costs more per image"),
+        ("strong", "cpu", "MALLOC_TOP_PAD_=0", "the memory allocator (MALLOC_TOP_PAD_=0) may have given"),
+        ("strong", "cpu", "", "the memory allocator (not recorded) may have given"),
+        ("strong", "A card", "", "larger batch costs more per image"),
+        ("weak", "cpu", "", "repeat it on a quiet machine"),
+    ],
+)
+def test_a_doubt_names_what_can_be_its_cause(results, scaling, device, allocator, cause):
+    same = {"scaling": scaling, "device": device, "allocator": allocator, "per_gpu_batch": 128}
+    write_run(results, "none", 1, seconds=(4.0, 4.0), **same)
+    write_run(results, "ddp", 2, seconds=(2.0, 1.0), **same)
+    rows = collect(results).rows
+    (line,) = (line for line in summary(rows).splitlines() if "faster than ideal" in line)
+    assert cause in line
+    (doubt,) = doubts(rows)  # for lab predict
+    assert doubt == f"{describe_setting(setting(rows[0]))}: {line.strip()}"
 
 
 def test_nan_stays_visible(results):

@@ -29,7 +29,7 @@ RUN_COLUMNS = (
     *CORE_COLUMNS,
     # How it was measured and on what; absent in the records of earlier versions.
     *("step_time_s", "measured_steps", "steps_per_epoch", "input", "bucket_cap_mb", "variant", "config_hash"),
-    *("device", "driver", "versions"),
+    *("device", "driver", "versions", "allocator"),
 )
 METRICS_COLUMNS = ("epoch", "phase", "loss", "accuracy", "throughput")
 SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row

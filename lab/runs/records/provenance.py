@@ -58,13 +58,18 @@ def config_hash(resolved: argparse.Namespace, world_size: int) -> str:
 
 
 def columns(
-    options: argparse.Namespace, resolved: argparse.Namespace, world_size: int, device: "torch.device"
+    options: argparse.Namespace,
+    resolved: argparse.Namespace,
+    world_size: int,
+    device: "torch.device",
+    allocator: str,
 ) -> dict[str, str]:
     """The columns of run.csv that say what ran on what.
 
     Args:
         options: as parsed.
         resolved: with what was filled in for this number of ranks and this device.
+        allocator: of main memory, where that is the device's.
     """
     import torch  # here, because the sweep reads the rest of this file without it
 
@@ -80,6 +85,7 @@ def columns(
         "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
         "driver": driver_version() if on_gpu else "",
         "versions": versions(libraries),
+        "allocator": allocator,
     }
 
 

@@ -30,7 +30,7 @@ _IN_CONFIG = {
 _MEASURED = ("train_top1", "val_top1", "images_per_sec", "time_epoch_s", "mem_gb")
 _FROM_SUMMARY = ("scaling", "repeat", "jobid", "commit", "ts", "gpus_per_node", "util_gpu")
 _OF_THE_CONFIGURATION = ("scaling", "repeat", "input", "bucket_cap_mb", "variant", "device", "config_hash")
-_OF_THE_SYSTEM = ("driver", "versions")
+_OF_THE_SYSTEM = ("driver", "versions", "allocator")
 _PROFILED = ("dl_time_s", "fw_time_s", "bw_time_s", "comm_time_s")
 
 

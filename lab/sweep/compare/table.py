@@ -5,8 +5,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from lab.base.allocator import KEEPS
 from lab.slurm import states
-from lab.sweep.compare.points import SETTING, Point, Row, baseline_times, grouped, number, points
+from lab.sweep.compare.points import SETTING, Point, Row, baseline_times, grouped, is_baseline, number, points
 
 HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
 
@@ -43,7 +44,7 @@ def _block(title: str, key: tuple[str, ...], members: Sequence[Row], baseline: f
             name = (row["strategy"] or row["run_id"]).ljust(widths[0])
             why = f"{row['status']}: {row['reason']}"
             lines.append(f"  {name}  {(row['world_size'] or '?').rjust(widths[1])}  {why}")
-    return "\n".join(lines + [f"  {note}" for note in notes(members, found, baseline)])
+    return "\n".join(lines + [f"  {note}" for note in notes(members, baseline)])
 
 
 def _header(repeated: bool, weak: bool) -> tuple[str, ...]:
@@ -52,7 +53,7 @@ def _header(repeated: bool, weak: bool) -> tuple[str, ...]:
     return (strategy, devices, *(("runs", time, "spread") if repeated else (time,)), *others)
 
 
-def notes(members: Sequence[Row], found: Sequence[Point], baseline: float | None) -> list[str]:
+def notes(members: Sequence[Row], baseline: float | None) -> list[str]:
     """What a reader of one setting's table must know before believing it.
 
     Args:
@@ -62,19 +63,47 @@ def notes(members: Sequence[Row], found: Sequence[Point], baseline: float | None
     finished = [row for row in members if row["status"] == states.DONE]
     if baseline is None and finished:
         said.append("no speed-up: there is no finished run of --strategy none on 1 device to compare with")
-    if any(point.efficiency().median > SUSPICIOUS for point in found):
-        said.append("faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine")
+    if _is_too_fast(finished):
+        said.append(_faster_than_ideal(finished))
     steps = [number(row, "measured_steps") for row in finished]
     if any(count < ENOUGH_STEPS for count in steps):
         least = min(count for count in steps if not math.isnan(count))
         said.append(
             f"only {least:.0f} steps were measured: use --epochs or --measure-steps for {ENOUGH_STEPS} or more"
         )
-    for column, what in (("commit", "commits"), ("versions", "versions"), ("driver", "drivers")):
+    for column in ("commit", "versions", "driver", "allocator"):
+        what = column if column.endswith("s") else f"{column}s"
         different = sorted({row.get(column, "") for row in finished} - {""})
         if len(different) > 1:
             said.append(f"measured with different {what}: {'; '.join(different)}")
     return said
+
+
+def _faster_than_ideal(finished: Sequence[Row]) -> str:
+    """What can make N devices more than N times as fast as one, which to divide the work does not."""
+    one = [row for row in finished if is_baseline(row)]
+    disturbed = "faster than ideal: the run on 1 device was probably disturbed; repeat it on a quiet machine"
+    if any(row["scaling"] == "weak" for row in one):
+        return disturbed
+    others = {row.get("allocator") or "not recorded" for row in one if row["device"] == "cpu"} - {KEEPS}
+    if others:
+        return (
+            f"{disturbed}, without allocator settings of your own: the memory allocator "
+            f"({', '.join(sorted(others))}) may have given the larger batch back to the kernel in every step"
+        )
+    return f"{disturbed}; or its larger batch costs more per image, as where caches hold only the smaller ones"
+
+
+def doubts(rows: Sequence[Row]) -> list[str]:
+    """What makes the measurements of a setting doubtful, for those who go on with them."""
+    groups = grouped(rows)
+    titles = setting_titles(groups)
+    finished = {key: [row for row in members if row["status"] == states.DONE] for key, members in groups.items()}
+    return [f"{titles[key]}: {_faster_than_ideal(done)}" for key, done in finished.items() if _is_too_fast(done)]
+
+
+def _is_too_fast(finished: Sequence[Row]) -> bool:
+    return any(point.efficiency().median > SUSPICIOUS for point in points(finished))
 
 
 def setting_titles(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

@@ -64,7 +64,7 @@ def scaling(rows: Sequence[Row]) -> list[Table]:
             for point in found
         )
         said = ["Median of the runs, ± half of least to largest."]
-        said += [f"{note[0].upper()}{note[1:]}." for note in notes(members, found, baseline.get(key))]
+        said += [f"{note[0].upper()}{note[1:]}." for note in notes(members, baseline.get(key))]
         tables.append(Table(titles[key], header, body, " ".join(said)))
     return tables
 
@@ -84,6 +84,7 @@ def system(rows: Sequence[Row]) -> Table:
         "device": "device",
         "driver": "driver",
         "versions": "software",
+        "allocator": "memory allocator",
         "commit": "commit of the lab",
         "precision": "precision",
     }
