@@ -57,6 +57,13 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
 # Usage ------------------------------------------------------------------------------------------------------
 
 
+def test_help_keeps_names_as_they_are_written(capsys):
+    for command, name in (("jupyter", "Open the guided notebooks in JupyterLab."), ("system", "SYSTEM.md")):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert name in capsys.readouterr().out
+
+
 def test_help_is_instant_and_loads_no_torch():
     program = (
         "import sys; from lab.cli import main\ntry: main(['--help'])\nfinally: assert 'torch' not in sys.modules"
