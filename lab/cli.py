@@ -62,7 +62,9 @@ def build_parser() -> "argparse.ArgumentParser":
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = importlib.import_module(f"lab.commands.{name}")
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP.capitalize() + ".")
+        command = commands.add_parser(
+            name, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}."
+        )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser

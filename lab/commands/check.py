@@ -13,7 +13,7 @@ from lab.ranks.sandbox import Sandbox, copied
 from lab.ranks.server import RankServer
 from lab.student import outcomes
 from lab.syllabus.paths import find_code, is_labs_own
-from lab.syllabus.syllabus import syllabus
+from lab.syllabus.syllabus import Exercise, syllabus
 
 HELP = "check your exercises and say what is right, what is wrong and why"
 
@@ -71,7 +71,10 @@ def _suite(code: Path, *, in_sandbox: bool) -> Iterator[Suite]:
 
 
 def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> None:
-    """After what was asked for: a hint where something is wrong, else the next exercise as far as we know."""
+    """After what was asked for: a hint where something is wrong, else the next exercise as far as we know.
+
+    What had passed and has changed since, because the exercises share code, is checked again before that.
+    """
     stuck = next((result for result in results if isinstance(result.outcome, Failed)), None)
     if stuck:
         feedback.blank()
@@ -79,6 +82,16 @@ def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> Non
     if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
         return
     of = syllabus()
+    for step in outcomes.check_again(code, of):
+        if isinstance(step, Exercise):
+            feedback.running(step)
+        elif isinstance(step.outcome, Passed):
+            feedback.terminal.show("")
+        else:
+            feedback.blank()
+            feedback.say(f"{step.exercise.id} had passed. As its code is now, it does not:")
+            feedback.result(step)
+            feedback.details(step)
     if exercise := outcomes.unfinished(code, of):
         feedback.blank()
         if exercise.id in outcomes.to_check_again(code, of):

@@ -25,12 +25,11 @@ def run(args: argparse.Namespace) -> int:
     from lab.doctor.pages import reproduce_page, system_page
 
     folder, root = args.dir.expanduser(), checkout()
-    if root is None and args.commands_only:
-        raise UserError(
-            "the commands are in a clone of the lab's repository only, and this lab runs from elsewhere"
-        )
+    why_not = _why_no_commands(folder, root)
+    if why_not and args.commands_only:
+        raise UserError(why_not)
     pages = {}
-    if root is not None:
+    if root is not None and not why_not:
         pages[folder / "docs" / "reproduce.md"] = reproduce_page(root)
     if not args.commands_only:
         pages[folder / "SYSTEM.md"] = system_page(datetime.now(UTC).date().isoformat())
@@ -41,6 +40,18 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
         print(f"{path} is written")
-    if root is None:
-        print("docs/reproduce.md is not: the commands are in a clone of the lab's repository only")
+    if why_not:
+        print(f"docs/reproduce.md is not: {why_not}")
     return 0
+
+
+def _why_no_commands(folder: Path, root: Path | None) -> str:
+    """Why docs/reproduce.md has no place there; "" where it has."""
+    from lab.syllabus.paths import holds_modules, is_labs_own
+
+    if root is None:
+        return "the commands are in a clone of the lab's repository only, and this lab runs from elsewhere"
+    for code in (folder, folder / "exercises"):
+        if holds_modules(code) and not is_labs_own(code):
+            return f"the commands are the repository's, and {folder.absolute()} is a student's folder"
+    return ""

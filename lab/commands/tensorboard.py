@@ -27,9 +27,9 @@ def run(args: argparse.Namespace) -> int:
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError("TensorBoard is not installed for this Python: pip install tensorboard")
     port = _port(args.port)
-    print(
-        instructions(port, getpass.getuser(), socket.getfqdn(), remote="SSH_CONNECTION" in os.environ), flush=True
-    )
+    connection = os.environ.get("SSH_CONNECTION")
+    host = address(socket.getfqdn(), connection or "")
+    print(instructions(port, getpass.getuser(), host, remote=connection is not None), flush=True)
     # It takes this process's place: Ctrl-C ends it, and nothing is left.
     os.execv(
         sys.executable,
@@ -38,6 +38,18 @@ def run(args: argparse.Namespace) -> int:
             *("--host", "127.0.0.1", "--port", str(port), "--reload_interval", str(RELOAD)),
         ],
     )
+
+
+def address(name: str, connection: str) -> str:
+    """How this machine is reached: by its own name, or where it knows none, by where the ssh connection came in.
+
+    Args:
+        connection: SSH_CONNECTION: client's address and port, server's address and port.
+    """
+    if name.partition(".")[0] not in ("localhost", "localhost6", ""):
+        return name
+    parts = connection.split()
+    return parts[2] if len(parts) == 4 else "NAME-OF-THIS-MACHINE"
 
 
 def instructions(port: int, user: str, host: str, *, remote: bool) -> str:

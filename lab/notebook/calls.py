@@ -38,7 +38,7 @@ def check(*names: str) -> None:
         return
     code = session.code()
     suite = Suite(code)
-    results = [_check(exercise, suite) for exercise in exercises]
+    results = [_check(exercise, suite, last=exercise is exercises[-1]) for exercise in exercises]
     not_passed = [result for result in results if not isinstance(result.outcome, Passed)]
     if not_passed and session.judged_by_nbgrader():
         raise CheckFailed("; ".join(f"{result.exercise.id} {result.outcome.word}" for result in not_passed))
@@ -81,24 +81,52 @@ def trace(name: str) -> None:
 
 @one_sentence
 def progress() -> None:
-    """All exercises at a glance, as far as they were checked. Runs nothing."""
-    Shown(strip_card(session.code()))
+    """All exercises at a glance, as far as they were checked. What has changed since it passed, is again."""
+    code = session.code()
+    runs = not (is_labs_own(code) or session.graded_elsewhere())
+    changed = sorted(outcomes.to_check_again(code, syllabus())) if runs else []
+    if not changed:
+        Shown(strip_card(code))
+        return
+    shown = Shown(note_card(f"{', '.join(changed)}: changed since it passed; checking again …"))
+    try:
+        _check_again(code)
+    except KeyboardInterrupt:
+        shown.replace(note_card(STOPPED))
+        raise
+    shown.replace(strip_card(code))
 
 
-def _check(exercise: Exercise, suite: Suite) -> ExerciseResult:
-    """Check one exercise, show its card and remember how it ended."""
+def _check(exercise: Exercise, suite: Suite, *, last: bool) -> ExerciseResult:
+    """Check one exercise, show its card and remember how it ended.
+
+    Args:
+        last: of those that the cell asks for: when it passes, what its code has changed besides is checked again.
+    """
     code = suite.code
+    broken: list[ExerciseResult] = []
     shown = Shown(note_card(f"{exercise.id}  {exercise.title}: running …"))
     try:
         session.warm()
         result = suite.run(exercise)
+        if not is_labs_own(code):
+            outcomes.store(code, [result])
+            broken = _check_again(code) if last and isinstance(result.outcome, Passed) else []
     except KeyboardInterrupt:
         shown.replace(note_card(STOPPED))
         raise
-    if not is_labs_own(code):
-        outcomes.store(code, [result])
     shown.replace(result_card(result, code, _next(code)))
+    for other in broken:
+        Shown(note_card(f"{other.exercise.id} had passed. As its code is now, it does not."))
+        Shown(result_card(other, code, None))
     return result
+
+
+def _check_again(code: Path) -> list[ExerciseResult]:
+    """Check what had passed and has changed since. Returns what does not pass any more."""
+    session.warm()
+    results = [step for step in outcomes.check_again(code, syllabus()) if isinstance(step, ExerciseResult)]
+    return [result for result in results if not isinstance(result.outcome, Passed)]
 
 
 def _select(names: Sequence[str]) -> list[Exercise]:

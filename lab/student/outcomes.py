@@ -1,33 +1,25 @@
 """What was found last time, in .lab/progress.json of the student's folder. A cache, never the truth.
 
-    {"exercises": {"3.2": {"outcome": "passed", "module": "<sha256 of data.py>", "at": "2026-01-31T12:00:00"}}}
+    {"exercises": {"3.2": {"outcome": "passed", "code": "<lab.student.depends>", "at": "2026-01-31T12:00:00"}}}
 
-An entry counts only as long as the module has the hash it was checked with.
+An entry counts only as long as what the exercise depends on is what was checked. What had passed and has changed
+since is checked again (`check_again`) before anybody is told a number.
 """
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
 from lab.base.source import MAX_MODULE_BYTES
-from lab.grading.suite import ExerciseResult
+from lab.grading.diagnosis import LabError
+from lab.grading.suite import ExerciseResult, Suite
+from lab.student.depends import code_hash
 from lab.student.state import read_state, write_state
 from lab.syllabus.package import is_todo
 from lab.syllabus.paths import student_folder
 from lab.syllabus.syllabus import Exercise, Syllabus
 
 FILE = "progress.json"
-
-
-def module_hash(file: Path) -> str:
-    """sha256 of a module; "" when it cannot be read, or is no ordinary file."""
-    try:
-        if not file.is_file() or file.stat().st_size > MAX_MODULE_BYTES:  # reading a pipe would wait for ever
-            return ""
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        return ""
 
 
 def read(code: Path) -> dict[str, dict[str, str]]:
@@ -42,22 +34,27 @@ def read(code: Path) -> dict[str, dict[str, str]]:
 
 
 def passed(code: Path, of: Syllabus) -> set[str]:
-    """Ids of the exercises that had passed with the module as it is now."""
+    """Ids of the exercises that had passed as they are now."""
     entries = read(code)
     return {
         exercise.id
         for exercise in of.exercises
         if (entry := entries.get(exercise.id))
         and entry.get("outcome") == "passed"
-        and entry.get("module") == module_hash(code / exercise.file)
+        and is_of_now(entry, exercise, code)
     }
+
+
+def is_of_now(entry: Mapping[str, str], exercise: Exercise, code: Path) -> bool:
+    """Whether what was found is of the code as it is saved now."""
+    return entry.get("code") == code_hash(exercise, code) != ""
 
 
 def unfinished(code: Path, of: Syllabus) -> Exercise | None:
     """The first exercise that has not passed, as far as we know.
 
-    Writing 2.2 changes the file in which 2.1 has passed. Nobody wants to be sent back for that: exercises that
-    only have to be checked again come last.
+    Writing 3.3 changes what 3.2 uses. Nobody wants to be sent back for that: exercises that only have to be
+    checked again come last.
     """
     known = passed(code, of)
     left = [exercise for exercise in of.exercises if exercise.id not in known]
@@ -66,13 +63,13 @@ def unfinished(code: Path, of: Syllabus) -> Exercise | None:
 
 
 def to_check_again(code: Path, of: Syllabus) -> set[str]:
-    """Ids of the exercises that had passed before their module was changed, and are still written."""
+    """Ids of the exercises that had passed before their code was changed, and are still written."""
     entries = read(code)
     return {
         exercise.id
         for exercise in of.exercises
         if entries.get(exercise.id, {}).get("outcome") == "passed"
-        and module_hash(code / exercise.file)
+        and code_hash(exercise, code)
         and not is_stub(exercise, code)
     } - passed(code, of)
 
@@ -89,14 +86,28 @@ def is_stub(exercise: Exercise, code: Path) -> bool:
     return any(is_todo(line, exercise.id) and not line.lstrip().startswith("#") for line in text.splitlines())
 
 
+def check_again(code: Path, of: Syllabus) -> Iterator[Exercise | ExerciseResult]:
+    """Check what had passed and has changed since. Yields each exercise before it is checked, then its result."""
+    suite = Suite(code, of=of)
+    stale = to_check_again(code, of)
+    for exercise in of.exercises:
+        if exercise.id in stale:
+            yield exercise
+            result = suite.run(exercise)
+            store(code, [result])
+            yield result
+
+
 def store(code: Path, results: Iterable[ExerciseResult]) -> None:
-    """Add results to the cache. A folder that cannot be written is no error: it is only a cache."""
+    """Add results to the cache. A folder that cannot be written is no error: it is only a cache.
+
+    The lab's own error says nothing about an exercise: what was found before stays.
+    """
     entries = read(code)
     now = datetime.now().isoformat(timespec="seconds")
     for result in results:
-        entries[result.exercise.id] = {
-            "outcome": result.outcome.word,
-            "module": module_hash(code / result.exercise.file),
-            "at": now,
-        }
+        exercise = result.exercise
+        if isinstance(result.outcome, LabError) and exercise.id in entries:
+            continue
+        entries[exercise.id] = {"outcome": result.outcome.word, "code": code_hash(exercise, code), "at": now}
     write_state(student_folder(code), FILE, {"exercises": entries})

@@ -8,6 +8,7 @@ from lab.grading.diagnosis import Blocked, Passed
 from lab.grading.suite import ExerciseResult, Suite
 from lab.ranks.server import RankServer
 from lab.student import outcomes
+from lab.student.depends import code_hash
 from lab.student.saves import POLL, Saves
 from lab.syllabus.paths import is_labs_own
 from lab.syllabus.syllabus import MODULES, Exercise, Syllabus
@@ -18,7 +19,7 @@ PATIENCE = 1.0  # seconds after which a check of code that is out of date is end
 class Watch:
     """Goes from one unfinished exercise to the next.
 
-    An exercise is done when it has passed with its module as it is now. `current` is the one to work on; None
+    An exercise is done when it has passed as it is now. `current` is the one to work on; None
     when all are done.
     """
 
@@ -30,7 +31,7 @@ class Watch:
         self._syllabus = of
         self._server = server
         self._keeps_progress = not is_labs_own(code)
-        self._passed: dict[str, str] = {}  # id -> hash of the module it has passed with
+        self._passed: dict[str, str] = {}  # id -> hash of what it has passed with
         if self._keeps_progress:
             known = outcomes.passed(code, of)
             self._passed = {exercise.id: self._hash(exercise) for exercise in exercises if exercise.id in known}
@@ -92,7 +93,7 @@ class Watch:
         return None if self._is_done(other) or other == result.exercise else other
 
     def _next(self, after: Exercise | None) -> Exercise | None:
-        """The first that is not done; in the file just worked on if there is one, since a save undoes them all."""
+        """The first that is not done; in the file just worked on if there is one, which a save may have undone."""
         left = [exercise for exercise in self.exercises if not self._is_done(exercise)]
         same_file = [exercise for exercise in left if after and exercise.file == after.file]
         return next(iter(same_file + left), None)
@@ -101,7 +102,7 @@ class Watch:
         return self._passed.get(exercise.id) == self._hash(exercise)
 
     def _hash(self, exercise: Exercise) -> str:
-        return outcomes.module_hash(self.code / exercise.file)
+        return code_hash(exercise, self.code)
 
 
 class _EndedBySaves:

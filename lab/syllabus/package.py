@@ -113,7 +113,7 @@ def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[st
     file = code / exercise.file
     try:
         text = file.read_text(encoding="utf-8-sig")
-        mine = _definitions(text)
+        mine = definitions(text)
     except FileNotFoundError as error:
         raise UserError(f"{file.name} is not there; {whole}") from error
     except (SyntaxError, ValueError) as error:
@@ -124,7 +124,7 @@ def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[st
     pristine = source_lines(stub)
     wanted = {
         name: (begin, end)
-        for name, (begin, end) in _definitions(stub).items()
+        for name, (begin, end) in definitions(stub).items()
         if any(is_todo(line, exercise.id) for line in pristine[begin:end])
     }
     for name in sorted(wanted.keys() & mine.keys(), key=mine.__getitem__, reverse=True):
@@ -142,7 +142,7 @@ def is_todo(line: str, exercise_id: str) -> bool:
     return bool(found) and not after[:1].isdigit() and "is not done yet" in after
 
 
-def _definitions(text: str) -> dict[str, tuple[int, int]]:
+def definitions(text: str) -> dict[str, tuple[int, int]]:
     """Top-level function or class -> the slice of lines it takes, decorators included."""
     spans: dict[str, tuple[int, int]] = {}
     for node in ast.parse(text).body:

@@ -57,6 +57,13 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
 # Usage ------------------------------------------------------------------------------------------------------
 
 
+def test_help_keeps_names_as_they_are_written(capsys):
+    for command, name in (("jupyter", "Open the guided notebooks in JupyterLab."), ("system", "SYSTEM.md")):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert name in capsys.readouterr().out
+
+
 def test_help_is_instant_and_loads_no_torch():
     program = (
         "import sys; from lab.cli import main\ntry: main(['--help'])\nfinally: assert 'torch' not in sys.modules"
@@ -206,7 +213,8 @@ def test_who_writes_on_is_not_sent_back_to_what_has_passed_in_the_same_file(
     shutil.copy(root / "solutions" / "distributed_utils.py", file)
     shutil.copy(root / "solutions" / "model.py", file.parent)
     assert main(["check", "1.1", "2.1", "2.2"]) == 0
-    file.write_text(file.read_text() + "# 2.3\n")
+    file.write_text(file.read_text() + "import sys\n\nTORCHRUN = (*TORCHRUN,)\n")  # 2.1 uses it, and 2.2 uses 2.1
+    verdicts["2.1"] = CheckEnded(LabError("no ranks"))
     capsys.readouterr()
     assert main(["check", "2.3"]) == 0
     assert "\nNext: 3.1 Download once\n" in capsys.readouterr().out  # not 2.1, which has passed before
@@ -216,9 +224,26 @@ def test_who_writes_on_is_not_sent_back_to_what_has_passed_in_the_same_file(
         "      distributed_utils.py has changed since it passed\n"
         "      type: lab check 2.1\n"
     )
+    del verdicts["2.1"]
+    assert main(["check", "1.1"]) == 0
+    assert "Next:" not in capsys.readouterr().out, "2.1 was checked again by itself"
     shutil.copy(root / "exercises" / "distributed_utils.py", file)  # begun anew: nothing of it has passed
     assert main(["check", "3"]) == 0
     assert "\nNext: 2.1 Who am I? Rank and world size\n      open exercises/" in capsys.readouterr().out
+
+
+def test_what_another_exercise_has_broken_is_said(lab: Path, verdicts, capsys, root: Path):
+    file = lab / "exercises" / "data.py"
+    shutil.copy(root / "solutions" / "data.py", file)
+    assert main(["check", "3.1", "3.2"]) == 0
+    file.write_text(file.read_text() + "\n\nclass ValidationShard:\n    pass\n")
+    verdicts["3.2"] = wrong()
+    capsys.readouterr()
+    assert main(["check", "3.3"]) == 0
+    out = capsys.readouterr().out
+    assert "\n3.2 had passed. As its code is now, it does not:\n 3.2  Every rank its own samples" in out
+    assert "    saw    one thing\n" in out
+    assert "3.1" not in out
 
 
 def test_each_line_is_out_before_the_next_check_begins(lab: Path, verdicts, monkeypatch, capsys):

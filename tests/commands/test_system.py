@@ -32,6 +32,19 @@ def test_the_commands_alone_ask_nothing_of_the_machine(tmp_path, monkeypatch):
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.md")] == ["docs/reproduce.md"]
 
 
+@pytest.mark.parametrize("inside", ["", "exercises"])
+def test_a_students_folder_gets_no_page_of_the_repository(tmp_path, monkeypatch, capsys, inside):
+    folder = tmp_path / "my-lab"
+    assert main(["start", str(folder)]) == 0
+    monkeypatch.chdir(folder / inside)
+    assert main(["system"]) == 0
+    assert "docs/reproduce.md is not: the commands are the repository's" in capsys.readouterr().out
+    assert (folder / inside / "SYSTEM.md").is_file()
+    assert not list(folder.rglob("reproduce.md"))
+    assert main(["system", "--commands-only"]) == 1
+    assert "is a student's folder" in capsys.readouterr().err
+
+
 def test_nothing_says_whose_machine_it_is(tmp_path, root, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = system_page("2026-01-01")

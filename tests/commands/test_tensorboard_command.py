@@ -6,14 +6,29 @@ import subprocess
 import sys
 import urllib.request
 
+import pytest
+
 from lab.cli import main
-from lab.commands.tensorboard import instructions
+from lab.commands.tensorboard import address, instructions
 
 
 def test_through_ssh_it_prints_the_tunnel():
     said = instructions(6006, "ada", "login1.cluster", remote=True)
     assert "ssh -N -L 6006:127.0.0.1:6006 ada@login1.cluster" in said
     assert "ssh" not in instructions(6006, "ada", "laptop", remote=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "connection", "host"),
+    [
+        ("login1.cluster", "10.0.0.9 50000 10.0.0.7 22", "login1.cluster"),
+        ("localhost", "10.0.0.9 50000 10.0.0.7 22", "10.0.0.7"),  # a container knows no other name
+        ("localhost.localdomain", "::1 50000 fd00::7 22", "fd00::7"),
+        ("localhost", "", "NAME-OF-THIS-MACHINE"),
+    ],
+)
+def test_the_tunnel_never_leads_to_localhost(name, connection, host):
+    assert address(name, connection) == host
 
 
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path, monkeypatch, capsys):

@@ -59,6 +59,34 @@ def test_on_the_stubs_all_notebooks_run_with_only_not_started_and_a_saved_edit_c
     assert "2.1  Who am I? Rank and world size     ? to check" in shown(cells[-1])
 
 
+def test_who_passes_in_order_has_all_points_whatever_was_written_later(package, root):
+    """3.3 changes what 3.2 uses, and 3.2 is checked again without being asked for."""
+    from lab.student import outcomes
+
+    solution, file = (root / "solutions" / "data.py").read_text(), package / "exercises" / "data.py"
+    begin, end = solution.index("    ### BEGIN SOLUTION 3.3a"), solution.index("def get_dataloaders")
+    stub = "    def __len__(self):\n        raise NotImplementedError('Exercise 3.3a is not done yet: it')\n\n\n"
+    without = solution[: solution.rindex("    def __len__", 0, begin)] + stub + solution[end:]
+    save = "open('../exercises/data.py', 'w').write({!r})"
+    break_it = "open('../exercises/data.py', 'a').write('\\n\\ndef load_once(load, is_first): return load()\\n')"
+    cells = run_cells(
+        package / "notebooks",
+        [
+            *(IMPORT, save.format(without), 'check("3.1")', 'check("3.2")', "progress()"),
+            *(save.format(solution), 'check("3.3")', "progress()"),
+            *(f"{break_it}\nprogress()",),
+        ],
+    )
+    assert errors(cells) == []
+    said = [shown(cell) for cell in cells]
+    assert "2 of 14 exercises passed, 16 of 100 points" in said[4]
+    assert "3.2 had passed" not in said[6]
+    assert "3 of 14 exercises passed, 24 of 100 points" in said[7]
+    assert "2 of 14 exercises passed, 18 of 100 points" in said[8]
+    assert "✗ failed" in said[8]
+    assert outcomes.to_check_again(file.parent, syllabus()) == set()
+
+
 def _all_pass(cells) -> None:
     assert errors(cells) == []
     checks = [cell for cell in cells if cell.source.startswith("check(")]
@@ -251,7 +279,7 @@ def test_the_strip_tells_passed_failed_blocked_not_started_and_changed_apart(car
     stub = 'raise NotImplementedError("Exercise 3.2 is not done yet: get_dataloaders() in data.py")'
     (code / "data.py").write_text(f"def get_dataloaders():\n    {stub}\n    # {stub.replace('3.2', '3.1')}\n")
     with open(code / "train.py", "a") as file:
-        file.write("# changed\n")
+        file.write("\n\ndef train_step(): pass\n")
     found = states(code, of)
     expected = {"1.1": "passed", "2.1": "failed", "4.0": "blocked", "3.2": "not started", "6.1": "to check"}
     assert {name: found[name] for name in expected} == expected

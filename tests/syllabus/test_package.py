@@ -1,6 +1,7 @@
 """lab start and lab reset: the student's package, and no work ever lost."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -48,6 +49,21 @@ def test_start_writes_the_exercises_the_scripts_and_a_readme(lab: Path, root: Pa
     assert os.access(lab / "run.sh", os.X_OK)
     assert not list(lab.rglob("__pycache__"))
     assert not list(lab.rglob("*solution*"))
+
+
+@pytest.mark.parametrize("kind", ["package", "course"])
+def test_every_link_in_what_students_get_leads_somewhere(tmp_path: Path, kind: str):
+    folder = tmp_path / kind
+    assert main(["start", str(folder)] if kind == "package" else ["course", "build", str(folder)]) == 0
+    home = folder if kind == "package" else folder / "source" / "lab"
+    links = 0
+    for page in [*home.rglob("*.md"), *home.rglob("*.ipynb")]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not re.match(r"https?://|#", target):
+                links += 1
+                place = page.parent / target.partition("#")[0]
+                assert place.exists(), f"{page.relative_to(home)}: {target}"
+    assert links > 25
 
 
 def test_start_says_what_to_type_next(tmp_path: Path, monkeypatch, capsys):
