@@ -83,7 +83,7 @@ _EIGHT = tuple(
         _GPU,
         devices=(1, 2, 4, 8),
         scalings=("strong", "weak"),
-        compare=("--capture",),
+        compare=("--capture", "--compile"),
         measure_steps=steps,
         flags=(*flags, "--input", "device"),
         output_dir=Path("results/eight"),
