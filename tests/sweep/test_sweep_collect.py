@@ -54,7 +54,8 @@ def test_results_csv_has_the_columns_of_run_csv_and_one_row_a_run(results):
     with collect(results).path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == RESULT_COLUMNS
-    assert RESULT_COLUMNS[: len(RUN_COLUMNS)] == RUN_COLUMNS
+    assert RESULT_COLUMNS[: len(RUN_COLUMNS) - 3] == RUN_COLUMNS[:-3]
+    assert RESULT_COLUMNS[-3:] == RUN_COLUMNS[-3:] == ("captured", "compiled", "memory_format")
     assert [(row["strategy"], row["world_size"], row["status"]) for row in rows] == [
         *(("none", "1", "done"), ("ddp", "2", "done"))
     ]
@@ -180,6 +181,14 @@ def test_records_of_an_earlier_version_are_read(results):
         writer.writerows(rows)
     row = row_of(results, "ddp-2")
     assert (row["status"], row["device"], float(row["step_time_s"])) == ("done", "cpu", 0.105)
+
+
+def test_how_the_steps_were_computed_is_in_the_table(results):
+    how = {"captured": "yes", "compiled": "model", "memory_format": "channels_last"}
+    write_run(results, "ddp", 2, **how)
+    write_run(results, "ddp", 4)
+    assert {name: row_of(results, "ddp-2")[name] for name in how} == how
+    assert {row_of(results, "ddp-4")[name] for name in how} == {""}  # not said: an earlier version's
 
 
 def test_a_run_whose_sweep_is_gone_is_not_running(results):

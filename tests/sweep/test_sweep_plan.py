@@ -237,6 +237,10 @@ def test_flags_are_understood_by_main_and_the_users_come_last():
             {"compare": ("--capture",), "strategies": ("fsdp1",)},
             "fsdp1 1 device --capture: --capture cannot record --strategy fsdp1",
         ),
+        (
+            {"compare": ("--compile",), "strategies": ("fsdp1",)},
+            "fsdp1 1 device --compile: --compile cannot compile --strategy fsdp1",
+        ),
         ({"flags": ("--accumulate", "3")}, "none 1 device: a global batch of 512 images cannot be divided"),
     ],
 )

@@ -218,6 +218,8 @@ def test_before_and_after_compare_runs_that_differ_in_options_and_in_nothing_els
     assert {pair.options for pair in pairs([*ddp, *both])} == {"--accumulate 2 --capture"}
     # one that is between them is nearer
     assert {pair.options for pair in pairs([*ddp, *after, *both])} == {"--capture", "--accumulate 2"}
+    compiled = [row | {"variant": "--capture --compile"} for row in after]
+    assert {pair.options for pair in pairs([*ddp, *after, *compiled])} == {"--capture", "--compile"}
     # how long was measured is no optimisation
     assert pairs([*ddp, *[row | {"variant": "--measure-steps 50 --measure-warmup 10"} for row in ddp]]) == []
 

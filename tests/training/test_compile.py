@@ -1,6 +1,7 @@
 """--compile on the CPU: what is compiled, that it trains alike, and that it is never off without a word."""
 
 import argparse
+import csv
 import io
 import threading
 from pathlib import Path
@@ -142,6 +143,8 @@ def test_the_log_says_what_is_compiled_and_how_long_it_took(alone, tmp_path, cap
     assert "compiled for training in" in out
     assert out.count("compiled for") == 1
     assert "compiled for training in" in (tmp_path / "r" / "train.log").read_text()
+    with (tmp_path / "r" / "run.csv").open(newline="") as file:
+        assert {row["compiled"] for row in csv.DictReader(file)} == {"model"}
 
 
 def test_a_last_batch_of_another_size_is_not_compiled(alone, tmp_path, capsys):

@@ -50,6 +50,8 @@ def test_a_finished_run_leaves_all_its_records(tmp_path, capsys):
     assert tuple(table[0]) == RUN_COLUMNS
     assert [row["epoch"] for row in table] == ["1", "2", "summary"]
     assert {row["scaling"] for row in table} == {"weak"}
+    how = {"captured": "no", "compiled": "no", "memory_format": "contiguous"}
+    assert {name: config[name] for name in how} == {name: table[-1][name] for name in how} == how
     assert table[-1]["status"] == "done"
     assert float(table[0]["val_top1"]) == 0.75
     assert float(table[0]["images_per_sec"]) == pytest.approx(records[0].images_per_second, rel=1e-4)

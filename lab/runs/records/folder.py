@@ -25,11 +25,18 @@ CORE_COLUMNS = (  # in every run.csv
     *("global_batch", "per_gpu_batch", "train_top1", "val_top1", "images_per_sec", "time_epoch_s"),
     *("dl_time_s", "fw_time_s", "bw_time_s", "comm_time_s", "mem_gb", "util_gpu", "eff_strong", "eff_weak"),
 )
+HOW_COLUMNS = (  # how the steps were computed; absent in the records of earlier versions
+    "allocator",  # of main memory, where that is the device's
+    "captured",  # yes or no: whether as CUDA graphs
+    "compiled",  # model, blocks or no: what torch.compile was given
+    "memory_format",  # channels_last or contiguous: of the images, and of filters where FSDP2 does not forbid it
+)
 RUN_COLUMNS = (
     *CORE_COLUMNS,
     # How it was measured and on what; absent in the records of earlier versions.
     *("step_time_s", "measured_steps", "steps_per_epoch", "input", "bucket_cap_mb", "variant", "config_hash"),
-    *("device", "driver", "versions", "allocator"),
+    *("device", "driver", "versions"),
+    *HOW_COLUMNS,
 )
 METRICS_COLUMNS = ("epoch", "phase", "loss", "accuracy", "throughput")
 SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row

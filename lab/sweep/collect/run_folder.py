@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS, SUMMARY
+from lab.runs.records.folder import CORE_COLUMNS, HOW_COLUMNS, RUN_COLUMNS, SUMMARY
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
@@ -17,7 +17,11 @@ from lab.sweep.collect.record_files import NotUsable, csv_rows, json_object, tex
 from lab.sweep.collect.run_status import slurm_job, status_of
 from lab.sweep.compare.points import device_count
 
-RESULT_COLUMNS = (*RUN_COLUMNS, "train_loss", "val_loss", "compare")  # compare: what run_benchmarks.py was told
+RESULT_COLUMNS = (
+    *(name for name in RUN_COLUMNS if name not in HOW_COLUMNS),
+    *("train_loss", "val_loss", "compare"),  # compare: what run_benchmarks.py was told
+    *HOW_COLUMNS,  # last, because tables of earlier versions end before them
+)
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)
 
 # Column of results.csv -> name in config.json. Where run.csv has the column too, the two must agree.
@@ -30,7 +34,7 @@ _IN_CONFIG = {
 _MEASURED = ("train_top1", "val_top1", "images_per_sec", "time_epoch_s", "mem_gb")
 _FROM_SUMMARY = ("scaling", "repeat", "jobid", "commit", "ts", "gpus_per_node", "util_gpu")
 _OF_THE_CONFIGURATION = ("scaling", "repeat", "input", "bucket_cap_mb", "variant", "device", "config_hash")
-_OF_THE_SYSTEM = ("driver", "versions", "allocator")
+_OF_THE_SYSTEM = ("driver", "versions", *HOW_COLUMNS)
 _PROFILED = ("dl_time_s", "fw_time_s", "bw_time_s", "comm_time_s")
 
 

@@ -61,6 +61,15 @@ def config(setup: Setup) -> dict[str, object]:
     }
 
 
+def how(setup: Setup) -> dict[str, str]:
+    """The columns of run.csv that say how the steps are computed (records/folder.py)."""
+    return {
+        "captured": "yes" if setup.args.capture else "no",
+        "compiled": setup.compiler.part if setup.compiler is not None else "no",
+        "memory_format": "channels_last" if setup.channels_last else "contiguous",
+    }
+
+
 def describe(setup: Setup) -> list[str]:
     """The start report, line by line."""
     args, hosts = setup.args, sorted(set(setup.hosts))

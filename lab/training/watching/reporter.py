@@ -71,6 +71,7 @@ class Reporter:
 
     def begin(self, setup: announce.Setup, warnings: Sequence[str], epochs_done: int) -> None:
         """The start report, and config.json."""
+        self._origin = {**self._origin, **announce.how(setup)}
         if self.folder is not None:
             self.folder.begin(epochs_done, {**announce.config(setup), **self._origin})
         for line in [*(f"warning: {warning}" for warning in warnings), *announce.describe(setup)]:
