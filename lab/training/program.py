@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
 from lab.base.paths import PACKAGE
+from lab.base.startup import reach
 from lab.runs.options.launcher import rank_from_environment
 
 # What gloo says on the ranks that were waiting for one that has ended. That one says why.
@@ -46,6 +47,7 @@ def one_sentence_errors(code: Path) -> Iterator[None]:
 
     Where main.py in `code` is the program itself, a run on the CPU that ends well ends the process here too.
     """
+    reach("imports")
     try:
         yield
         _leave_before_python_does(code, 0)

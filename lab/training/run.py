@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.base.allocator import keep_freed_memory
+from lab.base.startup import reach
 from lab.runs import options
 from lab.runs.records import provenance
 from lab.runs.records.epoch_record import EpochRecord
@@ -35,6 +36,7 @@ from lab.training.watching import tensorboard
 from lab.training.watching.announce import Setup, count_parameters
 from lab.training.watching.progress_bar import ProgressBar
 from lab.training.watching.reporter import Reporter
+from lab.training.watching.startup import StartupTimes
 from lab.training.watching.watcher import Watcher
 
 __all__ = ["EpochRecord", "Run"]
@@ -56,6 +58,7 @@ class Run:
     """
 
     def __init__(self, args: argparse.Namespace, device: torch.device, *, records: bool = True) -> None:
+        reach("process group")
         allocator = keep_freed_memory() if device.type == "cpu" else ""
         self.device = device
         self.rank = dist.get_rank()
@@ -80,6 +83,8 @@ class Run:
         path = from_rank_0(partial(reporter.open_folder, resumed is not None)) if self._keeps else None
         if path is not None:
             self.watchers.append(ProgressBar(self.args, reporter.terminal, reporter.log, reporter.print))
+            if args.startup_times:
+                self.watchers.append(StartupTimes(device, reporter.print, captured=self.args.capture))
             if self.args.tensorboard:
                 self.watchers.append(tensorboard.TensorBoard(path, device, self.progress, reporter.print))
         self._context = RunContext(
@@ -95,6 +100,7 @@ class Run:
             path,
         )
         self._loop = BareLoop(self._context)
+        reach("run folder")
 
     @property
     def folder(self) -> RunFolder | None:
@@ -139,6 +145,7 @@ class Run:
             optimizer: of the wrapped model. From here on its zero_grad() and step() are the run's.
             train_loader: its length and its data set tell the steps and the samples that an epoch drops.
         """
+        reach("model")
         progress, resumed = self.progress, self._context.resumed
         loop = Loop(self._context, model, optimizer, train_loader, channels_last=self._channels_last)
         self._loop = loop  # from here on __exit__ gives the optimizer back, also where begin() fails

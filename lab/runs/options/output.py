@@ -19,6 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nvtx", action="store_true", help="name the parts of every step for Nsight Systems (with --profile too)"
     )
 
+    group.add_argument(
+        "--startup-times",
+        action="store_true",
+        help="say after the first step what was done before it, and how long each part took",
+    )
+
     group = parser.add_argument_group("output")
     group.add_argument(
         "--output-dir", type=Path, default=Path("results"), metavar="DIR", help="run folders are made in here"
@@ -50,6 +56,7 @@ def resolve(options: argparse.Namespace, device: str) -> list[str]:
         raise UsageError(f"--run-id {options.run_id!r} must be a plain folder name without slashes")
     if options.nvtx and device != "cuda":
         warnings.append("--nvtx has no effect without a GPU")
-    if options.profile and options.dry_run:
-        warnings.append("--profile has no effect in a dry run")
+    for option, given in (("--profile", options.profile), ("--startup-times", options.startup_times)):
+        if given and options.dry_run:
+            warnings.append(f"{option} has no effect in a dry run")
     return warnings

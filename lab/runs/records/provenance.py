@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Options that say where things are, what a run is called or what it writes: the same work with any of them.
 ADMINISTRATIVE = (
     *("run_id", "output_dir", "data_dir", "scaling", "repeat", "dry_run", "print_every", "resume"),
-    *("no_checkpoints", "save_frequency", "cache_dir", "profile", "nvtx", "tensorboard"),
+    *("no_checkpoints", "save_frequency", "cache_dir", "profile", "nvtx", "startup_times", "tensorboard"),
 )
 # Options that a record has a column of its own for, or that follow from those.
 IN_COLUMNS = (

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lab.base.errors import UsageError, UserError
+from lab.base.startup import reaches
 from lab.runs.options.data import DATASETS
 from lab.runs.options.own import is_own, load_own
 from lab.training.data import cifar10, mnist, shapes
@@ -33,6 +34,7 @@ class DataSets:
     classes: tuple[str, ...]
 
 
+@reaches("data")
 def load_datasets(
     name: str,
     data_dir: Path | None,
