@@ -23,6 +23,7 @@ from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.folder import RunFolder
 from lab.runs.records.progress import Progress
 from lab.training.checkpoints import resume
+from lab.training.data.about import about, check_own_images
 from lab.training.loop import BareLoop, Loop, RunContext
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
@@ -121,6 +122,8 @@ class Run:
             train_loader: its length and its data set tell the steps and the samples that an epoch drops.
         """
         progress, resumed = self.progress, self._context.resumed
+        check_own_images(self.args, train_loader.dataset)
+        known = about(train_loader.dataset)
         loop = Loop(self._context, model, optimizer, train_loader, channels_last=self._channels_last)
         self._loop = loop  # from here on __exit__ gives the optimizer back, also where begin() fails
         loop.begin()
@@ -133,6 +136,7 @@ class Run:
             dropped_samples=len(train_loader.dataset) - loop.pass_steps * self.args.global_batch_size,  # type: ignore[arg-type]
             channels_last=self._channels_last,
             resumed=f"{resumed.path}, {progress.where}" if resumed else None,
+            data=known.lines() if known else [],
         )
         self._reporter.begin(setup, [*self._warnings, *loop.warnings], progress.epochs_done)
         for watcher in self.watchers:
