@@ -25,6 +25,7 @@ from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.folder import RunFolder
 from lab.runs.records.progress import Progress
 from lab.training.checkpoints import resume
+from lab.training.data.about import about, check_own_images
 from lab.training.loop import BareLoop, Loop, RunContext
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.stepping import precision, seeding
@@ -147,6 +148,8 @@ class Run:
         """
         reach("model")
         progress, resumed = self.progress, self._context.resumed
+        check_own_images(self.args, train_loader.dataset)
+        known = about(train_loader.dataset)
         loop = Loop(self._context, model, optimizer, train_loader, channels_last=self._channels_last)
         self._loop = loop  # from here on __exit__ gives the optimizer back, also where begin() fails
         loop.begin()
@@ -160,6 +163,7 @@ class Run:
             channels_last=self._channels_last,
             compiler=self._context.compiler,
             resumed=f"{resumed.path}, {progress.where}" if resumed else None,
+            data=known.lines() if known else [],
         )
         self._reporter.begin(setup, [*self._warnings, *loop.warnings], progress.epochs_done)
         for watcher in self.watchers:

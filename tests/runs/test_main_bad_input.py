@@ -16,11 +16,13 @@ from lab.ranks.server import server
 def start(root: Path, tmp_path: Path):
     """Start solutions/main.py on some ranks."""
 
-    def start_main(*argv: str, ranks: int = 2, env: dict[str, str | None] | None = None) -> GroupResult:
+    def start_main(
+        *argv: str, ranks: int = 2, env: dict[str, str | None] | None = None, code: Path | None = None
+    ) -> GroupResult:
         return server().run(
             run_main,
             ranks,
-            code=root / "solutions",
+            code=code or root / "solutions",
             inputs=["--output-dir", str(tmp_path / "results"), *argv],
             env=env or {},
             timeout=60,
@@ -121,6 +123,17 @@ def test_a_corrupt_image(start, tmp_path):
     broken = data / "train" / "class1" / "2.png"
     broken.write_bytes(b"\x89PNG\r\n\x1a\n but nothing more")
     refused(start("--dataset", "imagefolder", "--data-dir", str(data)), 1, "2.png")
+
+
+def test_images_of_ones_own_that_the_network_does_not_take(start, root, tmp_path):
+    code = shutil.copytree(root / "solutions", tmp_path / "code")
+    (code / "mine.py").write_text(
+        "import torch\nfrom lab.training import DataSets\n"
+        "samples = [(torch.zeros(3, 32, 32), i % 2) for i in range(8)]\n"
+        "def load(_):\n    return DataSets(samples, samples, None, ('a', 'b'))\n"
+    )
+    argv = ("--dataset", "mine:load", "--model", "mnist_cnn", "--global-batch-size", "4")
+    refused(start(*argv, code=code), 1, "--model mnist_cnn takes images [1, 28, 28], those of --dataset mine:load")
 
 
 def test_more_ranks_than_samples(start, tmp_path):

@@ -121,15 +121,40 @@ def test_which_part_of_an_image_folder_validates(tmp_path, splits, validation, s
 
 
 def test_an_image_folder_without_test_images(tmp_path):
-    folder = make_image_folder(tmp_path / "data", train={"a": 20})
+    folder = make_image_folder(tmp_path / "data", train={"a": 10, "b": 10})
     with pytest.raises(UserError, match=rf"{folder} has neither test/ nor val/"):
         load_datasets("imagefolder", folder, cache_dir=tmp_path, validation="test")
 
 
 def test_an_image_folder_too_small_to_split(tmp_path):
-    folder = make_image_folder(tmp_path / "data", train={"a": 4})
+    folder = make_image_folder(tmp_path / "data", train={"a": 2, "b": 2})
     with pytest.raises(UserError, match=rf"{folder} holds only 4 training images"):
         load_datasets("imagefolder", folder, cache_dir=tmp_path)
+
+
+def test_one_class_is_nothing_to_learn(tmp_path):
+    folder = make_image_folder(tmp_path / "data", train={"cat": 20})
+    with pytest.raises(
+        UserError, match=rf"{folder}/train has one class only, cat: there is nothing to tell apart"
+    ):
+        load_datasets("imagefolder", folder, cache_dir=tmp_path)
+
+
+def test_what_was_read_is_told(tmp_path):
+    folder = make_image_folder(tmp_path / "data", train={"a": 20, "b": 20}, valid={"a": 3, "b": 3})
+    (folder / "train" / "a" / "x.heic").write_bytes(b"")
+    told = load_datasets("imagefolder", folder, cache_dir=tmp_path).train.about.lines()
+    assert told == [
+        "40 training, 6 validation images of 2 classes, 32x32",
+        "validation: valid/",
+        "skipped: 1 files that are no images by their names (.heic: 1)",
+    ]
+    (folder / "valid").rename(folder / "testing")
+    told = load_datasets("imagefolder", folder, cache_dir=tmp_path, network="resnet18", image_size=64)
+    assert told.train.about.lines()[:2] == [
+        "36 training, 4 validation, 6 test images of 2 classes, 64x64",
+        "validation: a tenth of the training images, held back",
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name != "shapes"])

@@ -12,8 +12,9 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import CenterCrop, Resize
 
 from lab.base.errors import UserError
-from lab.training.data import imagefolder
+from lab.training.data import imagefolder, layout
 from lab.training.data.imagefolder import load_imagefolder
+from lab.training.data.layout import find_imagefolder
 
 
 @pytest.fixture
@@ -85,6 +86,7 @@ def test_other_modes_become_rgb(tmp_path, cache, mode):
 
 def test_progress_is_said_on_stderr(folder, cache, monkeypatch, capfd):
     monkeypatch.setattr(imagefolder, "REPORT_EVERY", 0)
+    monkeypatch.setattr(layout, "REPORT_EVERY", 0)
     monkeypatch.setattr(imagefolder, "CHUNK", 1)
     load_imagefolder(folder, cache)
     said = capfd.readouterr().err
@@ -102,6 +104,51 @@ def test_real_jpegs(shared, tmp_path, cache):
         (30, 3, 32, 32),
     )
     assert splits["train"].labels.tolist() == sorted(list(range(10)) * 3)
+
+
+@pytest.mark.parametrize(("name", "split"), [("valid", "val"), ("Validation", "val"), ("testing", "test")])
+def test_other_common_names_of_splits_are_understood(tmp_path, cache, name, split):
+    folder = make_image_folder(tmp_path / "data", **{"Train": {"a": 2}, name: {"a": 1}})
+    found = load_imagefolder(folder, cache)[1]
+    assert {part: len(data.images) for part, data in found.items()} == {"train": 2, split: 1}
+
+
+def test_copies_in_hidden_folders_are_read_at_no_depth(folder, cache):
+    expected = load_imagefolder(folder, cache)
+    for name in (".ipynb_checkpoints", "@eaDir", "deeper/.trash", "__MACOSX"):
+        (folder / "train" / "cat" / name).mkdir(parents=True)
+        picture(7).save(folder / "train" / "cat" / name / "0-checkpoint.png")
+    (folder / "train" / "@eaDir").mkdir()
+    picture(8).save(folder / "train" / "@eaDir" / "0.png")
+    classes, splits = load_imagefolder(folder, cache)
+    assert classes == expected[0]
+    assert torch.equal(splits["train"].images, expected[1]["train"].images)
+
+
+@pytest.mark.parametrize("suffix", ["jfif", "gif", "JPG", "jpe"])
+def test_what_pillow_reads_is_read(folder, cache, suffix):
+    before = len(load_imagefolder(folder, cache)[1]["train"].images)
+    picture(9).save(folder / "train" / "cat" / f"more.{suffix}", "gif" if suffix == "gif" else "jpeg")
+    assert len(load_imagefolder(folder, cache)[1]["train"].images) == before + 1
+
+
+def test_what_is_left_out_is_counted_by_its_reason(folder):
+    cat = folder / "train" / "cat"
+    for name in ("a.heic", "b.HEIC", "c.txt", "._0.png"):
+        (cat / name).write_bytes(b"")
+    (cat / "@eaDir").mkdir()
+    picture(1).save(folder / "train" / "loose.png")
+    (folder / "val2").mkdir()
+    (folder / ".decoded").mkdir()  # the lab's own
+    assert find_imagefolder(folder).skipped == [
+        "3 files that are no images by their names (.heic: 2, .txt: 1)",
+        "2 hidden folders and files (._0.png: 1, @eaDir: 1)",
+        "1 images that lie in no class folder",
+        "folders whose names are no split's (val2)",
+    ]
+    (folder / "test" / "cat" / "0.png").rename(folder / "test" / "cat" / "0.heic")
+    with pytest.raises(UserError, match="holds no images"):
+        find_imagefolder(folder)
 
 
 # ---- what is wrong, said in a sentence
@@ -136,6 +183,11 @@ def test_no_classes(tmp_path, cache):
     (tmp_path / "train").mkdir()
     picture(0).save(tmp_path / "train" / "loose.png")
     assert f"{tmp_path / 'train'} has no class folders" in sentence(tmp_path, cache)
+
+
+def test_two_names_for_one_split(tmp_path, cache):
+    folder = make_image_folder(tmp_path / "data", train={"a": 1}, val={"a": 1}, valid={"a": 1})
+    assert "has val/ and valid/, which mean the same: leave one" in sentence(folder, cache)
 
 
 def test_an_empty_class(folder, cache):

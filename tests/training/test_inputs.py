@@ -2,6 +2,8 @@
 
 import csv
 import hashlib
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from lab.ranks.rank import Rank
 from lab.ranks.server import server
 from lab.runs import options
 from lab.runs.options import model
+from lab.training.data.about import check_own_images
 from lab.training.data.datasets import load_datasets
 
 CODE = Path(__file__).resolve().parent.parent.parent / "solutions"
@@ -78,6 +81,16 @@ def test_vgg19_gets_224_pixels_in_imagenets_colours(tmp_path):
         )
         assert torch.allclose(images[0], blue.view(3, 1, 1).expand(3, 224, 224), atol=1e-5)
     assert not (folder / ".decoded").exists()  # the images stay as large as they are
+
+
+def test_image_size_cuts_images_of_any_size(tmp_path):
+    folder = image_folder(tmp_path, "train", "val")
+    argv = ["--image-size", "96", "--model", "resnet18"]
+    for more in (["--dataset", "imagefolder", "--data-dir", str(folder)], []):  # files, and shapes in memory
+        for augment in ("--augment", "--no-augment"):
+            data = inputs(*argv, *more, augment)
+            assert data.train[0][0].shape == data.valid[0][0].shape == (3, 96, 96)
+    assert not (folder / ".decoded").exists()
 
 
 def test_vgg19_sees_small_images_enlarged():
@@ -179,6 +192,73 @@ def test_a_resumed_run_sees_the_same_augmented_images(tmp_path, stop):
     assert losses("parts-done", "--resume", str(tmp_path / "whole" / "checkpoints" / "latest.pth")) == []
     assert losses("whole", "--resume", "latest") == []
     assert metrics(tmp_path / "whole").count(("3", "test")) == 1
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.AdaptiveAvgPool2d(1))])
+        self.head = nn.Linear(4, num_classes)
+
+    def forward(self, images):
+        assert images.shape[1:] == (3, 96, 96)
+        return self.head(self.blocks[0](images).flatten(1))
+
+class Sized(Net):
+    def __init__(self, num_classes, image_size=32):
+        super().__init__(num_classes)
+        assert image_size == 96
+
+def load(data_dir):
+    import torch
+    from lab.training import DataSets
+
+    samples = [(torch.zeros(3, 32, 32), i % 2) for i in range(8)]
+    return DataSets(samples, samples, None, ("a", "b"))
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    """The reference, with a network and a data set of one's own beside it."""
+    shutil.copytree(CODE, tmp_path / "code")
+    (tmp_path / "code" / "mine.py").write_text(NET)
+    return tmp_path / "code"
+
+
+@pytest.mark.parametrize("name", ["Net", "Sized"])
+def test_networks_of_ones_own_take_larger_images_and_the_report_says_what_was_read(tmp_path, code, name):
+    folder = image_folder(tmp_path / "data", "train", "valid")
+    argv = ["--dataset", "imagefolder", "--data-dir", str(folder), "--image-size", "96", "--epochs", "1"]
+    argv += ["--model", f"mine:{name}", "--global-batch-size", "4", "--output-dir", str(tmp_path)]
+    result = server().run(run_main, 2, code=code, inputs=argv, timeout=60, set_up_process_group=False)
+    assert result.ok, result.reports
+    said = result.reports[0].output
+    assert "  data       4 training, 4 validation images of 2 classes, 96x96\n" in said
+    assert "             validation: valid/\n" in said
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize(("network", "takes"), [("vgg19", "[3, 224, 224]"), ("mnist_cnn", "[1, 28, 28]")])
+def test_images_of_ones_own_that_a_network_does_not_take(tmp_path, code, network, takes):
+    argv = [
+        "--dataset",
+        "mine:load",
+        "--model",
+        network,
+        "--global-batch-size",
+        "4",
+        "--output-dir",
+        str(tmp_path),
+    ]
+    with pytest.raises(
+        UserError, match=re.escape(f"takes images {takes}, those of --dataset mine:load are [3, 32")
+    ):
+        check_own_images(options.parse(argv), [(torch.zeros(3, 32, 32), 0)])
+    check_own_images(options.parse(argv), [(torch.zeros(*map(int, takes[1:-1].split(","))), 0)])
 
 
 def run_tiny_vgg(rank: Rank) -> None:

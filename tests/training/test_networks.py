@@ -55,6 +55,22 @@ def test_networks_have_the_size_of_their_originals_and_take_any_batch(name, shap
         model(torch.randn(2, 3, 30, 30))
 
 
+@pytest.mark.parametrize("size", [64, 224])
+@pytest.mark.parametrize(("name", "options"), [("resnet18", {}), ("vit", {"width": 64, "depth": 1})])
+def test_networks_take_larger_images_when_they_are_told(name, options, size):
+    model = build_network(name, image_size=size, **options)
+    assert model(torch.randn(2, 3, size, size)).shape == (2, 10)
+    with pytest.raises(AssertionError, match=rf"expected images \[B, 3, {size}, {size}\]"):
+        model(torch.randn(2, 3, 32, 32))
+
+
+def test_for_large_images_resnet18_is_torchvisions():
+    from torchvision.models import resnet18
+
+    ours, theirs = build_network("resnet18", image_size=224), resnet18(num_classes=10)
+    assert sorted(p.shape for p in ours.parameters()) == sorted(p.shape for p in theirs.parameters())
+
+
 def test_vgg19_is_torchvisions_with_another_head():
     with torch.device("meta"):  # the sizes alone; the weights would take half a gigabyte
         model = build_network("vgg19", 7)

@@ -10,6 +10,8 @@ from lab.runs.options.own import is_own, metavar, one_of_or_own
 DATASETS = ("shapes", "cifar10", "mnist", "imagefolder")
 
 DEFAULT_PREFETCH = 2  # PyTorch's own
+DEFAULT_IMAGE_SIZE = 32  # pixels, height and width
+IMAGE_SIZES = (64, 224)  # smallest and largest of --image-size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="shapes",
         help="shapes: drawn in code, no files; cifar10, mnist: downloaded once; imagefolder: "
         "DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it; FILE:NAME: your own",
+    )
+    group.add_argument(
+        "--image-size",
+        type=positive(int),
+        metavar="N",
+        help="height and width to which images are resized and cut, {} to {}, for resnet18, vit and networks of "
+        "your own (default: {}; mnist 28, vgg19 always 224)".format(*IMAGE_SIZES, DEFAULT_IMAGE_SIZE),
     )
     group.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where data set and weights are or will be stored"
@@ -110,6 +119,8 @@ def _check_images(options: argparse.Namespace) -> None:
     """mnist and mnist_cnn go together. To pad digits and repeat them in three colours, so that another network
     takes them, would change what is measured without a word.
     """
+    if options.image_size is not None:
+        _check_size(options)
     if is_own(options.dataset) or is_own(options.model):
         return
     if options.dataset == "mnist" and options.model != "mnist_cnn":
@@ -123,9 +134,31 @@ def _check_images(options: argparse.Namespace) -> None:
         )
 
 
+def _check_size(options: argparse.Namespace) -> None:
+    size, (smallest, largest) = options.image_size, IMAGE_SIZES
+    if not smallest <= size <= largest:
+        raise UsageError(f"--image-size {size} is not between {smallest} and {largest}: leave it out for 32x32")
+    if is_own(options.dataset):
+        raise UsageError(f"--image-size cannot resize the images of {options.dataset}: let it resize its own")
+    if not is_own(options.model) and options.model not in ("resnet18", "vit"):
+        raise UsageError(
+            f"--model {options.model} takes one size only: leave out --image-size, or use --model resnet18 or vit"
+        )
+    if options.model == "vit" and size % patch_size(size):
+        raise UsageError(
+            f"--image-size {size} cannot be parted into the vit's patches of {patch_size(size)} pixels: use "
+            f"{size // patch_size(size) * patch_size(size)}"
+        )
+
+
+def patch_size(image_size: int) -> int:
+    """Pixels, height and width, of the patches that a vit makes of an image: 64 to 256 of them."""
+    return 16 if image_size >= 128 else 8 if image_size >= 64 else 4
+
+
 def input_options(options: argparse.Namespace) -> dict[str, object]:
     """Keyword arguments for load_datasets(), from resolved options."""
-    names = ("pretrained", "augment", "randaugment", "seed")
+    names = ("pretrained", "augment", "randaugment", "seed", "image_size")
     return {"network": options.model, **{name: getattr(options, name) for name in names}}
 
 

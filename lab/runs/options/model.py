@@ -69,11 +69,12 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace, world_siz
 
 def model_options(options: argparse.Namespace) -> dict[str, object]:
     """Keyword arguments for build_model(), from resolved options."""
+    sizes = {} if options.image_size is None else {"image_size": options.image_size}
     if options.model == "vit":
-        return {"width": options.width, "depth": options.depth}
+        return {"width": options.width, "depth": options.depth, **sizes}
     if options.pretrained:
         return {"weights": weights_path(options.data_dir)}
-    return {}
+    return sizes
 
 
 def weights_path(data_dir: Path) -> Path:

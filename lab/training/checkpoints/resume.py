@@ -22,7 +22,7 @@ from lab.training.stepping.together import from_rank_0
 SHAPING = (
     *("dataset", "validation", "global_batch_size", "accumulate", "epochs", "optimizer", "base_lr", "scale_lr"),
     *("schedule", "warmup_epochs", "momentum", "weight_decay", "clip_norm", "seed", "precision", "augment"),
-    "randaugment",
+    *("randaugment", "image_size"),
 )
 
 

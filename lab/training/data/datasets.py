@@ -13,9 +13,11 @@ from lab.base.startup import reaches
 from lab.runs.options.data import DATASETS
 from lab.runs.options.own import is_own, load_own
 from lab.training.data import cifar10, mnist, shapes
-from lab.training.data.imagefolder import find_imagefolder, load_imagefolder
+from lab.training.data.about import About
+from lab.training.data.imagefolder import load_imagefolder
 from lab.training.data.images import FileDataset, ImageDataset, Images
-from lab.training.data.inputs import IMAGENET, pipelines, takes_imagenets_images
+from lab.training.data.inputs import IMAGENET, pipelines, size_of, takes_imagenets_images
+from lab.training.data.layout import find_imagefolder
 from lab.training.data.weights import fetch_weights
 
 SPLIT_SEED = 0
@@ -32,6 +34,11 @@ class DataSets:
     valid: Images
     test: Images | None
     classes: tuple[str, ...]
+    valid_from: str = ""  # where the validation images come from, for the start report
+    skipped: tuple[str, ...] = ()  # what lies there and was not read, and why
+
+
+HELD_BACK_WORDS = "a tenth of the training images, held back"
 
 
 @reaches("data")
@@ -47,6 +54,7 @@ def load_datasets(
     augment: bool = False,
     randaugment: bool = False,
     seed: int = 0,
+    image_size: int | None = None,
 ) -> DataSets:
     """Load a data set, and download or decode it if nobody has yet.
 
@@ -61,10 +69,12 @@ def load_datasets(
             (so CIFAR-10 is split 45,000 / 5,000). "test": the test images.
         seed_split: chooses that part.
         network: the one that gets the images. For vgg19 they are cropped to 224x224, and those of an image folder
-            are left on the disk in their own sizes; for the others these are cut to 32x32 and kept in memory.
+            are left on the disk in their own sizes; for the others these are cut to 32x32 and kept in memory,
+            unless image_size is another.
         pretrained: whether the network's weights are needed too, in data_dir.
         augment, randaugment: change the training images at random, as --augment and --randaugment say.
         seed: of these changes.
+        image_size: pixels, height and width; None for 32 (28 for mnist, 224 for vgg19).
 
     Raises:
         UserError: the data is missing, damaged or cannot be downloaded, or has no such part.
@@ -83,18 +93,26 @@ def load_datasets(
     else:
         folder = _given(data_dir, f"--dataset {name}")
         if name == "imagefolder":
-            datasets = _load_imagefolder(folder, cache_dir, validation, seed_split, full_size=imagenets)
+            full_size = size_of(network, image_size) is not None
+            datasets = _load_imagefolder(folder, cache_dir, validation, seed_split, full_size=full_size)
         else:
             datasets = _load_train_and_test(name, folder, validation, seed_split)
 
-    changing, still = pipelines(name, network, augment=augment, randaugment=randaugment, seed=seed)
+    changing, still = pipelines(
+        name, network, augment=augment, randaugment=randaugment, seed=seed, image_size=image_size
+    )
     normalisation = IMAGENET if imagenets else ()
-    return replace(
+    datasets = replace(
         datasets,
         train=datasets.train.through(changing, *normalisation),
         valid=datasets.valid.through(still, *normalisation),
         test=None if datasets.test is None else datasets.test.through(still, *normalisation),
     )
+    parts = {"training": datasets.train, "validation": datasets.valid, "test": datasets.test}
+    counts = {part: len(images) for part, images in parts.items() if images is not None}
+    size = size_of(network, image_size) or (28 if name == "mnist" else 32)
+    datasets.train.about = About(counts, len(datasets.classes), size, datasets.valid_from, datasets.skipped)
+    return datasets
 
 
 def _load_own(name: str, data_dir: Path | None, validation: str) -> DataSets:
@@ -152,7 +170,7 @@ def _load_shapes(validation: str) -> DataSets:
     mean, std = channel_statistics(images)
     train = ImageDataset(images, labels, shapes.CLASSES, mean, std)
     valid = ImageDataset(*shapes.draw(shapes.VALID_IMAGES, shapes.VALID_SEED), shapes.CLASSES, mean, std)
-    return DataSets(train, valid, None, shapes.CLASSES)
+    return DataSets(train, valid, None, shapes.CLASSES, "drawn apart")
 
 
 def _load_train_and_test(name: str, data_dir: Path, validation: str, seed: int) -> DataSets:
@@ -163,28 +181,37 @@ def _load_train_and_test(name: str, data_dir: Path, validation: str, seed: int) 
     normalisation = (mnist.MEAN, mnist.STD) if name == "mnist" else (cifar10.MEAN, cifar10.STD)
     train, test = (ImageDataset(*splits[part], classes, *normalisation) for part in ("train", "test"))
     if validation == "test":
-        return DataSets(train, test, None, classes)
+        return DataSets(train, test, None, classes, "the test images")
     rest, valid = hold_back(train, data_dir, seed)
-    return DataSets(rest, valid, test, classes)
+    return DataSets(rest, valid, test, classes, HELD_BACK_WORDS)
 
 
 def _load_imagefolder(data_dir: Path, cache_dir: Path, validation: str, seed: int, full_size: bool) -> DataSets:
+    layout = find_imagefolder(data_dir)
+    if len(layout.classes) < 2:
+        raise UserError(
+            f"{layout.folders['train']} has one class only, {layout.classes[0]}: there is nothing to tell apart. "
+            "Make one folder for each class in it."
+        )
     parts: dict[str, Images]
     if full_size:
-        classes, files = find_imagefolder(data_dir)
-        parts = {split: FileDataset(found, classes, *IMAGENET) for split, found in files.items()}
+        classes = layout.classes
+        parts = {split: FileDataset(found, classes, *IMAGENET) for split, found in layout.files.items()}
     else:
-        classes, splits = load_imagefolder(data_dir, cache_dir)
+        classes, splits = load_imagefolder(data_dir, cache_dir, layout)
         mean, std = channel_statistics(splits["train"].images)
         parts = {split: ImageDataset(*data, classes, mean, std) for split, data in splits.items()}
     train, valid, test = parts["train"], parts.get("val"), parts.get("test")
+    chosen = "val"
     if validation == "test":
+        chosen = "test" if test is not None else "val"
         valid, test = test or valid, None
         if valid is None:
             raise UserError(
                 f"{data_dir} has neither test/ nor val/: add one, or leave out --validation test to hold back a "
                 "tenth of the training images."
             )
-    elif valid is None:
+    valid_from = f"{layout.folders[chosen].name}/" if chosen in layout.folders else HELD_BACK_WORDS
+    if valid is None:
         train, valid = hold_back(train, data_dir, seed)
-    return DataSets(train, valid, test, classes)
+    return DataSets(train, valid, test, classes, valid_from, tuple(layout.skipped))

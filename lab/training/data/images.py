@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lab.training.data.about import About
 from lab.training.data.augment import Pipeline
-from lab.training.data.imagefolder import ImageFile, decode_full
+from lab.training.data.imagefolder import decode_full
+from lab.training.data.layout import ImageFile
 
 
 class Images(Dataset):
@@ -36,6 +38,7 @@ class Images(Dataset):
         self.mean = torch.as_tensor(mean, dtype=torch.float32)
         self.std = torch.as_tensor(std, dtype=torch.float32)
         self.pipeline = pipeline
+        self.about: About | None = None  # of the data set that this is the training part of
 
     def __len__(self) -> int:
         return len(self.labels)

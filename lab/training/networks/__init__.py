@@ -3,6 +3,7 @@
 May import: base, runs/options.
 """
 
+import inspect
 from collections.abc import Callable
 
 from torch import nn
@@ -27,14 +28,17 @@ def build_network(name: str, num_classes: int = 10, **options: object) -> nn.Mod
 
     Args:
         name: one of NETWORKS, or FILE:NAME for one's own, which is called with the number of classes.
-        options: vit takes width and depth; vgg19 takes weights, the file of the ImageNet weights to start from.
+        options: vit takes width and depth; vgg19 takes weights, the file of the ImageNet weights to start from;
+            resnet18 and vit take image_size, and so does one's own where it has an argument of this name.
 
     Raises:
         ValueError: there is no network of this name.
         UserError: a network cannot be built from these options, or one's own is not there or has no `.blocks`.
     """
     if is_own(name):
-        own = load_own("--model", name)(num_classes, **options)
+        make = load_own("--model", name)
+        own = make(num_classes, **{key: value for key, value in options.items() if _takes(make, key)})
+        own.built_with = options
         if not hasattr(own, "blocks"):
             raise UserError(
                 f"--model {name} has no .blocks: make it the list of the modules that FSDP shall shard one by one"
@@ -45,6 +49,10 @@ def build_network(name: str, num_classes: int = 10, **options: object) -> nn.Mod
     network = NETWORKS[name](num_classes, **options)
     network.built_with = options  # type: ignore[assignment]  # a run compares it with its command line
     return network
+
+
+def _takes(make: Callable[..., nn.Module], name: str) -> bool:
+    return name in inspect.signature(make).parameters
 
 
 def adam_state_bytes(parameters: int, shards: int = 1) -> float:

@@ -1,7 +1,8 @@
-"""ResNet-18 for 32x32 images (He et al. 2016, arXiv:1512.03385).
+"""ResNet-18 for 32x32 images, and for larger ones (He et al. 2016, arXiv:1512.03385).
 
 ImageNet's ResNet halves the image twice before its first block. On 32x32 that would throw away most of what
-there is to see, so here the stem is one 3x3 convolution of stride 1 and no pooling; all else is as in the paper.
+there is to see, so there the stem is one 3x3 convolution of stride 1 and no pooling. From 64x64 on all is as in
+the paper.
 """
 
 import torch.nn.functional as F
@@ -34,16 +35,21 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images [B, 3, 32, 32] -> logits [B, num_classes].
+    """Images [B, 3, image_size, image_size] -> logits [B, num_classes].
 
     Args:
         widths: channels of each stage; every stage but the first halves the image.
         blocks_per_stage: 2 makes it ResNet-18 with four stages (2 convolutions a block, the stem, the head).
+        image_size: pixels; from 64 on the stem is ImageNet's.
     """
 
-    def __init__(self, num_classes: int, widths: tuple[int, ...], blocks_per_stage: int) -> None:
+    def __init__(
+        self, num_classes: int, widths: tuple[int, ...], blocks_per_stage: int, image_size: int = 32
+    ) -> None:
         super().__init__()
-        self.stem = conv_norm(3, widths[0], 3, 1)
+        self.image_size = image_size
+        self.shrinks = image_size >= 64
+        self.stem = conv_norm(3, widths[0], 7, 2) if self.shrinks else conv_norm(3, widths[0], 3, 1)
         self.blocks = nn.ModuleList()
         channels = widths[0]
         for stage, width in enumerate(widths):
@@ -57,13 +63,16 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        assert x.shape[1:] == (3, 32, 32), f"expected images [B, 3, 32, 32], got {list(x.shape)}"
+        side = self.image_size
+        assert x.shape[1:] == (3, side, side), f"expected images [B, 3, {side}, {side}], got {list(x.shape)}"
         x = F.relu(self.stem(x))
+        if self.shrinks:
+            x = F.max_pool2d(x, 3, stride=2, padding=1)
         for block in self.blocks:
             x = block(x)
         return self.head(x.mean(dim=(2, 3)))
 
 
-def resnet18(num_classes: int = 10) -> ResNet:
-    """11,173,962 parameters for ten classes."""
-    return ResNet(num_classes, widths=(64, 128, 256, 512), blocks_per_stage=2)
+def resnet18(num_classes: int = 10, *, image_size: int = 32) -> ResNet:
+    """11,173,962 parameters for ten classes; 11,181,642 with ImageNet's stem."""
+    return ResNet(num_classes, (64, 128, 256, 512), blocks_per_stage=2, image_size=image_size)

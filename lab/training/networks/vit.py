@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lab.base.errors import UsageError
+from lab.runs.options.data import DEFAULT_IMAGE_SIZE, patch_size
 from lab.runs.options.model import DEFAULT_DEPTH, DEFAULT_WIDTH
 
-PATCH = 4  # pixels
-TOKENS = (32 // PATCH) ** 2
 HEAD_WIDTH = 64  # of each attention head, as in the paper
 
 
@@ -51,19 +50,28 @@ class TransformerBlock(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Images [B, 3, 32, 32] -> logits [B, num_classes].
+    """Images [B, 3, image_size, image_size] -> logits [B, num_classes].
 
-    64 patches of 4x4 pixels become tokens; the head reads their mean after the last block (no class token).
+    64 patches of 4x4 pixels become tokens (8x8 from 64x64 on, 16x16 from 128x128 on); the head reads their mean
+    after the last block (no class token).
 
     Args:
         width: numbers in a token, a multiple of 64.
         depth: transformer blocks.
+        image_size: pixels, a multiple of the patch.
 
     Raises:
         UsageError: the width cannot be split into heads.
     """
 
-    def __init__(self, num_classes: int = 10, *, width: int = DEFAULT_WIDTH, depth: int = DEFAULT_DEPTH) -> None:
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        width: int = DEFAULT_WIDTH,
+        depth: int = DEFAULT_DEPTH,
+        image_size: int = DEFAULT_IMAGE_SIZE,
+    ) -> None:
         super().__init__()
         if width % HEAD_WIDTH:
             fitting = max(1, round(width / HEAD_WIDTH)) * HEAD_WIDTH
@@ -71,8 +79,10 @@ class VisionTransformer(nn.Module):
                 f"--width {width} cannot be split into attention heads of {HEAD_WIDTH}: use a multiple of "
                 f"{HEAD_WIDTH}, such as {fitting}"
             )
-        self.patches = nn.Conv2d(3, width, kernel_size=PATCH, stride=PATCH)
-        self.position = nn.Parameter(torch.empty(1, TOKENS, width))
+        patch = patch_size(image_size)
+        self.image_size = image_size
+        self.patches = nn.Conv2d(3, width, kernel_size=patch, stride=patch)
+        self.position = nn.Parameter(torch.empty(1, (image_size // patch) ** 2, width))
         self.blocks = nn.ModuleList([TransformerBlock(width) for _ in range(depth)])
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, num_classes)
@@ -83,8 +93,9 @@ class VisionTransformer(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        assert x.shape[1:] == (3, 32, 32), f"expected images [B, 3, 32, 32], got {list(x.shape)}"
-        tokens = self.patches(x).flatten(2).transpose(1, 2) + self.position  # [B, TOKENS, width]
+        side = self.image_size
+        assert x.shape[1:] == (3, side, side), f"expected images [B, 3, {side}, {side}], got {list(x.shape)}"
+        tokens = self.patches(x).flatten(2).transpose(1, 2) + self.position  # [B, T, width]
         for block in self.blocks:
             tokens = block(tokens)
         return self.head(self.norm(tokens).mean(dim=1))

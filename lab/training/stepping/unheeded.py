@@ -36,8 +36,15 @@ def unheeded(options: argparse.Namespace, device_type: str, model: Any, train_lo
     if options.augment and getattr(_innermost(train_loader.dataset, "dataset"), "pipeline", None) is None:
         warnings.append("--augment has no effect: load_datasets() was not given **options.input_options(args)")
     if model_options(options) != getattr(_innermost(model, "module"), "built_with", {}):
-        given = "--pretrained has" if options.pretrained else "--width and --depth have"
-        warnings.append(f"{given} no effect: build_model() was not given **options.model_options(args)")
+        given = (
+            ["--pretrained"]
+            if options.pretrained
+            else [f"--{n.replace('_', '-')}" for n in model_options(options)]
+        )
+        have = "has" if len(given) == 1 else "have"
+        warnings.append(
+            f"{' and '.join(given)} {have} no effect: build_model() was not given **options.model_options(args)"
+        )
     return warnings
 
 

@@ -1,7 +1,7 @@
 """What a run says of itself before it trains: the start report for people, config.json for programs."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,7 @@ class Setup:
     channels_last: bool
     compiler: Compiler | None  # with --compile
     resumed: str | None  # the checkpoint, and where it goes on
+    data: list[str] = field(default_factory=list)  # what was read: images, classes, what was skipped
 
     @property
     def device_name(self) -> str:
@@ -79,6 +80,7 @@ def describe(setup: Setup) -> list[str]:
         f"  ranks      {ranks} on {nodes}, backend {dist.get_backend()}, device {setup.device_name}",
         f"  batch      {_batch(args, ranks)}; {setup.steps_per_epoch} steps an epoch, "
         f"{setup.dropped_samples} samples dropped",
+        *(f"  {'data' * (number == 0):10} {line}" for number, line in enumerate(setup.data)),
         f"  length     {_length(args)}",
         f"  optimizer  {args.optimizer}, {_rate(args)}, weight decay {args.weight_decay:g}",
         f"  precision  {precision.describe(setup.device, args.precision, setup.channels_last)}",
