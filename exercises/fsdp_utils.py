@@ -36,12 +36,13 @@ def get_fsdp_model(model: nn.Module, device: torch.device, *, precision: str = "
     Args:
         model: has `.blocks`, the modules that are gathered one at a time when they are needed.
         device: where the model lives: this rank's GPU, or the CPU.
-        precision: "fp32"; or "bf16" or "fp16": compute in 16 bits, but keep the parameters and sum the gradients
-            in fp32.
+        precision: "fp32"; or "bf16" or "fp16": compute in 16 bits, but keep the parameters, sum the gradients and
+            hand out the logits in fp32.
     """
     # TODO 4.2: move the model to its device, give every rank rank 0's weights (fully_shard does not), then
     # shard each of model.blocks with fully_shard, and the model itself last. "bf16" and "fp16" are a
-    # MixedPrecisionPolicy for each of them; before the blocks, shard_batchnorms takes those layers out of it.
+    # MixedPrecisionPolicy for each of them, with which the model itself hands out its logits in fp32; before the
+    # blocks, shard_batchnorms takes those layers out of it.
     raise NotImplementedError("Exercise 4.2 is not done yet: get_fsdp_model() in fsdp_utils.py")
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import math
 import re
 from collections.abc import Sequence
 
@@ -25,6 +26,14 @@ def ordinal(number: int) -> str:
     """1 -> "1st", 12 -> "12th"."""
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+def digits(value: float, count: int) -> str:
+    """A number to `count` significant digits, never with an exponent: (1260.3, 3) -> "1260"."""
+    text = f"{value:.{count}g}"
+    if "e" not in text:
+        return text
+    return f"{value:.{max(0, count - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def slug(text: str) -> str:

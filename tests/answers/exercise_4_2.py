@@ -52,7 +52,12 @@ bank.right(
     blocks="for module in model.blocks.modules():\n    if isinstance(module, nn.Linear):\n"
     "        fully_shard(module, mesh=mesh, mp_policy=policy)\nfor block in model.blocks:",
 )
-bank.right("logits in bf16", root="root = policy")
+bank.right(
+    "logits in fp32 by a hook",
+    root="root = policy",
+    result=f"{RESULT.replace('return', 'model =')}\nif precision in HALF:\n"
+    "    model.register_forward_hook(lambda module, inputs, logits: logits.float())\nreturn model",
+)
 bank.right(
     "BatchNorm by its own hand",
     batchnorms="for module in model.modules():\n    if 'BatchNorm' in type(module).__name__:\n"
@@ -133,6 +138,12 @@ bank.wrong(
 bank.wrong("gradients-summed-in-bf16", "gradients summed in bf16", low='low = {"param_dtype": torch.bfloat16}')
 bank.wrong(
     "not-bf16", "fp16 in place of bf16", low='low = {"param_dtype": torch.float16, "reduce_dtype": torch.float32}'
+)
+bank.wrong("logits-not-fp32", "logits in bf16", root="root = policy")
+bank.wrong(
+    "logits-not-fp32",
+    "logits in fp16",
+    root="root = MixedPrecisionPolicy(**low, output_dtype=torch.float32 if precision == 'bf16' else None)",
 )
 bank.wrong("batchnorm-in-bf16", "BatchNorm in bf16", batchnorms="")
 bank.wrong("fp16-ignored", "fp16 is left out", if_bf16="if precision == 'bf16':")

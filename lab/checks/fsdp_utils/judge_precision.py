@@ -18,8 +18,8 @@ BATCHNORM = "blocks.0.3"  # in TinyNet
 POLICY = r"mp_policy|MixedPrecisionPolicy\("
 
 NET = {
-    "error": str, "gradients": dict, "loss": float, "computed": dict, "parameters": dict, "statistics": dict,
-    "order": [str],
+    "error": str, "gradients": dict, "loss": float, "logits": str, "computed": dict, "parameters": dict,
+    "statistics": dict, "order": [str],
 }  # fmt: skip
 
 
@@ -33,8 +33,10 @@ def judge_precision(look: Look, reports: Sequence[Any]) -> None:
     judge_parameters(look, plain[0])
     judge_computing(look, plain[0])
     judge_gradients(look, plain)
+    judge_logits(look, plain[0]["logits"], "bf16")
     judge_batchnorm(look, reports[0]["batchnorm"])
     judge_fp16(look, reports[0]["fp16"])
+    judge_logits(look, reports[0]["fp16"]["logits"], "fp16")
 
 
 def judge_parameters(look: Look, report: dict[str, Any]) -> None:
@@ -112,6 +114,17 @@ def judge_gradients(look: Look, reports: Sequence[dict[str, Any]]) -> None:
             saw="with precision='bf16' every gradient has only the 8 bits of a bf16 number.",
             means="Summed in bf16 over many ranks, small gradients vanish: reduce_dtype must be fp32.",
             look=look(r"reduce_dtype", r"param_dtype", POLICY),
+        )
+
+
+def judge_logits(look: Look, logits: str, precision: str) -> None:
+    """Handed out in fp32."""
+    if logits != "float32":
+        raise Diagnosis(
+            "logits-not-fp32",
+            saw=f"with precision={precision!r} the logits come out as {logits}.",
+            means="Too coarse for an exact loss: the model's own policy has output_dtype=torch.float32 besides.",
+            look=look(r"output_dtype", r"fully_shard\(model", POLICY),
         )
 
 

@@ -75,10 +75,12 @@ def train_in_bf16(rank: Rank) -> dict[str, Any]:
         with sharding_noted(fsdp_utils, net, order):
             model = fsdp_utils.get_fsdp_model(net, CPU, precision=precision)
         layers = computing_noted(model)
-        report: dict[str, Any] = {"error": "", "gradients": {}, "loss": 0.0, "order": order}
+        report: dict[str, Any] = {"error": "", "gradients": {}, "loss": 0.0, "logits": "", "order": order}
         report["parameters"] = {name: dtype(value) for name, value in model.named_parameters()}
         try:
-            loss = F.cross_entropy(model(images), labels)
+            logits = model(images)
+            report["logits"] = dtype(logits)
+            loss = F.cross_entropy(logits, labels)
             loss.backward()
             report |= {"gradients": gradients_of(model), "loss": loss.item()}
             make_optimizer(model).step()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.base.errors import UserError
+from lab.base.words import digits
 from lab.sweep.compare.points import BASELINE, Row
 from lab.sweep.compare.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
 from lab.sweep.compare.table import distinct, without_measuring
@@ -200,13 +201,12 @@ def table(one: Forecast) -> list[str]:
     lines.append("  devices   step (ms)   likely between   efficiency   measured (ms)    off")
     for outcome in one.outcomes:
         middle, low, high = (1e3 * value for value in outcome.predicted.seconds)
-        between = f"{low:.3g} - {high:.3g}"
-        measured = f"{1e3 * outcome.measured:.4g}" if outcome.measured is not None else "-"
+        between = f"{digits(low, 3)} - {digits(high, 3)}"
+        measured = digits(1e3 * outcome.measured, 4) if outcome.measured is not None else "-"
         off = f"{outcome.off:+.0%}" if outcome.off is not None else "-"
         count, efficiency = outcome.predicted.devices, outcome.predicted.efficiency[0]
-        lines.append(
-            f"  {count:>7}   {middle:>9.4g}   {between:>14}   {efficiency:>10.0%}   {measured:>13}   {off:>4}"
-        )
+        step = digits(middle, 4)
+        lines.append(f"  {count:>7}   {step:>9}   {between:>14}   {efficiency:>10.0%}   {measured:>13}   {off:>4}")
     batch_on_one = one.curve[0].batch
     lines += [f"  {count:>7}   {too_many(batch_on_one, count)}" for count in one.too_many]
     lines.append(f"  {one.verdict}")

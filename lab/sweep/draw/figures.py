@@ -162,6 +162,8 @@ def accuracy_beside_efficiency(rows: Sequence[Row], setting: str) -> Figure | No
     return figure
 
 
+LABEL_POINTS = 13  # from one label to the next
+
 FIGURES: dict[str, Callable[[Sequence[Row], str], Figure | None]] = {
     "time_per_epoch": time_per_epoch,
     "throughput": throughput,
@@ -200,43 +202,51 @@ def _seconds_of(steps: int) -> Value:
 def _ideal_lines(
     axes: Axes, rows: Sequence[Row], counts: Sequence[int], value: Value, *, times: Callable[[int], float]
 ) -> None:
-    """One for each strategy, from its own value on one device, or from the baseline's where it has none.
+    """What the speed-ups are relative to: one line from the baseline; without one, each strategy's from its own.
 
     Args:
         times: what the value would ideally be on n devices, as a multiple of that on one.
     """
     own = {name: found[0] for name in LOOKS if (found := series(rows, name)) and found[0].devices == 1}
-    label: str | None = "ideal, from one device"
-    for name in LOOKS:
-        first = own.get(name) or own.get(BASELINE)
-        if not series(rows, name) or first is None or not value(first).median > 0:
-            continue
-        if name == BASELINE and len(own) > 1:
-            continue  # a point, of which nothing is spread over devices
-        ideal = [value(first).median * times(n) for n in counts]
-        colour = LOOKS[name].colour if name in own else IDEAL
-        axes.plot(counts, ideal, ":", color=colour, linewidth=1.3, zorder=1, gid=f"ideal {name}")
-        if label:
-            axes.plot([], [], ":", color=IDEAL, label=label)
-        label = None
+    whose, label = (
+        ((BASELINE,), "ideal, from one device without a wrapper")
+        if BASELINE in own and value(own[BASELINE]).median > 0
+        else (tuple(own), "ideal, from one device")
+    )
+    for name in whose:
+        first = value(own[name]).median
+        if first > 0:
+            ideal = [first * times(n) for n in counts]
+            colour = IDEAL if name == BASELINE else LOOKS[name].colour
+            axes.plot(counts, ideal, ":", color=colour, linewidth=1.3, zorder=1, gid=f"ideal {name}")
+            if label:
+                axes.plot([], [], ":", color=IDEAL, label=label)
+            label = ""
 
 
 def _label_speed_up(axes: Axes, rows: Sequence[Row]) -> None:
-    """T(1) / T(N) beside the last point of each strategy."""
+    """T(1) / T(N) beside the last point of each strategy; where two would touch, the upper one moves up."""
     baseline = series(rows, BASELINE)
     if not baseline:
         return
     one = baseline[0].spread("time_epoch_s").median
+    ends = []
     for name, look in LOOKS.items():
         known = [(p.devices, p.spread("time_epoch_s").median) for p in series(rows, name)]
         known = [(devices, seconds) for devices, seconds in known if seconds > 0]
         if name != BASELINE and known and known[-1][0] > 1:
-            axes.annotate(
-                f"{one / known[-1][1]:.1f}x",
-                known[-1],
-                (10, 0),
-                textcoords="offset points",
-                color=look.colour,
-                fontweight="bold",
-                va="center",
-            )
+            ends.append((known[-1], look.colour))
+    taken: dict[int, float] = {}  # devices -> the height in points of the last label there
+    for end, colour in sorted(ends):
+        points_high = axes.transData.transform(end)[1] * 72 / axes.figure.dpi
+        height = max(points_high, taken.get(end[0], -math.inf) + LABEL_POINTS)
+        taken[end[0]] = height
+        axes.annotate(
+            f"{one / end[1]:.1f}x",
+            end,
+            (10, height - points_high),
+            textcoords="offset points",
+            color=colour,
+            fontweight="bold",
+            va="center",
+        )

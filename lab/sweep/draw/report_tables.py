@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from lab.base.words import digits
 from lab.runs.records.job import read_json
 from lab.slurm import states
 from lab.sweep.compare.points import Row, Spread, baseline_times, device_count, grouped, points
 from lab.sweep.compare.table import notes, setting_titles
 
 UNKNOWN = "-"
+FOUR_DIGITS = "four digits"  # of _spread: never with an exponent
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def scaling(rows: Sequence[Row]) -> list[Table]:
                 point.label,
                 str(point.devices),
                 str(len(point.rows)),
-                _spread(point.seconds(), 1e3 if weak else 1, "{:.4g}"),
+                _spread(point.seconds(), 1e3 if weak else 1, FOUR_DIGITS),
                 _spread(point.spread("images_per_sec"), 1, "{:,.0f}"),
                 _spread(point.efficiency(), 100, "{:.0f}", "%"),
                 _spread(point.spread("mem_gb"), 1, "{:.2f}"),
@@ -182,14 +184,12 @@ def _spread(spread: Spread, scale: float, form: str, unit: str = "") -> str:
     """ "4.2 ± 0.1": the median, and half of the distance between least and largest."""
     if math.isnan(spread.median):
         return UNKNOWN
-    text = form.format(spread.median * scale) + unit
-    if spread.count > 1:
-        text += " ± " + _plain(form).format((spread.largest - spread.least) / 2 * scale)
-    return text
-
-
-def _plain(form: str) -> str:
-    return "{:.2g}" if form == "{:.4g}" else form
+    half = (spread.largest - spread.least) / 2 * scale
+    if form == FOUR_DIGITS:
+        text, about = digits(spread.median * scale, 4) + unit, digits(half, 2)
+    else:
+        text, about = form.format(spread.median * scale) + unit, form.format(half)
+    return f"{text} ± {about}" if spread.count > 1 else text
 
 
 TEXTS: dict[str, Callable[[Sequence[Row], Path], list[Table]]] = {
