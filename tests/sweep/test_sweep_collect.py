@@ -54,8 +54,8 @@ def test_results_csv_has_the_columns_of_run_csv_and_one_row_a_run(results):
     with collect(results).path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == RESULT_COLUMNS
-    assert RESULT_COLUMNS[: len(RUN_COLUMNS) - 3] == RUN_COLUMNS[:-3]
-    assert RESULT_COLUMNS[-3:] == RUN_COLUMNS[-3:] == ("captured", "compiled", "memory_format")
+    assert RESULT_COLUMNS[: len(RUN_COLUMNS) - 4] == RUN_COLUMNS[:-4]
+    assert RESULT_COLUMNS[-4:] == RUN_COLUMNS[-4:] == ("allocator", "captured", "compiled", "memory_format")
     assert [(row["strategy"], row["world_size"], row["status"]) for row in rows] == [
         *(("none", "1", "done"), ("ddp", "2", "done"))
     ]
