@@ -14,6 +14,7 @@ MESSAGE_LIMIT = 1 << 20  # bytes of one message
 KEPT = 2000  # collectives of one rank
 MAX_LEFT = 200  # functions of one rank of which it is known where they were left
 _MAX_NUMBER = 1 << 63
+_MAX_TEXT, _MAX_PARTS = 1000, 64  # characters of a name; sizes, dimensions, types, frames
 
 T = TypeVar("T")
 
@@ -97,10 +98,10 @@ def _collective(
         group=_typed(group, str),
         number=_number(number),
         name=_typed(name, str),
-        sizes=tuple(tuple(_number(n) for n in _typed(size, list)) for size in _typed(sizes, list)),
+        sizes=tuple(tuple(_number(n) for n in _few(size)) for size in _few(sizes)),
         done=_typed(done, bool),
-        frames=tuple(_frame(files, *_typed(frame, list)) for frame in _typed(frames, list)),
-        types=tuple(_typed(kind, str) for kind in _typed(types, list)),
+        frames=tuple(_frame(files, *_typed(frame, list)) for frame in _few(frames)),
+        types=tuple(_typed(kind, str) for kind in _few(types)),
     )
 
 
@@ -113,7 +114,15 @@ def _frame(files: list[str], *fields: Any) -> Frame:
 def _typed(value: Any, kind: type[T]) -> T:
     if type(value) is not kind:
         raise ValueError(f"a {type(value).__name__} in place of a {kind.__name__}")
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        raise ValueError(f"a text of {len(value)} characters")
     return value
+
+
+def _few(value: Any) -> list[Any]:
+    if len(_typed(value, list)) > _MAX_PARTS:
+        raise ValueError(f"a list of {len(value)} parts")
+    return list(value)
 
 
 def _number(value: Any) -> int:

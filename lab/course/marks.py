@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.base.words import encodable
 from lab.course.version import version
-from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.diagnosis import TO_LOOK, Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.looks import PARTLY
 from lab.grading.suite import ExerciseResult
 
@@ -88,6 +88,11 @@ class ExerciseMark:
         return self.word == Passed.word
 
     @property
+    def found(self) -> tuple[OutcomeRecord, ...]:
+        """How it ended as a whole, and each of its checks."""
+        return self.outcome, *self.checks
+
+    @property
     def diagnoses(self) -> list[OutcomeRecord]:
         """What is wrong with this exercise itself; what stands on another wrong exercise is not its fault."""
         if self.word == Blocked.word:
@@ -131,6 +136,8 @@ class SubmissionRecord:
         late = [mark.exercise for mark in self.exercises if mark.outcome.name == OUT_OF_TIME]
         said = [f"the lab could not check {', '.join(open_)}"] if open_ else []
         said += [self.unread] if self.unread else []
+        odd = [mark.exercise for mark in self.exercises if {one.name for one in mark.found} & set(TO_LOOK)]
+        said += [f"the report of {', '.join(odd)} could not be used"] if odd else []
         return said + ([f"no time was left for {', '.join(late)}"] if late else [])
 
     def final(self, key: str, deadline: float) -> bool:

@@ -104,6 +104,7 @@ class Group:
         self.code = code
         self.exercise = exercise
         self.outputs: list[tuple[int, str]] = []  # (rank, what it printed), for every group that has run
+        self.heard = False  # there was a report of ranks in which the student's code has run
         self._server = server
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lab-groups")
 
@@ -154,5 +155,6 @@ class Group:
         return self._server or server()
 
     def _noted(self, result: "GroupResult") -> "GroupResult":
+        self.heard = self.heard or result.begun
         self.outputs += [(report.rank, report.output) for report in result.reports if report.output.strip()]
         return result

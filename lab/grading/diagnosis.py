@@ -3,6 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+UNUSABLE_REPORT, TAMPERED = "unusable-report", "check-tampered-with"
+# Diagnoses that come of what code does to the check, not of the answer: a person has to look.
+TO_LOOK = (UNUSABLE_REPORT, TAMPERED)
+
 
 class Diagnosis(Exception):
     """A wrong answer explained in three short lines. Raised by the judge half of a check.
@@ -11,14 +15,16 @@ class Diagnosis(Exception):
     saw    what the check saw, with the numbers
     means  what that means for training
     look   where to look: a file and line of the student's code where it can be known
+    details  for whoever looks into the lab itself; never compared
     """
 
-    def __init__(self, name: str, *, saw: str, means: str, look: str) -> None:
+    def __init__(self, name: str, *, saw: str, means: str, look: str, details: str = "") -> None:
         super().__init__(f"{name}: {saw}")
         self.name = name
         self.saw = saw
         self.means = means
         self.look = look
+        self.details = details
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Diagnosis) and self.lines == other.lines and self.name == other.name
@@ -30,6 +36,17 @@ class Diagnosis(Exception):
     def lines(self) -> tuple[str, str, str]:
         """Saw, means, look."""
         return self.saw, self.means, self.look
+
+
+def unusable_report(saw: str, details: str = "") -> Diagnosis:
+    """For what came from a rank and no answer, right or wrong, leads to: it may be forged, so a person looks."""
+    return Diagnosis(
+        UNUSABLE_REPORT,
+        saw=f"The report could not be used: {saw}.",
+        means="Code that reaches into the check, or a mistake of the lab: whoever grades this will look at it.",
+        look="code that changes more than what the exercise asks for",
+        details=details,
+    )
 
 
 @dataclass(frozen=True)

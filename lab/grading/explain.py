@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lab.base.paths import PACKAGE
 from lab.base.words import one_line, rank_list
 from lab.grading import hang
-from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome
+from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, unusable_report
 from lab.grading.unreadable import no_file, unreadable
 from lab.ranks.rank import LAUNCHER
 from lab.syllabus.syllabus import MODULES, syllabus
@@ -36,8 +36,13 @@ def exercise_of(region: str) -> str:
 
 
 def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
-    """The outcome of a group in which at least one rank failed. Never Passed."""
+    """The outcome of a group in which at least one rank failed. Never Passed.
+
+    Once the student's code has run in a rank, nothing that a rank says makes the failure the lab's.
+    """
     code = code.resolve()
+    if not result.begun:
+        return LabError(f"the ranks failed before any code of yours had run: {_failures(result)}")
     ids = (exercise, *syllabus().ids)  # any other is the student's own invention: an error like all others
     said = [r.error.todo for r in result.reports if r.error is not None and r.error.todo]
     todo = [region for region in said if exercise_of(region) in ids]
@@ -47,6 +52,8 @@ def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
     if todo:
         return Blocked(exercise_of(todo[0]))
     cause = min((r for r in result.reports if r.status != "ok"), key=_weight)
+    if cause.garbled:
+        return Failed(unusable_report(f"rank {cause.rank} {one_line(cause.note)}"))
     mismatch = None if _failed_by_itself(cause, result) else hang.diagnose(result, code)
     if mismatch is not None:
         return Failed(mismatch)
@@ -85,8 +92,7 @@ def _weight(report: "RankReport") -> tuple[int, float, int]:
 
 def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outcome:
     error = report.error
-    if error is None:
-        return LabError(f"rank {report.rank} failed without saying how")
+    assert error is not None  # or the report would be garbled
     rank, kind = report.rank, error.type
     said = f"{kind}: {one_line(error.message)}" if error.message else kind
     if kind in ("SyntaxError", "IndentationError", "TabError"):
@@ -115,11 +121,11 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
             )
         )
     if kind in ("ModuleNotFoundError", "ImportError"):
-        return _import_error(rank, said)
+        return _import_error(rank, said, error)
     innermost = error.frames[-1] if error.frames else None
     too_odd = kind == "WireError"  # what the student's function gave back is too large or too deep to be sent
     if not too_odd and (innermost is None or not _outside_harness(innermost.file)):
-        return LabError(f"rank {rank}: {said}", _frames(error))
+        return _of_the_lab(rank, said, error)
     gone = re.search(r"module '(\w+)' has no attribute '(\w+)'", error.message)
     if gone and gone[1] in MODULES:
         return Failed(
@@ -131,7 +137,7 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
             )
         )
     if innermost is not None and kind in LABS_OWN_FAULT and Path(innermost.file).is_relative_to(PACKAGE):
-        return LabError(f"rank {rank}: {said}", _frames(error))
+        return _of_the_lab(rank, said, error)
     # The check was using what the student's function gave back (often None: a missing return).
     return Failed(
         Diagnosis(
@@ -158,11 +164,21 @@ def rank_from_torchrun(said: str, look: str) -> Diagnosis:
     )
 
 
-def _import_error(rank: int, said: str) -> Outcome:
+def _of_the_lab(rank: int, said: str, error: "RankError") -> Failed:
+    """An error of the check's own, as the rank says: it may be a mistake of the lab, or forged."""
+    details = f"rank {rank} said: {said}\n{_frames(error)}"
+    return Failed(unusable_report(f"rank {rank} speaks of an error outside of your code", details))
+
+
+def _failures(result: "GroupResult") -> str:
+    return one_line("; ".join(str(report) for report in result.reports if report.status != "ok"))
+
+
+def _import_error(rank: int, said: str, error: "RankError") -> Outcome:
     match = re.search(r"(?:No module named '|There is no )(\w+)", said)
     if match and match[1] in MODULES:
         return Failed(no_file(f"{match[1]}.py"))
-    return LabError(f"rank {rank}: {said}")
+    return _of_the_lab(rank, said, error)
 
 
 def _outside_harness(file: str) -> bool:

@@ -202,6 +202,7 @@ class Feedback(Page):
                 for part in parts:
                     self._text(lead, part)
                     lead = " " * len(lead)
+            self._lines(outcome.diagnosis.details if verbose else "")
         elif isinstance(outcome, NotStarted):
             region = outcome.region or exercise.id
             self._text(lead, f"not started: see TODO {region} in {self.path(exercise)}", outcome)
@@ -211,9 +212,11 @@ class Feedback(Page):
             self._text(lead, "lab error: the lab's fault, not yours; it costs you no points", outcome)
             self._text("    ", outcome.text)
             self._text("    ", "lab doctor looks whether it is this machine")
-            if verbose:
-                for line in outcome.details.splitlines():
-                    self.line("    " + printable(line))
+            self._lines(outcome.details if verbose else "")
+
+    def _lines(self, text: str) -> None:
+        for line in text.splitlines():
+            self.line("    " + printable(line))
 
     def _outputs(self, check: CheckResult) -> None:
         for rank, text in check.outputs:

@@ -17,6 +17,7 @@ from lab.grading.diagnosis import (
     NotStarted,
     Outcome,
     Passed,
+    unusable_report,
 )
 from lab.grading.unreadable import unreadable
 from lab.ranks.server import RankServer, RankServerError
@@ -120,7 +121,11 @@ def run_exercise(
 
 
 def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> CheckResult:
-    """Run one check. An exception of the judge half itself is the lab's error."""
+    """Run one check.
+
+    An exception of the judge half itself is the lab's error, but not once it has got reports of a student's code:
+    whatever it stumbles over then came from there, as far as anybody can tell.
+    """
     start = time.monotonic()
     group = Group(code, check.exercise, server=server)
     outcome: Outcome = Passed()
@@ -132,14 +137,21 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
         outcome = ended.outcome
     except RankServerError as error:
         outcome = LabError(str(error), traceback.format_exc())
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong in here is never the student's fault
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        outcome = LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong in here
+        outcome = _failed_itself(check, group, error)
     except BaseException:
         group.close(at_once=True)  # Ctrl-C
         raise
     group.close()
     return CheckResult(check.title, outcome, time.monotonic() - start, tuple(group.outputs))
+
+
+def _failed_itself(check: Check, group: Group, error: Exception) -> Outcome:
+    if group.heard:
+        stumbled = f"the check {check.name} stumbled over it with a {type(error).__name__}"
+        return Failed(unusable_report(stumbled, traceback.format_exc()))
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
 
 
 def checks_of(exercise: Exercise) -> Sequence[Check]:

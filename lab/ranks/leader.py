@@ -209,11 +209,13 @@ class Group:
             self._unwatch(member.channel)
             member.at_rest = False
             if not member.status:
-                self._finish(member, "exited", note=f"wrote garbage on the lab's own channel: {error}")
+                self._finish(member, "exited", note=f"{wire.GARBAGE}: {error}")
         return True
 
     def _take(self, member: Member, kind: bytes, payload: bytes) -> None:
-        if kind == rank.ASK:
+        if kind == rank.BEGUN:
+            member.begun = True
+        elif kind == rank.ASK:
             member.wants_inputs = True
             self._send_inputs(member)
         elif kind == rank.RESULT:

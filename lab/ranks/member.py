@@ -62,6 +62,7 @@ class Member:
         self.lane = lanes.Lane()
         self._records: deque[bytes] = deque()
         self._asked = False
+        self.begun = False  # the student's code has had its first line in it
         self.status = ""
         self.at_rest = False  # it has sent its result, or why there is none, and waits for the end of the group
         self.note = ""
@@ -137,6 +138,7 @@ class Member:
         return {
             "rank": self.number,
             "status": self.status,
+            "begun": self.begun,
             "note": self.note,
             "exit_code": self.exit_code,
             "payload": self.payload,

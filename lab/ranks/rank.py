@@ -25,9 +25,10 @@ from lab.collectives import departures, recorder
 from lab.ranks import confine, platform, wire
 from lab.ranks.speaker import Speaker
 
-# Frames between a rank and the leader of its group; besides these, RECORDS and TELL of speaker.py. The first of
-# RESULT, RAISED and EXITED ends the rank.
-GO, ASK, INPUTS, RESULT, RAISED, EXITED = b"G", b"A", b"I", b"R", b"X", b"E"
+# Frames between a rank and the leader of its group; besides these, RECORDS and TELL of speaker.py. BEGUN comes
+# before the first line of the student's runs: what a rank says from then on may be forged. The first of RESULT,
+# RAISED and EXITED ends the rank.
+GO, BEGUN, ASK, INPUTS, RESULT, RAISED, EXITED = b"G", b"S", b"A", b"I", b"R", b"X", b"E"
 
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -58,6 +59,7 @@ class Rank:
         self._channel = channel
         self._speaker = speaker
         self._inputs: list[Any] = []
+        self._begun = False
 
     def student(self, name: str) -> ModuleType:
         """Import the student's module `name` from `code`, as the file is saved now.
@@ -67,6 +69,9 @@ class Rank:
         """
         if self.code is None:
             raise ValueError("this group was started without a code folder")
+        if not self._begun:
+            self._begun = True
+            self._speaker.send(wire.frame(BEGUN))
         file = self.code / f"{name}.py"
         if not file.is_file():
             raise ModuleNotFoundError(f"There is no {file.name} in {self.code}", name=name)

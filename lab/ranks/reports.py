@@ -11,6 +11,10 @@ from lab.collectives.deadlock import Mismatch, find_mismatch
 from lab.collectives.lanes import Collective, Frame, Lane
 from lab.ranks import wire
 
+# Of an error: no more than rank.describe() sends.
+_MOST_FRAMES, _LONGEST_MESSAGE, _LONGEST_TEXT = 100, 8_000, 1_000
+_LAST_LINE = 1 << 31
+
 
 class RankFailure(RuntimeError):
     """The values of a group were asked for, but a rank has not delivered one."""
@@ -48,6 +52,7 @@ class RankReport:
     `collectives` are the last it has issued, in order, where the group failed or was traced; `all_recorded` tells
     that they go on to its end. Their names and frames are whatever the rank says. `left` tells for (file,
     function) of the student's at which line it was last left; line 0 stands for its end.
+    `begun` tells that the student's code was let into it: only before that can what the rank says be trusted.
     """
 
     rank: int
@@ -63,6 +68,12 @@ class RankReport:
     collectives: list[Collective] = field(default_factory=list)
     all_recorded: bool = False
     left: Mapping[tuple[str, str], Frame] = field(default_factory=dict)
+    begun: bool = True
+
+    @property
+    def garbled(self) -> bool:
+        """Whether what it sent was no report at all."""
+        return self.note.startswith(wire.GARBAGE)
 
     @property
     def cut_off(self) -> bool:
@@ -93,6 +104,11 @@ class GroupResult:
     def ok(self) -> bool:
         """Whether every rank delivered its value."""
         return all(report.status == "ok" for report in self.reports)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the student's code has run in any rank: if so, no failure is the lab's for certain."""
+        return any(report.begun for report in self.reports)
 
     @property
     def values(self) -> list[Any]:
@@ -129,9 +145,11 @@ def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
             content = wire.decode(answer["payload"])
             exit_code = int(content["exit_code"]) if status == "exited" else exit_code
             error = _error(content, code)
-    except (wire.WireError, ValueError, TypeError, KeyError) as problem:
-        status, exit_code, error = "exited", None, None
-        note = f"wrote garbage on the lab's own channel: {problem}"
+        elif status == "raised":
+            raise ValueError("an error that nothing is said about")
+    except Exception as problem:  # noqa: BLE001  (whatever it wrote, it is the rank's)
+        status, exit_code, value, error = "exited", None, None, None
+        note = f"{wire.GARBAGE}: {type(problem).__name__}"
     stack = [Frame(*frame) for frame in answer["stack"]]
     lane = Lane()
     for message in answer["records"]:
@@ -150,15 +168,25 @@ def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
         collectives=lane.collectives,
         all_recorded=lane.final,
         left=lane.left,
+        begun=answer["begun"],
     )
 
 
 def _error(content: dict[str, Any], code: Path | None) -> RankError:
-    frames = [
-        Frame(str(file), int(line), str(function), str(text)) for file, line, function, text in content["frames"]
-    ]
-    todo = None if content["todo"] is None else str(content["todo"])
-    return RankError(str(content["type"]), str(content["message"]), frames, innermost(frames, code), todo)
+    frames = [_frame(*frame) for frame in content["frames"][:_MOST_FRAMES]]
+    todo = None if content["todo"] is None else _text(content["todo"])
+    message = str(content["message"])[:_LONGEST_MESSAGE]
+    return RankError(_text(content["type"]), message, frames, innermost(frames, code), todo)
+
+
+def _frame(file: Any, line: Any, function: Any, text: Any) -> Frame:
+    if type(line) is not int or not 0 <= line < _LAST_LINE:
+        raise ValueError("a frame without a line")
+    return Frame(_text(file), line, _text(function), _text(text))
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_LONGEST_TEXT]
 
 
 def innermost(frames: Sequence[Frame], code: Path | None) -> Frame | None:

@@ -9,7 +9,17 @@ import pytest
 
 from lab.grading import suite
 from lab.grading.check import CHECKS, Check, Group, Order, check
-from lab.grading.diagnosis import Blocked, CheckEnded, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
+from lab.grading.diagnosis import (
+    UNUSABLE_REPORT,
+    Blocked,
+    CheckEnded,
+    Diagnosis,
+    Failed,
+    LabError,
+    NotStarted,
+    Outcome,
+    Passed,
+)
 from lab.grading.suite import ExerciseResult, Suite, run_exercise
 from lab.ranks.rank import Rank
 from lab.ranks.server import RankServerError
@@ -232,12 +242,14 @@ def test_all_ranks_in_an_endless_loop(tmp_path: Path):
 # The lab's own faults ---------------------------------------------------------------------------------------
 
 
-def test_a_mistake_in_an_observe_function_is_the_labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_mistake_in_an_observe_function_may_be_forged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lab.grading.explain.PACKAGE", Path(__file__).parent.parent)
     monkeypatch.setattr("lab.grading.explain.CHECKS", Path(__file__).parent)
     outcome = run(tmp_path, "def answer(rank): return 42", expects_42(mistake_of_the_lab)).outcome
-    assert isinstance(outcome, LabError)
-    assert "undefined_name" in outcome.text
+    said = diagnosis(outcome)
+    assert said.name == UNUSABLE_REPORT
+    assert "undefined_name" in said.details
+    assert "undefined_name" not in " ".join(said.lines)
 
 
 def test_a_mistake_in_a_judge_is_the_labs(tmp_path: Path):

@@ -26,3 +26,14 @@ def surroundings(rank: Rank) -> dict[str, Any]:
     dist.all_reduce(ones)
     files = [os.path.join(top, name) for top in OPEN_TO_ALL for name in os.listdir(top)]
     return {"files": files, "processes": len([name for name in os.listdir("/proc") if name.isdigit()])}
+
+
+def fails_early(rank: Rank) -> None:
+    """A mistake of the lab before the student's code is there."""
+    raise OSError("no more processes")
+
+
+def fails_late(rank: Rank) -> None:
+    """The same after it."""
+    rank.student("data")
+    raise OSError("no more processes")

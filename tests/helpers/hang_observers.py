@@ -54,6 +54,7 @@ def forge_records(rank: Rank) -> NoReturn:
 
 def forge_frames(rank: Rank) -> None:
     """Say that rank 0 waits in a collective at line 1 of a file that the judge names."""
+    rank.student("train")
     file = rank.receive()
     if rank.rank == 0:
         record = [10**6, "0", 1, "all_reduce", [[3]], ["Float"], False, [[0, 1, "evaluate"]]]

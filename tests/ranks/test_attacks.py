@@ -24,7 +24,7 @@ from attack_helpers import (
     write,
 )
 
-from lab.grading.diagnosis import Failed
+from lab.grading.diagnosis import UNUSABLE_REPORT, Failed
 from lab.ranks.server import server
 
 NO_SANDBOX = why_no_sandbox()
@@ -104,7 +104,7 @@ import lab.ranks.server as ours
 forge({"type": "AssertionError", "message": "the lab is broken", "frames": [[ours.__file__, 1, "run", ""]],
        "todo": None}, b"X")
 """,
-        "-",
+        UNUSABLE_REPORT,
     ),
     "floods the lab's channel": (FORGE + "\nwhile True: forge(None, b'A')", ""),
     "closes the lab's channel": ("os.closerange(3, 4096)\ndef answer(numbers): return numbers", ""),

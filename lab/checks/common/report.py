@@ -1,14 +1,17 @@
 """For judges: whether what ranks report is of the right types, and their errors in words."""
 
 from collections.abc import Callable, Iterable, Sequence
+from reprlib import Repr
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look, at
-from lab.grading.diagnosis import Diagnosis
+from lab.grading.diagnosis import Diagnosis, unusable_report
 
 # An exception as lab.checks.common.attempt.plain reports it.
 ERROR = {"type": str, "bases": [str], "message": str, "file": str, "line": int, "text": str}
+
+_SHORT = Repr()  # repr() would write out a report of any size
 
 
 def fits(value: object, shape: Any) -> bool:
@@ -53,12 +56,7 @@ def expect_returned(look: Look, kind: str, means: str, place: str, *, who: str =
 
 def unusable(who: str, value: object) -> NoReturn:
     """The diagnosis for a report that no right or wrong answer leads to."""
-    raise Diagnosis(
-        "unusable-result",
-        saw=f"{who} reported something that the check cannot read: {one_line(repr(value), 80)}",
-        means="The check could not use what your function gave back.",
-        look="the return of your function: is it what the docstring says?",
-    )
+    raise unusable_report(f"{who} reported {one_line(_SHORT.repr(value), 80)}")
 
 
 def error_text(error: dict[str, Any]) -> str:

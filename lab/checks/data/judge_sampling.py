@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, numbers
 from lab.checks.data.draw import DrawnLoaders, Epoch
-from lab.grading.diagnosis import Diagnosis
+from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.explain import rank_from_torchrun, unset_by_srun
 
 TRAIN_LOADER = r"DataLoader\(\s*train_set"
@@ -64,12 +64,7 @@ def judge_drawing(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[di
         )
     for name, config in zip(asked.names, asked.configs, strict=True):
         if any(len(result["epochs"]) != len(config["epochs"]) for result in results[name]):
-            raise Diagnosis(
-                "unusable-result",
-                saw="the ranks did not report the epochs that were asked for.",
-                means="The check could not use what your function gave back.",
-                look=look(r"\breturn\b"),
-            )
+            raise unusable_report("the ranks did not report the epochs that were asked for")
         for number, epoch in enumerate(config["epochs"]):
             drawn = [result["epochs"][number] for result in results[name]]
             try:
