@@ -25,6 +25,7 @@ from lab.training.profiling.phases import Phases
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
 from lab.training.stepping.compiling import Compiler
+from lab.training.stepping.evaluating import FastEvaluation
 from lab.training.stepping.measuring import DeviceInputs, EpochWindow, StepWindow, batch_source
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.signals import SignalWatch
@@ -84,6 +85,7 @@ class BareLoop:
         self._stepper: Stepper | NoStepper = NoStepper()
         self._window = EpochWindow()
         self._guard = NoGuard()
+        self._evaluation: FastEvaluation | None = None  # once the run has begun
         self._watchers: list[Watcher] = []
         self._inputs: DeviceInputs | None = None  # with --input device
         self._layout = torch.preserve_format  # of the images in memory
@@ -213,6 +215,8 @@ class BareLoop:
         if self._compiler is not None:
             self._compiler.close(failed=failed)
         self._stepper.release()
+        if self._evaluation is not None:
+            self._evaluation.release()
 
 
 class Loop(BareLoop):
@@ -266,6 +270,8 @@ class Loop(BareLoop):
             self.warnings += resume.take_up(self._resumed, args, self._stepper, self._progress, ranks)
         if self._capture is not None:
             self._capture.begin(self._stepper, self.meter, self._phases)
+        model = self._stepper.model
+        self._evaluation = FastEvaluation(model, self.autocast, self._layout, self._capture)
         if args.profile and self._path is not None:
             profiler = Profiler(self._path, self._device, self._phases, self.meter, self._reporter, args.epochs)
             self._watchers.append(profiler)

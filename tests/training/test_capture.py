@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from lab.base.errors import UsageError, UserError
@@ -135,12 +136,43 @@ def record(self, eager, images, labels):
     return capture.Recorded(Rerun(eager, *static), *static)
 
 
+class RerunForward:
+    """The same for a batch of an evaluation."""
+
+    def __init__(self, eager, images, logits) -> None:
+        self.eager, self.images, self.logits = eager, images, logits
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.logits.copy_(self.eager(self.images))
+
+    def reset(self) -> None:
+        pass
+
+
+def record_forward(self, eager, images):
+    """In the place of Capture._record_forward."""
+    static = images.clone(), torch.zeros(len(images), 3)
+    self._meter.count_evaluated(len(images))  # as the model's hook does while it is recorded
+
+    def silently(images):
+        counted = self._meter._evaluated
+        logits = eager(images)
+        self._reshard()
+        self._meter._evaluated = counted
+        return logits
+
+    return capture.RecordedForward(RerunForward(silently, *static), *static)
+
+
 @pytest.fixture
 def on_cpu(monkeypatch, tmp_path):
     """Let --capture think that the CPU records graphs."""
     Rerun.replays = 0
     monkeypatch.setattr("lab.runs.options.precision._check_capture", lambda *args: None)
     monkeypatch.setattr(capture.Capture, "_record", record)
+    monkeypatch.setattr(capture.Capture, "_record_forward", record_forward)
     for name in ("Stream", "set_stream", "default_stream", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, lambda argument: None)
     for module in (meter, stepping):
@@ -223,10 +255,16 @@ def test_an_evaluation_sees_what_replays_did_under_fsdp(on_cpu, tmp_path, monkey
         model.eval()
         with torch.no_grad():
             logits = model(torch.ones(2, 4))
+            model(torch.ones(1, 4))  # of another size, so that it is no replay, and leaves the root gathered
         model.train()
         return logits
 
+    def recorded_from_shards(self, *arguments):
+        assert all(isinstance(parameter, DTensor) for parameter in model.parameters())
+        return record(self, *arguments)
+
     monkeypatch.setattr(Rerun, "replay", replay)
+    monkeypatch.setattr(capture.Capture, "_record", recorded_from_shards)
     args = options.parse(["--strategy", "fsdp", "--capture", "--output-dir", str(tmp_path), "--epochs", "1"])
     loader = DataLoader(TensorDataset(torch.randn(160, 4), torch.arange(160) % 3), batch_size=8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -285,3 +323,50 @@ def test_the_first_and_the_last_micro_batch_of_a_step_are_recorded_apart(on_cpu,
 def test_a_smaller_micro_batch_is_refused_between_graphs_that_add_up_gradients(on_cpu, tmp_path):
     with pytest.raises(UserError, match=r"8 images were recorded, and now there are 4"):
         run_epochs(tmp_path, *WINDOWS, "captured", "--capture", samples=316)
+
+
+def evaluate_between_steps(tmp_path, model: nn.Module, strategy: str, sizes: list[int], rounds: int = 3):
+    """Rounds of a captured step and an evaluation; the logits of all evaluations, those they should be, and what
+    was replayed and counted.
+    """
+    argv = ["--strategy", strategy, "--capture", "--output-dir", str(tmp_path), "--epochs", "1"]
+    loader = DataLoader(TensorDataset(torch.randn(24, 4), torch.arange(24) % 3), batch_size=8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    step = capturable(train_step)
+    got, wanted = [], []
+    with Run(options.parse(argv), torch.device("cpu")) as run:
+        run.begin(model, optimizer, loader)
+        for _ in run.epochs():
+            for images, labels in itertools.islice(run.batches(loader), rounds):
+                step(model, optimizer, images, labels, run)
+                model.eval()
+                with torch.no_grad():
+                    for size in sizes:
+                        batch = torch.randn(size, 4)
+                        got.append(model(batch))
+                        wanted.append(model._call_impl.__self__._plain(batch))
+                        run._loop.meter._evaluated -= size
+                model.train()
+        recorded = run.capture._forward
+    return got, wanted, recorded.graph.replays if recorded else 0, run._loop.meter._evaluated
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replays"),
+    [
+        ("none", 3 * 3 - capture.EVALUATION_WARM_UP),  # all of the usual size but the first ones
+        ("ddp", 3 * 2 - (capture.EVALUATION_WARM_UP - 1)),  # and, after each step, the one with the broadcast
+        ("fsdp", 3 * 3 - capture.EVALUATION_WARM_UP),
+    ],
+)
+def test_an_evaluation_is_replayed_with_the_weights_of_the_moment(on_cpu, tmp_path, strategy, replays):
+    torch.manual_seed(0)
+    model: nn.Module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    if strategy == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    elif strategy == "fsdp":
+        model = fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    got, wanted, replayed, counted = evaluate_between_steps(tmp_path, model, strategy, [8, 8, 8, 5])
+    torch.testing.assert_close(got, wanted)
+    assert replayed == replays
+    assert counted == 3 * (8 + 8 + 8 + 5)

@@ -5,8 +5,9 @@ is launched at once, with the same kernels and the same numbers in them. What it
 CPU does in train_step() happens once, while the graph is recorded.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,8 +23,11 @@ from lab.training.profiling.phases import GRAPH, Phases
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.stepper import Stepper
 
+EVALUATION_WARM_UP = 2  # batches of evaluations before the one that is recorded: kernels are chosen, or compiled
+
 TrainStep = Callable[[nn.Module, Optimizer, Tensor, Tensor, Any], Tensor]
 Step = Callable[[Tensor, Tensor], Tensor]  # the same of images and labels alone
+Forward = Callable[[Tensor], Tensor]  # images -> logits
 
 
 class CapturedRun(Protocol):
@@ -59,9 +63,18 @@ class Recorded:
     loss: Tensor
 
 
+@dataclass(frozen=True)
+class RecordedForward:
+    """The same of a batch of an evaluation."""
+
+    graph: torch.cuda.CUDAGraph
+    images: Tensor
+    logits: Tensor
+
+
 class Capture:
     """One rank's graphs: one for each kind of micro-batch, the first of a step, one in between, the last. Without
-    accumulation a batch is first and last, and there is one graph.
+    accumulation a batch is first and last, and there is one graph. One more is for evaluations.
 
     From the making of this object on, all work goes into a stream of its own. Recording needs such a stream, and
     DDP remembers in which one it was built.
@@ -73,6 +86,9 @@ class Capture:
         torch.cuda.set_stream(self._stream)
         self._recorded: dict[tuple[bool, bool], Recorded] = {}  # by whether it is the first, the last of its step
         self._eager_steps = 0
+        self._forward: RecordedForward | None = None
+        self._forward_shape: torch.Size | None = None  # of the batches that it is for
+        self._eager_forwards = 0
         self._gathered = False  # whether a forward pass has been made since the last replay
 
     def begin(self, stepper: Stepper, meter: EpochMeter, phases: Phases) -> None:
@@ -110,6 +126,7 @@ class Capture:
             self._eager_steps += stepper.is_last
             return eager(images, labels)
         kind = stepper.is_first, stepper.is_last
+        self._reshard()
         if kind not in self._recorded:
             _expect_buffer_sync(stepper.model, expected=stepper.is_first)
             self._recorded[kind] = self._record(eager, images, labels)
@@ -124,7 +141,6 @@ class Capture:
             return eager(images, labels)
         recorded.images.copy_(images)
         recorded.labels.copy_(labels)
-        self._reshard()
         if stepper.is_last:
             stepper.set_rates()
         self._phases.enter(GRAPH)
@@ -136,11 +152,42 @@ class Capture:
         self._meter.note_loss(loss, step)
         return loss
 
+    def evaluate(self, eager: Forward, images: Tensor) -> Tensor:
+        """One batch of an evaluation: the network itself for the first ones and for another size, else a replay.
+
+        Under FSDP2 each gathers all parameters anew, so that a batch has the same collectives either way. All the
+        same NCCL wants all ranks to replay together: batches must be as large on the one as on the other, as those
+        of ValidationShard are.
+
+        Args:
+            eager: the network, in evaluation mode and without gradients.
+        """
+        if self._forward_shape is None:
+            self._forward_shape = images.shape
+        model = self._stepper.model
+        self._reshard()
+        if (
+            images.shape != self._forward_shape
+            or self._eager_forwards < EVALUATION_WARM_UP
+            # Its first batch sends rank 0's running statistics around, and no other does.
+            or (isinstance(model, nn.parallel.DistributedDataParallel) and model.will_sync_module_buffers())
+        ):
+            self._eager_forwards += images.shape == self._forward_shape
+            return eager(images)
+        if self._forward is None:
+            self._forward = self._record_forward(eager, images)
+        else:
+            self._meter.count_evaluated(len(images))  # recording counted its own
+        self._forward.images.copy_(images)
+        self._forward.graph.replay()
+        return self._forward.logits.clone()  # the next replay writes to the same memory
+
     def _reshard(self) -> None:
         """Let FSDP2 forget what it has gathered.
 
         After an evaluation the root's parameters stay gathered until the next backward pass. A replay changes the
-        shards behind Python's back, so the evaluation after it would compute with those old values.
+        shards behind Python's back, so the evaluation after it would compute with those old values. And what is
+        recorded must gather all of them: what lies there already would be left out of the graph.
         """
         if self._gathered:
             for module in self._sharded:
@@ -150,33 +197,49 @@ class Capture:
     def _record(self, eager: Step, images: Tensor, labels: Tensor) -> Recorded:
         """Record the step. Nothing is computed yet.
 
-        All graphs share one pool of memory, in which the gradients that they add up stay where they are.
+        All its graphs share one pool of memory, in which the gradients that they add up stay where they are.
         """
         images, labels = images.clone(), labels.clone()
         self._meter.labels = labels
         graph = torch.cuda.CUDAGraph()
         pool = next((one.graph.pool() for one in self._recorded.values()), None)
+        with self._recording(graph, pool, "train_step()"):
+            loss = eager(images, labels)
+        return Recorded(graph, images, labels, loss)
+
+    def _record_forward(self, eager: Forward, images: Tensor) -> RecordedForward:
+        """Record a batch of an evaluation. What FSDP2 gathers in the graph is given back in it."""
+        images = images.clone()
+        graph = torch.cuda.CUDAGraph()
+        with self._recording(graph, None, "an evaluation"):
+            logits = eager(images)
+            self._reshard()
+        return RecordedForward(graph, images, logits)
+
+    @contextlib.contextmanager
+    def _recording(self, graph: torch.cuda.CUDAGraph, pool: Any, what: str) -> Iterator[None]:
         try:
             # Other threads, such as the one that pins the loader's batches, go on using CUDA meanwhile.
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
-                loss = eager(images, labels)
+                yield
         except RuntimeError as error:
             first: BaseException = error
             while first.__context__ is not None:  # ending a recording that has failed fails too
                 first = first.__context__
             raise UserError(
-                "--capture cannot record train_step(): nothing in it may wait for the GPU, as .item(), .cpu(), "
+                f"--capture cannot record {what}: nothing in it may wait for the GPU, as .item(), .cpu(), "
                 f"printing a tensor or an if on one do. CUDA says: {str(first).splitlines()[0]}"
             ) from error
-        return Recorded(graph, images, labels, loss)
 
     def close(self, say: Callable[[str], None], *, failed: bool) -> None:
         """Give the graphs back, before the process group whose collectives they hold."""
         recorded, self._recorded = self._recorded, {}
-        if recorded and not failed:
+        forward, self._forward = self._forward, None
+        graphs = [one.graph for one in (*recorded.values(), forward) if one is not None]
+        if graphs and not failed:
             torch.cuda.synchronize(self._device)
-            for one in recorded.values():
-                one.graph.reset()
+            for graph in graphs:
+                graph.reset()
         torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         if not recorded and not failed:
             say(f"warning: --capture had no effect: the run ended within its first {CAPTURE_WARM_UP} steps")

@@ -70,6 +70,10 @@ class EpochMeter:
         """Forget what was evaluated so far; the time of the next evaluation begins."""
         self._evaluated, self._trained_at = 0, time.perf_counter()
 
+    def count_evaluated(self, images: int) -> None:
+        """So many more images were evaluated, in a replay that calls no hook."""
+        self._evaluated += images
+
     def end_pass(self) -> None:
         self._correct.item()  # waits for the device
         self._trained_at = time.perf_counter()
