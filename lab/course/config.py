@@ -75,6 +75,11 @@ c.SubmissionExporter.deadline = float(os.environ.get("LAB_GRADE_DEADLINE", "180"
 
 # Outputs are shown to whoever marks, and to the students: no markup that could do something.
 c.HTMLExporter.sanitize_html = True
+c.HTMLExporter.filters = {{
+    "clean_html": "lab.course.clean.clean_html",
+    "markdown2html": "lab.course.clean.markdown2html",
+}}
+c.NbConvertBase.display_data_priority = ["text/html", "text/markdown", "image/png", "image/jpeg", "text/plain"]
 # The formgrader's and the feedback's pages, but so that they wait for nothing from the internet.
 c.HTMLExporter.extra_template_basedirs = [
     os.path.join(os.path.dirname(lab.__file__), "course", "templates"),
