@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from lab.course.answers import read_notebooks
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
+from lab.course.notebooks import all_answers
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.syllabus.syllabus import syllabus
@@ -31,15 +31,17 @@ def record(
     submission: Submission, exercises: list[ExerciseMark], deadline: float, seconds: float
 ) -> SubmissionRecord:
     """Put together what is known."""
-    cells, answers, remarks = read_notebooks(submission.notebooks)
+    cells, answers, pictures, remarks = all_answers(submission.notebooks)
     return SubmissionRecord(
         submission.student,
         submission.key,
         tuple(exercises),
         notebooks=cells,
         answers=answers,
+        pictures=pictures,
         remarks=(*submission.remarks, *remarks),
         deadline=deadline,
         seconds=round(seconds, 2),
         unread=submission.unread,
+        look=submission.look,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from lab.base.paths import student_sources
@@ -27,6 +28,12 @@ class GradedCell:
 
 
 Books = dict[str, list[GradedCell]]  # file name of the notebook -> its graded cells
+
+
+@cache
+def book_names() -> frozenset[str]:
+    """The file names of the notebooks in the student's package."""
+    return frozenset(path.name for path in (student_sources() / "notebooks").glob("*.ipynb"))
 
 
 def released_books(folder: Path | None = None) -> Books:

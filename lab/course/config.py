@@ -6,6 +6,8 @@ ASSIGNMENT = "lab"
 COURSE = "scaling-lab"
 GRADES = "grades"  # in the course directory: the records of `lab grade` and of `nbgrader autograde`
 
+COLLECT = "lab.course.collect.Collect"  # also tells a course of today from one that was built before
+
 _GLUE = "lab.course.nbgrader_glue"
 
 _TEXT = """\
@@ -28,6 +30,10 @@ c.CourseDirectory.ignore = [
 ]
 # Where students fetch and submit. On a shared machine: a folder that all of them can reach.
 c.Exchange.root = os.path.join(here, "exchange")
+
+# Any user can make any folder in the exchange: links in it are not followed, and nobody's submission is replaced
+# by one that another has put there.
+c.ExchangeFactory.collect = "{collect}"
 
 # The files that are the students': every other file of a submission is replaced by its original.
 c.Autograde.exclude_overwriting = {{
@@ -75,6 +81,11 @@ c.SubmissionExporter.deadline = float(os.environ.get("LAB_GRADE_DEADLINE", "180"
 
 # Outputs are shown to whoever marks, and to the students: no markup that could do something.
 c.HTMLExporter.sanitize_html = True
+c.HTMLExporter.filters = {{
+    "clean_html": "lab.course.clean.clean_html",
+    "markdown2html": "lab.course.clean.markdown2html",
+}}
+c.NbConvertBase.display_data_priority = ["text/html", "text/markdown", "image/png", "image/jpeg", "text/plain"]
 # The formgrader's and the feedback's pages, but so that they wait for nothing from the internet.
 c.HTMLExporter.extra_template_basedirs = [
     os.path.join(os.path.dirname(lab.__file__), "course", "templates"),
@@ -93,4 +104,4 @@ def config_text(editable: Sequence[str]) -> str:
         editable: the files that a student hands in changed, relative to the assignment: "exercises/data.py".
     """
     names = "".join(f'        "{name}",\n' for name in editable)
-    return _TEXT.format(course=COURSE, assignment=ASSIGNMENT, editable=names, glue=_GLUE)
+    return _TEXT.format(course=COURSE, assignment=ASSIGNMENT, editable=names, glue=_GLUE, collect=COLLECT)

@@ -8,6 +8,7 @@ from lab.base.html import render
 from lab.course.books import Books
 from lab.course.grafting import answer, structure
 from lab.course.marks import SubmissionRecord
+from lab.course.notebooks import PICTURES
 from lab.grading.looks import LOOKS
 
 CODE = re.compile(r"`([^`]+)`")
@@ -16,12 +17,13 @@ CODE = re.compile(r"`([^`]+)`")
 def feedback_page(record: SubmissionRecord, books: Books) -> str:
     """The whole page."""
     cells = {name: [cell.grade_id for cell in book] for name, book in books.items()}
-    # (pieces of the question, every second of them code; notebook; what was answered, None for nothing)
+    # (pieces of the question, every second of them code; notebook; what was answered, None for nothing; pictures)
     answers = [
         (
             CODE.split(" ".join(cell.question.split())),
             book,
             answer(record, cell.grade_id, book, cell.placeholder),
+            _pictures(record, cell.grade_id),
         )
         for book, cells_of_book in books.items()
         for cell in cells_of_book
@@ -35,6 +37,17 @@ def feedback_page(record: SubmissionRecord, books: Books) -> str:
         passed=sum(mark.passed for mark in record.exercises),
         remarks=list(dict.fromkeys([*record.to_look, *record.remarks, *structure(record, cells)])),
         answers=answers,
-        answered=sum(said is not None for _, _, said in answers),
+        answered=sum(said is not None for _, _, said, _ in answers),
         looks=LOOKS,
     )
+
+
+def _pictures(record: SubmissionRecord, name: str) -> list[tuple[str, str]]:
+    """Name and address of each picture that was pasted into an answer; only types that a browser draws."""
+    pictures = record.pictures.get(name, {}).items()
+    return [
+        (title, f"data:{kind};base64,{data}")
+        for title, types in pictures
+        for kind, data in types.items()
+        if kind in PICTURES
+    ]

@@ -14,9 +14,10 @@ from lab.course import store
 from lab.course.gradebook import Course, course_of
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE
+from lab.course.notes import SUBMITTED
 from lab.course.outputs import write_all
 from lab.course.pool import grade_all
-from lab.course.submissions import SUBMITTED, find_submissions, read_submission
+from lab.course.submissions import find_submissions, read_submission
 from lab.ranks.sandbox import Sandbox
 from lab.syllabus.syllabus import syllabus
 
@@ -135,6 +136,8 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
     """
     submissions, out, course, shard = choices.submissions, choices.out, choices.course, choices.shard
     troubles: list[str] = []
+    if course and (advice := course.advice()):
+        say(advice)
     if course and submissions and choices.elsewhere:
         troubles += _hand_in(submissions, course, say)
         submissions = course.submitted
@@ -195,9 +198,12 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
     for student, path in find_submissions(submissions).items():
         if not choices.shard.has(student):
             continue
-        key = read_submission(student, path).key
+        try:
+            key = read_submission(student, path, parse=False).key
+        except (OSError, MemoryError):  # in its own worker it is one student's trouble
+            key = ""
         known = None if choices.force else store.load(choices.out, student)
-        if known is not None and known.student == student and known.final(key, choices.deadline):
+        if key and known is not None and known.student == student and known.final(key, choices.deadline):
             records.append(known)
         else:
             work.append((student, path))

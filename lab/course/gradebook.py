@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -16,9 +17,11 @@ from lab.base.errors import UserError
 from lab.base.words import encodable
 from lab.course import store
 from lab.course.build import CONFIG
-from lab.course.config import ASSIGNMENT, GRADES
+from lab.course.config import ASSIGNMENT, COLLECT, GRADES
+from lab.course.contents import Unusable, limit_of, opened, pieces
 from lab.course.marks import SubmissionRecord
-from lab.course.submissions import SUBMITTED, Submission, find_submissions, read_submission
+from lab.course.notes import SUBMITTED
+from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
 
@@ -45,6 +48,15 @@ class Course:
         except ImportError:
             raise UserError("the gradebook needs nbgrader: pip install 'scaling-lab[notebooks]'") from None
 
+    def advice(self) -> str:
+        """What a course that an older lab has built lacks; "" for one of today."""
+        if COLLECT in (self.folder / CONFIG).read_text(encoding="utf-8", errors="replace"):
+            return ""
+        return (
+            f"{self.folder / CONFIG} is of an older lab: `nbgrader collect` follows links, and answers may run "
+            f"in your browser. Bring it up to date, and collect again: lab course build {self.folder}"
+        )
+
     def holds(self, submissions: Path) -> bool:
         """Whether these are the course's own submitted/."""
         return submissions.resolve() == self.submitted
@@ -59,11 +71,11 @@ class Course:
         """
         said = []
         for student, path in find_submissions(submissions).items():
-            submission = read_submission(student, path)
+            submission = read_submission(student, path, parse=False)
             home = self.submitted / store.file_name(student, "") / ASSIGNMENT
             keep = not (submission.modules or submission.notebooks) and home.exists()
             if submission.unread:
-                before = read_submission(student, home).modules if home.exists() else {}
+                before = read_submission(student, home, parse=False).modules if home.exists() else {}
                 stays = "; what was handed in before stays" if keep else ""
                 if not keep and before.keys() - submission.modules.keys():
                     stays = "; files that it lacks in exercises/ stay as they were handed in before"
@@ -72,12 +84,12 @@ class Course:
             if keep:
                 continue
             try:
-                self._put(submission, home)
+                self._put(submission, path, home)
             except OSError as error:
                 said.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
         return said
 
-    def _put(self, submission: Submission, home: Path) -> None:
+    def _put(self, submission: Submission, path: Path, home: Path) -> None:
         """Replace what is in `home` once all of it is written. Raises OSError."""
         new = home.with_name(f".{home.name}.new")
         try:
@@ -86,19 +98,32 @@ class Course:
             for name, content in submission.modules.items():
                 self._write(new / "exercises" / name, content)
             names: set[str] = set()
-            for name, content in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
+            for name, notebook in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
                 plain = PurePosixPath(name).name
                 tried = itertools.chain([plain], (f"copy-{number}-{plain}" for number in itertools.count(1)))
                 book = next(
                     one for one in tried if one not in names
                 )  # of two of one name both are read, for answers
                 names.add(book)
-                self._write(new / book, content)
+                self._copy(path, notebook, new / book)
             if home.exists():
                 shutil.rmtree(home)
             new.rename(home)
         finally:
             shutil.rmtree(new, ignore_errors=True)
+
+    def _copy(self, path: Path, notebook: HandedInNotebook, target: Path) -> None:
+        """A notebook out of the submission, which need not fit into memory."""
+        if isinstance(notebook.digest, int):
+            self._write(target, notebook.digest)
+            return
+        with opened(path) as contents:
+            contents.names()
+            try:
+                with open(target, "wb") as file:
+                    file.writelines(pieces(contents, notebook.place, limit_of(notebook.place)))
+            except Unusable as error:  # it was read a moment ago
+                raise OSError(errno.EIO, str(error), str(target)) from error
 
     @staticmethod
     def _write(target: Path, content: bytes | int) -> None:

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lab.base.html import render
-from lab.course.answers import cut
 from lab.course.marks import ExerciseMark, SubmissionRecord
+from lab.course.notebooks import cut
 from lab.grading.looks import LOOKS
 from lab.syllabus.notebooks import check_id
 from lab.syllabus.syllabus import syllabus
@@ -62,11 +62,15 @@ def answer(record: SubmissionRecord, name: str, book: str, placeholder: str) -> 
 
 def graft(notebook: NotebookNode, record: SubmissionRecord, book: str) -> None:
     """Put the answers into the cells of the released notebook that are for them; nothing else changes."""
+    from nbformat import NotebookNode
+
     for cell in notebook.cells:
         if is_solution(cell):
             said = answer(record, grade_id(cell), book, cell.source)
             if said is not None:
                 cell.source = no_markup(said) if cell.cell_type == "markdown" else said
+                if (pictures := record.pictures.get(grade_id(cell))) and cell.cell_type == "markdown":
+                    cell.attachments = NotebookNode(pictures)
 
 
 def no_markup(text: str) -> str:

@@ -14,8 +14,8 @@ from nbgrader.api import Gradebook, MissingEntry
 
 from lab.base.words import encodable
 from lab.course import store
-from lab.course.answers import ANSWER
 from lab.course.grafting import grade_id
+from lab.course.notebooks import ANSWER
 
 FOLDER = "marked"
 
@@ -66,10 +66,14 @@ def _grade(gradebook: Gradebook, who: dict[str, Any], name: str) -> Any:
 def _digests(notebook: Any) -> dict[str, str]:
     """Grade id -> digest of the answer."""
     return {
-        grade_id(cell): hashlib.sha256(encodable(cell.source).encode()).hexdigest()
+        grade_id(cell): hashlib.sha256(encodable(cell.source + _pictures(cell)).encode()).hexdigest()
         for cell in notebook.cells
         if grade_id(cell).startswith(ANSWER) and cell.metadata["nbgrader"]["grade"]
     }
+
+
+def _pictures(cell: Any) -> str:
+    return json.dumps(cell.attachments, sort_keys=True) if "attachments" in cell else ""
 
 
 def _read(file: Path) -> dict[str, str]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.course import store
-from lab.course.answers import ANSWER
 from lab.course.books import Books
 from lab.course.grafting import answer
 from lab.course.marks import SubmissionRecord
+from lab.course.notebooks import ANSWER
 from lab.course.tables import table
 
 NAME = "answers.csv"

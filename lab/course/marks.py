@@ -108,8 +108,10 @@ class SubmissionRecord:
     key        of the submission and the lab: the same key, the same marks
     notebooks  path -> the cells with a grade id that it holds, each (grade id, type of the cell)
     answers    grade id -> the texts found for it, each (path of the notebook, text)
+    pictures   grade id -> the pictures pasted into them: name -> type -> base64
     remarks    about the submission, for the instructor and the student
     unread     why modules of it could not be read, if so
+    look       what an instructor should look at, whatever the marks are
     deadline   seconds that the checks could have
     """
 
@@ -123,6 +125,8 @@ class SubmissionRecord:
     seconds: float = 0.0
     lab: str = field(default_factory=version)
     unread: str = ""
+    look: tuple[str, ...] = ()
+    pictures: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
 
     @property
     def points(self) -> float:
@@ -138,6 +142,7 @@ class SubmissionRecord:
         said += [self.unread] if self.unread else []
         odd = [mark.exercise for mark in self.exercises if {one.name for one in mark.found} & set(TO_LOOK)]
         said += [f"the report of {', '.join(odd)} could not be used"] if odd else []
+        said += self.look
         return said + ([f"no time was left for {', '.join(late)}"] if late else [])
 
     def final(self, key: str, deadline: float) -> bool:
@@ -166,7 +171,8 @@ class SubmissionRecord:
             name: {key: [(first, second) for first, second in found] for key, found in data[name].items()}
             for name in ("notebooks", "answers")
         }
-        return cls(**{**data, "exercises": exercises, "remarks": tuple(data["remarks"]), **pairs})
+        words = {name: tuple(data.get(name, ())) for name in ("remarks", "look")}
+        return cls(**{**data, "exercises": exercises, **words, **pairs})
 
 
 def mark(result: ExerciseResult, checks: int) -> ExerciseMark:

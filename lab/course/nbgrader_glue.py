@@ -28,12 +28,12 @@ from traitlets import Bool, Float
 
 from lab.base.words import encodable
 from lab.course import marked, store
-from lab.course.answers import ANSWER
 from lab.course.assess import assess, not_assessed
 from lab.course.config import GRADES
 from lab.course.grafting import exercise_of, grade_id, graft, is_solution, put_marks
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer
+from lab.course.notebooks import ANSWER
 from lab.course.submissions import read_submission
 from lab.ranks.sandbox import SandboxError
 

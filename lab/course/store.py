@@ -13,6 +13,7 @@ from lab.base.files import write_whole
 from lab.course.marks import SubmissionRecord
 
 FOLDER = "results"
+MAX_RECORD = 64 << 20  # bytes: ten times what the limits of lab/course/notebooks.py allow
 
 
 def file_name(student: str, suffix: str) -> str:
@@ -77,6 +78,8 @@ def write(path: Path, content: str) -> None:
 
 def _read(file: Path) -> SubmissionRecord | None:
     try:
+        if file.stat().st_size > MAX_RECORD:
+            return None
         return SubmissionRecord.from_json(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -7,21 +7,25 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.base.errors import UserError
 from lab.base.words import encodable
+from lab.course.books import book_names
 from lab.course.config import ASSIGNMENT
-from lab.course.contents import Contents, Unusable, limit_of, opened
+from lab.course.contents import Contents, Unusable, limit_of, opened, pieces, read
+from lab.course.notebooks import Notebook, read_notebook
+from lab.course.notes import SUBMITTED, in_course, read_notes
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
 from lab.syllabus.syllabus import MODULES
 
-SUBMITTED = "submitted"  # nbgrader's name of the folder that it collects into
 MAX_NOTEBOOKS = 40
+MAX_NOTEBOOKS_BYTES = 200 << 20
+MAX_REMARKS, LONGEST_REMARK = 30, 1000
 MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
@@ -29,31 +33,47 @@ MODULE_FILES = {f"{name}.py" for name in MODULES}
 
 
 @dataclass(frozen=True)
+class HandedInNotebook(Notebook):
+    """A notebook, and where it lies.
+
+    place   in the folder or zip
+    digest  of its bytes; its size, where that is over the limit
+    """
+
+    place: PurePosixPath = field(kw_only=True)
+    digest: bytes | int = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class Submission:
     """What one student has handed in.
 
     modules    path below the folder of the modules -> content; an int is the size of a file too large to be code
-    notebooks  path in the submission -> content, likewise
+    notebooks  path in the submission -> what it holds, the notebooks with the released names first
     remarks    what an instructor should know: links, damaged files, nothing found
     unread     why modules could not be read, if so: a mark of 0 may then be nobody's fault but the file's
+    look       what an instructor should look at, whatever the marks are: links, another's name
     """
 
     student: str
     modules: Mapping[str, bytes | int]
-    notebooks: Mapping[str, bytes | int]
+    notebooks: Mapping[str, HandedInNotebook]
     remarks: tuple[str, ...] = ()
     unread: str = ""
+    look: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Changes with everything that counts, of the submission and of the lab."""
         digest = hashlib.sha256(fingerprint().encode())
-        for kind in (self.modules, self.notebooks):
+        digests = {name: notebook.digest for name, notebook in self.notebooks.items()}
+        for kind in (self.modules, digests):
             for name, content in sorted(kind.items()):
                 data = content if isinstance(content, bytes) else str(content).encode()
                 for part in (name.encode("utf-8", "surrogateescape"), data):
                     digest.update(len(part).to_bytes(8, "big") + part)
             digest.update(b"|")
+        digest.update("\0".join(self.look).encode())
         return digest.hexdigest()
 
     @contextmanager
@@ -93,7 +113,9 @@ def find_submissions(folder: Path) -> dict[str, Path]:
             continue
         student = entry.name
         path = entry
-        if nbgraders and (entry / ASSIGNMENT).is_dir():
+        if entry.is_symlink():
+            student = entry.stem if entry.suffix.lower() == ".zip" else student  # reading it will say why not
+        elif nbgraders and (entry / ASSIGNMENT).is_dir():
             path = entry / ASSIGNMENT  # nbgrader's: other assignments may lie beside it
         elif entry.is_dir():
             path = _only_zip(entry) or entry
@@ -122,19 +144,35 @@ def _only_zip(folder: Path) -> Path | None:
     return inside[0] if inside[0].is_file() else None
 
 
-def read_submission(student: str, path: Path) -> Submission:
-    """What counts of a submission. Whatever is wrong with it is a remark; nothing that a student does raises."""
+def read_submission(student: str, path: Path, *, parse: bool = True) -> Submission:
+    """What counts of a submission. Whatever is wrong with it is a remark; nothing that a student does raises.
+
+    Args:
+        parse: what the notebooks hold. Without it their bytes only pass by, and change the key alike.
+    """
     try:
+        noted = _noted(path)
         with opened(path) as contents:
-            return _read(student, contents)
+            found = _read(student, contents, parse)
     except Unusable as error:
         return Submission(student, {}, {}, (str(error),), unread=str(error))
+    return replace(found, look=(*noted, *found.look))
 
 
-def _read(student: str, contents: Contents) -> Submission:
+def _noted(path: Path) -> tuple[str, ...]:
+    """What was noted when it came into the course."""
+    if in_course(path) and path.parent.is_symlink():
+        raise Unusable(f"{encodable(path.parent.name)} is a link, which is not followed: put a copy in its place")
+    try:
+        notes = read_notes(path)
+    except ValueError as error:
+        return (str(error),)
+    return notes.look if notes else ()
+
+
+def _read(student: str, contents: Contents, parse: bool) -> Submission:
     names = contents.names()
     modules: dict[str, bytes | int] = {}
-    notebooks: dict[str, bytes | int] = {}
     remarks: list[str] = []
     unread = ""
     home = _home(names)
@@ -168,19 +206,60 @@ def _read(student: str, contents: Contents) -> Submission:
                 total += len(content) if isinstance(content, bytes) else 0
         lost = [file for file in sorted(MODULE_FILES) if home / file in names and file not in modules]
         unread = f"could not read {', '.join(lost)}" if lost else ""
-    for name in [name for name in names if name.suffix == ".ipynb"]:
-        if len(notebooks) == MAX_NOTEBOOKS:
-            remarks.append(f"more than {MAX_NOTEBOOKS} notebooks: the rest was left out")
+    notebooks = _notebooks(contents, wrapper, [name for name in names if name.suffix == ".ipynb"], remarks, parse)
+    remarks = [*contents.remarks, *remarks]
+    return Submission(student, modules, notebooks, _few(remarks), unread, _few(contents.look))
+
+
+def _notebooks(
+    contents: Contents, wrapper: PurePosixPath, names: list[PurePosixPath], remarks: list[str], parse: bool
+) -> dict[str, HandedInNotebook]:
+    """Those called like the released ones come first, so that no number of others takes their place."""
+    found: dict[str, HandedInNotebook] = {}
+    left = MAX_NOTEBOOKS_BYTES
+    for name in sorted(names, key=lambda name: (name.name not in book_names(), len(name.parts), name)):
+        if len(found) == MAX_NOTEBOOKS or left <= 0:
+            most = f"{MAX_NOTEBOOKS} notebooks or {MAX_NOTEBOOKS_BYTES >> 20} MB of them"
+            remarks.append(f"more than {most}: the rest was left out")
             break
-        content = _content(contents, name, remarks)
-        if content is not None:
-            notebooks[str(name.relative_to(wrapper))] = content
-    return Submission(student, modules, notebooks, (*contents.remarks, *remarks), unread)
+        limit = limit_of(name)
+        try:
+            digest, size = _digest(contents, name, limit)
+            left -= size
+            holds = Notebook()
+            if size > limit:
+                holds.remarks.append(f"is too large to be read (over {limit >> 20} MB)")
+                digest = MAX_SIZE
+            elif parse:
+                content = read(contents, name, limit)
+                holds = read_notebook(content) if isinstance(content, bytes) else holds
+        except Unusable as error:
+            remarks.append(str(error))
+            continue
+        found[str(name.relative_to(wrapper))] = HandedInNotebook(**vars(holds), place=name, digest=digest)
+    return found
+
+
+def _digest(contents: Contents, name: PurePosixPath, limit: int) -> tuple[bytes | int, int]:
+    """Of a file's bytes, and how many these are: those over the limit are not looked at."""
+    digest = hashlib.sha256()
+    size = 0
+    for piece in pieces(contents, name, limit):
+        digest.update(piece)
+        size += len(piece)
+    return digest.digest(), size
+
+
+def _few(sentences: list[str]) -> tuple[str, ...]:
+    """No more than a person reads: a student can cause any number."""
+    shown = [one if len(one) <= LONGEST_REMARK else f"{one[:LONGEST_REMARK]}..." for one in sentences]
+    more = [f"and {len(shown) - MAX_REMARKS} more remarks of this kind"] if len(shown) > MAX_REMARKS else []
+    return (*shown[:MAX_REMARKS], *more)
 
 
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:
     try:
-        content = contents.read(name, limit_of(name))
+        content = read(contents, name, limit_of(name))
         return content if isinstance(content, bytes) else min(content, MAX_SIZE)
     except Unusable as error:
         remarks.append(str(error))

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -88,7 +88,48 @@ def test_links_and_pipes_are_left_out(work: Path, tmp_path: Path):
     (work / "exercises" / "more").symlink_to(tmp_path)
     submission = read_submission("alice", work)
     assert set(submission.modules) == FILES - {"data.py", "model.py"}
-    assert submission.remarks == ("2 symbolic links left out",)
+    assert submission.remarks == (
+        "left out: exercises/data.py (a symbolic link), exercises/model.py (a pipe), "
+        "exercises/more (a symbolic link)",
+    )
+    assert submission.look == (
+        "exercises/data.py is a symbolic link, and was left out",
+        "exercises/model.py is a pipe, and was left out",
+    )
+
+
+def test_a_submission_that_is_a_link_is_not_followed(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "packed.zip")
+    (work.parent / "bob").symlink_to(work)
+    (work.parent / "eve.zip").symlink_to(packed)
+    submitted = tmp_path / "submitted"
+    (submitted / "zoe").mkdir(parents=True)
+    (submitted / "zoe" / "lab").symlink_to(work)
+    (submitted / "joe").symlink_to(submitted / "zoe")
+    shutil.copytree(work, tmp_path / "real" / "lab")
+    (submitted / "mia").symlink_to(tmp_path / "real")
+    found = find_submissions(work.parent) | find_submissions(submitted)
+    assert sorted(found) == ["alice", "bob", "eve", "joe", "mia", "zoe"]
+    for student in ("bob", "eve", "joe", "mia", "zoe"):
+        submission = read_submission(student, found[student])
+        assert not submission.modules
+        assert "is a link, which is not followed" in submission.unread
+    assert not read_submission("mia", submitted / "mia" / "lab").modules  # as nbgrader names it
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
+def test_a_hard_link_to_another_user_s_file_is_left_out(work: Path, tmp_path: Path):
+    secret = tmp_path / "secret.py"
+    secret.write_text("42\n")
+    os.link(secret, work / "exercises" / "helper.py")
+    for path in (work, *work.rglob("*")):
+        if path.name != "helper.py":
+            os.chown(path, 65534, -1)
+    submission = read_submission("alice", work)
+    assert "helper.py" not in submission.modules
+    assert submission.look == ("exercises/helper.py is a hard link to another user's file, and was left out",)
+    with contents.opened(work) as opened, pytest.raises(contents.Unusable):
+        contents.read(opened, PurePosixPath("exercises/helper.py"), 100)  # linked after it was looked at
 
 
 def test_a_zip_cannot_lead_out_of_itself(work: Path, tmp_path: Path):
@@ -103,6 +144,7 @@ def test_a_zip_cannot_lead_out_of_itself(work: Path, tmp_path: Path):
     assert set(submission.modules) == FILES
     assert submission.modules["data.py"] == b"# data of alice\n"
     assert "5 files of the zip left out" in submission.remarks[0]
+    assert "exercises/link.py" in submission.look[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alice.zip", "class"]  # nothing was unpacked
 
 
@@ -115,7 +157,7 @@ def test_a_zip_bomb_costs_no_more_than_the_limit(work: Path, tmp_path: Path):
                     member.write(bytes(1 << 20))
     submission = read_submission("alice", packed)
     assert submission.modules["helper.py"] == 64 << 20  # its size, for the check to tell
-    assert submission.notebooks["notebooks/2_data.ipynb"] == 64 << 20
+    assert submission.notebooks["notebooks/2_data.ipynb"].remarks == ["is too large to be read (over 50 MB)"]
     with submission.code() as code:
         packed_again = pack(code)  # the sandbox takes it
     assert packed_again["helper.py"] == 64 << 20

@@ -14,6 +14,7 @@ import pytest
 from lab.cli import main
 from lab.course import gradebook
 from lab.course.build import CONFIG
+from lab.course.config import config_text
 from lab.course.gradebook import Course
 from lab.course.marks import SubmissionRecord
 
@@ -125,6 +126,19 @@ def test_parts_of_a_class_are_graded_only_once_it_is_handed_in(
     assert has(course, "bob") == "# bob\n"
     assert main(["grade", str(course.submitted), "--hand-in"]) == 2
     assert "--hand-in is for submissions from elsewhere" in capsys.readouterr().err
+
+
+def test_a_course_of_an_older_lab_is_graded_and_told(
+    course: Course, handed_in: Path, capsys: pytest.CaptureFixture[str]
+):
+    options = ["grade", str(handed_in), "--course", str(course.folder), "--hand-in"]
+    assert main(options) == 0
+    said = capsys.readouterr().out
+    assert "of an older lab" in said
+    assert f"lab course build {course.folder}" in said
+    (course.folder / CONFIG).write_text(config_text([]))
+    assert main(options) == 0
+    assert "of an older lab" not in capsys.readouterr().out
 
 
 def test_the_grades_of_a_course_go_to_its_own_folder(

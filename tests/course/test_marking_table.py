@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.course.answers import MAX_ANSWER
 from lab.course.books import Books, GradedCell
 from lab.course.marking_table import CHANGED, UNREAD, write_answers
 from lab.course.marks import SubmissionRecord
+from lab.course.notebooks import MAX_ANSWER
 
 BOOKS: Books = {
     "1_model.ipynb": [GradedCell("answer-a", 2.0, True, "Why?", "*here*")],

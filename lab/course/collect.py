@@ -1,0 +1,255 @@
+"""`nbgrader collect` for submissions that nobody trusts: any user can make any folder in the exchange.
+
+nbgrader's own copies what a link leads to, with the instructor's rights, and ends at the first folder whose name
+or size it does not like. Here only ordinary files are copied, what is wrong with one submission is said and costs
+no other, and nobody's submission is replaced by one that another user has put there.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from nbgrader.exchange import ExchangeError
+from nbgrader.exchange.default import ExchangeCollect
+from nbgrader.utils import ignore_patterns
+
+from lab.base.files import write_whole
+from lab.base.words import printable
+from lab.course.contents import MAX_DEPTH, MAX_NAMES, no_ordinary_file
+from lab.course.notes import Notes, read_notes, write_notes
+
+PATIENCE = timedelta(minutes=15)  # that copying into the exchange may take, and clocks may differ
+STAMP = "%Y-%m-%d %H:%M:%S"
+COPIED = 1 << 20  # bytes at a time
+NO_TIME = datetime(1, 1, 1)
+
+
+class Collect(ExchangeCollect):
+    """Takes of each student the submission that counts, and keeps notes of what an instructor must know."""
+
+    def init_src(self) -> None:
+        """Of each student's submissions the latest, or the latest in time; their own before those of others."""
+        self._found: dict[str, list[dict[str, Any]]] = {}
+        super().init_src()  # finds all of them, by _path_to_record
+        self.src_records = [self._counts(records) for records in self._found.values()]
+
+    def _path_to_record(self, path: str) -> dict[str, Any]:
+        try:
+            record = super()._path_to_record(path)
+            student = record["username"]
+            if not student.isprintable() or student[:1] in "=+-@":
+                raise ValueError("no user is called so")
+            info = os.lstat(path)
+            if not stat.S_ISDIR(info.st_mode):
+                raise ValueError("it is no folder")
+        except (ExchangeError, ValueError, OverflowError, TypeError, OSError) as error:
+            self.log.warning("%s is not collected: %s", printable(path), printable(str(error)))
+            return {"username": "", "filename": "", "timestamp": NO_TIME}
+        record |= {"owner": _user(info.st_uid), "arrived": info.st_ctime}
+        self._found.setdefault(student, []).append(record)
+        return record
+
+    def _counts(self, records: list[dict[str, Any]]) -> dict[str, Any]:
+        own = [record for record in records if not self._others(record)] or records
+        latest = self._sort_by_timestamp(own)
+        in_time = [record for record in latest if self.duedate is None or record["timestamp"] <= self.duedate]
+        return (in_time if self.before_duedate and in_time else latest)[0]
+
+    def _others(self, record: dict[str, Any]) -> bool:
+        """Whether a submission under a student's name was put there by somebody else."""
+        return bool(self.check_owner and record["owner"] != record["username"])
+
+    def copy_files(self) -> None:
+        """Copy what counts; trouble with one is that one's."""
+        self.log.info("Processing %d submissions of '%s'", len(self.src_records), self.coursedir.assignment_id)
+        for record in self.src_records:
+            student = record["username"]
+            home = Path(
+                self.coursedir.format_path(
+                    self.coursedir.submitted_directory, student, self.coursedir.assignment_id
+                )
+            )
+            try:
+                self._collect(record, home)
+            except (OSError, ValueError) as error:  # it cannot even be noted
+                self.log.error("%s was not collected: %s", student, printable(str(error)))
+
+    def _collect(self, record: dict[str, Any], home: Path) -> None:
+        student = record["username"]
+        notes = read_notes(home) or Notes()
+        replaces = home.exists() and self._others(record) and notes.owner != record["owner"]
+        counts = notes.owner if replaces else record["owner"]
+        claims = [
+            f"{one['owner']} has handed in under this name ({printable(one['filename'])} in the exchange): it was "
+            "not collected, and what was there before counts"
+            for one in self._found[student]
+            if self._others(one) and one["owner"] != counts
+        ]
+        copied = notes.copied
+        if not replaces and self._is_due(record, home):
+            self.log.info("Collecting submission: %s %s", student, self.coursedir.assignment_id)
+            try:
+                copied = (*self._doubts(record), *self._copy(record, home))
+            except (OSError, RuntimeError, ValueError) as error:
+                claims.append(f"{printable(record['filename'])} could not be collected: {printable(str(error))}")
+                home.mkdir(parents=True, exist_ok=True)  # a row in the table there must be
+            else:
+                notes = Notes(record["owner"])
+        notes = Notes(notes.owner, copied, tuple(claims))
+        for sentence in notes.look:
+            self.log.warning("%s: %s", student, sentence)
+        if notes != Notes():
+            write_notes(home, notes)
+
+    def _is_due(self, record: dict[str, Any], home: Path) -> bool:
+        """As nbgrader decides it, by the time of what is there."""
+        if not home.is_dir():
+            return True
+        try:
+            before = self.coursedir.get_existing_timestamp(str(home))
+        except (AttributeError, ValueError, OverflowError):  # nbgrader stumbles over a time that is none
+            before = None
+        if self.update:
+            return before is None or record["timestamp"] > before
+        if self.before_duedate:
+            return bool(record["timestamp"] != before)
+        self.log.info("%s is there already, --update takes newer ones", record["username"])
+        return False
+
+    def _doubts(self, record: dict[str, Any]) -> list[str]:
+        """What in a submission's name is contradicted by the file system."""
+        said = []
+        if self._others(record):
+            said.append(
+                f"it claims to be submitted by {record['username']} but is owned by {record['owner']}: ask both"
+            )
+        # The time of the last change of the folder itself is the one that no user can set.
+        arrived = datetime.fromtimestamp(record["arrived"], UTC).replace(tzinfo=None)
+        if abs(arrived - record["timestamp"]) > PATIENCE:
+            said.append(
+                f"by its name it was submitted {record['timestamp']:{STAMP}} UTC, by the file system it came "
+                f"{arrived:{STAMP}} UTC"
+            )
+        return said
+
+    def _copy(self, record: dict[str, Any], home: Path) -> list[str]:
+        """Put a copy of the ordinary files in the place of what is there. Returns what was left out."""
+        source = Path(self.inbound_path, record["filename"])
+        new = home.with_name(f".{home.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            left_out = copy_ordinary(
+                source,
+                new,
+                ignored=ignore_patterns(exclude=self.coursedir.ignore, include=self.coursedir.include),
+                largest=1000 * self.coursedir.max_file_size,
+                limit=1000 * self.coursedir.max_dir_size,
+                shared=self.coursedir.groupshared,
+            )
+            # nbgrader reads the time from there, and ends where it can not.
+            stamp = new / "timestamp.txt"
+            write_whole(stamp, f"{record['timestamp']:{STAMP}.%f} UTC", mode=_mode(self.coursedir.groupshared))
+            if home.is_symlink():
+                home.unlink()
+            elif home.exists():
+                shutil.rmtree(home)
+            new.rename(home)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        return left_out
+
+
+def copy_ordinary(
+    source: Path,
+    target: Path,
+    *,
+    ignored: Callable[[str, list[str]], Collection[str]] = lambda folder, names: (),
+    largest: int,
+    limit: int,
+    shared: bool = False,
+) -> list[str]:
+    """Copy the folders and ordinary files below `source`; no link is followed, not even one swapped in meanwhile.
+
+    Args:
+        target: a folder that is not there yet; only its owner can read it, or the group too where it is `shared`.
+        largest: bytes of one file, others are left out.
+        limit: bytes of all files.
+
+    Returns:
+        What was left out, by name and with the reason.
+
+    Raises:
+        OSError: something cannot be read or written.
+        ValueError: it is larger than `limit`.
+    """
+    left_out: list[str] = []
+    owner = os.lstat(source).st_uid
+    total = count = 0
+
+    def unreadable(error: OSError) -> None:
+        raise error
+
+    for folder, folders, files, at in os.fwalk(source, onerror=unreadable, follow_symlinks=False):
+        below = PurePosixPath(os.path.relpath(folder, source))
+        place = target / below
+        place.mkdir(parents=True)
+        place.chmod(0o2770 if shared else 0o700)
+        skip = set(ignored(folder, [*folders, *files]))
+        if len(below.parts) > MAX_DEPTH:
+            left_out.append(f"{printable(str(below))} is too deep, and what is in it was left out")
+            folders.clear()
+            continue
+        kept = []
+        for name in [*folders, *files]:
+            if name in skip:
+                continue
+            info = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if what := no_ordinary_file(info, owner):
+                left_out.append(f"{printable(str(below / name))} is {what}, and was left out")
+            elif stat.S_ISDIR(info.st_mode):
+                kept.append(name)
+            elif info.st_size > largest:
+                left_out.append(
+                    f"{printable(str(below / name))} is larger than {largest >> 20} MB, and was left out"
+                )
+            else:
+                count += 1
+                total += info.st_size
+                if total > limit or count > MAX_NAMES:
+                    raise ValueError(f"it has more than {limit >> 20} MB or {MAX_NAMES} files")
+                _copy_file(name, at, place / name, info, _mode(shared))
+        folders[:] = kept
+    return left_out
+
+
+def _copy_file(name: str, at: int, target: Path, seen: os.stat_result, mode: int) -> None:
+    """Raises OSError: it is no longer the file that was `seen`, or cannot be read or written."""
+    source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+    with open(source, "rb") as file:
+        if not os.path.samestat(os.fstat(source), seen):
+            raise OSError(f"{name} was replaced while it was copied")
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as copy:
+            os.fchmod(descriptor, mode)
+            left = seen.st_size
+            while left and (part := file.read(min(left, COPIED))):
+                copy.write(part)
+                left -= len(part)
+
+
+def _mode(shared: bool) -> int:
+    return 0o660 if shared else 0o600
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
