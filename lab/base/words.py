@@ -18,8 +18,9 @@ def rank_list(numbers: Sequence[int]) -> str:
 
 def one_line(text: str, limit: int = 300) -> str:
     """A message of any shape as one printable line."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."
+    begin = text[: 20 * limit]  # it may be of any length
+    line = " ".join("".join(c if c.isprintable() else " " for c in begin).split())
+    return line if len(line) <= limit and begin == text else line[: limit - 3] + "..."
 
 
 def ordinal(number: int) -> str:

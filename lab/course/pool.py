@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lab.base.paths import ROOT
 from lab.course.assess import not_assessed
@@ -28,6 +29,7 @@ class Worker:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self._process: subprocess.Popen[str] | None = None
+        self._scratch: TemporaryDirectory[str] | None = None  # its own, because one that is killed clears nothing
         self._closed = False
         self._lock = threading.Lock()
 
@@ -66,12 +68,15 @@ class Worker:
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
+            self._clear()
 
     def _started(self) -> subprocess.Popen[str] | None:
         with self._lock:
             if self._closed:
                 return None
             if self._process is None or self._process.poll() is not None:
+                self._clear()
+                self._scratch = TemporaryDirectory(prefix="lab-worker-")
                 self._process = subprocess.Popen(
                     COMMAND,
                     stdin=subprocess.PIPE,
@@ -79,10 +84,15 @@ class Worker:
                     stderr=subprocess.DEVNULL,
                     encoding="utf-8",
                     cwd=ROOT,
-                    env=clean_environment(),
+                    env=clean_environment() | {"TMPDIR": self._scratch.name},
                     start_new_session=True,  # Ctrl-C is for the one that has the workers
                 )
             return self._process
+
+    def _clear(self) -> None:
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     def _ask(self, process: subprocess.Popen[str], student: str, path: Path) -> SubmissionRecord | None:
         assert process.stdin is not None

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-UNUSABLE_REPORT, TAMPERED = "unusable-report", "check-tampered-with"
+UNUSABLE_REPORT, ENDLESS, TAMPERED = "unusable-report", "endless-check", "check-tampered-with"
 # Diagnoses that come of what code does to the check, not of the answer: a person has to look.
-TO_LOOK = (UNUSABLE_REPORT, TAMPERED)
+TO_LOOK = (UNUSABLE_REPORT, ENDLESS, TAMPERED)
 
 
 class Diagnosis(Exception):
@@ -38,10 +38,10 @@ class Diagnosis(Exception):
         return self.saw, self.means, self.look
 
 
-def unusable_report(saw: str, details: str = "") -> Diagnosis:
+def unusable_report(saw: str, details: str = "", *, name: str = UNUSABLE_REPORT) -> Diagnosis:
     """For what came from a rank and no answer, right or wrong, leads to: it may be forged, so a person looks."""
     return Diagnosis(
-        UNUSABLE_REPORT,
+        name,
         saw=f"The report could not be used: {saw}.",
         means="Code that reaches into the check, or a mistake of the lab: whoever grades this will look at it.",
         look="code that changes more than what the exercise asks for",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.base.paths import PACKAGE
+from lab.base.source import searchable
 from lab.base.words import one_line, rank_list
 from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, unusable_report
@@ -75,7 +76,7 @@ def _failed_by_itself(cause: "RankReport", result: "GroupResult") -> bool:
     if cause.status == "timeout" or cause.cut_off:
         return False
     if cause.status == "raised":
-        return cause.error is None or not PEER_GONE.search(cause.error.message)
+        return cause.error is None or not PEER_GONE.search(searchable(cause.error.message))
     mismatch = result.deadlock
     return cause.exit_code != -signal.SIGABRT or mismatch is None or cause.rank not in mismatch.stuck
 
@@ -83,7 +84,7 @@ def _failed_by_itself(cause: "RankReport", result: "GroupResult") -> bool:
 def _weight(report: "RankReport") -> tuple[int, float, int]:
     """Sorts causes before consequences: the first rank that failed by itself comes first."""
     if report.status == "raised":
-        gone = report.error is not None and PEER_GONE.search(report.error.message)
+        gone = report.error is not None and PEER_GONE.search(searchable(report.error.message))
         return (3 if gone else 0), report.seconds, report.rank
     if report.status == "killed" and report.exit_code is None:
         return 5, report.seconds, report.rank  # by the lab, since another rank had failed
@@ -126,7 +127,7 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
     too_odd = kind == "WireError"  # what the student's function gave back is too large or too deep to be sent
     if not too_odd and (innermost is None or not _outside_harness(innermost.file)):
         return _of_the_lab(rank, said, error)
-    gone = re.search(r"module '(\w+)' has no attribute '(\w+)'", error.message)
+    gone = re.search(r"module '(\w+)' has no attribute '(\w+)'", searchable(error.message))
     if gone and gone[1] in MODULES:
         return Failed(
             Diagnosis(
@@ -175,7 +176,7 @@ def _failures(result: "GroupResult") -> str:
 
 
 def _import_error(rank: int, said: str, error: "RankError") -> Outcome:
-    match = re.search(r"(?:No module named '|There is no )(\w+)", said)
+    match = re.search(r"(?:No module named '|There is no )(\w+)", searchable(said))
     if match and match[1] in MODULES:
         return Failed(no_file(f"{match[1]}.py"))
     return _of_the_lab(rank, said, error)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.base.source import MAX_MODULE_BYTES, source_lines
+from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
 from lab.collectives.lanes import Frame
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -38,18 +38,18 @@ def place(frame: Frame, code: Path) -> Place:
     if not 1 <= frame.line <= len(lines):
         return Place()
     text = lines[frame.line - 1].strip()
+    tree = parsed("\n".join(lines))
     try:
-        tree = ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Place(text)
-    around = list(_around(tree, frame.line))
+        around = list(_around(tree, frame.line)) if tree else []
+    except RecursionError:  # an expression of a thousand terms
+        around = []
     functions = [i for i, node in enumerate(around) if isinstance(node, _Function)]
     inside = around[functions[-1] :] if functions else around
-    branches = [ast.unparse(node.test) for node in inside if isinstance(node, ast.If | ast.IfExp)]
+    branches = [_unparsed(node.test) for node in inside if isinstance(node, ast.If | ast.IfExp)]
     return Place(
         text=text,
         branch=branches[-1] if branches else "",
-        of_rank=any(_ABOUT_RANK.search(branch) for branch in branches),
+        of_rank=any(_ABOUT_RANK.search(searchable(branch)) for branch in branches),
         in_loop=any(isinstance(node, ast.For | ast.While) for node in inside),
     )
 
@@ -63,9 +63,9 @@ def read_lines(file: str, code: Path) -> list[str]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, encoding="utf-8", errors="replace") as source:
             info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_MODULE_BYTES:
+            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_SOURCE_BYTES:
                 return []
-            return [line.rstrip("\n") for line in source_lines(source.read(MAX_MODULE_BYTES))]
+            return [line.rstrip("\n") for line in source_lines(source.read(MAX_SOURCE_BYTES))]
     except (OSError, ValueError):
         return []
 
@@ -79,6 +79,13 @@ def _around(node: ast.AST, line: int) -> Iterator[ast.AST]:
         if not (isinstance(child, ast.If) and line <= (child.test.end_lineno or first) and first < _body(child)):
             yield child
         yield from _around(child, line)
+
+
+def _unparsed(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return "..."
 
 
 def _body(node: ast.If) -> int:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.grading.check import CHECKS, Check, Group
+from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import (
+    ENDLESS,
     Blocked,
     CheckEnded,
     Diagnosis,
@@ -130,7 +132,10 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     group = Group(code, check.exercise, server=server)
     outcome: Outcome = Passed()
     try:
-        check.function(group)
+        with ended_after(JUDGE_SECONDS):
+            check.function(group)
+    except JudgeTookTooLong:
+        outcome = Failed(_endless(check))
     except Diagnosis as diagnosis:
         outcome = Failed(diagnosis)
     except CheckEnded as ended:
@@ -154,6 +159,11 @@ def _failed_itself(check: Check, group: Group, error: Exception) -> Outcome:
     return LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
 
 
+def _endless(check: Check) -> Diagnosis:
+    said = f"the check {check.name} had computed for {JUDGE_SECONDS:g} s when it was ended"
+    return unusable_report(said, name=ENDLESS)
+
+
 def checks_of(exercise: Exercise) -> Sequence[Check]:
     """The checks of an exercise in the order they run. Imports torch, through the check module."""
     importlib.import_module(f"lab.checks.{exercise.module}.checks")
@@ -163,7 +173,14 @@ def checks_of(exercise: Exercise) -> Sequence[Check]:
 def _ends_the_exercise(outcome: Outcome) -> bool:
     """No use in running further checks: not done yet, or one more deadline to sit through."""
     if isinstance(outcome, Failed):
-        return outcome.diagnosis.name in ("hang", "stuck-rank", "import-failed", "syntax-error", "no-file")
+        return outcome.diagnosis.name in (
+            "hang",
+            "stuck-rank",
+            "import-failed",
+            "syntax-error",
+            "no-file",
+            ENDLESS,
+        )
     return isinstance(outcome, NotStarted | Blocked | LabError)
 
 

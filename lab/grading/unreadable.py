@@ -4,7 +4,7 @@ import ast
 import warnings
 from pathlib import Path
 
-from lab.base.source import MAX_MODULE_BYTES
+from lab.base.source import MAX_SOURCE_BYTES
 from lab.grading.diagnosis import Diagnosis
 
 
@@ -14,16 +14,16 @@ def unreadable(file: Path) -> Diagnosis | None:
         return no_file(file.name)
     try:
         size = file.stat().st_size
-        source = file.read_bytes() if file.is_file() and size <= MAX_MODULE_BYTES else b""
+        source = file.read_bytes() if file.is_file() and size <= MAX_SOURCE_BYTES else b""
     except OSError as error:
         return no_file(file.name, f"cannot be read: {error.strerror}")
     if not file.is_file():
         return no_file(file.name, "is no ordinary file")
-    if size > MAX_MODULE_BYTES:
+    if size > MAX_SOURCE_BYTES:
         return Diagnosis(
             "file-too-large",
-            saw=f"{file.name} is {size / 1e6:.1f} MB large.",
-            means=f"A module of this lab has a few kilobytes; over {MAX_MODULE_BYTES / 1e6:.0f} MB is no code.",
+            saw=f"{file.name} is {_size(size)} large.",
+            means=f"A module of this lab has a few kilobytes; over {MAX_SOURCE_BYTES // 1000} kB is no code.",
             look=f"what was pasted into {file.name}",
         )
     try:
@@ -47,6 +47,10 @@ def unreadable(file: Path) -> Diagnosis | None:
             look=f"{file.name}: characters that are no text, or thousands of nested brackets",
         )
     return None
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1_000_000 else f"{size / 1e3:.0f} kB"
 
 
 def no_file(name: str, what: str = "is not there") -> Diagnosis:

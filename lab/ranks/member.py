@@ -9,6 +9,7 @@ import stat
 from collections import deque
 from typing import Any
 
+from lab.base.source import searchable
 from lab.collectives import lanes
 from lab.ranks import rank, speaker, wire
 
@@ -164,7 +165,7 @@ def _frames(text: bytes) -> list[list[Any]]:
     """
     frames: list[list[Any]] = []
     for line in text.decode("utf-8", "replace").splitlines():
-        if match := _STACK_LINE.fullmatch(line):
+        if match := _STACK_LINE.fullmatch(searchable(line)):
             file, number, function = match.groups()
             frames.insert(0, [file, int(number), function, _source_line(file, int(number))])
     entry = [i for i, (file, _, name, _) in enumerate(frames) if file == rank.__file__ and name == "_observe"]

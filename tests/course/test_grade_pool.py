@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,12 +19,13 @@ from lab.course.marks import SubmissionRecord
 
 # Stands in for lab/course/worker.py: what it does depends on the student's name.
 WORKER = """
-import json, os, sys, time
+import json, os, sys, tempfile, time
 print("noise on stderr", file=sys.stderr)
 for line in sys.stdin:
     job = json.loads(line)
     name = job["student"]
     with open(os.path.join({log!r}, f"{{name}}-{{os.getpid()}}"), "w"): pass
+    tempfile.mkdtemp(prefix="left-")
     if name.startswith("dies"): os._exit(9)
     if name.startswith("hangs"): time.sleep(1000)
     if name.startswith("nonsense"): print("{{", flush=True)
@@ -42,6 +44,9 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script.write_text(WORKER.format(log=str(folder)))
     monkeypatch.setattr(pool, "COMMAND", (sys.executable, str(script)))
     monkeypatch.setattr(pool, "GRACE", 2.0)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     return folder
 
 
@@ -68,6 +73,7 @@ def test_a_worker_in_trouble_costs_its_own_submission_only(tmp_path: Path, log: 
     assert {mark.points for mark in found[trouble].exercises} == {None}
     assert "gave no marks" in found[trouble].exercises[0].outcome.detail
     wait_for(lambda: not living(pids(log)), "the end of the workers", 10)
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_a_worker_that_dies_once_gives_the_marks_the_second_time(tmp_path: Path, log: Path):
@@ -103,3 +109,4 @@ def test_a_batch_that_is_stopped_leaves_no_worker(tmp_path: Path, log: Path):
         pool.grade_all(work, jobs=2, deadline=600.0, done=stop)
     assert time.monotonic() - begin < 120
     wait_for(lambda: not living(pids(log)), "the end of the workers", 10)
+    assert not list((tmp_path / "tmp").iterdir())

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.base.source import MAX_MODULE_BYTES, source_lines
+from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -56,7 +56,7 @@ class Look:
                 text = lines[number - 1].split("#")[0].strip()
                 if pattern == RETURN and number in inner:
                     continue
-                if re.search(pattern, text):
+                if re.search(pattern, searchable(text)):
                     return at(self.file, number, text)
         return f"{self.file}:{node.lineno}  def {node.name}(...)"
 
@@ -83,7 +83,7 @@ def at(file: str, number: int, text: str = "") -> str:
 
 def _read(path: Path) -> list[str]:
     try:
-        if path.stat().st_size > MAX_MODULE_BYTES:
+        if path.stat().st_size > MAX_SOURCE_BYTES:
             return []
         return [line.rstrip("\n") for line in source_lines(path.read_text(encoding="utf-8", errors="replace"))]
     except OSError:
@@ -92,10 +92,10 @@ def _read(path: Path) -> list[str]:
 
 def _find(lines: list[str], function: str) -> _Function | None:
     """The definition of a function, or of a method as Class.method; None where there is none."""
-    try:
-        body: list[ast.stmt] = ast.parse("\n".join(lines)).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed("\n".join(lines))
+    if tree is None:
         return None
+    body: list[ast.stmt] = tree.body
     *classes, name = function.split(".")
     for class_name in classes:
         inside = [node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.report import expect
 from lab.grading.diagnosis import Diagnosis
@@ -51,8 +52,8 @@ def retold(pattern: str, name: str, means: str, *, saw: str = "", look: str = ""
     try:
         yield
     except Diagnosis as diagnosis:
-        if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, diagnosis.saw):
-            who = re.match(r"rank \d+", diagnosis.saw)
+        if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, searchable(diagnosis.saw)):
+            who = re.match(r"rank \d+", searchable(diagnosis.saw))
             said = saw.format(rank=who[0] if who else "a rank") or one_line(diagnosis.saw, 200)
             raise Diagnosis(name, saw=said, means=means, look=look or diagnosis.look) from None
         raise

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
@@ -49,7 +50,7 @@ def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any]
 
 
 def mentions_modulo(look: Look) -> bool:
-    return bool(re.search(r"%|divmod", look(r"%|divmod")))
+    return bool(re.search(r"%|divmod", searchable(look(r"%|divmod"))))
 
 
 def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
@@ -70,7 +71,7 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
         )
     if answer["error"]:
         if case.kind == "srun":
-            other = sorted(set(re.findall(r"SLURM_\w+", answer["error"]["message"])) - set(SRUN))
+            other = sorted(set(re.findall(r"SLURM_\w+", searchable(answer["error"]["message"]))) - set(SRUN))
             if other:
                 raise Diagnosis(
                     "other-slurm-variables",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.grading.diagnosis import Diagnosis
@@ -95,7 +96,7 @@ def judge_joined(
             look=look(r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
         )
     error = call["error"]
-    if error and not call["gpus"] and re.search("NVIDIA|CUDA", error["message"]):
+    if error and not call["gpus"] and re.search("NVIDIA|CUDA", searchable(error["message"])):
         raise Diagnosis(
             "cuda-without-gpu",
             saw=f"{place}, without a GPU: setup() raised {error_text(error)}",

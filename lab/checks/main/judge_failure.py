@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.look import Look, at
 from lab.checks.main.draw import Rehearsal
@@ -85,7 +86,7 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
         if report.error is None or report.error.todo:
             continue
         kind, message, frame = report.error.type, report.error.message, report.error.student_frame
-        if re.search(NO_WORKERS, message):
+        if re.search(NO_WORKERS, searchable(message)):
             raise Diagnosis(
                 "loader-option-ignored",
                 saw=f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
@@ -94,9 +95,9 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
             )
         for pattern, (name, means) in KNOWN.items():
             in_main = frame is not None and frame.file.endswith("main.py")
-            if not re.search(pattern, f"{kind}: {message}") or (name in IN_MAIN and not in_main):
+            if not re.search(pattern, searchable(f"{kind}: {message}")) or (name in IN_MAIN and not in_main):
                 continue
-            missing = re.search(r"'Namespace' object has no attribute '(\w+)'", message)
+            missing = re.search(r"'Namespace' object has no attribute '(\w+)'", searchable(message))
             if missing and not hasattr(rehearsal.resolved, missing[1]):
                 name, means = NO_SUCH_OPTION
             if kind in OURS or kind == "AttributeError":

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
@@ -176,7 +177,7 @@ def judge_precision(look: Look, saw: str, values: Sequence[dict[str, float]], ex
         abs(value["loss"] / exact["loss"] - 1) < 0.02 and abs(value["accuracy"] - exact["accuracy"]) < 0.1
         for value in values
     )
-    if near and re.search(HALF, place):
+    if near and re.search(HALF, searchable(place)):
         raise Diagnosis(
             "low-precision",
             saw=saw,
