@@ -135,6 +135,7 @@ arguments=("$@" --run-id "$run_id")
 # Does its log go on below an older one: resumed, started again by Slurm, or to be refused because the run is done?
 restarts=${SLURM_RESTART_COUNT:-0}
 old=$(option --resume "" "$@")${restarts#0}$(grep -s '"status": "done"' "$folder/status.json" || true)
+if [[ -e $folder/lock.json ]]; then old=yes; fi # a run that may go on: this one is refused then
 if [[ ! -s $folder/train.log && ! -s $folder/train.err ]]; then old=; fi
 
 # train.log and train.err beside this script always lead to the latest run.

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -14,9 +15,9 @@ from lab.base.errors import UsageError, UserError
 from lab.base.paths import PACKAGE
 from lab.base.startup import reach
 from lab.runs.options.launcher import rank_from_environment
+from lab.runs.records.reasons import PEER_GONE, is_peer_gone
 
-# What gloo says on the ranks that were waiting for one that has ended. That one says why.
-_PEER_GONE = re.compile(r"connection (closed|reset) by peer|broken pipe|socket closed", re.IGNORECASE)
+EXIT_CTRL_C = 128 + signal.SIGINT  # as shells have it
 
 
 def explain(error: BaseException, code: Path) -> tuple[str, int] | None:
@@ -36,8 +37,8 @@ def explain(error: BaseException, code: Path) -> tuple[str, int] | None:
         on_purpose = re.search(r"\braise\b", innermost.line or "")
         if on_purpose and (file.parent == code.resolve() or file.is_relative_to(PACKAGE)):
             return str(error), UsageError.exit_code
-    if isinstance(error, RuntimeError) and _PEER_GONE.search(str(error)):
-        return "another rank has ended, and this one cannot go on without it: see what that one said", 1
+    if is_peer_gone(error):
+        return PEER_GONE, 1
     return None
 
 
@@ -54,6 +55,11 @@ def one_sentence_errors(code: Path) -> Iterator[None]:
     except SystemExit as end:  # told to stop, after saving
         _leave_before_python_does(code, end.code)
         raise
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # launchers send another one
+        if rank_from_environment() == 0:
+            print("main.py: stopped by Ctrl-C", file=sys.stderr, flush=True)
+        os._exit(EXIT_CTRL_C)
     except Exception as error:
         if not isinstance(error, UserError):
             _dump_flight_recorder()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lab.base.errors import UsageError, UserError
+from lab.runs.records.reasons import PEER_GONE, reason_of
 from lab.training.program import explain, one_sentence_errors
 
 HERE = Path(__file__).parent
@@ -44,10 +45,25 @@ def test_a_value_error_that_nobody_raised_on_purpose_is_a_bug(mistake):
     assert explain(raised(mistake), HERE) is None
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (RuntimeError("[../third_party/gloo/pair.cc:534] Connection closed by peer [::1]:8"), PEER_GONE),
+        (RuntimeError("NCCL error: remote process exited or there was a network error"), PEER_GONE),
+        (RuntimeError("the disk caught fire\nand more"), "RuntimeError: the disk caught fire"),
+        (UserError("no such folder"), "no such folder"),
+        (KeyError("a"), "KeyError: 'a'"),
+    ],
+)
+def test_status_json_has_one_line_for_people(error, line):
+    assert reason_of(error) == line
+
+
 def test_a_bug_in_the_students_code_is_shown_with_its_line(tmp_path, root):
     """Python itself prints it, so that it is in the train.err that run.sh keeps."""
     program = """
 from pathlib import Path
+from lab.runs.records.reasons import PEER_GONE, reason_of
 from lab.training.program import one_sentence_errors
 with one_sentence_errors(code=Path(__file__).parent):
     first, second = (1, 2, 3)
@@ -91,6 +107,7 @@ def test_a_run_on_the_cpu_ends_before_python_is_taken_apart(tmp_path, root, endi
     program = f"""
 import atexit, os, torch
 from pathlib import Path
+from lab.runs.records.reasons import PEER_GONE, reason_of
 from lab.training.program import one_sentence_errors
 atexit.register(os._exit, 9)  # the first thing that Python does at its end
 with one_sentence_errors(code=Path(__file__).parent):

@@ -61,6 +61,7 @@ ENDS = {
 }
 WORKERS = {"none": ("0",), "new": ("2",), "persistent": ("2", "--persistent-workers")}
 IN_CI = {("data", "new", 1), ("killed", "persistent", 1), ("loss", "persistent", 1), ("told", "new", 2)}
+IN_CI |= {("interrupted", "none", 2)}
 
 
 def cases() -> list:
@@ -106,6 +107,9 @@ def test_every_process_ends(kind: str, workers: str, ranks: int, root: Path, tmp
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
+    if kind == "interrupted":
+        assert said.count("main.py: stopped by Ctrl-C\n") == 1
+        assert "KeyboardInterrupt" not in said, said  # the lines that remain are torchrun's own
     code, status = ENDS[kind]
     if code is not None:
         assert (program.returncode == 0) == (code == 0), said

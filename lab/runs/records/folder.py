@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TextIO
 
 from lab.base.errors import UsageError, UserError
 from lab.base.files import write_whole
+from lab.runs.records.lock import RunLock
 
 CORE_COLUMNS = (  # in every run.csv
     *("run_id", "strategy", "model", "dataset", "precision", "scaling", "repeat", "status", "reason"),
@@ -71,15 +72,37 @@ class RunFolder:
         go_on: keep the log and the rows of an earlier part of this run, until `begin` says which of them.
         resumed: there is a checkpoint to go on from. Only then may the folder hold a finished run, which stays
             one until `take_over`: what comes before it can still fail.
+        say: tells people why it takes long.
 
     Raises:
         UsageError: the folder already holds a finished run.
-        UserError: the folder cannot be made or written to.
+        UserError: the folder cannot be made or written to, or another run is at work there.
     """
 
-    def __init__(self, output_dir: Path, run_id: str, *, go_on: bool = False, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        output_dir: Path,
+        run_id: str,
+        *,
+        go_on: bool = False,
+        resumed: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> None:
         self.path = output_dir / run_id
         self.run_id = run_id
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+            self._lock = RunLock(self.path, job=job_id(), restarts=restarts, say=say)
+        except OSError as error:
+            raise self._not_writable(error) from error
+        try:
+            self._open(go_on=go_on, resumed=resumed)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, *, go_on: bool, resumed: bool) -> None:
         before = self._status_on_disk()
         self.started = before.get("started", now()) if go_on else now()
         self._rows: list[dict[str, object]] = []
@@ -91,7 +114,6 @@ class RunFolder:
                 f"{self.path} already holds a finished run: choose another --run-id, or remove it{repair}"
             )
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             # In a sweep, our standard output and error already end in these very files.
             log, errors = self.path / "train.log", self.path / "train.err"
             self._own_errors = not _ends_in(errors, sys.stderr, "JOB_STDERR")
@@ -106,9 +128,12 @@ class RunFolder:
             else:
                 self._drop_rows_after(0)
         except OSError as error:
-            raise UserError(
-                f"cannot write the run's records to {self.path} ({error.strerror}): choose another --output-dir"
-            ) from error
+            raise self._not_writable(error) from error
+
+    def _not_writable(self, error: OSError) -> UserError:
+        return UserError(
+            f"cannot write the run's records to {self.path} ({error.strerror}): choose another --output-dir"
+        )
 
     def _status_on_disk(self) -> dict[str, str]:
         try:
@@ -129,6 +154,7 @@ class RunFolder:
         The rows of the epochs done are kept, those of epochs that are trained again dropped. The test images are
         evaluated again at the end, so their row goes too.
         """
+        self._lock.check()
         if self._beginning is None:
             return
         (epochs_done, config), self._beginning = self._beginning, None
@@ -195,10 +221,17 @@ class RunFolder:
 
         A finished run that was to go on, but did not come through its first step, stays as it is.
         """
-        if self._finished:
+        try:
+            if not self._finished:
+                self._close(status, reason, summary, error)
             if self._log is not None:
-                self._log.close()
-            return
+                with self._writing():
+                    self._log.close()
+        finally:
+            self._lock.release()
+
+    def _close(self, status: str, reason: str, summary: Mapping[str, object], error: str) -> None:
+        self._lock.check()
         ended = {
             **(self._rows[-1] if self._rows else {}),  # its figures, where this part of the run has none
             "run_id": self.run_id,
@@ -213,8 +246,6 @@ class RunFolder:
             if error and self._own_errors:  # else Python itself prints it there
                 (self.path / "train.err").write_text(error, encoding="utf-8")
             self.write_status(status, reason)
-            if self._log is not None:
-                self._log.close()
 
     def _write_rows(self, rows: list[dict[str, object]]) -> None:
         _write_table(self.path / "run.csv", RUN_COLUMNS, rows)

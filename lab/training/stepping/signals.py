@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -44,6 +45,8 @@ class SignalWatch:
         global _watching
         for one in SIGNALS:
             self._before[one] = signal.signal(one, self._note)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt_once)
         _watching = True
         _may_end[0] = 0
         return self
@@ -60,6 +63,12 @@ class SignalWatch:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
+
+
+def _interrupt_once(number: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C. torchrun sends its ranks another one, which must not come between the records and their end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _shield_loader_worker() -> None:

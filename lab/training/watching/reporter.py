@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from lab.base.errors import UserError
 from lab.base.terminal import Terminal
 from lab.runs.records.epoch_record import EpochRecord, Totals, run_row
 from lab.runs.records.folder import RunFolder
+from lab.runs.records.reasons import reason_of
 from lab.training.stepping.signals import Preempted
 from lab.training.watching import announce
 
@@ -55,7 +55,7 @@ class Reporter:
         model = args.model.replace(":", ".")
         default = f"{time.strftime('%Y%m%d-%H%M%S')}-{args.strategy}-{model}-w{ranks}"
         run_id, go_on = args.run_id or default, args.resume is not None
-        self.folder = RunFolder(args.output_dir, run_id, go_on=go_on, resumed=resumed)
+        self.folder = RunFolder(args.output_dir, run_id, go_on=go_on, resumed=resumed, say=self.print)
         return self.folder.path
 
     def print(self, line: str) -> None:
@@ -115,10 +115,10 @@ class Reporter:
             self.folder.close("done", "", row)
         elif isinstance(error, Preempted):
             self.folder.close("interrupted", error.reason, row)
+        elif isinstance(error, KeyboardInterrupt):
+            self.folder.close("interrupted", reason_of(error), row)
         else:
-            reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            details = "".join(traceback.format_exception(error))
-            self.folder.close("failed", (reason.splitlines() or [""])[0], row, details)
+            self.folder.close("failed", reason_of(error), row, "".join(traceback.format_exception(error)))
 
     def _profiled(self, epoch: int | None = None) -> dict[str, float]:
         if self._profile is None or epoch not in (None, self._profile[0]):
