@@ -10,7 +10,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 T = TypeVar("T")
 
-IGNORED = -100  # the label that PyTorch's losses ignore (ignore_index)
+IGNORED = -100  # the label that cross_entropy leaves out: its ignore_index
 
 
 def load_once(load: Callable[[], T], is_first: bool) -> T:

@@ -15,10 +15,14 @@ ALERT = "#ff8f8f"
 QUIET = "#d0d5dc"
 LENGTHS = {"start": 1.0, "middle": 0.5, "end": 0.0}  # the part of a text that is to the right of its x
 
+# What a notebook beside a file leaves in half of a window: a wider picture is shrunk, and its text with it.
+HALF_WIDTH = 470
+
 STYLE = """<style>
 .lab-figure{margin:4px 0;color:var(--jp-content-font-color1,#1c1f24);
 font-family:var(--jp-ui-font-family,system-ui,sans-serif)}
 .lab-figure svg{display:block;max-width:100%;height:auto}
+.lab-row{display:flex;flex-wrap:wrap;gap:8px 20px}
 .lab-figure figcaption{font-size:13px;max-width:46rem;margin-top:6px;color:var(--jp-content-font-color1,#1c1f24)}
 </style>"""
 
@@ -125,11 +129,12 @@ class Drawing:
         )
 
 
-def figure(drawing: Drawing, caption: str = "") -> Card:
-    """The drawing as a cell's output."""
+def figure(*drawings: Drawing, caption: str = "") -> Card:
+    """Drawings as a cell's output: side by side where there is room, else one below the other."""
     below = f"<figcaption>{as_html(caption)}</figcaption>" if caption else ""
-    html = f'{STYLE}<figure class="lab-figure">{drawing.svg()}{below}</figure>'
-    return Card(html, "\n".join(filter(None, [drawing.alt, caption])))
+    pictures = "".join(drawing.svg() for drawing in drawings)
+    html = f'{STYLE}<figure class="lab-figure"><div class="lab-row">{pictures}</div>{below}</figure>'
+    return Card(html, "\n".join(filter(None, [*(drawing.alt for drawing in drawings), caption])))
 
 
 def stepped(drawings: Sequence[Drawing], labels: Sequence[str], name: str, caption: str = "") -> Card:

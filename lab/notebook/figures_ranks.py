@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lab.notebook import session
-from lab.notebook.drawing import FILLS, QUIET, Drawing, figure, whole_number
+from lab.notebook.drawing import FILLS, HALF_WIDTH, QUIET, Drawing, figure, whole_number
 from lab.notebook.show import Card, Said
 
 
@@ -23,19 +23,19 @@ def batch_parts(samples: int = 10, global_batch: int = 8, ranks: int = 4) -> Car
     alt = f"A batch of {global_batch} images over {ranks} ranks: " + "; ".join(
         f"{name} is [{size}, 3, 32, 32] on every rank" for name, size in rows
     )
-    drawing = Drawing(720, 34 + 54 * len(rows), alt + ".")
-    width = min(150, 540 / ranks - 8)
+    drawing = Drawing(HALF_WIDTH, 26 + 72 * len(rows), alt + ".")
+    width = HALF_WIDTH / max(ranks, 4) - 6
     for rank in range(ranks):
-        drawing.text(170 + rank * (width + 8) + width / 2, 20, f"rank {rank}", anchor="middle", bold=True)
+        drawing.text(rank * (width + 6) + width / 2, 16, f"rank {rank}", size=12, anchor="middle", bold=True)
     for row, (name, size) in enumerate(rows):
-        y = 32 + row * 54
-        drawing.text(0, y + 24, name, size=12)
+        y = 24 + row * 72
+        drawing.text(0, y + 16, name)
         for rank in range(ranks):
-            x = 170 + rank * (width + 8)
             label = f"[{size}, 3, 32, 32]" if width > 96 else f"[{size}, …]"
-            drawing.box(x, y, width, 40, FILLS[rank % len(FILLS)], label, size=12)
+            drawing.box(rank * (width + 6), y + 24, width, 36, FILLS[rank % len(FILLS)], label, size=12)
     return figure(
-        drawing, "The first entry changes with the number of ranks and at the end; the other three never do."
+        drawing,
+        caption="The first entry changes with the number of ranks and at the end; the other three never do.",
     )
 
 
@@ -49,7 +49,7 @@ def rank_map(nodes: int = 2, gpus_per_node: int = 4) -> Card:
         f"local ranks 0 to {gpus_per_node - 1}"
         for node in range(nodes)
     )
-    width = min(84, 640 / gpus_per_node - 8)
+    width = max(64.0, min(84.0, 390 / gpus_per_node - 8))
     drawing = Drawing(720, 10 + 118 * nodes, alt + ".")
     for node in range(nodes):
         top = 6 + node * 118
@@ -58,10 +58,11 @@ def rank_map(nodes: int = 2, gpus_per_node: int = 4) -> Card:
         for local in range(gpus_per_node):
             x = 66 + local * (width + 8)
             drawing.box(x, top + 8, width, 32, FILLS[node], f"rank {node * gpus_per_node + local}", bold=True)
-            drawing.text(x + width / 2, top + 60, f"local rank {local}", size=11, anchor="middle")
+            drawing.text(x + width / 2, top + 60, f"local rank {local}", size=12, anchor="middle")
             drawing.box(x, top + 70, width, 28, QUIET, f"cuda:{local}", size=12)
     return figure(
-        drawing, f"World size {world}. The rank is unique in the whole job, the device index only on its node."
+        drawing,
+        caption=f"World size {world}. The rank is unique in the whole job, the device index only on its node.",
     )
 
 
@@ -77,13 +78,15 @@ def who_draws_what(
     whole_number("samples", samples, 2, 40)
     whole_number("ranks", ranks, 1, 6)
     whole_number("epochs", epochs, 1, 4)
+    if sampler and samples < ranks:
+        raise Said(f"samples={samples}: fewer than {ranks} ranks, so that the sampler has none for some of them")
     drawn = _draws(samples, ranks, epochs, sampler=sampler, set_epoch=set_epoch)
     sentences = [
         f"epoch {epoch}: "
         + "; ".join(f"rank {rank} draws {', '.join(map(str, row))}" for rank, row in enumerate(rows))
         for epoch, rows in enumerate(drawn, start=1)
     ]
-    cell = min(30.0, 600 / max(len(row) for rows in drawn for row in rows))
+    cell = min(30.0, (HALF_WIDTH - 70) / max(len(row) for rows in drawn for row in rows))
     drawing = Drawing(720, 10 + epochs * (30 + ranks * 30), ". ".join(sentences) + ".")
     y = 8.0
     for epoch, rows in enumerate(drawn, start=1):
@@ -95,7 +98,7 @@ def who_draws_what(
                 drawing.box(70 + position * cell, y, cell - 3, 24, FILLS[rank % len(FILLS)], str(index), size=12)
             y += 30
         y += 8
-    return figure(drawing, _what_it_means(drawn, samples))
+    return figure(drawing, caption=_what_it_means(drawn, samples))
 
 
 def validation_parts(samples: int = 7, ranks: int = 2) -> Card:
@@ -113,7 +116,7 @@ def validation_parts(samples: int = 7, ranks: int = 2) -> Card:
         )
         for rank in range(ranks)
     ]
-    cell = min(42.0, 600 / places)
+    cell = min(42.0, (HALF_WIDTH - 70) / places)
     drawing = Drawing(720, 8 + ranks * 34, f"{samples} samples on {ranks} ranks: {'; '.join(parts)}.")
     for rank in range(ranks):
         y = 4 + rank * 34
@@ -123,13 +126,13 @@ def validation_parts(samples: int = 7, ranks: int = 2) -> Card:
             if index < samples:
                 drawing.box(x, y, cell - 4, 26, FILLS[rank % len(FILLS)], str(index))
             else:
-                drawing.box(x, y, cell - 4, 26, "none", "-100", size=11, dashed=True)
+                drawing.box(x, y, cell - 4, 26, "none", "-100", size=12, dashed=True)
     few = (
         "Nothing to fill here."
         if not filler
         else f"Dashed: filler, {filler} in all, with the label -100, which is not counted."
     )
-    return figure(drawing, f"{places} place{'s' * (places > 1)} on every rank. {few}")
+    return figure(drawing, caption=f"{places} place{'s' * (places > 1)} on every rank. {few}")
 
 
 def _draws(samples: int, ranks: int, epochs: int, *, sampler: bool, set_epoch: bool) -> list[list[list[int]]]:

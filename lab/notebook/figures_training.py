@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.notebook.drawing import ALERT, FILLS, QUIET, Drawing, figure, whole_number
+from lab.notebook.drawing import ALERT, FILLS, HALF_WIDTH, QUIET, Drawing, figure, whole_number
 from lab.notebook.show import Card, Said
 
 STRONG, WEAK, IDEAL = "#3b8fd6", "#d9730d", "#8a9099"  # readable on white and on JupyterLab's dark grey
@@ -20,34 +20,28 @@ def one_step(ranks: int = 3, samples: int = 4) -> Card:
         "gradient; the gradients are averaged between the ranks; then every rank makes the same step and has the "
         "same weights."
     )
-    drawing = Drawing(720, 34 + ranks * 46, alt)
-    columns = (
-        ("weights", 80),
-        ("own samples", 196),
-        ("own gradient", 330),
-        ("mean gradient", 480),
-        ("new weights", 610),
-    )
+    drawing = Drawing(HALF_WIDTH, 34 + ranks * 42, alt)
+    columns = (("weights", 50), ("samples", 136), ("gradient", 222), ("mean", 318), ("new w", 400))
     for name, x in columns:
-        drawing.text(x + 50, 18, name, size=12, anchor="middle", bold=True)
+        drawing.text(x + 35, 18, name, size=12, anchor="middle", bold=True)
     for rank in range(ranks):
-        y, fill = 30 + rank * 46, FILLS[rank % len(FILLS)]
+        y, fill = 30 + rank * 42, FILLS[rank % len(FILLS)]
         drawing.text(0, y + 20, f"rank {rank}")
-        drawing.box(80, y, 100, 30, QUIET, "w")
-        drawing.box(
-            196, y, 100, 30, fill, f"{rank * samples} … {(rank + 1) * samples - 1}" if samples > 1 else str(rank)
-        )
-        drawing.line(300, y + 15, 326, y + 15, arrow=True)
-        drawing.box(330, y, 100, 30, fill, f"g{rank}")
-        drawing.line(434, y + 15, 462, y + 15, arrow=True)
-        drawing.box(484, y, 92, 30, FILLS[4], "mean of all g", size=11)
-        drawing.line(580, y + 15, 606, y + 15, arrow=True)
-        drawing.box(610, y, 100, 30, QUIET, "w'")
-    drawing.line(466, 28, 466, 24 + ranks * 46, width=3)
-    drawing.line(473, 28, 473, 24 + ranks * 46, width=3)
+        drawing.box(50, y, 66, 30, QUIET, "w")
+        own = f"{rank * samples} … {(rank + 1) * samples - 1}" if samples > 1 else str(rank)
+        drawing.box(136, y, 66, 30, fill, own, size=12)
+        drawing.line(203, y + 15, 221, y + 15, arrow=True)
+        drawing.box(222, y, 66, 30, fill, f"g{rank}")
+        drawing.line(289, y + 15, 301, y + 15)
+        drawing.box(318, y, 66, 30, FILLS[4], "mean g", size=12)
+        drawing.line(385, y + 15, 399, y + 15, arrow=True)
+        drawing.box(400, y, 66, 30, QUIET, "w'")
+    drawing.line(303, 28, 303, 24 + ranks * 42, width=3)
+    drawing.line(310, 28, 310, 24 + ranks * 42, width=3)
     return figure(
         drawing,
-        "The double bar, an all-reduce, is the only place where the ranks talk. All must come to it.",
+        caption="Samples and gradient are each rank's own. The double bar, an all-reduce, is the only place where "
+        "the ranks talk: all must come to it. Then the mean, and so the new weights w', are the same everywhere.",
     )
 
 
@@ -67,22 +61,16 @@ def run_in_order() -> Card:
         f"{name} (section {section}): {what}{', all ranks must come' if meets else ''}"
         for name, section, what, meets in steps
     )
-    drawing = Drawing(720, 196, alt + ".")
+    drawing = Drawing(HALF_WIDTH, 10 + 44 * len(steps), alt + ".")
     for number, (name, section, what, meets) in enumerate(steps):
-        x, y = 6 + (number % 4) * 180, 6 + (number // 4) * 98
-        drawing.box(x, y, 150, 34, FILLS[1] if meets else QUIET, name, bold=True)
-        drawing.text(x + 75, y + 52, what, size=12, anchor="middle")
-        drawing.text(
-            x + 75, y + 69, f"section {section}" + (" · all ranks meet" if meets else ""), size=11, anchor="middle"
-        )
-        if number % 4 < 3:
-            drawing.line(x + 153, y + 17, x + 177, y + 17, arrow=True)
-    drawing.line(621, 82, 621, 90)
-    drawing.line(621, 90, 81, 90)
-    drawing.line(81, 90, 81, 102, arrow=True)
+        y = 6 + number * 44
+        drawing.box(6, y, 132, 30, FILLS[1] if meets else QUIET, name, bold=True)
+        drawing.text(150, y + 20, f"{what} (section {section}){' · all ranks meet' if meets else ''}")
+        if number < len(steps) - 1:
+            drawing.line(72, y + 31, 72, y + 43, arrow=True)
     return figure(
         drawing,
-        "In the orange steps all ranks meet. A rank that leaves one out lets the others wait.",
+        caption="In the orange steps all ranks meet. A rank that leaves one out lets the others wait.",
     )
 
 
@@ -101,23 +89,25 @@ def sums_or_means(right: Sequence[int] = (9, 1), samples: Sequence[int] = (10, 4
         for rank, mean in enumerate(means)
     ]
     drawing = Drawing(
-        720,
-        20 + 34 * (len(means) + 1),
+        HALF_WIDTH,
+        60 + 34 * len(means),
         f"{'; '.join(parts)}. From the sums {100 * exact:.1f}%; mean of the means {100 * wrong:.1f}%.",
     )
     for rank, mean in enumerate(means):
         y = 6 + rank * 34
         drawing.text(0, y + 18, f"rank {rank}")
-        width = 380 * samples[rank] / max(samples)
-        drawing.box(60, y, width, 26, QUIET)
-        drawing.box(60, y, width * mean, 26, FILLS[2])
-        drawing.text(452, y + 18, f"{right[rank]} of {samples[rank]} right: {100 * mean:.1f}%")
+        width = 220 * samples[rank] / max(samples)
+        drawing.box(54, y, width, 26, QUIET)
+        drawing.box(54, y, width * mean, 26, FILLS[2])
+        drawing.text(288, y + 18, f"{right[rank]} of {samples[rank]} right: {100 * mean:.1f}%")
     y = 6 + len(means) * 34
-    drawing.text(60, y + 22, f"sums: {sum(right)} / {sum(samples)} = {100 * exact:.1f}%", bold=True)
-    drawing.text(300, y + 22, f"mean of the means: {100 * wrong:.1f}%")
+    drawing.text(54, y + 20, f"sums: {sum(right)} / {sum(samples)} = {100 * exact:.1f}%", bold=True)
+    drawing.text(54, y + 42, f"mean of the means: {100 * wrong:.1f}%")
     return figure(
         drawing,
-        "Green: right. Add up first, divide last." if exact != wrong else "Green: right. Here both are the same.",
+        caption="Green: right. Add up first, divide last."
+        if exact != wrong
+        else "Green: right. Here both are the same.",
     )
 
 
@@ -127,23 +117,19 @@ def gradients_kept(steps: int = 5) -> Card:
     alt = (
         f"After step {steps} .grad holds that step's gradient with zero_grad; without it, the sum of all {steps}."
     )
-    drawing = Drawing(720, 108, alt)
-    width = 84.0
+    drawing = Drawing(HALF_WIDTH, 136, alt)
+    width = HALF_WIDTH / max(steps, 5)
     for row, (name, forgotten) in enumerate((("zero_grad() each step", False), ("zero_grad() forgotten", True))):
-        y = 8 + row * 50
-        drawing.text(0, y + 20, name, size=12)
+        y = 4 + row * 66
+        drawing.text(0, y + 14, name)
         for step in range(1, steps + 1):
-            label = (
-                f"g1+ … +g{step}"
-                if forgotten and step > 2
-                else f"g1+g{step}"
-                if forgotten and step == 2
-                else f"g{step}"
-            )
+            sums = "g1" if step == 1 else f"g1+g{step}" if step == 2 else f"g1…+g{step}"
             fill = ALERT if forgotten and step > 1 else FILLS[2]
-            drawing.box(150 + (step - 1) * (width - 6), y, width - 12, 32, fill, label, size=11)
+            label = sums if forgotten else f"g{step}"
+            drawing.box((step - 1) * width, y + 22, width - 6, 32, fill, label, size=12)
     return figure(
-        drawing, "What .grad holds when optimizer.step() is called, step after step: backward() adds to it."
+        drawing,
+        caption="What .grad holds when optimizer.step() is called, step after step: backward() adds to it.",
     )
 
 
@@ -166,10 +152,8 @@ def scaling(compute_ms: float = 100, communication_ms: float = 20, hidden: float
         f"({100 * strong[-1] / most:.0f}% efficiency), weak scaling {weak[-1]:.1f} times "
         f"({100 * weak[-1] / most:.0f}%)."
     )
-    drawing = Drawing(720, 270, alt)
-    _panel(
-        drawing,
-        44,
+    speed_up = _panel(
+        f"{alt} Speed-up, on a logarithmic scale.",
         "speed-up (log scale)",
         [("ideal", list(DEVICES), IDEAL), ("weak", weak, WEAK), ("strong", strong, STRONG)],
     )
@@ -177,26 +161,25 @@ def scaling(compute_ms: float = 100, communication_ms: float = 20, hidden: float
         (name, [100 * value / n for value, n in zip(series, DEVICES, strict=True)], colour)
         for name, series, colour in (("weak", weak, WEAK), ("strong", strong, STRONG))
     ]
-    _panel(drawing, 404, "efficiency (%)", efficiency, percent=True)
+    percent = _panel(
+        "The same numbers as efficiency in per cent, over the devices.", "efficiency (%)", efficiency, percent=True
+    )
     return figure(
-        drawing,
-        f"{alt} Strong: the same global batch, cut into smaller parts. Weak: the same batch on every device, so "
-        "that the global batch grows. A model with three numbers, not a measurement.",
+        speed_up,
+        percent,
+        caption=f"{alt} Strong: the same global batch, cut into smaller parts. Weak: the same batch on every "
+        "device, so that the global batch grows. A model with three numbers, not a measurement.",
     )
 
 
 def _panel(
-    drawing: Drawing,
-    left: float,
-    title: str,
-    series: Sequence[tuple[str, Sequence[float], str]],
-    *,
-    percent: bool = False,
-) -> None:
+    alt: str, title: str, series: Sequence[tuple[str, Sequence[float], str]], *, percent: bool = False
+) -> Drawing:
     """One chart over DEVICES: in per cent from 0, or on a logarithmic scale from 1."""
     import math
 
-    top, height, width = 34.0, 190.0, 240.0
+    left, top, height, width = 36.0, 34.0, 190.0, 240.0
+    drawing = Drawing(340, 270, alt)
     drawing.text(left, 18, title, bold=True)
 
     def place(number: int, value: float) -> tuple[float, float]:
@@ -207,9 +190,9 @@ def _panel(
     for tick in (0, 25, 50, 75, 100) if percent else DEVICES:
         _, y = place(0, tick)
         drawing.line(left - 4, y, left + width, y, width=0.3)
-        drawing.text(left - 8, y + 4, str(tick), size=11, anchor="end")
+        drawing.text(left - 8, y + 4, str(tick), size=12, anchor="end")
     for number, devices in enumerate(DEVICES):
-        drawing.text(place(number, 1)[0], top + height + 18, str(devices), size=11, anchor="middle")
+        drawing.text(place(number, 1)[0], top + height + 18, str(devices), size=12, anchor="middle")
     drawing.text(left + width / 2, top + height + 38, "devices", size=12, anchor="middle")
     ends: list[float] = []
     for name, values, colour in series:
@@ -220,3 +203,4 @@ def _panel(
             y += 2
         ends.append(y)
         drawing.text(points[-1][0] + 8, y, name, size=12)
+    return drawing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.notebook.drawing import FILLS, QUIET, Drawing, figure, stepped, whole_number
+from lab.notebook.drawing import FILLS, HALF_WIDTH, QUIET, Drawing, figure, stepped, whole_number
 from lab.notebook.show import Card, Said
 
 DONE, MOVED = "#b7e4a7", "#ffe066"
@@ -95,26 +95,37 @@ def memory(million_parameters: float = 100, ranks: int = 4, optimizer: str = "ad
     rows = [("DDP", replicated), ("FSDP", [piece for piece in sharded if piece[1]])]
     totals = {name: sum(size for _, size in row) for name, row in rows}
     alt = "; ".join(
-        f"{name}: {totals[name]:.2f} GiB on every rank ({', '.join(f'{what} {size:.2f}' for what, size in row)})"
+        f"{name}: {_size(totals[name])} on every rank ({', '.join(f'{what} {_size(size)}' for what, size in row)})"
         for name, row in rows
     )
     colours = dict(zip([*(name for name, _ in pieces), "one block, gathered"], FILLS, strict=False))
-    drawing = Drawing(720, 150, f"Memory of one of {ranks} ranks. {alt}.")
-    scale = 540 / max(totals.values())
+    drawing = Drawing(HALF_WIDTH, 160, f"Memory of one of {ranks} ranks. {alt}.")
+    scale = 330 / max(totals.values())
     for number, (name, row) in enumerate(rows):
-        y, x = 10 + number * 48, 56.0
+        y, x = 6 + number * 48, 48.0
         drawing.text(0, y + 24, name, bold=True)
         for what, size in row:
-            label = what if size * scale > 7 * len(what) else ""
+            label = what if size * scale > 7.4 * len(what) else ""
             drawing.box(x, y, size * scale, 36, colours[what], label, size=12)
             x += size * scale
-        drawing.text(x + 6, y + 23, f"{totals[name]:.2f} GiB", bold=True)
-    _key(drawing, colours, 118)
+        drawing.text(x + 6, y + 23, _size(totals[name]), bold=True)
+    for number, (name, fill) in enumerate(colours.items()):
+        x, y = 48 + number % 2 * 190, 106 + number // 2 * 26
+        drawing.box(x, y, 16, 16, fill)
+        drawing.text(x + 24, y + 13, name)
     return figure(
         drawing,
-        f"{million_parameters:g} million parameters, fp32, one of {ranks} ranks. Not drawn: activations, which "
-        "depend on the batch, and which neither of the two shards.",
+        caption=f"{million_parameters:g} million parameters, fp32, one of {ranks} ranks. Not drawn: activations, "
+        "which depend on the batch, and which neither of the two shards.",
     )
+
+
+def _size(gib: float) -> str:
+    """A size in the unit that leaves something before the point."""
+    for unit, factor in (("GiB", 1), ("MiB", 2**10)):
+        if gib * factor >= 0.095:
+            return f"{gib * factor:.2f} {unit}"
+    return f"{gib * 2**20:.1f} KiB"
 
 
 @dataclass(frozen=True)
@@ -141,42 +152,36 @@ def _draw_averaging(
     cap: float,
 ) -> Card:
     last = max(by_hand[-1].end, ddp[-1].end)
-    scale = 560 / last
+    left, scale = 78.0, (HALF_WIDTH - 82) / last
     alt = (
         f"Backward takes {backward:.0f} ms. By hand, {len(by_hand)} all-reduces follow it, and the step is over "
         f"after {by_hand[-1].end:.1f} ms. DDP sends {len(ddp)} buckets while backward goes on, and is done after "
         f"{ddp[-1].end:.1f} ms."
     )
-    drawing = Drawing(720, 196, alt)
+    drawing = Drawing(HALF_WIDTH, 212, alt)
     layers = len(by_hand)
     for number, (name, sends) in enumerate((("by hand", by_hand), ("DDP", ddp))):
-        top = 6 + number * 92
-        drawing.text(0, top + 38, name, bold=True)
-        drawing.text(70, top + 20, "backward", size=11)
-        drawing.text(70, top + 54, "all-reduce", size=11)
+        top = 26 + number * 104
+        drawing.text(0, top - 10, name, bold=True)
+        drawing.text(0, top + 20, "backward", size=12)
+        drawing.text(0, top + 54, "all-reduce", size=12)
         for layer in range(layers):
-            drawing.box(
-                132 + layer * layer_ms * scale,
-                top,
-                layer_ms * scale - 1,
-                30,
-                FILLS[0],
-                str(layers - layer),
-                size=11,
-            )
+            x, width = left + layer * layer_ms * scale, layer_ms * scale - 1
+            drawing.box(x, top, width, 30, FILLS[0], str(layers - layer) if width > 16 else "", size=12)
         for position, send in enumerate(sends):
             width = (send.end - send.start) * scale - 1
-            label = f"{bucket_sizes[position]:.1f}" if sends is ddp and width > 24 else ""
-            drawing.box(132 + send.start * scale, top + 34, width, 30, FILLS[1], label, size=11)
-        x = 132 + sends[-1].end * scale
-        drawing.line(x, top - 2, x, top + 70, dashed=True)
-        drawing.text(x - 4, top + 80, f"optimizer.step() after {sends[-1].end:.1f} ms", size=11, anchor="end")
+            label = f"{bucket_sizes[position]:.1f}" if sends is ddp and width > 30 else ""
+            drawing.box(left + send.start * scale, top + 34, width, 30, FILLS[1], label, size=12)
+        x = left + sends[-1].end * scale
+        drawing.line(x, top - 4, x, top + 68, dashed=True)
+        drawing.text(x - 6, top - 10, f"optimizer.step() after {sends[-1].end:.1f} ms", size=12, anchor="end")
     share = sum(max(0.0, min(send.end, backward) - send.start) for send in ddp)
     total = sum(send.end - send.start for send in ddp)
     return figure(
         drawing,
-        f"bucket_cap_mb={cap:g}: {len(ddp)} buckets (MiB in the boxes); {100 * share / total:.0f}% of DDP's "
-        "communication hides behind backward. Network (ten layers, the last one first) and speeds are made up.",
+        caption=f"bucket_cap_mb={cap:g}: {len(ddp)} buckets (MiB in the boxes); {100 * share / total:.0f}% of "
+        "DDP's communication hides behind backward. Network (ten layers, the last one first) and speeds are made "
+        "up.",
     )
 
 
@@ -186,8 +191,8 @@ def _ring(state: Sequence[Sequence[set[int]]], moves: dict[int, int], title: str
         f"rank {rank} holds " + ", ".join("+".join(map(str, sorted(piece))) for piece in row)
         for rank, row in enumerate(state)
     ]
-    width = min(130.0, 560 / ranks)
-    drawing = Drawing(720, 40 + ranks * 38, f"{title}. {'; '.join(rows)}.")
+    width = min(130.0, (HALF_WIDTH - 60) / ranks)
+    drawing = Drawing(HALF_WIDTH, 40 + ranks * 38, f"{title}. {'; '.join(rows)}.")
     drawing.text(0, 18, title[0].upper() + title[1:], bold=True)
     for rank, row in enumerate(state):
         y = 32 + rank * 38
@@ -198,12 +203,3 @@ def _ring(state: Sequence[Sequence[set[int]]], moves: dict[int, int], title: str
             fill = MOVED if moved else DONE if done else QUIET
             drawing.box(60 + piece * width, y, width - 6, 30, fill, label, size=12, bold=moved)
     return drawing
-
-
-def _key(drawing: Drawing, colours: dict[str, str], y: float) -> None:
-    """What the fills mean, in one row."""
-    x = 56.0
-    for name, fill in colours.items():
-        drawing.box(x, y, 16, 16, fill)
-        drawing.text(x + 22, y + 13, name, size=12)
-        x += 40 + 7 * len(name)

@@ -31,7 +31,7 @@ def trace_card(exercise: Exercise, code: Path) -> Card:
     if not any(drawn.rows for _, drawn in sections):
         return result_card(traced[-1].result, code, None)
     title = f"Collectives in exercise {exercise.id}, {exercise.title}"
-    drawing = Markup(trace_svg(sections, title))  # it escapes what it writes by itself
+    drawing = Markup(trace_svg(sections, title, inline=True))  # it escapes what it writes by itself
     last = traced[-1].result
     if not isinstance(last.outcome, Passed):
         card = result_card(last, code, None)

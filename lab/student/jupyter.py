@@ -27,7 +27,7 @@ DISABLED = (
     "@jupyter/nbgrader:course-list",
     "@jupyterlab/apputils-extension:announcements",
 )
-SERVER = {
+SERVER: dict[str, dict[str, Any]] = {
     "ServerApp": {
         "jpserver_extensions": {
             "nbgrader.server_extensions.formgrader": False,
@@ -62,7 +62,10 @@ def profile(folder: Path) -> tuple[list[str], dict[str, str]]:
         raise UserError("JupyterLab is not installed here: pip install jupyterlab, or use lab check without it")
     home = folder / ".lab" / "jupyter"
     try:
-        _write(home / "config" / "jupyter_server_config.json", SERVER)
+        # Started without a terminal, JupyterLab would open login shells in its own, which set PATH anew.
+        shell = {"shell_command": [os.environ.get("SHELL") or "sh"]}
+        server = {**SERVER, "ServerApp": {**SERVER["ServerApp"], "terminado_settings": shell}}
+        _write(home / "config" / "jupyter_server_config.json", server)
         _write(
             home / "config" / "labconfig" / "page_config.json",
             {"disabledExtensions": dict.fromkeys(DISABLED, True)},

@@ -21,6 +21,10 @@ from lab.notebook import check, figures, hint, progress, trace
 # Every rank has the same weights and its own samples. Each computes a gradient of its own. The ranks average these, make the
 # same step, and so have the same weights again. Together they have done the work of one large batch, in the time of a
 # small one and a little more. The rest of the lab is about that little more, and about everything that can go wrong.
+#
+# Averaging is a **collective**: an operation that all ranks call together, and that ends for each of them only when all have
+# called it. The words, and most collectives, are those of MPI, which has been used on clusters since 1994; PyTorch has its own,
+# `torch.distributed`, with **gloo** (CPUs) or **NCCL** (NVIDIA's GPUs) below it.
 
 # %%
 figures.one_step(ranks=3, samples=4)

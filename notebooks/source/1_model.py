@@ -27,8 +27,7 @@ figures.batch_parts(samples=10, global_batch=8, ranks=4)
 # ## Exercise 1.1: a network for any batch size
 #
 # Open [exercises/model.py](../exercises/model.py), find `TODO 1.1` in `CNN.forward`, and save what you write. The layers are there
-# already. They have no BatchNorm and no dropout, so that many ranks compute exactly what one device would; you will see in
-# section 4 what that is good for.
+# already. They have no BatchNorm and no dropout, so that many ranks compute what one device would: section 4 comes back to this.
 
 # %% check="1.1"
 check("1.1")
@@ -41,4 +40,7 @@ check("1.1")
 # *Write your answer here.*
 
 # %% [markdown]
+# **Look it up:** [torch.nn.Module](https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html), and what
+# [flatten](https://docs.pytorch.org/docs/stable/generated/torch.flatten.html) does to a shape.
+#
 # Next: [2 Ranks and devices](2_distributed_setup.ipynb).

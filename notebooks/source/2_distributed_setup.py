@@ -69,7 +69,8 @@ check("2.2")
 # %% [markdown]
 # ## Exercise 2.3: leave in good order
 #
-# A process group is threads and open connections to the other ranks, with nccl GPU memory too, and a process can be in one only.
+# A process group is threads and open connections to the other ranks, with nccl GPU memory too. A process has one *default* group, of
+# all ranks, and must leave it before it can join another; further groups of some of its ranks are made with `dist.new_group`.
 # `TODO 2.3a` and `TODO 2.3b`: leave the group, and know whether you are the rank that prints and writes files.
 
 # %% check="2.3"
@@ -84,13 +85,18 @@ check("2.3")
 # %% [markdown]
 # ## On your own
 #
-# What do ranks see of each other? In a terminal:
+# Each rank goes at its own pace. Here each waits up to a second before it says who it is. In a terminal:
 #
 # ```
 # torchrun --standalone --nproc-per-node 3 --no-python \
-#     bash -c 'echo rank $RANK of $WORLD_SIZE'
+#     bash -c 'sleep 0.$((RANDOM % 90 + 10)); echo rank $RANK of $WORLD_SIZE'
 # ```
 #
-# Run it twice. Why is the order not the same each time?
+# Run it a few times: the order is another one each time. What would you have to add so that rank 0 is always the first?
+#
+# **Look it up:** [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html),
+# [torch.distributed](https://docs.pytorch.org/docs/stable/distributed.html) (initialization, backends),
+# [srun](https://slurm.schedmd.com/srun.html) (its output environment variables),
+# [NCCL's environment variables](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
 #
 # Next: [3 The data](3_data.ipynb).

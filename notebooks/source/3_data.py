@@ -59,7 +59,7 @@ figures.who_draws_what(samples=12, ranks=3, set_epoch=False)
 # ## Exercise 3.2: every rank its own samples
 #
 # `TODO 3.2` in `get_dataloaders`. The **global batch** is what all ranks draw together for one step: each rank loads its share of it.
-# The validation loader reads your `ValidationShard`, which exercise 3.3 fills in.
+# A **shard** is one rank's part of something larger: the validation loader reads your `ValidationShard`, which exercise 3.3 fills in.
 
 # %% check="3.2"
 check("3.2")
@@ -76,7 +76,8 @@ check("3.2")
 #
 # In training a few dropped samples do no harm. In validation they change the result, and so do samples that are counted
 # twice. Yet every rank needs the same number of batches, or one waits for ever for a collective that the other does not
-# call. So the last places are **filler**, with the label -100, which PyTorch's losses ignore.
+# call. So the last places are **filler**, with the label -100: the `ignore_index` of `cross_entropy` (and of `nll_loss`; other losses
+# have no such thing).
 
 # %%
 figures.validation_parts(samples=7, ranks=2)
@@ -90,4 +91,8 @@ figures.validation_parts(samples=7, ranks=2)
 check("3.3")
 
 # %% [markdown]
+# **Look it up:** [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler),
+# [DataLoader](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader),
+# [cross_entropy](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html) and its `ignore_index`.
+#
 # Next: [4 Wrapping the model](4_wrapping.ipynb).

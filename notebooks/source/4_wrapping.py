@@ -27,7 +27,8 @@ figures.ring_all_reduce(ranks=4)
 # ## Exercise 4.0: average gradients by hand
 #
 # Every rank has the gradient of its own samples. The mean of these is the gradient of the whole batch, since every rank has equally
-# many. `TODO 4.0` in [exercises/ddp_utils.py](../exercises/ddp_utils.py).
+# many, and since no sample's gradient depends on the others in its batch. (That is why section 1's network has no BatchNorm: its mean
+# would be of a rank's own few images. With it, four ranks train another network than one.) `TODO 4.0` in [exercises/ddp_utils.py](../exercises/ddp_utils.py).
 
 # %% check="4.0"
 check("4.0")
@@ -75,6 +76,9 @@ figures.memory(million_parameters=100, ranks=4, optimizer="adam", blocks=12)
 # %% [markdown]
 # ## Exercise 4.2: shard the model with FSDP
 #
+# **Mixed precision** means to compute in 16 bits (bf16 or fp16), which is faster and halves what is sent, and to keep in 32 bits (fp32)
+# what would suffer: the parameters that the optimizer changes, the sum of the gradients, the logits that the loss is made from.
+#
 # `TODO 4.2` in [exercises/fsdp_utils.py](../exercises/fsdp_utils.py). Below it stands `get_fsdp1_model`, complete: the same with PyTorch's
 # first FSDP. Read it; the next questions are about it.
 
@@ -106,4 +110,10 @@ check("4.2")
 # *Write your answer here.*
 
 # %% [markdown]
+# **Look it up:** [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+# and [how it works inside](https://docs.pytorch.org/docs/stable/notes/ddp.html),
+# [fully_shard](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html),
+# [the first FSDP](https://docs.pytorch.org/docs/stable/fsdp.html),
+# [NCCL's collectives](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/collectives.html).
+#
 # Next: [5 Putting it together](5_putting_it_together.ipynb).

@@ -37,8 +37,17 @@ check("5.1")
 #     exercises/main.py --strategy ddp --dry-run
 # ```
 #
-# On a cluster with Slurm: `sbatch run.sh --strategy ddp --dry-run`. `python exercises/main.py --help` lists everything that you can
-# choose.
+# `python exercises/main.py --help` lists everything that you can choose.
+#
+# **On a cluster with Slurm** the job script starts it: `sbatch run.sh --strategy ddp --dry-run`. Two of its lines decide how many
+# ranks there are: `--nodes` says on how many machines, `--ntasks-per-node` how many processes on each, one for each of its GPUs. The
+# world size is the product of the two. Open [run.sh](../run.sh) and find them; options before the script's name override them:
+#
+# ```
+# sbatch --nodes=2 --ntasks-per-node=4 run.sh --strategy ddp --dry-run
+# ```
+#
+# What world size is that? Which local ranks are there, and which rank is the first on the second node?
 
 # %% [markdown]
 # **Question.** Why is the optimizer built from the wrapped model, after the wrapping? What would an optimizer that was built before hold
@@ -48,4 +57,8 @@ check("5.1")
 # *Write your answer here.*
 
 # %% [markdown]
+# **Look it up:** [sbatch](https://slurm.schedmd.com/sbatch.html) (`--nodes`, `--ntasks-per-node`, `--gpus-per-node`),
+# [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) (`--nnodes`, `--nproc-per-node`),
+# [torch.optim](https://docs.pytorch.org/docs/stable/optim.html).
+#
 # Next: [6 The training loop](6_training_loop.ipynb).

@@ -14,7 +14,8 @@ from lab.notebook import check, figures, hint, progress, trace
 # %% [markdown]
 # ## Exercise 6.1: the training step and the epoch
 #
-# The step is the one you know: the wrapper communicates inside of the backward pass. `TODO 6.1a` and `TODO 6.1b` in
+# The step is the one you know: the wrapper communicates by itself. DDP averages the gradients during the backward pass; FSDP also gathers
+# parameters, before each block of the forward and of the backward pass. `TODO 6.1a` and `TODO 6.1b` in
 # [exercises/train.py](../exercises/train.py).
 
 # %% check="6.1"
@@ -92,16 +93,25 @@ check("6.3")
 # ```
 #
 # Each run leaves a folder in `results/`; the lines that begin with `[METRIC]` are its figures, epoch by epoch.
+#
+# On a cluster the job runs without you. Submit it, and look at what it prints, as it prints it:
+#
+# ```
+# sbatch run.sh --strategy ddp --epochs 5
+# squeue --me          # PD waits, R runs, gone means ended
+# tail -f train.log    # Ctrl-C stops the looking, not the job
+# ```
 
 # %% [markdown]
-# **Question.** Does the loss fall on both? Copy the first and the last `[METRIC]` line of each run.
+# **Question.** Does the loss fall on both, and does the accuracy improve in each epoch? Copy the first and the last `[METRIC]` line of
+# each run.
 
 # %% [markdown] answer="loss-falls" points=1
 # *Write your answer here.*
 
 # %% [markdown]
-# **Question.** What differs between the run with DDP and the one with FSDP, and what does not: loss, accuracy, time, memory? Explain each
-# in a sentence.
+# **Question.** Which of the two trains faster? What differs between the run with DDP and the one with FSDP, and what does not: loss,
+# accuracy, time, memory? Explain each in a sentence.
 
 # %% [markdown] answer="ddp-against-fsdp" points=2
 # *Write your answer here.*
@@ -111,5 +121,10 @@ check("6.3")
 #
 # Break `evaluate` on purpose: let only rank 0 call the all-reduce. Save, and run `check("6.2")` and `trace("6.2")`. Which line
 # waits for whom? Then take it back.
+#
+# **Look it up:** [no_grad](https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html),
+# [automatic mixed precision](https://docs.pytorch.org/docs/stable/amp.html) (`autocast`),
+# [all_reduce](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce),
+# [squeue](https://slurm.schedmd.com/squeue.html).
 #
 # Next: [7 Benchmarks](7_benchmarks.ipynb).

@@ -15,8 +15,9 @@ from lab.notebook import check, figures, hint, progress, trace
 # ## The idea
 #
 # **Strong scaling** keeps the global batch and cuts it into smaller parts: how much sooner is the same work done? **Weak scaling** keeps
-# the batch on every device: how much more work is done in the same time? **Speed-up** is the time on one device divided by
-# the time on N; **efficiency** is the speed-up divided by N.
+# the batch on every device: how much more work is done in the same time? **Speed-up** says how many times as much is done in a
+# second: for strong scaling, where the work stays the same, the time on one device divided by the time on N; for weak scaling, where the
+# work grows N-fold, N times that. **Efficiency** is the speed-up divided by N.
 
 # %%
 figures.scaling(compute_ms=100, communication_ms=20, hidden=0.0)
@@ -37,6 +38,17 @@ figures.scaling(compute_ms=100, communication_ms=20, hidden=0.0)
 #
 # Where you have GPUs, take `--devices 1 2 4 --scaling strong weak --repeat 3`, and a network that fills them:
 # `-- --dataset cifar10 --data-dir data --model resnet18`.
+#
+# **On a cluster with Slurm** the same command submits a job for every point and comes back at once. The jobs wait in the queue and
+# run without you; draw when the queue lists none of them any more. The same command again submits only what has failed or is missing:
+#
+# ```
+# python run_benchmarks.py --devices 1 2 4 8 --dry-run
+# python run_benchmarks.py --devices 1 2 4 8
+# watch -n 10 squeue --me    # until none is left; Ctrl-C ends the looking
+# ./plot_results.sh
+# ```
+#
 # **Before you run it**, write down what you expect for two devices: the speed-up, the accuracy, the memory. Then:
 
 # %%
@@ -144,6 +156,10 @@ figures.show_results("results-precision")
 # *What came out, and why:*
 
 # %% [markdown]
+# **Look it up:** [Slurm's quick start](https://slurm.schedmd.com/quickstart.html),
+# [PyTorch's tuning guide](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html),
+# [DDP's paper](https://arxiv.org/abs/2006.15704) and [FSDP's](https://arxiv.org/abs/2304.11277), with their own scaling plots.
+#
 # ## Look back
 #
 # In section 0 you guessed how many times as fast 4 devices are as 1. What would you say today, and what would you ask first?

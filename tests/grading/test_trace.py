@@ -243,6 +243,16 @@ def test_the_svg_says_in_words_what_it_shows():
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
 
 
+def test_in_a_page_it_takes_the_pages_colours_and_is_not_shrunk_at_half_width():
+    one = picture(hung(waiting(lane("all_reduce 3 @7")), []), CODE)
+    text = trace_svg([("2 ranks", one)], "Trace", inline=True)
+    root = ET.fromstring(text)
+    assert not list(root.iter(f"{SVG}rect")), "a white sheet in a dark page"
+    assert root.find(f"{SVG}g").get("fill") == "currentColor"
+    assert int(root.get("width")) <= 480
+    assert min(int(element.get("font-size")) for element in root.iter(f"{SVG}text")) >= 12
+
+
 def test_the_svg_needs_nothing_else_and_what_ranks_say_is_escaped():
     evil = [
         replace(one, name="<script>", frames=(Frame(str(CODE / "<b>&.py"), 7, "</text><image/>\x00", ""),))

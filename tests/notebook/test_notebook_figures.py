@@ -47,6 +47,18 @@ def test_every_figure_is_a_picture_with_its_content_in_words():
         assert "http" not in card.html.replace("http://www.w3.org/2000/svg", ""), name  # works offline
 
 
+def test_every_figure_can_be_read_beside_a_file():
+    """At half width a picture is not shrunk, and no text in it is smaller than 12 pixels."""
+    from lab.notebook import figures
+
+    for name, card in (all_figures() | {"eight": figures.batch_parts(ranks=8)}).items():
+        for picture in re.findall(r"<svg.*?</svg>", card.html, flags=re.DOTALL):
+            svg = ElementTree.fromstring(picture)
+            assert float(svg.get("width")) <= 480, name
+            sizes = [int(text.get("font-size")) for text in svg.iter() if text.get("font-size")]
+            assert min(sizes) >= 12, name
+
+
 def test_the_ring_ends_with_the_sum_everywhere_and_never_adds_twice():
     from lab.notebook import figures
 
@@ -97,8 +109,20 @@ def test_sharding_divides_what_ddp_replicates():
     from lab.notebook import figures
 
     text = figures.memory(million_parameters=1024, ranks=4, optimizer="adam", blocks=100).text
-    assert "DDP: 15.26 GiB on every rank (parameters 3.81, gradients 3.81, optimizer state 7.63)" in text
-    assert "FSDP: 3.89 GiB on every rank (parameters 0.95, gradients 0.95, optimizer state 1.91" in text
+    assert (
+        "DDP: 15.26 GiB on every rank (parameters 3.81 GiB, gradients 3.81 GiB, optimizer state 7.63 GiB)" in text
+    )
+    assert "FSDP: 3.89 GiB on every rank (parameters 0.95 GiB, gradients 0.95 GiB, optimizer state 1.91" in text
+
+
+def test_small_sizes_have_a_unit_that_shows_them():
+    """The text of section 4 suggests these arguments."""
+    from lab.notebook import figures
+
+    text = figures.memory(million_parameters=0.11, ranks=2, optimizer="momentum", blocks=3).text
+    assert "DDP: 1.26 MiB on every rank (parameters 0.42 MiB," in text
+    assert "0.00" not in text
+    assert "KiB" in figures.memory(million_parameters=0.01).text
 
 
 def test_scaling_is_ideal_without_communication_and_worse_with_it():
@@ -132,6 +156,7 @@ def test_results_are_shown_with_their_numbers_and_alternative_text(tmp_path, mon
     [
         ("batch_parts(global_batch=9, ranks=2)", "global_batch=9 cannot be divided evenly among 2 ranks"),
         ("who_draws_what(samples=1000)", "samples=1000: this figure takes a whole number from 2 to 40"),
+        ("who_draws_what(samples=2, ranks=3)", "samples=2: fewer than 3 ranks"),
         ("averaging(bucket_cap_mb=0)", "bucket_cap_mb=0: this figure takes a number above 0, up to 1000"),
         ("memory(optimizer='lion')", "optimizer='lion': this figure knows sgd, momentum, adam"),
         ("sums_or_means(right=(3,), samples=(1,))", "right=3: this figure takes a whole number from 0 to 1"),

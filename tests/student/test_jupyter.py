@@ -2,10 +2,17 @@
 
 import json
 import os
+import re
 import sys
+import urllib.error
+import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from browser import jupyterlab
+from rank_helpers import wait_for
+from websocket import create_connection
 
 from lab.cli import main
 
@@ -89,6 +96,38 @@ def test_an_assignment_that_nbgrader_has_handed_out_opens_too(tmp_path, started)
     assert "notebook:0_start.ipynb" in read(layout)["data"]
     settings = read(folder / ".lab" / "jupyter" / "config" / "nbgrader_config.json")
     assert settings == {"Exchange": {"assignment_dir": str(tmp_path)}}  # so that Submit in JupyterLab finds it
+
+
+def listens(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/api?token=letmein", timeout=60):
+            return True
+    except urllib.error.URLError:
+        return False
+
+
+def test_a_terminal_of_jupyterlab_has_torchrun_where_it_was_started_without_one(tmp_path, monkeypatch):
+    """A login shell, which JupyterLab would take there, begins with a PATH of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".profile").write_text("export PATH=/usr/bin:/bin\n")
+    (home / ".bash_profile").write_text("export PATH=/usr/bin:/bin\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    assert main(["start", str(tmp_path / "my-lab")]) == 0
+    with jupyterlab(tmp_path / "my-lab") as address:
+        wait_for(lambda: listens(address), "the server's answer")  # it says its address a little before
+        made = urllib.request.Request(f"{address}/api/terminals?token=letmein", method="POST")
+        with urllib.request.urlopen(made, timeout=60) as answer:
+            name = json.load(answer)["name"]
+        place = f"{address.replace('http', 'ws')}/terminals/websocket/{name}?token=letmein"
+        with closing(create_connection(place, timeout=60)) as terminal:
+            terminal.send(json.dumps(["stdin", 'echo "it: $(command -v torchrun)."\r']))
+            said = ""
+            while not (found := re.search(r"it: (/\S*|)\.", said)):
+                kind, *text = json.loads(terminal.recv())
+                said += text[0] if kind == "stdout" else ""
+    assert found[1] == str(Path(sys.executable).parent / "torchrun")
 
 
 def test_it_refuses_the_lab_itself_and_a_folder_without_notebooks(tmp_path, started, monkeypatch, capsys, root):

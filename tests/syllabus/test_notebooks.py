@@ -193,10 +193,20 @@ def test_every_notebook_says_how_long_it_takes_and_what_one_can_do_afterwards(bu
         assert int(minutes) == sum(exercises) or not exercises, name
 
 
-def test_links_between_notebooks_and_to_files_lead_somewhere(built, root: Path):
+DOCUMENTATION = (
+    *("https://docs.pytorch.org/", "https://docs.nvidia.com/deeplearning/nccl/", "https://slurm.schedmd.com/"),
+    "https://arxiv.org/abs/",
+)
+
+
+def test_links_lead_to_notebooks_and_files_that_are_there_and_to_the_documentation(built, root: Path):
     for name, notebook in built.items():
+        documentation = 0
         for target in re.findall(r"\]\(([^)]+)\)", "\n".join(cell.source for cell in notebook.cells)):
-            assert (root / "notebooks" / target).exists(), f"{name}: {target}"
+            documentation += target.startswith(DOCUMENTATION)
+            if not target.startswith(DOCUMENTATION):
+                assert (root / "notebooks" / target).exists(), f"{name}: {target}"
+        assert documentation >= 2 or name == "0_start", f"{name} does not say where to look things up"
 
 
 def test_every_todo_that_a_notebook_names_is_in_the_file(built, root: Path):

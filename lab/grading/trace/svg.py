@@ -10,39 +10,46 @@ from xml.sax.saxutils import escape
 from lab.grading.trace.picture import Mark, Picture, Row
 from lab.grading.trace.text import LEGEND
 
-WIDTH = 720
-LANE, LEFT, TOP = 44, 100, 30  # pixels: between lanes, to the first one, above a section's first row
-LINE, SMALL = 17, 15  # pixels: of a row's text, of the text below it
-CHARACTER = 6.7  # pixels: of the small text
+WIDTH = 470  # pixels, what a notebook beside a file has: a wider picture would be shrunk, and its text with it
+BESIDE = 260  # pixels that a row's text has at least: many ranks make the picture wider
+LANE, LEFT, TOP = 44, 66, 30  # pixels: between lanes, to the first one, above a section's first row
+LINE, SMALL = 17, 16  # pixels: of a row's text, of the text below it
+CHARACTER, BOLD, FIXED = 6.8, 7.4, 7.9  # pixels: of the small text, of the headings, of the monospaced text
 
-# Told apart by shape first; the colours differ for the colour-blind too.
-COLOURS: dict[Mark, str] = {"met": "#00734d", "waits": "#a35c00", "called": "#a35c00", "absent": "#c0182b"}
-INK, QUIET, RAIL, PAPER = "#1c1f24", "#565d66", "#c9ced6", "#ffffff"
+# Told apart by shape first; the colours differ for the colour-blind too, and stand out from white and from black.
+COLOURS: dict[Mark, str] = {"met": "#0d8a62", "waits": "#b5690a", "called": "#b5690a", "absent": "#dc3f50"}
+QUIET, RAIL = "#7a818b", "#8f97a3"
+INK, PAPER = "#1c1f24", "#ffffff"  # of a file; in a notebook the page's own
+THEMED = f"<style>.lab-paper{{fill:var(--jp-layout-color1,{PAPER})}}</style>"
 
 
-def trace_svg(sections: Sequence[tuple[str, Picture]], title: str) -> str:
+def trace_svg(sections: Sequence[tuple[str, Picture]], title: str, *, inline: bool = False) -> str:
     """Draw pictures one below the other, each under its heading.
+
+    `inline`: part of a page, whose colours of ink and paper it takes, in a light theme and in a dark one.
 
     Whatever a rank has named its files and functions is escaped. The title and a description in words stand in
     <title> and <desc>, for those who do not see the picture.
     """
     body: list[str] = []
-    y = 34.0
+    most = max((picture.world_size for _, picture in sections), default=1)
+    width = max(WIDTH, _lane(most - 1) + 30 + BESIDE)
+    y = 20.0
     for heading, picture in sections:
-        parts, y = _section(heading, picture, y)
+        parts, y = _section(heading, picture, y, width)
         body += parts
-    legend, y = _legend([picture for _, picture in sections], y)
+    legend, y = _legend([picture for _, picture in sections], y, width)
     words = _words(sections)
     name = f"trace-{zlib.crc32((title + words).encode('utf-8', 'replace')):08x}"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:.0f}" width="{WIDTH}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y:.0f}" width="{width}" '
             f'height="{y:.0f}" role="img" aria-labelledby="{name}-t {name}-d" '
             'style="max-width:100%;height:auto">',
             f'<title id="{name}-t">{escape(title)}</title>',
             f'<desc id="{name}-d">{escape(words)}</desc>',
-            f'<rect width="{WIDTH}" height="{y:.0f}" rx="6" fill="{PAPER}"/>',
-            f'<g font-family="system-ui, sans-serif" font-size="13" fill="{INK}">',
+            THEMED if inline else f'<rect width="{width}" height="{y:.0f}" rx="6" fill="{PAPER}"/>',
+            f'<g font-family="system-ui, sans-serif" font-size="13" fill="{"currentColor" if inline else INK}">',
             *body,
             *legend,
             "</g>",
@@ -51,16 +58,16 @@ def trace_svg(sections: Sequence[tuple[str, Picture]], title: str) -> str:
     )
 
 
-def _section(heading: str, picture: Picture, y: float) -> tuple[list[str], float]:
+def _section(heading: str, picture: Picture, y: float, width: int) -> tuple[list[str], float]:
     parts = []
-    for line in textwrap.wrap(f"{heading}: {picture.summary}", 90):
-        parts.append(_text(16, y, line, weight="600"))
+    for line in textwrap.wrap(f"{heading}: {picture.summary}", int((width - 8) / BOLD)):
+        parts.append(_text(4, y, line, weight="600"))
         y += LINE
     if not picture.rows:
         return parts, y + 10
     y += 12
     parts += [
-        _text(_lane(rank), y, f"rank {rank}", anchor="middle", size=11, fill=QUIET)
+        _text(_lane(rank), y, f"rank {rank}", anchor="middle", size=12, fill=QUIET)
         for rank in range(picture.world_size)
     ]
     rails: dict[int, tuple[float, float]] = {}
@@ -73,7 +80,7 @@ def _section(heading: str, picture: Picture, y: float) -> tuple[list[str], float
         for rank, mark in enumerate(row.marks):
             if mark not in ("blank", "absent"):
                 rails[rank] = (rails[rank][0] if rank in rails else y - TOP / 2, y)
-        drawn, y = _row(row, picture, y)
+        drawn, y = _row(row, picture, y, width)
         rows += drawn
     for rank, (top, bottom) in rails.items():
         parts.append(
@@ -83,9 +90,9 @@ def _section(heading: str, picture: Picture, y: float) -> tuple[list[str], float
     return [*parts, *rows], y + 14
 
 
-def _row(row: Row, picture: Picture, y: float) -> tuple[list[str], float]:
+def _row(row: Row, picture: Picture, y: float, width: int) -> tuple[list[str], float]:
     """Signs and text of one row, whose first line of text is at height y."""
-    parts = [_text(LEFT - 34, y + 4, row.number, anchor="end", size=12, fill=QUIET)]
+    parts = [_text(LEFT - 24, y + 4, row.number, anchor="end", size=12, fill=QUIET)]
     joined = [rank for rank, mark in enumerate(row.marks) if mark == "met"]
     if len(joined) > 1:
         parts.append(
@@ -94,9 +101,10 @@ def _row(row: Row, picture: Picture, y: float) -> tuple[list[str], float]:
         )
     parts += [_sign(mark, _lane(rank), y) for rank, mark in enumerate(row.marks) if mark != "blank"]
     x = _beside(picture)
-    room = int((WIDTH - x - 12) / CHARACTER)
-    parts.append(_text(x, y + 4, row.what, family="ui-monospace, monospace"))
-    y += LINE
+    room = int((width - x - 4) / CHARACTER)
+    for line in textwrap.wrap(row.what, int((width - x - 4) / FIXED)):
+        parts.append(_text(x, y + 4, line, family="ui-monospace, monospace"))
+        y += LINE
     for line in textwrap.wrap(row.where, room):
         parts.append(_text(x, y + 3, line, size=12, fill=QUIET))
         y += SMALL
@@ -107,10 +115,12 @@ def _row(row: Row, picture: Picture, y: float) -> tuple[list[str], float]:
     return parts, y + 10
 
 
-def _legend(pictures: Sequence[Picture], y: float) -> tuple[list[str], float]:
+def _legend(pictures: Sequence[Picture], y: float, width: int) -> tuple[list[str], float]:
     used = [mark for mark in LEGEND if any(mark in row.marks for picture in pictures for row in picture.rows)]
-    parts, x = [], 24.0
+    parts, x = [], 12.0
     for mark in used:
+        if x + 14 + CHARACTER * len(LEGEND[mark]) > width:
+            x, y = 12.0, y + 22
         parts += [_sign(mark, x, y), _text(x + 14, y + 4, LEGEND[mark], size=12, fill=QUIET)]
         x += 40 + 7 * len(LEGEND[mark])
     return parts, y + (24 if used else 0)
@@ -121,7 +131,7 @@ def _sign(mark: Mark, x: float, y: float) -> str:
     colour = COLOURS[mark]
     if mark == "met":
         return f'<circle cx="{x:.0f}" cy="{y:.0f}" r="6.5" fill="{colour}"/>'
-    outline = f'fill="{PAPER}" stroke="{colour}" stroke-width="2.5"'
+    outline = f'class="lab-paper" fill="{PAPER}" stroke="{colour}" stroke-width="2.5"'
     if mark == "waits":
         return (
             f'<circle cx="{x:.0f}" cy="{y:.0f}" r="6.5" {outline}/>'
@@ -130,10 +140,7 @@ def _sign(mark: Mark, x: float, y: float) -> str:
     if mark == "called":
         return f'<path d="M {x:.0f} {y - 8:.0f} l 8 8 l -8 8 l -8 -8 z" {outline}/>'
     cross = f"M {x - 6:.0f} {y - 6:.0f} l 12 12 m 0 -12 l -12 12"
-    return (
-        f'<circle cx="{x:.0f}" cy="{y:.0f}" r="10" fill="{PAPER}"/>'
-        f'<path d="{cross}" fill="none" stroke="{colour}" stroke-width="3"/>'
-    )
+    return f'<path d="{cross}" fill="none" stroke="{colour}" stroke-width="3"/>'
 
 
 def _words(sections: Sequence[tuple[str, Picture]]) -> str:
@@ -163,14 +170,19 @@ def _text(
     text: str,
     *,
     size: int = 13,
-    fill: str = INK,
+    fill: str = "",
     weight: str = "",
     anchor: str = "",
     family: str = "",
 ) -> str:
     more = "".join(
         f' {name}="{value}"'
-        for name, value in (("font-weight", weight), ("text-anchor", anchor), ("font-family", family))
+        for name, value in (
+            ("fill", fill),
+            ("font-weight", weight),
+            ("text-anchor", anchor),
+            ("font-family", family),
+        )
         if value
     )
-    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" fill="{fill}"{more}>{escape(text)}</text>'
+    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}"{more}>{escape(text)}</text>'
