@@ -80,7 +80,7 @@ class Run:
         origin = provenance.columns(args, self.args, self.world_size, device, allocator) if talks else {}
         self._reporter = reporter = Reporter(self.args, self.hosts, device, origin, talks=talks)
         terminal = reporter.terminal if talks else None
-        compiler = Compiler(self.args, device, reporter.print, terminal) if self.args.compile else None
+        self.compiler = Compiler(self.args, device, reporter.print, terminal) if self.args.compile else None
         path = from_rank_0(partial(reporter.open_folder, resumed is not None)) if self._keeps else None
         if path is not None:
             self.watchers.append(ProgressBar(self.args, reporter.terminal, reporter.log, reporter.print))
@@ -95,7 +95,7 @@ class Run:
             reporter,
             self.watchers,
             self.capture,
-            compiler,
+            self.compiler,
             SignalWatch(),
             resumed,
             path,
@@ -132,10 +132,10 @@ class Run:
         self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
         if self._channels_last and self.args.strategy != "fsdp":  # fully_shard takes contiguous parameters only
             model.to(memory_format=torch.channels_last)
-        if self._context.compiler is not None:
+        if self.compiler is not None:
             if self.args.checkpoint_activations:  # inside of what is compiled
                 checkpoint_activations(model, captured=self.args.capture, compiled=True)
-            self._context.compiler.compile(model)
+            self.compiler.compile(model)
         return model
 
     def begin(self, model: nn.Module, optimizer: Optimizer, train_loader: DataLoader) -> None:
@@ -161,7 +161,7 @@ class Run:
             loop.pass_steps,
             dropped_samples=len(train_loader.dataset) - loop.pass_steps * self.args.global_batch_size,  # type: ignore[arg-type]
             channels_last=self._channels_last,
-            compiler=self._context.compiler,
+            compiler=self.compiler,
             resumed=f"{resumed.path}, {progress.where}" if resumed else None,
             data=known.lines() if known else [],
         )

@@ -37,7 +37,7 @@ def test_the_first_fsdp_is_refused():
     ("model", "strategy", "part", "count"),
     [
         ("resnet18", "ddp", "model", 1),
-        ("resnet18", "fsdp", "blocks", 8),
+        ("resnet18", "fsdp", "blocks", 9),  # and the stem
         ("mnist_cnn", "none", "model", 1),
         ("vit", "none", "blocks", 6),
         ("vit", "fsdp", "blocks", 6),
@@ -47,7 +47,11 @@ def test_what_is_compiled(model, strategy, part, count):
     network = build_network(model)
     found, modules = parts(network, strategy)
     assert (found, len(modules)) == (part, count)
-    assert modules == [network] if part == "model" else list(network.blocks)
+    if part == "model":
+        assert modules == [network]
+    else:
+        assert modules[: len(network.blocks)] == list(network.blocks)
+        assert modules[len(network.blocks) :] == ([network.stem] if model == "resnet18" else [])
 
 
 def test_a_machine_without_a_compiler_is_told_so(monkeypatch):

@@ -49,7 +49,8 @@ class ResNet(nn.Module):
         super().__init__()
         self.image_size = image_size
         self.shrinks = image_size >= 64
-        self.stem = conv_norm(3, widths[0], 7, 2) if self.shrinks else conv_norm(3, widths[0], 3, 1)
+        stem = conv_norm(3, widths[0], 7, 2) if self.shrinks else conv_norm(3, widths[0], 3, 1)
+        self.stem = nn.Sequential(*stem, nn.ReLU())
         self.blocks = nn.ModuleList()
         channels = widths[0]
         for stage, width in enumerate(widths):
@@ -65,7 +66,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         side = self.image_size
         assert x.shape[1:] == (3, side, side), f"expected images [B, 3, {side}, {side}], got {list(x.shape)}"
-        x = F.relu(self.stem(x))
+        x = self.stem(x)
         if self.shrinks:
             x = F.max_pool2d(x, 3, stride=2, padding=1)
         for block in self.blocks:
