@@ -67,6 +67,90 @@ check("2.2")
 # *Write your answer here.*
 
 # %% [markdown]
+# ## Six collectives
+#
+# A cell that begins with `%%ranks 3` runs on three ranks of its own: real processes, with a process group. In it `rank`,
+# `world_size`, `torch` and `dist` (`torch.distributed`) are there already, and `show(name, value)` puts a row into the table below.
+# The first collective: **all_reduce** adds up a tensor over all ranks, and all of them get the sum.
+
+# %%
+# %%ranks 3
+x = torch.tensor([1.0, 2.0]) * (rank + 1)
+show("before", x)
+dist.all_reduce(x)
+show("after", x)
+
+# %% [markdown]
+# The picture below the table is the **trace**: one column for each rank, one row for each collective, joined where the ranks met.
+#
+# **broadcast** gives all ranks what one of them has. **all_gather** gives all of them everything.
+
+# %%
+# %%ranks 3
+x = torch.full((2,), float(rank))
+show("before broadcast", x)
+dist.broadcast(x, src=2)
+show("after broadcast", x)
+
+mine = torch.tensor([10.0 * rank, 10.0 * rank + 1])
+everything = [torch.empty(2) for _ in range(world_size)]
+show("before all_gather", mine)
+dist.all_gather(everything, mine)
+show("after all_gather", everything)
+
+# %% [markdown]
+# **reduce_scatter** adds up like all_reduce, but leaves each rank only its own part of the sum. **all_to_all** sends part *i* of every
+# rank to rank *i*: rows become columns. Predict the last row before you run it.
+
+# %%
+# %%ranks 3
+x = torch.tensor([1.0, 2.0, 3.0]) + 10 * rank
+part = torch.empty(1)
+show("before", x)
+dist.reduce_scatter(part, list(x.split(1)))
+show("after reduce_scatter", part)
+
+swapped = torch.empty(3)
+dist.all_to_all_single(swapped, x)
+show("after all_to_all", swapped)
+
+# %% [markdown]
+# A **barrier** moves nothing: nobody passes before all have come. Here rank 0 comes half a second late.
+
+# %%
+# %%ranks 3
+import time
+
+start = time.monotonic()
+if rank == 0:
+    time.sleep(0.5)
+dist.barrier()
+show("seconds at the barrier", round(time.monotonic() - start, 1))
+
+# %% [markdown]
+# | collective | before, on rank r | after, on rank r | used for |
+# |---|---|---|---|
+# | `barrier` | - | - | waiting: a download (section 3) |
+# | `broadcast` | a tensor | that of the rank `src` | the same weights everywhere (4) |
+# | `all_reduce` | a tensor | the sum of all | averaging gradients (4), counting (6) |
+# | `all_gather` | a part | all parts, one after the other | FSDP: a block's parameters (4) |
+# | `reduce_scatter` | a tensor | part r of the sum | FSDP: gradients (4) |
+# | `all_to_all` | W parts | part r of every rank | models of experts, not in this lab |
+#
+# Can you make an all_reduce from two of the others? Try it, in a cell of your own.
+#
+# Now what happens to almost everybody once: one rank leaves out a collective. Nothing raises, the others wait for it for ever. Which line
+# will wait, and for whom? Predict, run it, then repair it.
+
+# %%
+# %%ranks 3
+loss = torch.tensor([0.5 + rank])
+if rank == 0:
+    dist.all_reduce(loss)
+    print("mean loss", loss.item() / world_size)
+dist.barrier()
+
+# %% [markdown]
 # ## Exercise 2.3: leave in good order
 #
 # A process group is threads and open connections to the other ranks, with nccl GPU memory too. A process has one *default* group, of

@@ -190,7 +190,9 @@ def _met(issued: Mapping[int, Collective], world_size: int, code: Path) -> Row:
 
 
 def _row(one: Collective, found: Origin, marks: Sequence[Mark], notes: Sequence[str] = ()) -> Row:
-    where = f"{file_line(found.frame)} in {found.frame.function}()" if found.frame else "in the check"
+    where = file_line(found.frame) if found.frame else "in the check"
+    if found.frame and found.frame.function != "<module>":
+        where += f" in {found.frame.function}()"
     if found.issuer:
         where = f"{ISSUERS[found.issuer]}, {where}"
     return Row(
