@@ -44,3 +44,11 @@ def driver_version() -> str:
         found = _VERSION.search(Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
     found = found or _VERSION.search(nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader"))
     return found[0] if found else ""
+
+
+def free_memory() -> int | None:
+    """Bytes of main memory that can be had without swapping; None where nobody says (not on Linux)."""
+    with suppress(OSError):
+        found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.M)
+        return int(found[1]) * 1024 if found else None
+    return None

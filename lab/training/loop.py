@@ -20,13 +20,14 @@ from lab.training.checkpoints import checkpoint_file, resume
 from lab.training.checkpoints.guard import Guard, NoGuard
 from lab.training.checkpoints.saving import Saver
 from lab.training.data.augment import set_epoch
+from lab.training.data.batches import DeviceInputs, batch_source, put_on_device
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.profiling.phases import Phases
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
 from lab.training.stepping.compiling import Compiler
 from lab.training.stepping.evaluating import FastEvaluation
-from lab.training.stepping.measuring import DeviceInputs, EpochWindow, StepWindow, batch_source
+from lab.training.stepping.measuring import EpochWindow, StepWindow
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.signals import SignalWatch
 from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
@@ -247,7 +248,7 @@ class Loop(BareLoop):
         if args.measure_steps:
             self._window = StepWindow(device, args.measure_warmup, args.measure_steps)
         if args.input == "device":
-            self._inputs = DeviceInputs(train_loader.dataset, device)
+            self._inputs = put_on_device(train_loader.dataset, device)
         if channels_last:
             self._layout = torch.channels_last
         progress.steps_per_epoch = steps = self._window.length(self.pass_steps)

@@ -17,8 +17,11 @@ from typing import Any
 import tiny_run
 import torch
 import torch.distributed as dist
+from torch.utils.data import default_collate
 
 from lab.runs import options
+from lab.training.data.batches import put_on_device
+from lab.training.data.datasets import load_datasets
 from lab.training.run import Run
 
 sys.path.insert(0, str(tiny_run.SOLUTIONS))
@@ -147,6 +150,20 @@ def measurements() -> None:
         say(f"a step takes {float(row['step_time_s']) * 1e6:.0f} us on {row['device']}, {row['versions']}")
 
 
+def changed_images_are_the_loaders() -> None:
+    """Cropped, mirrored and normalised on the GPU: the numbers that the CPU makes of them."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    datasets = load_datasets("shapes", None, cache_dir=FOLDER, augment=True, seed=3)
+    inputs, chosen = put_on_device(datasets.train, device), list(range(0, 5_120, 5))
+    for epoch in (1, 2):
+        datasets.train.set_epoch(epoch)
+        ((images, labels),) = inputs.batches([chosen], epoch)
+        expected, theirs = default_collate(datasets.train.__getitems__(chosen))
+        assert torch.equal(images.cpu(), expected)
+        assert torch.equal(labels.cpu(), theirs)
+    say("images that are changed on the GPU are those of the loader, bit for bit")
+
+
 def signals_are_shared() -> None:
     """Last: it leaves the process group."""
     value = tiny(
@@ -177,6 +194,7 @@ def main() -> None:
     bad_loss_is_named()
     vote_costs_little()
     measurements()
+    changed_images_are_the_loaders()
     signals_are_shared()
 
 

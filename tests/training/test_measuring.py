@@ -86,7 +86,11 @@ def test_the_device_is_waited_for_at_both_edges_only_and_the_slowest_rank_counts
         (("--measure-steps", "5", "--save-every-steps", "2"), "leave out --save-every-steps"),
         (("--measure-steps", "5", "--save-frequency", "2"), "leave out --save-frequency"),
         (("--measure-steps", "5", "--warmup-epochs", "1"), "leaves nothing of --epochs 1"),
-        (("--input", "device", "--augment"), "--input device keeps the images as they are: add --no-augment"),
+        (("--input", "device", "--randaugment"), "cannot make the changes of --randaugment"),
+        (
+            ("--input", "device", "--dataset", "imagefolder", "--data-dir", "x", "--model", "vgg19"),
+            "needs images of one size",
+        ),
     ],
 )
 def test_options_that_contradict_a_measurement_are_refused(argv, says):

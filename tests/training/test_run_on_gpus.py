@@ -11,7 +11,7 @@ import torch
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("gpus", [1, 2])
-@pytest.mark.parametrize(("name", "things"), [("gpu_run.py", 11), ("gpu_capture.py", 33)])
+@pytest.mark.parametrize(("name", "things"), [("gpu_run.py", 12), ("gpu_capture.py", 33)])
 def test_what_holds_on_the_cpu_holds_on_gpus(name, things, gpus, root, tmp_path):
     if torch.cuda.device_count() < gpus:
         pytest.skip(f"needs {gpus} CUDA devices")

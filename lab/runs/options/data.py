@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         choices=("loader", "device"),
         default="loader",
-        help="device: put all training images on the device before the first step, ready for the network, so that "
-        "loading takes no part in what is measured; the training is the same",
+        help="device: put all training images on the device before the first step, and change them there with "
+        "--augment, so that loading takes no part in what is measured; the training is the same",
     )
     group.add_argument(
         "--num-workers", type=not_negative(int), default=0, metavar="N", help="loader processes per rank"
@@ -100,8 +100,13 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
         )
         resolved.augment = options.randaugment or (natural and options.model != "cnn")
     if options.input == "device":
-        if resolved.augment:
-            raise UsageError("--input device keeps the images as they are: add --no-augment")
+        if options.randaugment:
+            raise UsageError("--input device cannot make the changes of --randaugment: leave out one of them")
+        if resolved.augment and options.model == "vgg19" and options.dataset == "imagefolder":
+            raise UsageError(
+                "--input device with --augment needs images of one size, and with vgg19 those of an image folder "
+                "keep their own: add --no-augment, or use --input loader"
+            )
         if options.num_workers:
             warnings.append("--num-workers serves the validation images only: --input device loads no others")
 

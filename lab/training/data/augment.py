@@ -22,11 +22,14 @@ def uniform(seed: int, epoch: int, indices: Sequence[int], count: int) -> np.nda
     with mix and GOLDEN of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
     generators"): no state, so any of them can be had alone, and a whole batch in one go.
     """
-    key = _mix(np.array([seed % 2**64], np.uint64))
-    key = _mix(key + np.array([epoch], np.uint64))
-    key = _mix(key + np.asarray(indices, np.uint64))
+    key = _mix(epoch_key(seed, epoch) + np.asarray(indices, np.uint64))
     words = _mix(key[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
     return (words >> np.uint64(11)) * 2.0**-53  # as many bits as a float64 holds
+
+
+def epoch_key(seed: int, epoch: int) -> np.ndarray:
+    """mix(mix(seed) + epoch), what all samples of an epoch share: uint64 [1]."""
+    return _mix(_mix(np.array([seed % 2**64], np.uint64)) + np.array([epoch], np.uint64))
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -70,6 +73,7 @@ class Pipeline:
         self.padding = padding
         self.flip = flip
         self.seed = seed
+        self.randaugment = randaugment
         self._randaugment = _make_randaugment() if randaugment else None
         # In shared memory: loader processes that live on from epoch to epoch look at the same number.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
@@ -81,7 +85,7 @@ class Pipeline:
     def __call__(self, images: Tensor, indices: Sequence[int]) -> Tensor:
         """`indices`: of these images in the data set; they choose what is random."""
         if self.resize is not None:
-            images = _resize(images, self.resize)
+            images = resize_all(images, self.resize)
         if self.seed is None:
             top, left = (images.shape[2] - self.size) // 2, (images.shape[3] - self.size) // 2
             return images[:, :, top : top + self.size, left : left + self.size]
@@ -120,7 +124,7 @@ def set_epoch(dataset: object, epoch: int) -> None:
         dataset = getattr(dataset, "dataset", None)
 
 
-def _resize(images: Tensor, shorter: int) -> Tensor:
+def resize_all(images: Tensor, shorter: int) -> Tensor:
     """Bilinear and anti-aliased, as torchvision does it for its ImageNet weights."""
     # Imported here, because torchvision takes a second and most runs do without it.
     from torchvision.transforms.v2.functional import resize

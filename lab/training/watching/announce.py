@@ -87,7 +87,8 @@ def describe(setup: Setup) -> list[str]:
         f"  seed       {args.seed}{', deterministic algorithms' * args.deterministic}",
     ]
     if args.input == "device":
-        lines.append("  input      all training images are on the device already")
+        changed = ", and are changed there" if args.augment else ""
+        lines.append(f"  input      all training images are on the device already{changed}")
     if args.capture:
         lines.append(f"  capture    the whole step as one CUDA graph, after {CAPTURE_WARM_UP} steps without")
     if setup.compiler is not None:
