@@ -57,6 +57,14 @@ def encodable(text: object) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode()
 
 
+def visible(name: object) -> str:
+    """A name of anybody's choice as one line that a terminal, a table and a page show: all else as escapes."""
+    text = encodable(name)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def printable_lines(text: str) -> str:
     """The same, and lines stay lines."""
     return "\n".join(map(printable, text.splitlines()))

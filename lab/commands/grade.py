@@ -1,7 +1,6 @@
 """lab grade: grade the submissions of a class."""
 
 import argparse
-import functools
 from pathlib import Path
 
 HELP = "grade the submissions of a class, each in a sandbox (for instructors)"
@@ -55,6 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: all is graded; 1: an instructor has to look at some submission."""
+    from lab.base.words import visible
     from lab.course.grade import GradeChoices, grade_course
 
-    return grade_course(GradeChoices.from_args(args), say=functools.partial(print, flush=True))
+    def say(line: str) -> None:  # with names and words of students in it
+        print(visible(line), flush=True)
+
+    return grade_course(GradeChoices.from_args(args), say=say)

@@ -23,7 +23,8 @@ from nbgrader.utils import ignore_patterns
 from lab.base.files import write_whole
 from lab.base.words import printable
 from lab.course.contents import MAX_DEPTH, MAX_NAMES, no_ordinary_file
-from lab.course.notes import Notes, read_notes, write_notes
+from lab.course.folders import Notes, make_private, read_notes, write_notes
+from lab.course.notebooks import stand_in
 
 PATIENCE = timedelta(minutes=15)  # that copying into the exchange may take, and clocks may differ
 STAMP = "%Y-%m-%d %H:%M:%S"
@@ -83,7 +84,7 @@ class Collect(ExchangeCollect):
 
     def _collect(self, record: dict[str, Any], home: Path) -> None:
         student = record["username"]
-        notes = read_notes(home) or Notes()
+        notes = read_notes(home) or Notes(student)
         replaces = home.exists() and self._others(record) and notes.owner != record["owner"]
         counts = notes.owner if replaces else record["owner"]
         claims = [
@@ -99,14 +100,14 @@ class Collect(ExchangeCollect):
                 copied = (*self._doubts(record), *self._copy(record, home))
             except (OSError, RuntimeError, ValueError) as error:
                 claims.append(f"{printable(record['filename'])} could not be collected: {printable(str(error))}")
-                home.mkdir(parents=True, exist_ok=True)  # a row in the table there must be
+                make_private(home)  # a row in the table there must be
+                stand_in(home)
             else:
-                notes = Notes(record["owner"])
-        notes = Notes(notes.owner, copied, tuple(claims))
+                notes = Notes(student, record["owner"])
+        notes = Notes(student, notes.owner, copied, tuple(claims))
         for sentence in notes.look:
             self.log.warning("%s: %s", student, sentence)
-        if notes != Notes():
-            write_notes(home, notes)
+        write_notes(home, notes)
 
     def _is_due(self, record: dict[str, Any], home: Path) -> bool:
         """As nbgrader decides it, by the time of what is there."""
@@ -156,6 +157,7 @@ class Collect(ExchangeCollect):
             # nbgrader reads the time from there, and ends where it can not.
             stamp = new / "timestamp.txt"
             write_whole(stamp, f"{record['timestamp']:{STAMP}.%f} UTC", mode=_mode(self.coursedir.groupshared))
+            stand_in(new)
             if home.is_symlink():
                 home.unlink()
             elif home.exists():

@@ -14,9 +14,11 @@ _TEXT = """\
 # Written by `lab course build`, which writes it anew: put settings of your own into nbgrader_config_local.py.
 import os
 import sys
+from pathlib import Path
 
 import lab
 import nbgrader
+from lab.course.folders import close_folders
 
 c = get_config()
 here = os.path.dirname(os.path.abspath(__file__))
@@ -94,6 +96,12 @@ c.HTMLExporter.extra_template_basedirs = [
 
 if os.path.isfile(os.path.join(here, "nbgrader_config_local.py")):
     load_subconfig("nbgrader_config_local.py", path=here)
+
+# What students must not read is the owner's alone, or the group's too where the course is shared.
+shared = bool(c.CourseDirectory.get("groupshared", False))
+close_folders(Path(here), shared=shared, make=True)
+if not shared:
+    c.Autograde.permissions = 400
 """
 
 

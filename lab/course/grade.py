@@ -11,10 +11,10 @@ from pathlib import Path
 from lab.base.errors import UsageError
 from lab.base.machine import usable_cores
 from lab.course import store
+from lab.course.folders import SUBMITTED, make_private
 from lab.course.gradebook import Course, course_of
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE
-from lab.course.notes import SUBMITTED
 from lab.course.outputs import write_all
 from lab.course.pool import grade_all
 from lab.course.submissions import find_submissions, read_submission
@@ -136,6 +136,9 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
     """
     submissions, out, course, shard = choices.submissions, choices.out, choices.course, choices.shard
     troubles: list[str] = []
+    if not out.exists():
+        out.mkdir(parents=True)
+        out.chmod(0o700)
     if course and (advice := course.advice()):
         say(advice)
     if course and submissions and choices.elsewhere:
@@ -202,8 +205,8 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
             key = read_submission(student, path, parse=False).key
         except (OSError, MemoryError):  # in its own worker it is one student's trouble
             key = ""
-        known = None if choices.force else store.load(choices.out, student)
-        if key and known is not None and known.student == student and known.final(key, choices.deadline):
+        known = store.load(choices.out, student)
+        if key and known and not choices.force and known.final(key, choices.deadline):
             records.append(known)
         else:
             work.append((student, path))
@@ -219,7 +222,7 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
         look = f"  to look at: {'; '.join(record.to_look)}" if record.to_look else ""
         say(f"{graded}  {record.seconds:6.1f} s{look}")
 
-    (choices.out / store.FOLDER).mkdir(parents=True, exist_ok=True)  # also for a shard that has nobody
+    make_private(choices.out / store.FOLDER)  # also for a shard that has nobody
     grade_all(work, jobs=choices.jobs, deadline=choices.deadline, done=done)
     before = f", {kept} had been graded before and have not changed" if kept else ""
     say(f"{len(work)} graded{before}.")

@@ -19,8 +19,9 @@ from lab.course import store
 from lab.course.build import CONFIG
 from lab.course.config import ASSIGNMENT, COLLECT, GRADES
 from lab.course.contents import Unusable, limit_of, opened, pieces
+from lab.course.folders import SUBMITTED, Notes, close_folders, make_private, read_notes, write_notes
 from lab.course.marks import SubmissionRecord
-from lab.course.notes import SUBMITTED
+from lab.course.notebooks import stand_in
 from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
@@ -47,6 +48,12 @@ class Course:
             import nbgrader  # noqa: F401
         except ImportError:
             raise UserError("the gradebook needs nbgrader: pip install 'scaling-lab[notebooks]'") from None
+        shared = bool(self._config().CourseDirectory.get("groupshared", False))
+        close_folders(self.folder, shared=shared)
+        if self.submitted.is_dir():
+            for home in self.submitted.glob(f"*/{ASSIGNMENT}"):
+                if home.is_dir() and not home.is_symlink() and not home.parent.is_symlink():
+                    stand_in(home)
 
     def advice(self) -> str:
         """What a course that an older lab has built lacks; "" for one of today."""
@@ -73,6 +80,11 @@ class Course:
         for student, path in find_submissions(submissions).items():
             submission = read_submission(student, path, parse=False)
             home = self.submitted / store.file_name(student, "") / ASSIGNMENT
+            if other := self._other(home, student):
+                said.append(
+                    f"{student} and {other} would both be {home.parent.name} in the course: rename one of them"
+                )
+                continue
             keep = not (submission.modules or submission.notebooks) and home.exists()
             if submission.unread:
                 before = read_submission(student, home, parse=False).modules if home.exists() else {}
@@ -89,12 +101,21 @@ class Course:
                 said.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
         return said
 
+    @staticmethod
+    def _other(home: Path, student: str) -> str:
+        """Whose submission is in this folder, if it is another student's."""
+        try:
+            notes = read_notes(home)
+        except ValueError:  # damaged, which grading will tell
+            return ""
+        return notes.student if notes and notes.student != student else ""
+
     def _put(self, submission: Submission, path: Path, home: Path) -> None:
         """Replace what is in `home` once all of it is written. Raises OSError."""
         new = home.with_name(f".{home.name}.new")
         try:
             shutil.rmtree(new, ignore_errors=True)
-            new.mkdir(parents=True)
+            make_private(new)
             for name, content in submission.modules.items():
                 self._write(new / "exercises" / name, content)
             names: set[str] = set()
@@ -106,9 +127,11 @@ class Course:
                 )  # of two of one name both are read, for answers
                 names.add(book)
                 self._copy(path, notebook, new / book)
+            stand_in(new)
             if home.exists():
                 shutil.rmtree(home)
             new.rename(home)
+            write_notes(home, Notes(submission.student))
         finally:
             shutil.rmtree(new, ignore_errors=True)
 
@@ -176,14 +199,19 @@ class Course:
     def _state(record: SubmissionRecord) -> str:
         return f"{record.key} {[mark.points for mark in record.exercises]}\n"
 
+    def _config(self) -> Any:
+        """The course's own configuration of nbgrader."""
+        from traitlets.config import PyFileConfigLoader
+
+        return PyFileConfigLoader(CONFIG, path=str(self.folder)).load_config()
+
     def _api(self, deadline: float) -> Any:
         """nbgrader with the course's own configuration."""
         from nbgrader.apps import NbGraderAPI
         from nbgrader.coursedir import CourseDirectory
-        from traitlets.config import PyFileConfigLoader
 
         os.environ["LAB_GRADE_DEADLINE"] = str(deadline)
-        config = PyFileConfigLoader(CONFIG, path=str(self.folder)).load_config()
+        config = self._config()
         config.SubmissionExporter.booking = True
         logging.getLogger("traitlets").setLevel(logging.ERROR)
         return NbGraderAPI(CourseDirectory(config=config), config=config)

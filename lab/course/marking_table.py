@@ -13,7 +13,7 @@ from lab.course.books import Books
 from lab.course.grafting import answer
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import ANSWER
-from lab.course.tables import table
+from lab.course.tables import as_written, table
 
 NAME = "answers.csv"
 CHANGED = "some of what was marked in it is of answers that changed"
@@ -77,19 +77,14 @@ def _with_marks(
 
 def _about(row: dict[str, str]) -> tuple[str, str, str]:
     """Question, student and answer, alike in our table and in one that a spreadsheet has saved."""
-    return row["question"], _plain(row["student"]), _plain(row["answer"])
+    return row["question"], as_written(row["student"]), as_written(row["answer"])
 
 
 def _mark(row: dict[str, str]) -> tuple[object, ...]:
     """The answer, and what a person wrote about it; longer than 3 only where somebody did."""
-    points = row["points"] if row["points"] != ("" if _plain(row["answer"]) else "0") else ""
+    points = row["points"] if row["points"] != ("" if as_written(row["answer"]) else "0") else ""
     written = [(name, value) for name, value in sorted(row.items()) if name not in HEAD and value]
     return (*_about(row), *([("points", points)] if points else []), *written)
-
-
-def _plain(text: str) -> str:
-    """Without the ' that keeps a spreadsheet from computing, and without line ends, which it changes."""
-    return " ".join(text.removeprefix("'").split())
 
 
 def _read(path: Path) -> list[dict[str, str]] | None:

@@ -26,7 +26,7 @@ from nbgrader.preprocessors import ClearSolutions, Execute, NbGraderPreprocessor
 from nbgrader.preprocessors.execute import UnresponsiveKernelError
 from traitlets import Bool, Float
 
-from lab.base.words import encodable
+from lab.base.words import visible
 from lab.course import marked, store
 from lab.course.assess import assess, not_assessed
 from lab.course.config import GRADES
@@ -100,7 +100,7 @@ class SubmissionExporter(NotebookExporter):
 
     def _graded(self, student: str, assignment: str) -> SubmissionRecord:
         path = self.course.format_path(self.course.submitted_directory, student, assignment)
-        submission = read_submission(encodable(student), Path(path))
+        submission = read_submission(visible(student), Path(path))
         out = Path(self.course.root) / GRADES
         known = store.load(out, submission.student)
         if known is not None and known.final(submission.key, self.deadline):
@@ -136,7 +136,7 @@ class SubmissionExporter(NotebookExporter):
             for name in [*folders, *files]:
                 path = os.path.join(folder, name)
                 if os.path.islink(path) or not (os.path.isdir(path) or os.path.isfile(path)):
-                    self.log.warning("%s is a link or no file, and was removed", path)
+                    self.log.warning("%s is a link or no file, and was removed", visible(path))
                     os.unlink(path)
 
 

@@ -15,17 +15,20 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lab.base.paths import ROOT
 from lab.base.words import encodable
 from lab.course.contents import Unusable
+from lab.course.folders import write_private
 from lab.ranks.environment import clean_environment
 
 MAX_ANSWER = 30_000  # characters of one answer: a spreadsheet's cell holds 32,767, and cuts what it saves
 MAX_TEXT = 2_000_000  # characters of all answers, of a notebook and of a submission
 MAX_PICTURES = 6_000_000  # characters of all pictures in them, likewise, as a notebook has them
 MAX_CELLS = 2_000
+STAND_IN = "no-notebook-was-handed-in.ipynb"
 ANSWER = "answer-"  # how the grade ids of the free-text answers begin
 
 PLAIN = 1 << 20  # bytes of a notebook that are read at once, without a process of their own
@@ -94,6 +97,13 @@ def parse(content: bytes) -> Notebook:
         if pictures:
             found.pictures[name] = pictures | found.pictures.get(name, {})
     return found
+
+
+def stand_in(home: Path) -> None:
+    """Give a submission without notebooks one without cells: nbgrader passes over those that have none."""
+    if not any(home.glob("*.ipynb")):
+        book = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        write_private(home / STAND_IN, json.dumps(book))
 
 
 def _parse_apart(content: bytes) -> Notebook:

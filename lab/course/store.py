@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.base.files import write_whole
+from lab.course.folders import write_private
 from lab.course.marks import SubmissionRecord
 
 FOLDER = "results"
@@ -17,16 +17,38 @@ MAX_RECORD = 64 << 20  # bytes: ten times what the limits of lab/course/notebook
 
 
 def file_name(student: str, suffix: str) -> str:
-    """A name for a file about a student, whatever the student is called: no two have the same."""
+    """A name for a file about a student, whatever the student is called.
+
+    It can only be another's where somebody is called like the name made for another: no_clash() and load() see it.
+    """
     plain = re.sub(r"[^\w.@+-]", "_", student, flags=re.ASCII)[:80].lstrip(".")
     if plain != student or not plain:
         plain += "-" + hashlib.sha256(student.encode()).hexdigest()[:10]
     return plain + suffix
 
 
+def no_clash(students: Iterable[str]) -> None:
+    """Raises UserError where two of them would have the same files."""
+    names: dict[str, str] = {}
+    for student in students:
+        other = names.setdefault(file_name(student, ""), student)
+        if other != student:
+            raise UserError(
+                f"{other} and {student} would both be {file_name(student, '')} in the tables: rename one of them"
+            )
+
+
 def load(out: Path, student: str) -> SubmissionRecord | None:
-    """The record of a student; None when there is none, or it is of no use."""
-    return _read(out / FOLDER / file_name(student, ".json"))
+    """The record of a student; None when there is none, or it is of no use.
+
+    Raises:
+        UserError: it is of another student, whose name becomes the same.
+    """
+    file = out / FOLDER / file_name(student, ".json")
+    record = _read(file)
+    if record is not None and record.student != student:
+        raise UserError(f"{file} is of {record.student}, and {student} would replace it: rename one of them")
+    return record
 
 
 def load_all(outs: Collection[Path]) -> list[SubmissionRecord]:
@@ -54,6 +76,7 @@ def load_all(outs: Collection[Path]) -> list[SubmissionRecord]:
             files_of[record.student] = file
     if not found:
         raise UserError(f"{', '.join(map(str, outs))}: no graded submission is there")
+    no_clash(found)
     labs = {record.lab for record in found.values()}
     if len(labs) > 1:
         last = max(files_of, key=lambda student: files_of[student].stat().st_mtime)
@@ -66,14 +89,14 @@ def load_all(outs: Collection[Path]) -> list[SubmissionRecord]:
 
 
 def save(out: Path, record: SubmissionRecord) -> None:
-    """Write a record. OSError where that cannot be."""
+    """Write a record. OSError where that cannot be; UserError as for load()."""
+    load(out, record.student)
     write(out / FOLDER / file_name(record.student, ".json"), json.dumps(record.to_json(), indent=1))
 
 
 def write(path: Path, content: str) -> None:
-    """Replace a text file that all may read; what is no Unicode in it is written as escapes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content.encode(errors="backslashreplace"), mode=0o644)
+    """Replace a text file that is the instructor's alone; what is no Unicode in it is written as escapes."""
+    write_private(path, content.encode(errors="backslashreplace"))
 
 
 def _read(file: Path) -> SubmissionRecord | None:

@@ -12,12 +12,13 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.base.errors import UserError
-from lab.base.words import encodable
+from lab.base.words import encodable, visible
+from lab.course import store
 from lab.course.books import book_names
 from lab.course.config import ASSIGNMENT
 from lab.course.contents import Contents, Unusable, limit_of, opened, pieces, read
+from lab.course.folders import SUBMITTED, in_course, read_notes
 from lab.course.notebooks import Notebook, read_notebook
-from lab.course.notes import SUBMITTED, in_course, read_notes
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
@@ -98,7 +99,7 @@ def find_submissions(folder: Path) -> dict[str, Path]:
     """Student -> what they have handed in: every folder and every zip in `folder`, sorted by name.
 
     Raises:
-        UserError: there is nothing there, or a student is there twice.
+        UserError: there is nothing there, a student is there twice, or the names of two become the same.
     """
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
@@ -123,11 +124,12 @@ def find_submissions(folder: Path) -> dict[str, Path]:
             if entry.suffix.lower() != ".zip" or not entry.is_file():
                 continue
             student = entry.stem
-        student = encodable(student)
+        student = visible(student)
         if student in found:
-            both = ", ".join(encodable(str(one.relative_to(folder))) for one in (found[student], path))
+            both = ", ".join(visible(one.relative_to(folder)) for one in (found[student], path))
             raise UserError(f"{folder}: {student} is there twice ({both}); remove one of them")
         found[student] = path
+    store.no_clash(found)
     if not found:
         raise UserError(f"{folder} holds no submission: expected one folder or one .zip for each student")
     return found

@@ -19,8 +19,9 @@ from traitlets.config import PyFileConfigLoader
 
 from lab.course.build import CONFIG
 from lab.course.config import config_text
+from lab.course.folders import Notes, read_notes, write_notes
 from lab.course.marks import SubmissionRecord
-from lab.course.notes import Notes, read_notes, write_notes
+from lab.course.notebooks import STAND_IN
 from lab.course.submissions import read_submission
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -102,7 +103,7 @@ def test_links_and_devices_are_not_copied_and_stand_in_the_row(exchange: Exchang
     os.mknod(place / "s", stat.S_IFSOCK | 0o600)
     exchange.collect()
     home = exchange.home(ME)
-    assert {path.name for path in home.iterdir()} == {"timestamp.txt"}
+    assert {path.name for path in home.iterdir()} == {"timestamp.txt", STAND_IN}
     assert "SECRET" not in "".join(path.read_text() for path in home.rglob("*") if path.is_file())
     said = "; ".join(exchange.row(ME))
     for name, what in {
@@ -236,8 +237,8 @@ def test_damaged_notes_are_told_and_cost_nothing(exchange: Exchange):
     exchange.put(ME)
     exchange.collect()
     home = exchange.home(ME)
-    write_notes(home, Notes(ME, ("a link",), ("a claim",)))
-    assert read_notes(home) == Notes(ME, ("a link",), ("a claim",))
+    write_notes(home, Notes(ME, ME, ("a link",), ("a claim",)))
+    assert read_notes(home) == Notes(ME, ME, ("a link",), ("a claim",))
     assert exchange.row(ME) == ["a claim", "a link"]
     (home.parent / "lab-notes.json").write_text("[]")
     assert "lab-notes.json cannot be read" in exchange.row(ME)[0]

@@ -19,7 +19,9 @@ from playwright.sync_api import FrameLocator, Page, Route, expect
 from lab.cli import main
 
 expect.set_options(timeout=PATIENCE)
-ANSWER = "The batch *differs*: $B$ images, and <fewer> at the end."
+ANSWER = (
+    "The batch *differs*: $B$ images, and <fewer> at the end. [Press](javascript:alert(1)) ![](http://a.b/c.png)"
+)
 
 
 def cut_off(on: Page) -> list[str]:
@@ -93,6 +95,8 @@ def mark(course: Path) -> None:
 
         cell = inside.locator(".nbgrader_cell", has_text="Student's answer")
         expect(cell).to_contain_text("The batch differs: $B$ images, and <\u200bfewer> at the end.")
+        expect(cell).to_contain_text("Press (a picture that is not shown:")
+        expect(cell.locator("a, img")).to_have_count(0)
         points = cell.locator("input.score")
         for box, text, path in ((points, "1.5", "grade"), (cell.locator("textarea"), "Which end?", "comment")):
             box.fill(text)

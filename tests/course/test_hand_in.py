@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.cli import main
-from lab.course import gradebook
+from lab.course import gradebook, store
 from lab.course.build import CONFIG
 from lab.course.config import config_text
 from lab.course.gradebook import Course
 from lab.course.marks import SubmissionRecord
+from lab.course.outputs import write_all
+from lab.course.submissions import find_submissions
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def test_a_submission_that_cannot_be_read_or_written_is_told_and_the_earlier_one
     [said] = course.hand_in(handed_in)
     assert said.startswith("alice: cannot write")
     assert (has(course, "alice"), has(course, "bob")) == ("# alice\n", "# bob, last\n")
-    assert os.listdir(course.submitted / "alice") == ["lab"]
+    assert sorted(os.listdir(course.submitted / "alice")) == ["lab", "lab-notes.json"]
 
 
 @pytest.mark.parametrize("what", ["answers only", "a damaged module"])
@@ -126,6 +129,89 @@ def test_parts_of_a_class_are_graded_only_once_it_is_handed_in(
     assert has(course, "bob") == "# bob\n"
     assert main(["grade", str(course.submitted), "--hand-in"]) == 2
     assert "--hand-in is for submissions from elsewhere" in capsys.readouterr().err
+
+
+def test_two_names_that_become_one_id_are_refused_with_both(
+    course: Course, handed_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("Jonas Müller", "Jonas_M_ller-e7a6cfc49d"):
+        (handed_in / name / "exercises").mkdir(parents=True)
+        (handed_in / name / "exercises" / "data.py").write_text(f"# {name}\n")
+    with pytest.raises(UserError, match="Jonas Müller and Jonas_M_ller-e7a6cfc49d would both be"):
+        find_submissions(handed_in)
+    options = ["grade", str(handed_in), "--course", str(course.folder), "--hand-in"]
+    later = handed_in / "Jonas_M_ller-e7a6cfc49d"
+    later.rename(tmp_path / "later")
+    assert main(options) == 0
+    (handed_in / "Jonas Müller").rename(tmp_path / "first")
+    (tmp_path / "later").rename(later)
+    capsys.readouterr()
+    assert main(options) == 1
+    assert "Jonas_M_ller-e7a6cfc49d and Jonas Müller would both be" in capsys.readouterr().out
+    assert has(course, "Jonas_M_ller-e7a6cfc49d") == "# Jonas Müller\n"
+
+
+def test_a_record_is_not_replaced_by_one_of_another_name(tmp_path: Path):
+    first, second = SubmissionRecord("Jonas Müller", "a", ()), SubmissionRecord("Jonas_M_ller-e7a6cfc49d", "b", ())
+    store.save(tmp_path / "a", first)
+    store.save(tmp_path / "b", second)
+    with pytest.raises(UserError, match="would both be"):
+        store.load_all([tmp_path / "a", tmp_path / "b"])
+    for refused in (
+        lambda: store.save(tmp_path / "a", second),
+        lambda: store.load(tmp_path / "a", second.student),
+    ):
+        with pytest.raises(UserError, match="is of Jonas Müller, and Jonas_M_ller-e7a6cfc49d would replace it"):
+            refused()
+    assert store.load(tmp_path / "a", "Jonas Müller") == first
+
+
+def test_who_hands_in_no_notebook_is_known_to_nbgrader(course: Course, handed_in: Path):
+    assert course.hand_in(handed_in) == []
+    by_hand = course.submitted / "eve" / "lab" / "exercises"
+    by_hand.mkdir(parents=True)
+    (by_hand / "data.py").write_text("")
+    Course(course.folder)
+    assert len(list(course.submitted.glob("*/lab/*.ipynb"))) == 3
+    (handed_in / "bob" / "1_model.ipynb").write_text("{}")
+    assert course.hand_in(handed_in) == []
+    assert [path.name for path in (course.submitted / "bob" / "lab").glob("*.ipynb")] == ["1_model.ipynb"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_marks_are_the_instructor_s_alone_or_the_group_s(tmp_path: Path, shared: bool):
+    folder = tmp_path / "course"
+    (folder / "instructor").mkdir(parents=True)
+    (folder / "instructor" / "marking_guide.md").write_text("")
+    (folder / "release" / "lab").mkdir(parents=True)
+    (folder / "release" / "lab" / "1_model.ipynb").write_text('{"cells": []}')
+    (folder / CONFIG).write_text(config_text([]))
+    (folder / "gradebook.db").touch(mode=0o644)
+    if shared:
+        (folder / "nbgrader_config_local.py").write_text(
+            "c = get_config()\nc.CourseDirectory.groupshared = True\n"
+        )
+    before = os.umask(0)
+    try:
+        course = Course(folder)
+        (tmp_path / "class" / "alice").mkdir(parents=True)
+        (tmp_path / "class" / "alice" / "data.py").write_text("")
+        assert course.hand_in(tmp_path / "class") == []
+        for out in (course.out, tmp_path / "grades"):
+            store.save(out, SubmissionRecord("alice", "key", ()))
+            write_all(out, [SubmissionRecord("alice", "key", ())])
+    finally:
+        os.umask(before)
+
+    def modes(top: Path) -> set[int]:
+        return {path.stat().st_mode & 0o7777 for path in (top, *top.rglob("*")) if path.is_dir() or path.is_file()}
+
+    assert modes(tmp_path / "grades") == {0o700, 0o600}
+    allowed = {0o2770, 0o660} if shared else {0o700, 0o600}
+    assert modes(course.out) == allowed
+    for name in ("submitted", "autograded", "feedback", "instructor"):
+        assert (folder / name).stat().st_mode & 0o7777 == max(allowed)
+    assert (folder / "gradebook.db").stat().st_mode & 0o7777 == min(allowed)
 
 
 def test_a_course_of_an_older_lab_is_graded_and_told(

@@ -176,10 +176,11 @@ def test_lab_grade_puts_the_same_into_a_gradebook_and_only_once(
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(course.folder.parent / "instructor"))
     second = Course(course.folder.parent / "second")
-    place = course.zipped(course.folder.parent / "two", ("cells", "renamed"), zips=("renamed",))
+    three = ("cells", "renamed", "modules_only")
+    place = course.zipped(course.folder.parent / "three", three, zips=("renamed",))
     assert main(["grade", str(place), "--course", str(second.folder), "--jobs", "2"]) == 0
     first, booked = in_gradebook(course), in_gradebook(second)
-    assert booked == {student: first[student] for student in ("cells", "renamed")}
+    assert booked == {student: first[student] for student in three}
     book = json.loads((second.folder / "autograded" / "renamed" / "lab" / "1_model.ipynb").read_text())
     assert "Any batch." in ["".join(cell["source"]) for cell in book["cells"]]
     with Gradebook(f"sqlite:///{second.folder / 'gradebook.db'}") as gradebook:
@@ -189,7 +190,7 @@ def test_lab_grade_puts_the_same_into_a_gradebook_and_only_once(
     capsys.readouterr()
     assert main(["grade", str(second.folder / "submitted")]) == 0  # it knows its course
     said = capsys.readouterr().out
-    assert "0 graded, 2 had been graded before" in said
+    assert "0 graded, 3 had been graded before" in said
     assert "gradebook.db" in said
     assert in_gradebook(second)["renamed"]["answer-why-shape"] == (None, False)  # what was marked stays
 

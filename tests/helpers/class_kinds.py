@@ -274,5 +274,13 @@ def crlf(folder: Path) -> None:
     book.write_bytes(b"\xef\xbb\xbf" + book.read_bytes().replace(b"\n", b"\r\n"))
 
 
+@kind(DDP)
+def modules_only(folder: Path) -> None:
+    """Without any notebook, which nbgrader passes over."""
+    solve(folder, "ddp_utils")
+    for book in BOOKS:
+        (folder / book).unlink()
+
+
 IN_CI = tuple(KINDS)
 QUESTIONS = released_books()

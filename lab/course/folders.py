@@ -1,0 +1,116 @@
+"""The folders of a course: who may read them, and what is noted beside a submission.
+
+What is known of a submission and not in it, whose it is and what was left out on its way into the course, lies in
+submitted/<student>/lab-notes.json, where no student writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lab.base.files import write_whole
+from lab.course.config import ASSIGNMENT, GRADES
+
+SUBMITTED = "submitted"  # nbgrader's name of the folder that it collects into
+NAME = "lab-notes.json"
+# What no student may read, of a course on a machine that they share: answers and marks, and the model answers.
+FOLDERS = (SUBMITTED, "autograded", "feedback", GRADES)
+EXISTING = ("instructor", "gradebook.db", ".nbgrader.log")
+
+
+def close_folders(course: Path, *, shared: bool, make: bool = False) -> None:
+    """Let nobody else read what is the instructor's, or the group only where the course is `shared` with it.
+
+    nbgrader makes its own files as the umask says, mostly for all to read: what they lie in is closed.
+
+    Args:
+        make: also folders that are not there yet, before nbgrader makes them.
+
+    Raises OSError. What belongs to another user, who shares the course, stays as it is.
+    """
+    if make:
+        for name in FOLDERS:
+            (course / name).mkdir(exist_ok=True)
+    for name in (*FOLDERS, *EXISTING):
+        path = course / name
+        if path.is_symlink() or not path.exists() or path.stat().st_uid != os.geteuid():
+            continue
+        path.chmod(_mode(path.is_dir(), shared))
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that is not there, with its parents; for the group too where the one that it is in is."""
+    if not folder.exists():
+        make_private(folder.parent)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(_mode(True, is_shared(folder.parent)))
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """Replace a file that nobody else can read, or the group only, whatever the umask says."""
+    make_private(path.parent)
+    write_whole(path, content, mode=_mode(False, is_shared(path.parent)))
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether a folder is the group's too and nobody else's, as close_folders() and groupshared have it."""
+    return folder.stat().st_mode & 0o2027 == 0o2020
+
+
+def _mode(folder: bool, shared: bool) -> int:
+    if folder:
+        return 0o2770 if shared else 0o700
+    return 0o660 if shared else 0o600
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a person has to know of a submission besides its marks.
+
+    student the name by which it came, of which the folder's name is made
+    owner   the user who has put it into the exchange; "" where it came another way
+    copied  what was wrong with the submission itself: links in it, its time
+    claims  what else lies in the exchange under this student's name, and was not collected
+    """
+
+    student: str = ""
+    owner: str = ""
+    copied: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+    @property
+    def look(self) -> tuple[str, ...]:
+        """Sentences for the student's row."""
+        return (*self.claims, *self.copied)
+
+
+def in_course(home: Path) -> bool:
+    """Whether this is a student's submission in nbgrader's submitted/."""
+    return home.name == ASSIGNMENT and home.absolute().parent.parent.name == SUBMITTED
+
+
+def read_notes(home: Path) -> Notes | None:
+    """The notes on the submission in the folder `home`; None where there are none.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    if not in_course(home):
+        return None
+    file = home.parent / NAME
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+        said = (tuple(map(str, known[name])) for name in ("copied", "claims"))
+        return Notes(str(known["student"]), str(known["owner"]), *said)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} cannot be read ({error}): delete it, and collect again") from error
+
+
+def write_notes(home: Path, notes: Notes) -> None:
+    """Replace them; OSError as for any file."""
+    write_private(home.parent / NAME, json.dumps(asdict(notes), indent=1))
