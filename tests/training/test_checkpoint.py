@@ -282,7 +282,9 @@ def test_a_file_below_a_closed_folder_is_refused():
 @pytest.mark.parametrize("which", ["auto", "latest"])
 def test_a_damaged_latest_names_the_best_where_that_is_whole(tiny, tmp_path, which):
     tiny("--strategy", "none", "--epochs", "1", world_size=1)
-    damage("truncated", latest(tmp_path))
+    whole = latest(tmp_path).read_bytes()
+    latest(tmp_path).unlink()  # best.pth is the same file
+    latest(tmp_path).write_bytes(whole[:1000])
     again = ("--strategy", "none", "--epochs", "2", "--resume", which)
     best = latest(tmp_path).with_name("best.pth")
     ended = tiny(*again, world_size=1).values[0]["ended"]
@@ -309,11 +311,11 @@ def test_auto_starts_anew_where_there_is_no_checkpoint(tmp_path):
         (ADAMW, {}, "was written with --optimizer sgd, so it cannot go on with adamw"),
         (("--global-batch-size", "16"), {}, "use --global-batch-size 8 and the same data"),
         (("--seed", "7"), {}, "with --seed 0; with 7 the rest of the epoch would be other images: use --seed 0"),
-        (("--dataset", "mine:load"), {}, "with --dataset shapes; with mine:load the rest of the epoch"),
+        (("--validation", "test"), {}, "with --validation split; with test the rest of the epoch"),
         (
             ("--epochs", "1"),
             {},
-            "from epoch 2, step 3, which is past the end of --epochs 1: use --epochs 2 or more",
+            "from epoch 2, step 2, which is past the end of --epochs 1: use --epochs 2 or more",
         ),
     ],
 )

@@ -119,7 +119,7 @@ def _lacking(state: dict[str, Any]) -> str:
     for parts, kinds in ((state, STATE), (state.get("config"), CONFIG), (state.get("optimizer"), OPTIMIZER)):
         assert isinstance(parts, dict)  # the first round has looked
         for name, kind in kinds.items():
-            if not isinstance(parts.get(name), kind):
+            if name not in parts or not isinstance(parts[name], kind):
                 return repr(name)
     for number, one in enumerate(state["ranks"]):
         if not isinstance(one, dict) or not one.keys() >= OF_RANK:
