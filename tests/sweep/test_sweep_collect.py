@@ -54,8 +54,9 @@ def test_results_csv_has_the_columns_of_run_csv_and_one_row_a_run(results):
     with collect(results).path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == RESULT_COLUMNS
-    assert RESULT_COLUMNS[: len(RUN_COLUMNS) - 4] == RUN_COLUMNS[:-4]
-    assert RESULT_COLUMNS[-4:] == RUN_COLUMNS[-4:] == ("allocator", "captured", "compiled", "memory_format")
+    new = ("allocator", "captured", "compiled", "memory_format", "best_top1", "best_epoch")
+    assert RESULT_COLUMNS[: len(RUN_COLUMNS) - len(new)] == RUN_COLUMNS[: -len(new)]
+    assert RESULT_COLUMNS[-len(new) :] == RUN_COLUMNS[-len(new) :] == new
     assert [(row["strategy"], row["world_size"], row["status"]) for row in rows] == [
         *(("none", "1", "done"), ("ddp", "2", "done"))
     ]

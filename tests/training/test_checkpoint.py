@@ -1,5 +1,6 @@
 """Checkpoint files: one format for every strategy, never half written, nothing in them is run."""
 
+import copy
 import errno
 import os
 import pickle
@@ -176,6 +177,21 @@ class Dangerous:
         return (os.mkdir, ("was-run",))
 
 
+WHOLE = {
+    "format": 1,
+    "model": {"w": torch.zeros(1000)},
+    "optimizer": {"state": {}, "param_groups": []},
+    "scaler": None,
+    "ranks": [{"random": {}, "random_at_epoch_start": {}, "meter": {}}],
+    "config": {"model": "cnn", "optimizer": "sgd", "global_batch_size": 8},
+    "epochs_done": 3,
+    "step_in_epoch": 0,
+    "steps_per_epoch": 4,
+    "best_accuracy": 0.5,
+}
+PARTS = ("optimizer", "ranks", "config", "epochs_done", "best_accuracy", "param_groups", "global_batch_size")
+
+
 def damage(name: str, path: Path) -> None:
     whole = path.read_bytes()
     if name == "truncated":
@@ -197,6 +213,14 @@ def damage(name: str, path: Path) -> None:
         torch.save({"format": 99, "model": {}}, path)
     elif name == "missing":
         path.unlink()
+    elif name.startswith("without "):
+        part = name.split()[-1]
+        state = copy.deepcopy(WHOLE)
+        for parts in (state, state["config"], state["optimizer"], state["ranks"][0]):
+            parts.pop(part, None)
+        torch.save(state, path)
+    elif name == "no number":
+        torch.save(WHOLE | {"epochs_done": "three"}, path)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +236,16 @@ def damage(name: str, path: Path) -> None:
         ("plain weights", "is not a checkpoint of this program"),
         ("newer format", "has checkpoint format 99, but this version reads 1"),
         ("missing", "No such file or directory"),
+        *((f"without {part}", f"lacks '{part}', which every checkpoint of this program has") for part in PARTS),
+        ("without meter", "lacks the random states or the sums of rank 0"),
+        ("no number", "lacks 'epochs_done'"),
     ],
 )
 def test_a_bad_file_is_refused_with_a_sentence(tmp_path, monkeypatch, name, sentence):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "latest.pth"
-    checkpoint_file.write({"format": 1, "model": {"w": torch.zeros(1000)}}, path)
+    checkpoint_file.write(WHOLE, path)
+    assert checkpoint_file.read(path)["epochs_done"] == 3
     damage(name, path)
     with pytest.raises(UserError, match=sentence) as caught:
         checkpoint_file.read(path)
@@ -251,6 +279,20 @@ def test_a_file_below_a_closed_folder_is_refused():
         folder.chmod(0o755)
 
 
+@pytest.mark.parametrize("which", ["auto", "latest"])
+def test_a_damaged_latest_names_the_best_where_that_is_whole(tiny, tmp_path, which):
+    tiny("--strategy", "none", "--epochs", "1", world_size=1)
+    whole = latest(tmp_path).read_bytes()
+    latest(tmp_path).unlink()  # best.pth is the same file
+    latest(tmp_path).write_bytes(whole[:1000])
+    again = ("--strategy", "none", "--epochs", "2", "--resume", which)
+    best = latest(tmp_path).with_name("best.pth")
+    ended = tiny(*again, world_size=1).values[0]["ended"]
+    assert ended.endswith(f"; best.pth beside it is whole (the end of epoch 1): --resume best, or --resume {best}")
+    damage("truncated", best)
+    assert "best.pth" not in tiny(*again, world_size=1).values[0]["ended"]
+
+
 def test_auto_starts_anew_where_there_is_no_checkpoint(tmp_path):
     assert checkpoint_file.locate("auto", tmp_path) is None
     (tmp_path / "latest.pth").touch()
@@ -268,6 +310,13 @@ def test_auto_starts_anew_where_there_is_no_checkpoint(tmp_path):
         ((), {"norm": True}, "is of another model: it has no blocks.0.1.weight, which this model has"),
         (ADAMW, {}, "was written with --optimizer sgd, so it cannot go on with adamw"),
         (("--global-batch-size", "16"), {}, "use --global-batch-size 8 and the same data"),
+        (("--seed", "7"), {}, "with --seed 0; with 7 the rest of the epoch would be other images: use --seed 0"),
+        (("--validation", "test"), {}, "with --validation split; with test the rest of the epoch"),
+        (
+            ("--epochs", "1"),
+            {},
+            "from epoch 2, step 2, which is past the end of --epochs 1: use --epochs 2 or more",
+        ),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused_and_the_records_stay(tiny, tmp_path, argv, net, sentence):

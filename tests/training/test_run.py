@@ -72,6 +72,26 @@ def test_a_finished_run_leaves_all_its_records(tmp_path, capsys):
     assert "8 in all, 8 on each rank; 5 steps an epoch, 0 samples dropped" in printed
 
 
+def test_the_best_epoch_has_columns_that_a_resume_keeps(tmp_path):
+    model, loader = nn.Linear(4, 2), make_loader()
+
+    def train(accuracies, *argv):
+        with make_run(tmp_path, *argv) as run:
+            run.begin(model, torch.optim.SGD(model.parameters()), loader)
+            for epoch, accuracy in zip(run.epochs(), accuracies, strict=True):
+                list(run.batches(loader))
+                model.eval()(loader.dataset[:2][0])
+                run.record(epoch, 0.5, 0.25, accuracy)
+
+    train([0.25, 0.75, 0.5], "--epochs", "3")
+    train([0.75, 0.5], "--epochs", "5", "--resume", "latest")
+    table = rows(tmp_path / "results" / "r" / "run.csv")
+    assert [row["epoch"] for row in table] == ["1", "2", "3", "4", "5", "summary"]
+    best = [(float(row["best_top1"]), row["best_epoch"]) for row in table]
+    assert best == [(0.25, "1"), (0.75, "2"), (0.75, "2"), (0.75, "2"), (0.75, "2"), (0.75, "2")]
+    assert table[-1]["val_top1"] == "0.5"
+
+
 def test_the_training_accuracy_is_that_of_the_forward_passes(tmp_path):
     class SaysOne(nn.Module):
         def __init__(self):

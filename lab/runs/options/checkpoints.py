@@ -55,6 +55,10 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
         raise UsageError("--no-checkpoints and --save-frequency contradict each other: leave one of them out")
     if options.save_frequency is not None and options.save_frequency > resolved.epochs:
         warnings.append(f"--save-frequency {options.save_frequency} has no effect with --epochs {resolved.epochs}")
+    if options.resume == "auto" and not resolved.checkpoints:
+        warnings.append(
+            "--resume auto finds nothing that a run with --no-checkpoints has left: leave out one of them"
+        )
     if options.resume in RUN_CHECKPOINTS and options.run_id is None:
         raise UsageError(
             f"--resume {options.resume} means a checkpoint of this run, so name the run with --run-id; a "

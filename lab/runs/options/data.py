@@ -94,6 +94,10 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
         for option, given in (("--augment", options.augment), ("--randaugment", options.randaugment)):
             if given:
                 raise UsageError(f"{option} cannot change the images of {options.dataset}: let it change its own")
+        if options.augment is False:
+            warnings.append(
+                f"--no-augment has no effect on --dataset {options.dataset}, which changes its own images"
+            )
     if options.augment is None:
         natural = options.dataset in ("cifar10", "imagefolder") or (
             options.model == "vgg19" and not is_own(options.dataset)
@@ -117,6 +121,8 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
         ):
             if given:
                 warnings.append(f"{option} has no effect without loader processes: add --num-workers")
+    elif options.persistent_workers and options.epochs == 1 and options.measure_steps is None:
+        warnings.append("--persistent-workers has no effect with --epochs 1")
     return warnings
 
 

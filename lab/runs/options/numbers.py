@@ -14,6 +14,11 @@ def not_negative(kind: type) -> Callable[[str], float]:
     return _number(kind, lambda value: value >= 0, "is negative or not finite")
 
 
+def below_one(kind: type) -> Callable[[str], float]:
+    """For an option that takes a float from zero to below one."""
+    return _number(kind, lambda value: 0 <= value < 1, "is not from 0 to below 1")
+
+
 def _number(kind: type, fits: Callable[[float], bool], complaint: str) -> Callable[[str], float]:
     def parse(text: str) -> float:
         try:

@@ -3,7 +3,7 @@
 import argparse
 
 from lab.base.errors import UsageError
-from lab.runs.options.numbers import not_negative, positive
+from lab.runs.options.numbers import below_one, not_negative, positive
 from lab.runs.options.own import is_own, metavar, one_of_or_own
 from lab.runs.options.schedule import SCHEDULES
 
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let the rate grow from near zero during this time; fractions count",
     )
     group.add_argument(
-        "--momentum", type=not_negative(float), metavar="M", help=f"SGD only (default: {DEFAULT_MOMENTUM})"
+        "--momentum", type=below_one(float), metavar="M", help=f"SGD only (default: {DEFAULT_MOMENTUM})"
     )
     group.add_argument(
         "--weight-decay",

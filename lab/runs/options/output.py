@@ -6,6 +6,8 @@ from pathlib import Path
 from lab.base.errors import UsageError
 from lab.runs.options.numbers import positive
 
+DEFAULT_PRINT_EVERY = 20
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("looking inside")
@@ -30,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output-dir", type=Path, default=Path("results"), metavar="DIR", help="run folders are made in here"
     )
     group.add_argument(
-        "--print-every", type=positive(int), default=20, metavar="N", help="steps between lines of the log"
+        "--print-every",
+        type=positive(int),
+        default=DEFAULT_PRINT_EVERY,
+        metavar="N",
+        help="steps between lines of the log",
     )
     group.add_argument(
         "--tensorboard",
@@ -56,7 +62,18 @@ def resolve(options: argparse.Namespace, device: str) -> list[str]:
         raise UsageError(f"--run-id {options.run_id!r} must be a plain folder name without slashes")
     if options.nvtx and device != "cuda":
         warnings.append("--nvtx has no effect without a GPU")
-    for option, given in (("--profile", options.profile), ("--startup-times", options.startup_times)):
-        if given and options.dry_run:
-            warnings.append(f"{option} has no effect in a dry run")
+    if options.dry_run:
+        given = {
+            "--profile": options.profile,
+            "--startup-times": options.startup_times,
+            "--nvtx": options.nvtx and device == "cuda",
+            "--tensorboard": options.tensorboard,
+            "--save-every-steps": options.save_every_steps is not None,
+            "--save-frequency": options.save_frequency is not None,
+            "--no-checkpoints": options.no_checkpoints,
+            "--print-every": options.print_every != DEFAULT_PRINT_EVERY,
+            "--scaling": options.scaling is not None,
+            "--repeat": options.repeat != 1,
+        }
+        warnings += [f"{option} has no effect in a dry run" for option, is_given in given.items() if is_given]
     return warnings

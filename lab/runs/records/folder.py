@@ -19,6 +19,7 @@ from typing import TextIO
 from lab.base.errors import UsageError, UserError
 from lab.base.files import write_whole
 from lab.runs.records.lock import RunLock
+from lab.runs.records.progress import best_so_far
 
 CORE_COLUMNS = (  # in every run.csv
     *("run_id", "strategy", "model", "dataset", "precision", "scaling", "repeat", "status", "reason"),
@@ -32,12 +33,14 @@ HOW_COLUMNS = (  # how the steps were computed; absent in the records of earlier
     "compiled",  # model, blocks or no: what torch.compile was given
     "memory_format",  # channels_last or contiguous: of the images, and of filters where FSDP2 does not forbid it
 )
+BEST_COLUMNS = ("best_top1", "best_epoch")  # of val_top1 so far, and the epoch that reached it first
 RUN_COLUMNS = (
     *CORE_COLUMNS,
     # How it was measured and on what; absent in the records of earlier versions.
     *("step_time_s", "measured_steps", "steps_per_epoch", "input", "bucket_cap_mb", "variant", "config_hash"),
     *("device", "driver", "versions"),
     *HOW_COLUMNS,
+    *BEST_COLUMNS,
 )
 METRICS_COLUMNS = ("epoch", "phase", "loss", "accuracy", "throughput")
 SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row
@@ -213,6 +216,7 @@ class RunFolder:
         """One epoch's row of run.csv; keys are RUN_COLUMNS, missing ones stay empty."""
         self.take_over()
         self._rows.append({"run_id": self.run_id, "ts": now(), **row})
+        self._rows[-1] |= best_so_far(self._rows)
         with self._writing():
             self._write_rows(self._rows)
 

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.runs.records.folder import CORE_COLUMNS, HOW_COLUMNS, RUN_COLUMNS, SUMMARY
+from lab.runs.records.folder import BEST_COLUMNS, CORE_COLUMNS, HOW_COLUMNS, RUN_COLUMNS, SUMMARY
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
@@ -18,9 +18,10 @@ from lab.sweep.collect.run_status import slurm_job, status_of
 from lab.sweep.compare.points import device_count
 
 RESULT_COLUMNS = (
-    *(name for name in RUN_COLUMNS if name not in HOW_COLUMNS),
+    *(name for name in RUN_COLUMNS if name not in (*HOW_COLUMNS, *BEST_COLUMNS)),
     *("train_loss", "val_loss", "compare"),  # compare: what run_benchmarks.py was told
-    *HOW_COLUMNS,  # last, because tables of earlier versions end before them
+    *HOW_COLUMNS,  # these last, because tables of earlier versions end before them
+    *BEST_COLUMNS,
 )
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)
 
@@ -115,7 +116,9 @@ def _figures(folder: Path) -> dict[str, str]:
     settled = slice(1, None) if len(epochs) > 1 else slice(None)
     figures = {column: summary[column] for column in (*_IN_CONFIG, *_FROM_SUMMARY, *_PROFILED)}
     figures |= {
-        column: summary[column] for column in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM) if summary.get(column)
+        column: summary[column]
+        for column in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM, *BEST_COLUMNS)
+        if summary.get(column)
     }
     figures |= _steps(summary, config, len(epochs[settled]), median(series["time_epoch_s"][settled]))
     figures |= {name: write_number(median(series[name][settled])) for name in ("time_epoch_s", "images_per_sec")}

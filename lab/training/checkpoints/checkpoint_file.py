@@ -13,11 +13,28 @@ import torch
 
 from lab.base.errors import UserError
 from lab.base.files import atomic_write, replacing, sync_folder
+from lab.runs.records.progress import position
 
 FORMAT = 1
 FOLDER = "checkpoints"  # in the run's folder
 LATEST, BEST = "latest.pth", "best.pth"
 NAMED = {"latest": LATEST, "auto": LATEST, "best": BEST}  # what --resume takes besides a path
+
+# What a whole checkpoint has, and of what kind.
+STATE: dict[str, Any] = {
+    "model": dict,
+    "optimizer": dict,
+    "scaler": (dict, type(None)),
+    "ranks": list,
+    "config": dict,
+    "epochs_done": int,
+    "step_in_epoch": int,
+    "steps_per_epoch": int,
+    "best_accuracy": (float, type(None)),
+}
+CONFIG: dict[str, Any] = {"model": str, "optimizer": str, "global_batch_size": int}
+OPTIMIZER: dict[str, Any] = {"state": dict, "param_groups": list}
+OF_RANK = {"random", "random_at_epoch_start", "meter"}
 
 
 def epoch_name(epoch: int) -> str:
@@ -90,7 +107,37 @@ def read(path: Path) -> dict[str, Any]:
         )
     if state["format"] != FORMAT:
         raise UserError(f"{path} has checkpoint format {state['format']}, but this version reads {FORMAT}")
+    if lacking := _lacking(state):
+        raise UserError(
+            f"{path} lacks {lacking}, which every checkpoint of this program has: resume from another checkpoint"
+        )
     return state
+
+
+def _lacking(state: dict[str, Any]) -> str:
+    """The first thing that is not there, or is of another kind; empty for a whole checkpoint."""
+    for parts, kinds in ((state, STATE), (state.get("config"), CONFIG), (state.get("optimizer"), OPTIMIZER)):
+        assert isinstance(parts, dict)  # the first round has looked
+        for name, kind in kinds.items():
+            if name not in parts or not isinstance(parts[name], kind):
+                return repr(name)
+    for number, one in enumerate(state["ranks"]):
+        if not isinstance(one, dict) or not one.keys() >= OF_RANK:
+            return f"the random states or the sums of rank {number}"
+    return "" if state["ranks"] else "the random states of its ranks"
+
+
+def whole_one_beside(path: Path) -> str:
+    """For a sentence about a file that cannot be read: best.pth, if it can; empty if not."""
+    other = path.with_name(BEST)
+    if other == path or not other.is_file():
+        return ""
+    try:
+        state = read(other)
+    except UserError:
+        return ""
+    where = position(state["epochs_done"], state["step_in_epoch"])
+    return f"; {BEST} beside it is whole ({where}): --resume best, or --resume {other}"
 
 
 def locate(which: str, folder: Path | None) -> Path | None:

@@ -25,6 +25,8 @@ SHAPING = (
     *("randaugment", "image_size"),
 )
 
+ORDERING = ("seed", "dataset", "validation")  # of these, which decide on the images of an epoch and their order
+
 
 @dataclass
 class Resumed:
@@ -62,7 +64,10 @@ def open_checkpoint(args: argparse.Namespace) -> Resumed | None:
         path = checkpoint_file.locate(args.resume, folder)
         if path is None:
             return None
-        state.update(checkpoint_file.read(path))
+        try:
+            state.update(checkpoint_file.read(path))
+        except UserError as error:
+            raise UserError(f"{error}{checkpoint_file.whole_one_beside(path)}") from error
         _check_kind(path, state["config"], args)
         return {"path": path, **{key: state[key] for key in _SHARED}}
 
@@ -92,6 +97,7 @@ def take_up(
     Raises:
         UserError: the checkpoint is of another model, or the middle of an epoch that is another one here.
     """
+    check_end(resumed, args)
     check_position(resumed, args, progress.steps_per_epoch)
     training_state.restore(resumed.state, stepper, str(resumed.path))
     resumed.state.clear()  # it is as large as the model
@@ -100,11 +106,21 @@ def take_up(
     return differences(resumed, args, world_size)
 
 
+def check_end(resumed: Resumed, args: argparse.Namespace) -> None:
+    """Whether the run that is asked for has come to the checkpoint's moment at all. Raises UserError."""
+    needed = resumed.epochs_done + (resumed.step_in_epoch > 0)
+    if needed > args.epochs:
+        raise UserError(
+            f"{resumed.path} is from {resumed.where}, which is past the end of --epochs {args.epochs}: use "
+            f"--epochs {needed} or more, or resume an earlier checkpoint"
+        )
+
+
 def check_position(resumed: Resumed, args: argparse.Namespace, steps_per_epoch: int) -> None:
     """Whether the rest of the epoch can be the same images.
 
     Every step takes the next global batch of the epoch's order, however many ranks share it. So the middle of an
-    epoch needs the same global batch; the end of an epoch does not.
+    epoch needs the same global batch, of the same images in the same seed's order; the end of an epoch does not.
 
     Raises:
         UserError: it cannot.
@@ -118,6 +134,13 @@ def check_position(resumed: Resumed, args: argparse.Namespace, steps_per_epoch: 
             f"the rest of the epoch would be other images: use --global-batch-size {before} and the same data, or "
             "resume a checkpoint from the end of an epoch"
         )
+    for name in ORDERING:
+        first, now = resumed.config.get(name), getattr(args, name)
+        if resumed.step_in_epoch and name in resumed.config and first != now:
+            raise UserError(
+                f"{resumed.path} is from {resumed.where}, with --{name} {first}; with {now} the rest of the epoch "
+                f"would be other images: use --{name} {first}, or resume a checkpoint from the end of an epoch"
+            )
 
 
 def differences(resumed: Resumed, args: argparse.Namespace, world_size: int) -> list[str]:

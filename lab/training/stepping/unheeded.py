@@ -5,6 +5,7 @@ from typing import Any
 
 from lab.runs.options.data import loader_options
 from lab.runs.options.model import model_options
+from lab.runs.options.output import DEFAULT_PRINT_EVERY
 
 LOADER_OPTIONS = {
     "pin_memory": "--pin-memory",
@@ -27,6 +28,12 @@ def unheeded(options: argparse.Namespace, device_type: str, model: Any, train_lo
     steps = len(train_loader) // options.accumulate * options.epochs
     if options.save_every_steps is not None and options.save_every_steps > steps:
         warnings.append(f"--save-every-steps has no effect: the whole run has only {steps} steps")
+    length = options.measure_warmup + options.measure_steps if options.measure_steps else steps // options.epochs
+    warmed = options.warmup_epochs * length
+    if options.warmup_epochs and round(warmed) == 0:
+        warnings.append(f"--warmup-epochs has no effect: that is {warmed:.2g} steps, which rounds to none")
+    if options.print_every not in (DEFAULT_PRINT_EVERY, 1) and options.print_every >= length:
+        warnings.append(f"--print-every prints no line: an epoch has only {length} steps")
     for name, wanted in loader_options(options, device_type).items():
         if getattr(train_loader, name) != wanted:
             warnings.append(
