@@ -10,7 +10,7 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## Exercise 3.1: download once
