@@ -24,7 +24,8 @@ from lab.notebook import answer, check, figures, hint, progress, trace
 #
 # Averaging is a **collective**: an operation that all ranks call together, and that ends for each of them only when all have
 # called it. The words, and most collectives, are those of MPI, which has been used on clusters since 1994; PyTorch has its own,
-# `torch.distributed`, with **gloo** (CPUs) or **NCCL** (NVIDIA's GPUs) below it.
+# `torch.distributed`, with **gloo** (CPUs) or **NCCL** (NVIDIA's GPUs) below it. All words are in the
+# [glossary](../docs/glossary.md); each notebook names its own at the top.
 
 # %%
 figures.one_step(ranks=3, samples=4)

@@ -7,6 +7,8 @@
 #
 # **Afterwards you can** average gradients by hand, with DDP and with FSDP, and say for each what is replicated, what is sharded, and
 # when the ranks communicate.
+#
+# **Words:** [all-reduce](../docs/glossary.md#all-reduce), [DDP](../docs/glossary.md#ddp), [bucket](../docs/glossary.md#bucket), [FSDP](../docs/glossary.md#fsdp), [replicated](../docs/glossary.md#replicated), [shard](../docs/glossary.md#shard), [all-gather](../docs/glossary.md#all-gather), [reduce-scatter](../docs/glossary.md#reduce-scatter), [mixed precision](../docs/glossary.md#mixed-precision), [wrapper](../docs/glossary.md#wrapper).
 
 # %%
 # Run this cell first, here and in every notebook.
