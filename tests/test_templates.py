@@ -116,6 +116,10 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
     exercise = dataclasses.replace(syllabus()["3.2"], title=text, hints=(text, text))
     progress = {"summary": text, "exercises": [exercise], "states": {exercise.id: "passed"}, "following": exercise}
     return {
+        "answers.html": lambda: (
+            card("answers.html", text, questions=[(text, True)])
+            + card("answers.html", text, questions=(), question=text, answer=text)
+        ),
         "card.html": lambda: card("card.html", text, body=text),
         "class_report.html": lambda: report_page([record(text)]),
         "feedback.html": lambda: feedback(text),

@@ -1,4 +1,4 @@
-"""What a notebook calls: check("3.2"), hint("3.2"), trace("6.2"), progress(), and cells that begin with %%ranks 3.
+"""What a notebook calls: check("3.2"), hint("3.2"), trace("6.2"), progress(), answer(), and its %%ranks cells.
 
 Importing this begins to load PyTorch, here and in the process that the ranks are forked from, in the background:
 by the time the first check cell runs, most of it is done. With LAB_GRADING in the environment nothing is started.
@@ -8,10 +8,11 @@ May import: base, grading, grading/trace, ranks, student, sweep/collect, sweep/c
 
 from lab.notebook import figures
 from lab.notebook.calls import check, hint, progress, trace
+from lab.notebook.model_answer import answer
 from lab.notebook.ranks_cell import register
 from lab.notebook.session import warm_up
 
-__all__ = ["check", "figures", "hint", "progress", "trace"]
+__all__ = ["answer", "check", "figures", "hint", "progress", "trace"]
 
 register()
 warm_up()

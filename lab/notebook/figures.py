@@ -1,6 +1,7 @@
 """All figures of the notebooks, in one place to import from. Change an argument and run the cell again."""
 
 from lab.notebook.figures_ranks import batch_parts, rank_map, validation_parts, who_draws_what
+from lab.notebook.figures_sharding import fsdp_timeline
 from lab.notebook.figures_training import gradients_kept, one_step, run_in_order, scaling, sums_or_means
 from lab.notebook.figures_wrapping import averaging, memory, ring_all_reduce
 from lab.notebook.results import show_results
@@ -8,6 +9,7 @@ from lab.notebook.results import show_results
 __all__ = [
     "averaging",
     "batch_parts",
+    "fsdp_timeline",
     "gradients_kept",
     "memory",
     "one_step",

@@ -30,6 +30,7 @@ CONTENTS = (
     "docs/templates",
     "docs/cluster.md",
     "docs/failures.md",
+    "docs/glossary.md",
 )
 NOT_FOR_STUDENTS = ("__pycache__", ".ipynb_checkpoints", "source", "results")
 

@@ -13,7 +13,7 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea of the whole lab
@@ -24,7 +24,8 @@ from lab.notebook import check, figures, hint, progress, trace
 #
 # Averaging is a **collective**: an operation that all ranks call together, and that ends for each of them only when all have
 # called it. The words, and most collectives, are those of MPI, which has been used on clusters since 1994; PyTorch has its own,
-# `torch.distributed`, with **gloo** (CPUs) or **NCCL** (NVIDIA's GPUs) below it.
+# `torch.distributed`, with **gloo** (CPUs) or **NCCL** (NVIDIA's GPUs) below it. All words are in the
+# [glossary](../docs/glossary.md); each notebook names its own at the top.
 
 # %%
 figures.one_step(ranks=3, samples=4)
@@ -45,7 +46,8 @@ figures.one_step(ranks=3, samples=4)
 # 4. **Read** the card: what the check *saw*, what that *means*, where to *look*. "Not started" means that the `raise` is still
 #    there; "blocked" that an earlier exercise comes first; a "lab error" is our fault.
 # 5. **Stuck?** `hint("1.1")` shows one hint at a time. `trace("6.2")` draws what the ranks have said to each other.
-# 6. **Answer** the questions in the cells below them: two or three sentences are enough. Your instructor reads them.
+# 6. **Answer** the questions in the cells below them: two or three sentences are enough. Your instructor reads them. Who learns alone,
+#    from the lab's repository, gets a model answer with `answer("why-shape")` once an own one is written and saved; `answer()` lists them.
 #
 # A notebook whose first cell has run keeps PyTorch loaded, in about 0.8 GB. When you have finished one: *File, Close and Shut Down
 # Notebook*.

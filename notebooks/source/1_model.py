@@ -6,10 +6,12 @@
 # | 15 | [0 Start here](0_start.ipynb) | exercise 1.1 in [exercises/model.py](../exercises/model.py) |
 #
 # **Afterwards you can** write a `forward` that works for any batch size, and say which parts of a shape belong to one image.
+#
+# **Words:** [rank](../docs/glossary.md#rank), [global batch](../docs/glossary.md#global-batch).
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea

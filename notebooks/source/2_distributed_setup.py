@@ -7,10 +7,12 @@
 #
 # **Afterwards you can** start one program on many ranks with torchrun or Slurm, say what each rank knows about itself, and give each
 # its own device.
+#
+# **Words:** [rank](../docs/glossary.md#rank), [local rank](../docs/glossary.md#local-rank), [node](../docs/glossary.md#node), [world size](../docs/glossary.md#world-size), [launcher](../docs/glossary.md#launcher), [process group](../docs/glossary.md#process-group), [backend](../docs/glossary.md#backend), [collective](../docs/glossary.md#collective), [trace](../docs/glossary.md#trace).
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea

@@ -7,10 +7,12 @@
 #
 # **Afterwards you can** download a data set once for many ranks, give every rank its own part of it in each epoch, and validate over
 # all ranks without counting a sample twice.
+#
+# **Words:** [barrier](../docs/glossary.md#barrier), [sampler](../docs/glossary.md#sampler), [shard](../docs/glossary.md#shard), [global batch](../docs/glossary.md#global-batch), [filler](../docs/glossary.md#filler).
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## Exercise 3.1: download once

@@ -7,10 +7,12 @@
 #
 # **Afterwards you can** average gradients by hand, with DDP and with FSDP, and say for each what is replicated, what is sharded, and
 # when the ranks communicate.
+#
+# **Words:** [all-reduce](../docs/glossary.md#all-reduce), [DDP](../docs/glossary.md#ddp), [bucket](../docs/glossary.md#bucket), [FSDP](../docs/glossary.md#fsdp), [replicated](../docs/glossary.md#replicated), [shard](../docs/glossary.md#shard), [all-gather](../docs/glossary.md#all-gather), [reduce-scatter](../docs/glossary.md#reduce-scatter), [mixed precision](../docs/glossary.md#mixed-precision), [wrapper](../docs/glossary.md#wrapper).
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## How ranks add up
@@ -56,15 +58,51 @@ check("4.1")
 # %% [markdown]
 # ## Replicated or sharded
 #
-# DDP keeps a whole copy of everything on every rank. **Fully sharded data parallel** (FSDP) keeps only a shard of the parameters, the
-# gradients and the optimizer state on each. Before a block computes, its parameters are gathered from all ranks
-# (**all-gather**); afterwards they are dropped again. Gradients are summed and handed out in shards (**reduce-scatter**).
+# DDP keeps a whole copy of everything on every rank: everything is **replicated**. **Fully sharded data parallel** (FSDP) keeps only a
+# **shard** on each, one part of W, of the parameters, the gradients and the optimizer state.
 
 # %%
 figures.memory(million_parameters=100, ranks=4, optimizer="adam", blocks=12)
 
 # %% [markdown]
 # Try `ranks=16`, then `blocks=1`, then this lab's CNN: `million_parameters=0.11, ranks=2, optimizer="momentum", blocks=3`.
+#
+# ## One step under FSDP
+#
+# No rank can compute with a part of the weights. So before a block computes, its parameters are gathered from all ranks (**all-gather**),
+# and freed again afterwards; in the backward pass once more. A block's gradients are summed and handed out in shards
+# (**reduce-scatter**), and each rank's optimizer changes its own shards only.
+
+# %%
+figures.fsdp_timeline(blocks=3, ranks=4)
+
+# %% [markdown]
+# Try `blocks=5`, then `blocks=1`: how much does a rank hold at its worst moment, in blocks? What does FSDP save if the whole model is
+# one block?
+#
+# **How much is sent?** On a ring, an all-gather and a reduce-scatter each send (W - 1)/W of the tensor: call that one unit of the model.
+# Section 2 asked how to make an all-reduce from two of the others: a reduce-scatter, then an all-gather. So how many units does DDP send
+# in a step, and how many FSDP? Count the letters in the figure before you go on. (The answers are a 2 and a 3.)
+#
+# And here it is, the smallest model that is sharded, on two real ranks. Compare the trace with the figure.
+
+# %%
+# %%ranks 2
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+torch.manual_seed(0)  # the same weights on every rank
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+show("of its 8 rows it keeps", len(model[0].weight.to_local()))
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = model(torch.ones(3, 4) * rank).sum()
+loss.backward()
+show("the last bias' gradient", model[2].bias.grad)
+optimizer.step()
 
 # %% [markdown]
 # **Question.** For DDP and for FSDP: which of parameters, gradients and optimizer state are replicated, and which are sharded? What of

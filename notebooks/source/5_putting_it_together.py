@@ -6,10 +6,12 @@
 # | 30 | sections [1](1_model.ipynb) to [4](4_wrapping.ipynb), all of their exercises | exercise 5.1 in [exercises/main.py](../exercises/main.py) |
 #
 # **Afterwards you can** put a distributed program in order from the process group to the last epoch, and start it.
+#
+# **Words:** [launcher](../docs/glossary.md#launcher), [wrapper](../docs/glossary.md#wrapper), [node](../docs/glossary.md#node).
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea

@@ -6,10 +6,12 @@
 # | 55 | [5 Putting it together](5_putting_it_together.ipynb), to run the program | exercises 6.1, 6.2, 6.3 in [exercises/train.py](../exercises/train.py) |
 #
 # **Afterwards you can** write a training loop that is the same for one device, DDP and FSDP, and validate over all ranks exactly.
+#
+# **Words:** [all-reduce](../docs/glossary.md#all-reduce), [filler](../docs/glossary.md#filler), [trace](../docs/glossary.md#trace), [mixed precision](../docs/glossary.md#mixed-precision).
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## Exercise 6.1: the training step and the epoch

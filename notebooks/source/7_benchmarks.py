@@ -6,10 +6,12 @@
 # | 60 | all exercises passed | a terminal; a machine with several GPUs if you have one, else two CPU cores |
 #
 # **Afterwards you can** measure how training scales, read the plots, and say what a result does and does not show.
+#
+# **Words:** [strong scaling](../docs/glossary.md#strong-scaling), [weak scaling](../docs/glossary.md#weak-scaling), [speed-up](../docs/glossary.md#speed-up), [efficiency](../docs/glossary.md#efficiency), [baseline](../docs/glossary.md#baseline), [mixed precision](../docs/glossary.md#mixed-precision).
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, trace
 
 # %% [markdown]
 # ## The idea

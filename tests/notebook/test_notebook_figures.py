@@ -28,6 +28,8 @@ def all_figures():
         "ring_all_reduce": figures.ring_all_reduce(),
         "averaging": figures.averaging(),
         "memory": figures.memory(),
+        "fsdp_timeline": figures.fsdp_timeline(),
+        "fsdp_timeline of 5": figures.fsdp_timeline(blocks=5),
         "run_in_order": figures.run_in_order(),
         "sums_or_means": figures.sums_or_means(),
         "gradients_kept": figures.gradients_kept(),
@@ -123,6 +125,15 @@ def test_small_sizes_have_a_unit_that_shows_them():
     assert "DDP: 1.26 MiB on every rank (parameters 0.42 MiB," in text
     assert "0.00" not in text
     assert "KiB" in figures.memory(million_parameters=0.01).text
+
+
+def test_the_timeline_of_fsdp_gathers_twice_and_scatters_once_from_the_last_block_back():
+    from lab.notebook.figures_sharding import moments
+
+    steps = [(step.kind, step.block) for step in moments(2)]
+    assert steps[:4] == [("all-gather", 0), ("forward", 0), ("all-gather", 1), ("forward", 1)]
+    assert steps[4:7] == [("all-gather", 1), ("backward", 1), ("reduce-scatter", 1)]
+    assert max(step.held for step in moments(5)) == 2, "one block and its gradient, however many there are"
 
 
 def test_scaling_is_ideal_without_communication_and_worse_with_it():

@@ -205,7 +205,11 @@ def test_links_lead_to_notebooks_and_files_that_are_there_and_to_the_documentati
         for target in re.findall(r"\]\(([^)]+)\)", "\n".join(cell.source for cell in notebook.cells)):
             documentation += target.startswith(DOCUMENTATION)
             if not target.startswith(DOCUMENTATION):
-                assert (root / "notebooks" / target).exists(), f"{name}: {target}"
+                file, _, word = target.partition("#")
+                assert (root / "notebooks" / file).exists(), f"{name}: {target}"
+                if word:
+                    headings = re.findall(r"^## (.+)$", (root / "notebooks" / file).read_text(), re.MULTILINE)
+                    assert word in [one.lower().replace(" ", "-") for one in headings], f"{name}: {target}"
         assert documentation >= 2 or name == "0_start", f"{name} does not say where to look things up"
 
 

@@ -1,0 +1,93 @@
+"""Figure of section 4: one training step under FSDP, moment by moment, and what a rank holds at each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.notebook.drawing import FILLS, HALF_WIDTH, QUIET, Drawing, figure, whole_number
+from lab.notebook.show import Card
+
+# What happens in a moment -> its letter and colour.
+KINDS = {
+    "all-gather": ("G", FILLS[1]),
+    "forward": ("F", FILLS[0]),
+    "backward": ("B", FILLS[0]),
+    "reduce-scatter": ("R", FILLS[3]),
+}
+WHOLE, GRADIENT = FILLS[4], FILLS[5]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What happens to which block, and the whole blocks' worth that a rank holds meanwhile, besides its shards."""
+
+    kind: str
+    block: int
+    gradient: bool  # the block's whole gradient is there, too
+
+    @property
+    def held(self) -> int:
+        return 1 + self.gradient
+
+
+def moments(blocks: int) -> list[Moment]:
+    """Forward from the first block to the last, then backward; a block is freed when the next one is gathered."""
+    steps = []
+    for block in range(blocks):
+        steps += [Moment("all-gather", block, False), Moment("forward", block, False)]
+    for block in reversed(range(blocks)):
+        steps += [
+            Moment("all-gather", block, False),
+            Moment("backward", block, True),
+            Moment("reduce-scatter", block, True),
+        ]
+    return steps
+
+
+def fsdp_timeline(blocks: int = 3, ranks: int = 4) -> Card:
+    """One step under FSDP: gather, compute, free, gather again, compute, reduce-scatter."""
+    whole_number("blocks", blocks, 1, 5)
+    whole_number("ranks", ranks, 2, 1024)
+    steps = moments(blocks)
+    alt = f"One step of {blocks} blocks on one of {ranks} ranks: " + "; ".join(
+        f"{step.kind} block {step.block + 1}" for step in steps
+    )
+    left, cell, row = 76.0, min(26.0, (HALF_WIDTH - 80) / len(steps)), 32.0
+    foot = 56 + blocks * row + 64  # of the bars of memory
+    drawing = Drawing(HALF_WIDTH, foot + 52, alt + ".")
+    turn = left + 2 * blocks * cell
+    drawing.text(left, 14, "forward", size=12, bold=True)
+    drawing.text(turn + 4, 14, "backward", size=12, bold=True)
+    drawing.text(0, 42, "does", size=12)
+    drawing.text(0, foot - 8, "holds", size=12)
+    for block in range(blocks):
+        drawing.text(0, 56 + block * row + 22, f"block {block + 1}", size=12)
+    unit = 50 / (blocks / ranks + 2)  # pixels of one block's parameters
+    for number, step in enumerate(steps):
+        x, (letter, fill) = left + number * cell, KINDS[step.kind]
+        drawing.box(x, 24, cell - 2, 26, fill, letter, size=12)
+        for block in range(blocks):
+            y = 56 + block * row
+            if block == step.block:
+                drawing.box(x, y + 2, cell - 2, 26, GRADIENT if step.gradient else WHOLE)
+            else:
+                drawing.box(x, y + 22, cell - 2, 6, QUIET)
+        shards = blocks / ranks * unit
+        drawing.box(x, foot - shards, cell - 2, shards, QUIET)
+        drawing.box(x, foot - shards - unit, cell - 2, unit, WHOLE)
+        if step.gradient:
+            drawing.box(x, foot - shards - 2 * unit, cell - 2, unit, GRADIENT)
+    drawing.line(turn - 1, 4, turn - 1, foot, dashed=True)
+    for number, (fill, name) in enumerate(
+        ((QUIET, "its shards"), (WHOLE, "one block, whole"), (GRADIENT, "and its gradient"))
+    ):
+        x = (0, 106, 260)[number]
+        drawing.box(x, foot + 16, 14, 14, fill)
+        drawing.text(x + 20, foot + 28, name, size=12)
+    return figure(
+        drawing,
+        caption="G all-gather, F forward, B backward, R reduce-scatter; a block is freed when the next one's turn "
+        f"comes. In all {2 * blocks} all-gathers and {blocks} reduce-scatters. Drawn one after the other: in "
+        "truth the next block is gathered while one computes, so that two are whole for a while. Not drawn: "
+        "gradient shards, optimizer state, activations.",
+    )
