@@ -12,7 +12,7 @@ from typing import Any
 from lab import __version__
 from lab.base.machine import driver_version, nvidia_smi, usable_cores
 from lab.base.paths import PACKAGE
-from lab.runs.records.folder import git_commit
+from lab.runs.records.provenance import git_commit
 
 GIB = 2**30
 Facts = dict[str, str]  # what -> as a person reads it; only what is known

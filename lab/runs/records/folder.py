@@ -8,7 +8,6 @@ import csv
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,16 +48,6 @@ SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row
 def now() -> str:
     """The time in UTC, to the second, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def git_commit(folder: Path) -> str:
-    """The commit that `folder` is at, with a + where its tracked files were changed; empty outside of git."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def job_id(environ: Mapping[str, str] = os.environ) -> str:

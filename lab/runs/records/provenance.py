@@ -9,13 +9,14 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.base.machine import driver_version
 from lab.base.paths import PACKAGE
 from lab.runs.options.parser import build_parser
-from lab.runs.records.folder import git_commit
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,16 @@ def config_hash(resolved: argparse.Namespace, world_size: int) -> str:
     record = {name: str(value) for name, value in vars(resolved).items() if name not in ADMINISTRATIVE}
     text = json.dumps(record | {"world_size": world_size}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def git_commit(folder: Path) -> str:
+    """The commit that `folder` is at, with a + where its tracked files were changed; empty outside of git."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def columns(
