@@ -5,11 +5,13 @@ still: ResNet-18 1.15 times with DDP and 1.1 times with FSDP, the ViT 1.5 times,
 Run: PYTHONPATH=. torchrun --standalone --nproc-per-node N benchmarks/captured_step.py       (needs N GPUs)
 
 For each network (the exercises' CNN, ResNet-18, the ViT; with `--networks vit-151M` one of width 1024 and depth
-12), bf16, 128 images per GPU that lie on the GPU: every strategy eager, captured, and captured and compiled in
-turn, n = 3 times each in the same processes, 200 timed steps after 40 others (`--measure-steps`). With one GPU no
-wrapper and FSDP, with more of them DDP and FSDP, both at their best compared at the end. Prints median images/s of
-all, their spread, the ratio of each to the one before, peak memory, and how far the mean losses of the same steps
-are apart. Compiling is outside of the timed steps; its seconds are printed, those of the first time (which finds
+12), bf16, 128 images per GPU (`--batch`) that lie on the GPU: every strategy eager, captured, and captured and
+compiled in turn, n = 3 times each in the same processes, 200 timed steps after 40 others (`--measure-steps`). With
+one GPU no wrapper and FSDP, with more of them DDP and FSDP (or `--strategies`), both at their best compared at the
+end. Weak scaling compares 128 images on N GPUs with 128 on one, strong scaling 512 / N with 512.
+
+Prints median images/s of all, their spread, the ratio of each to the one before, peak memory, and how far the mean
+losses of the same steps are apart. Compiling is outside of the timed steps; its seconds are printed, those of the first time (which finds
 what an earlier run has kept) and of the later ones. Exit code 1 where captured is not faster than eager, or
 compiled not faster than captured.
 """
@@ -106,22 +108,22 @@ class Measured:
         return self.record.images_per_second
 
 
-def measure(network: str, strategy: str, form: Form, device: torch.device, steps: int) -> Measured:
+def measure(network: str, strategy: str, form: Form, device: torch.device, args: argparse.Namespace) -> Measured:
     """Train one network for some steps, as main.py does; without an evaluation, which is not timed."""
     argv = [*NETWORKS[network], "--strategy", strategy, "--precision", "bf16", *form.options]
-    argv += ["--per-device-batch-size", "128", "--input", "device"]
-    argv += ["--measure-steps", str(steps), "--measure-warmup", "40"]
+    argv += ["--per-device-batch-size", str(args.batch), "--input", "device"]
+    argv += ["--measure-steps", str(args.steps), "--measure-warmup", "40"]
     with form.in_use(), Run(options.parse(argv), device, records=False) as run:
-        args = run.args
-        datasets = program.read_datasets(args)
-        train_loader, _ = get_dataloaders(datasets.train, datasets.valid, args.loader_batch_size)
-        torch.manual_seed(args.seed)
-        network_options = options.model_options(args)
-        model = run.prepare_model(build_model(args.model, len(datasets.classes), **network_options))
-        model = program.wrap_model(model, device, args)
+        chosen = run.args
+        datasets = program.read_datasets(chosen)
+        train_loader, _ = get_dataloaders(datasets.train, datasets.valid, chosen.loader_batch_size)
+        torch.manual_seed(chosen.seed)
+        network_options = options.model_options(chosen)
+        model = run.prepare_model(build_model(chosen.model, len(datasets.classes), **network_options))
+        model = program.wrap_model(model, device, chosen)
         if form.adapt is not None:
             form.adapt(model)
-        optimizer = program.build_optimizer(model, args)
+        optimizer = program.build_optimizer(model, chosen)
         run.begin(model, optimizer, train_loader)
         (epoch,) = run.epochs()
         loss = train_one_epoch(model, optimizer, train_loader, epoch, run)
@@ -160,7 +162,7 @@ def compare(
     measured: dict[str, list[Measured]] = {name: [] for name in (*FORMS, *variants)}
     for _ in range(args.repeats):
         for name, form in {**FORMS, **variants}.items():
-            measured[name].append(measure(network, strategy, form, device, args.steps))
+            measured[name].append(measure(network, strategy, form, device, args))
     return measured
 
 
@@ -172,6 +174,10 @@ def main() -> int:
         "--networks", nargs="+", choices=NETWORKS, default=["cnn", "resnet18", "vit"], help="default: but vit-151M"
     )
     parser.add_argument("--steps", type=int, default=200, help="timed steps (default: 200)")
+    parser.add_argument("--batch", type=int, default=128, metavar="N", help="images per GPU (default: 128)")
+    parser.add_argument(
+        "--strategies", nargs="+", choices=VARIANTS, help="default: ddp (none on one GPU) and fsdp"
+    )
     parser.add_argument("--variants", nargs="+", default=[], metavar="NAME", help=argparse.SUPPRESS)
     args = parser.parse_args()
     device = setup()
@@ -181,9 +187,12 @@ def main() -> int:
     is_main, ranks = dist.get_rank() == 0, dist.get_world_size()
     if is_main:
         card = torch.cuda.get_device_name(device)
-        print(f"{ranks} x {card}, torch {torch.__version__}, bf16, 128 images per GPU, {os.cpu_count()} CPU cores")
+        print(
+            f"{ranks} x {card}, torch {torch.__version__}, bf16, {args.batch} images per GPU, "
+            f"{os.cpu_count()} CPU cores"
+        )
     faster = True
-    strategies = ("ddp" if ranks > 1 else "none", "fsdp")
+    strategies = args.strategies or ("ddp" if ranks > 1 else "none", "fsdp")
     for network in args.networks:
         best, captured = {}, {}
         for strategy in strategies:
@@ -207,7 +216,7 @@ def main() -> int:
             if is_main:
                 print("\n".join(lines), flush=True)
         other = strategies[0]
-        if is_main:
+        if is_main and "fsdp" in strategies[1:]:
             print(
                 f"{network}: fsdp has {captured['fsdp'] / captured[other]:.0%} of the images/s of {other}, both "
                 f"captured, and {best['fsdp'] / best[other]:.0%}, both compiled too",
