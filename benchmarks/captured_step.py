@@ -11,9 +11,9 @@ one GPU no wrapper and FSDP, with more of them DDP and FSDP (or `--strategies`),
 end. Weak scaling compares 128 images on N GPUs with 128 on one, strong scaling 512 / N with 512.
 
 Prints median images/s of all, their spread, the ratio of each to the one before, peak memory, and how far the mean
-losses of the same steps are apart. Compiling is outside of the timed steps; its seconds are printed, those of the first time (which finds
-what an earlier run has kept) and of the later ones. Exit code 1 where captured is not faster than eager, or
-compiled not faster than captured.
+losses of the same steps are apart. Compiling is outside of the timed steps; its seconds are printed, those of the
+first time (which finds what an earlier run has kept) and of the later ones. Exit code 1 where captured is not
+faster than eager, or compiled not faster than captured.
 """
 
 import argparse
