@@ -20,7 +20,7 @@ from lab.training.stepping import capture
 from lab.training.stepping.capture import capturable
 
 LONG = ("--epochs", "3", "--schedule", "cosine", "--warmup-epochs", "0.5", "--base-lr", "1")
-MORE: dict[str, Any] = {"images": 320, "net": {"norm": True, "dropout": 0.0}, "noise": 0.0}
+MORE: dict[str, Any] = {"images": 320, "valid_images": 90, "net": {"norm": True, "dropout": 0.0}, "noise": 0.0}
 
 
 def losses(result: dict[str, Any]) -> list[float]:
@@ -49,14 +49,25 @@ def captured_is_eager(strategy: str, precision: str, *more: str, bound: float, d
 
 
 def bit_for_bit(strategy: str, precision: str, optimizer: str, *more: str) -> None:
-    """200 different batches, evaluations in between: captured to the last bit as the same steps one by one."""
+    """200 different batches, evaluations in between: captured to the last bit as the same steps one by one; and so
+    are the evaluations, whose batches are replays too.
+    """
     argv = ("--strategy", strategy, "--precision", precision, "--optimizer", optimizer, "--deterministic")
     argv += ("--epochs", "5", "--schedule", "cosine", "--base-lr", "0.3" if optimizer == "sgd" else "0.01")
     argv += ("--clip-norm", "1", "--capture", *more)
     name = "-".join((strategy, precision, optimizer, *(word.strip("-") for word in more)))
-    with mock.patch.object(capture, "CAPTURE_WARM_UP", 10**9):  # never recorded: the same optimizer, step by step
+    never = {"CAPTURE_WARM_UP": 10**9, "EVALUATION_WARM_UP": 10**9}
+    with mock.patch.multiple(capture, **never):  # never recorded: the same optimizer, step by step
         eager = tiny(*argv, "--run-id", f"{name}-steps", **MORE)
-    recorded = tiny(*argv, "--run-id", f"{name}-graph", **MORE)
+    plain, seen = capture.Capture._record_forward, []
+
+    def noting(*arguments: Any) -> Any:
+        seen.append(True)
+        return plain(*arguments)
+
+    with mock.patch.object(capture.Capture, "_record_forward", noting):
+        recorded = tiny(*argv, "--run-id", f"{name}-graph", **MORE)
+    assert len(seen) == 1, "no evaluation was recorded"
     assert eager["ended"] == recorded["ended"] == "done", (eager["ended"], recorded["ended"])
     assert len(recorded["records"]) == 5
     assert recorded["records"] == eager["records"], (name, eager["records"], recorded["records"])

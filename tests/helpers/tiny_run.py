@@ -131,9 +131,9 @@ class NoteSteps(Watcher):
 def train(rank: Rank) -> dict[str, Any]:
     """Train as the inputs say and return what came of it.
 
-    Inputs: argv; images (32); workers (0); net: TinyNet's keywords; noise (0.1); stop, signal and kill: see the
-    watchers; note: a file for NoteSteps; double: compute in float64; bad_image: index of an image that is nan;
-    device (cpu); channels_last: the weights' order in memory.
+    Inputs: argv; images (32); valid_images (10); workers (0); net: TinyNet's keywords; noise (0.1); stop, signal
+    and kill: see the watchers; note: a file for NoteSteps; double: compute in float64; bad_image: index of an
+    image that is nan; device (cpu); channels_last: the weights' order in memory.
     """
     code = {name: rank.student(name) for name in ("train", "data", "ddp_utils", "fsdp_utils")}
     inputs = rank.receive()
@@ -159,7 +159,7 @@ def _train(
         images.images[inputs["bad_image"]] = torch.nan
     train_loader, valid_loader = code["data"].get_dataloaders(
         images,
-        Images(10, noise=0, seed=1, dtype=dtype),
+        Images(inputs.get("valid_images", 10), noise=0, seed=1, dtype=dtype),
         args.loader_batch_size,
         num_workers=inputs.get("workers", 0),
         seed=args.seed,

@@ -111,11 +111,17 @@ def test_a_checkpoint_fits_with_and_without(tiny):
     assert all(torch.equal(tensor, third["weights"][key]) for key, tensor in whole["weights"].items())
 
 
+@pytest.fixture(autouse=True)
+def its_own_environment(monkeypatch):
+    """A run sets the variable, and it is put back afterwards."""
+    monkeypatch.setenv(compiling.CACHE_VARIABLE, "")
+
+
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
     """A process group of this process, and PyTorch's own kernels for what is traced."""
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
-    monkeypatch.setenv(compiling.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "USERS_CACHE", str(tmp_path / "cache"))
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -220,9 +226,9 @@ def test_compiled_code_is_kept_for_the_next_run(alone, tmp_path, monkeypatch):
 
 
 def test_a_users_own_cache_is_left_alone(alone, tmp_path, monkeypatch):
-    monkeypatch.setenv(compiling.CACHE_VARIABLE, "/mine")
+    monkeypatch.setattr(compiling, "USERS_CACHE", "/mine")
     assert Compiler(arguments(tmp_path), CPU, print, None).cache == Path("/mine")
-    monkeypatch.delenv(compiling.CACHE_VARIABLE)
+    monkeypatch.setattr(compiling, "USERS_CACHE", None)
     assert Compiler(arguments(tmp_path), CPU, print, None).cache == tmp_path / ".compiled"
 
 

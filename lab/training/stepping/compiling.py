@@ -27,6 +27,8 @@ from lab.base.terminal import Terminal
 
 CACHE_FOLDER = ".compiled"  # in --output-dir; the dot keeps it out of the table of runs
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # PyTorch's own
+# As the user has set it: PyTorch sets it too, once torch._dynamo is imported, to a folder in /tmp of each node.
+USERS_CACHE = os.environ.get(CACHE_VARIABLE)
 BACKEND = "inductor"
 TICK = 0.5  # seconds between two drawings of the live line
 
@@ -50,8 +52,7 @@ class Compiler:
     def __init__(
         self, args: argparse.Namespace, device: torch.device, say: Callable[[str], None], terminal: Terminal | None
     ) -> None:
-        # Before torch._dynamo is imported, which would set it to a folder in /tmp, on each node another.
-        os.environ.setdefault(CACHE_VARIABLE, str((args.output_dir / CACHE_FOLDER).resolve()))
+        os.environ[CACHE_VARIABLE] = USERS_CACHE or str((args.output_dir / CACHE_FOLDER).resolve())
         check_toolchain(device)
         self.part = ""  # what is compiled: "model" or "blocks"
         self._model_name, self._strategy = args.model, args.strategy
