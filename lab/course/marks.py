@@ -111,6 +111,7 @@ class SubmissionRecord:
     remarks    about the submission, for the instructor and the student
     unread     why modules of it could not be read, if so
     deadline   seconds that the checks could have
+    reaches    where its code reaches beyond its exercises
     """
 
     student: str
@@ -123,6 +124,7 @@ class SubmissionRecord:
     seconds: float = 0.0
     lab: str = field(default_factory=version)
     unread: str = ""
+    reaches: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:
@@ -138,6 +140,7 @@ class SubmissionRecord:
         said += [self.unread] if self.unread else []
         odd = [mark.exercise for mark in self.exercises if {one.name for one in mark.found} & set(TO_LOOK)]
         said += [f"the report of {', '.join(odd)} could not be used"] if odd else []
+        said += [f"code that reaches beyond its exercises: {'; '.join(self.reaches)}"] if self.reaches else []
         return said + ([f"no time was left for {', '.join(late)}"] if late else [])
 
     def final(self, key: str, deadline: float) -> bool:
@@ -166,7 +169,8 @@ class SubmissionRecord:
             name: {key: [(first, second) for first, second in found] for key, found in data[name].items()}
             for name in ("notebooks", "answers")
         }
-        return cls(**{**data, "exercises": exercises, "remarks": tuple(data["remarks"]), **pairs})
+        plain = {**data, "remarks": tuple(data["remarks"]), "reaches": tuple(data.get("reaches", ()))}
+        return cls(**{**plain, "exercises": exercises, **pairs})
 
 
 def mark(result: ExerciseResult, checks: int) -> ExerciseMark:
