@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
 from lab.course.notebooks import all_answers
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
+from lab.grading.reach import reaches
 from lab.syllabus.syllabus import syllabus
 
 
@@ -17,7 +19,8 @@ def assess(submission: Submission, server: TimedServer, deadline: float = DEADLI
     begin = time.monotonic()
     with submission.code() as code:
         exercises = check_modules(code, server, deadline)
-    return record(submission, exercises, deadline, time.monotonic() - begin)
+    found = reaches(submission.modules)
+    return replace(record(submission, exercises, deadline, time.monotonic() - begin), reaches=found)
 
 
 def not_assessed(submission: Submission, why: str, deadline: float) -> SubmissionRecord:

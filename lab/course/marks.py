@@ -113,6 +113,7 @@ class SubmissionRecord:
     unread     why modules of it could not be read, if so
     look       what an instructor should look at, whatever the marks are
     deadline   seconds that the checks could have
+    reaches    where its code reaches beyond its exercises
     """
 
     student: str
@@ -127,6 +128,7 @@ class SubmissionRecord:
     unread: str = ""
     look: tuple[str, ...] = ()
     pictures: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+    reaches: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:
@@ -143,6 +145,7 @@ class SubmissionRecord:
         odd = [mark.exercise for mark in self.exercises if {one.name for one in mark.found} & set(TO_LOOK)]
         said += [f"the report of {', '.join(odd)} could not be used"] if odd else []
         said += self.look
+        said += [f"code that reaches beyond its exercises: {'; '.join(self.reaches)}"] if self.reaches else []
         return said + ([f"no time was left for {', '.join(late)}"] if late else [])
 
     def final(self, key: str, deadline: float) -> bool:
@@ -171,7 +174,7 @@ class SubmissionRecord:
             name: {key: [(first, second) for first, second in found] for key, found in data[name].items()}
             for name in ("notebooks", "answers")
         }
-        words = {name: tuple(data.get(name, ())) for name in ("remarks", "look")}
+        words = {name: tuple(data.get(name, ())) for name in ("remarks", "look", "reaches")}
         return cls(**{**data, "exercises": exercises, **words, **pairs})
 
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lab.grading.diagnosis import CheckEnded, Failed
+from lab.base.words import one_line
+from lab.grading.diagnosis import CheckEnded, Failed, tampered
 
 if TYPE_CHECKING:
     from lab.ranks.rank import Rank
@@ -156,5 +157,8 @@ class Group:
 
     def _noted(self, result: "GroupResult") -> "GroupResult":
         self.heard = self.heard or result.begun
+        for report in result.reports:
+            if report.tampered:
+                raise tampered(f"rank {report.rank}: {one_line(report.tampered, 200)}")
         self.outputs += [(report.rank, report.output) for report in result.reports if report.output.strip()]
         return result

@@ -49,6 +49,16 @@ def unusable_report(saw: str, details: str = "", *, name: str = UNUSABLE_REPORT)
     )
 
 
+def tampered(what: str) -> Diagnosis:
+    """For functions of the lab's that the student's code has replaced. `what`: where, and which."""
+    return Diagnosis(
+        TAMPERED,
+        saw=f"Functions of the check were replaced while it ran: on {what}.",
+        means="What the check then sees is not what your code does: whoever grades this will look at it.",
+        look="code that imports modules of the lab other than lab.training, or looks for them",
+    )
+
+
 @dataclass(frozen=True)
 class Passed:
     """The check has nothing to say against the answer."""

@@ -213,8 +213,8 @@ class Group:
         return True
 
     def _take(self, member: Member, kind: bytes, payload: bytes) -> None:
-        if kind == rank.BEGUN:
-            member.begun = True
+        if kind in (rank.BEGUN, rank.TAMPERED):
+            member.remarks[kind] = payload
         elif kind == rank.ASK:
             member.wants_inputs = True
             self._send_inputs(member)

@@ -17,6 +17,7 @@ OUTPUT_END = 32 << 10  # bytes kept of the beginning and of the end of a rank's 
 _STACK_LIMIT = 64 << 10  # bytes
 _SOURCE_LIMIT = 1 << 20  # bytes of a file that a line is quoted from
 _RECORDS_LIMIT = 4 << 20  # bytes of a rank's records that are handed on
+_TAMPERED_LIMIT = 400  # bytes
 _CHUNK = 1 << 16  # bytes
 _STACK_LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
@@ -63,7 +64,7 @@ class Member:
         self.lane = lanes.Lane()
         self._records: deque[bytes] = deque()
         self._asked = False
-        self.begun = False  # the student's code has had its first line in it
+        self.remarks: dict[bytes, bytes] = {}  # BEGUN and TAMPERED
         self.status = ""
         self.at_rest = False  # it has sent its result, or why there is none, and waits for the end of the group
         self.note = ""
@@ -139,7 +140,8 @@ class Member:
         return {
             "rank": self.number,
             "status": self.status,
-            "begun": self.begun,
+            "begun": rank.BEGUN in self.remarks,
+            "tampered": self.remarks.get(rank.TAMPERED, b"")[:_TAMPERED_LIMIT],
             "note": self.note,
             "exit_code": self.exit_code,
             "payload": self.payload,

@@ -21,20 +21,23 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
+from lab.base import intact
 from lab.collectives import departures, recorder
 from lab.ranks import confine, platform, wire
 from lab.ranks.speaker import Speaker
 
 # Frames between a rank and the leader of its group; besides these, RECORDS and TELL of speaker.py. BEGUN comes
-# before the first line of the student's runs: what a rank says from then on may be forged. The first of RESULT,
-# RAISED and EXITED ends the rank.
-GO, BEGUN, ASK, INPUTS, RESULT, RAISED, EXITED = b"G", b"S", b"A", b"I", b"R", b"X", b"E"
+# before the first line of the student's runs: what a rank says from then on may be forged. TAMPERED tells which of
+# the lab's functions were replaced. The first of RESULT, RAISED and EXITED ends the rank.
+GO, BEGUN, TAMPERED, ASK, INPUTS = b"G", b"S", b"M", b"A", b"I"
+RESULT, RAISED, EXITED = b"R", b"X", b"E"
 
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 _NOT_DONE = re.compile(r"Exercise (\S+) is not done yet")
 _MESSAGE_LIMIT = 8_000  # characters
 _LINE_LIMIT = 500  # characters
+_NAMED = 5  # of the functions that were replaced
 
 
 class _SourceLoader(SourceFileLoader):
@@ -59,7 +62,7 @@ class Rank:
         self._channel = channel
         self._speaker = speaker
         self._inputs: list[Any] = []
-        self._begun = False
+        self._changed: Callable[[], list[str]] | None = None
 
     def student(self, name: str) -> ModuleType:
         """Import the student's module `name` from `code`, as the file is saved now.
@@ -69,8 +72,8 @@ class Rank:
         """
         if self.code is None:
             raise ValueError("this group was started without a code folder")
-        if not self._begun:
-            self._begun = True
+        if self._changed is None:
+            self._changed = intact.watched(_labs_own())
             self._speaker.send(wire.frame(BEGUN))
         file = self.code / f"{name}.py"
         if not file.is_file():
@@ -101,6 +104,10 @@ class Rank:
             self._inputs.append(wire.decode(payload))
         return self._inputs[0]
 
+    def tampered(self) -> bytes:
+        """The names of the lab's functions that are not what they were before `student` was called first."""
+        return "\n".join(self._changed()[:_NAMED] if self._changed else []).encode()
+
     @staticmethod
     def _open_folder(code: Path) -> None:
         def finder(path: str) -> FileFinder:
@@ -128,16 +135,20 @@ def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output:
     _rebuild_thread_pool()
     speaker = Speaker(channel, recorder.Recorder(__file__, _observe.__name__))
     speaker.start()
-    with_records = True
+    encode, frame = (intact.private(function, [wire]) for function in (wire.encode, wire.frame))
+    here = Rank(rank, request["world_size"], code, channel, speaker)
+    tampered, with_records = here.tampered, True
     try:
-        result = _observe(Rank(rank, request["world_size"], code, channel, speaker), request)
-        answer = wire.frame(RESULT, wire.encode(result))
+        result = _observe(here, request)
+        answer = frame(RESULT, encode(result))
         with_records = request["trace"]
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        answer = wire.frame(EXITED, wire.encode({"exit_code": status, **describe(error)}))
+        answer = frame(EXITED, encode({"exit_code": status, **describe(error)}))
     except BaseException as error:  # noqa: BLE001  (whatever it is, the grader is told)
-        answer = wire.frame(RAISED, wire.encode(describe(error)))
+        answer = frame(RAISED, encode(describe(error)))
+    if names := tampered():
+        answer = frame(TAMPERED, names) + answer
     _flush()
     speaker.end(answer, with_records=with_records)
     while channel.recv(4096):
@@ -150,14 +161,18 @@ def _observe(rank: Rank, request: dict[str, Any]) -> object:
     observe: Any = importlib.import_module(module)
     for part in qualname.split("."):
         observe = getattr(observe, part)
+    function: Callable[[Rank], object] = intact.private(observe, intact.modules_below("lab.checks", module))
     if request["set_up_process_group"]:
         import torch.distributed
 
         torch.distributed.init_process_group("gloo")
         for name in LAUNCHER:  # under srun they were never there: whoever wants to know asks the group
             os.environ.pop(name, None)
-    function: Callable[[Rank], object] = observe
     return function(rank)
+
+
+def _labs_own() -> list[ModuleType]:
+    return intact.modules_below("lab.checks", "lab.ranks", "lab.collectives")
 
 
 def _isolate(channel: socket.socket, output: int, stack: int, code: Path | None, sys_path: list[str]) -> None:

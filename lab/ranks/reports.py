@@ -53,6 +53,7 @@ class RankReport:
     that they go on to its end. Their names and frames are whatever the rank says. `left` tells for (file,
     function) of the student's at which line it was last left; line 0 stands for its end.
     `begun` tells that the student's code was let into it: only before that can what the rank says be trusted.
+    `tampered` names functions of the lab's in it that were replaced.
     """
 
     rank: int
@@ -69,6 +70,7 @@ class RankReport:
     all_recorded: bool = False
     left: Mapping[tuple[str, str], Frame] = field(default_factory=dict)
     begun: bool = True
+    tampered: str = ""
 
     @property
     def garbled(self) -> bool:
@@ -169,6 +171,7 @@ def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
         all_recorded=lane.final,
         left=lane.left,
         begun=answer["begun"],
+        tampered=", ".join(answer["tampered"].decode("utf-8", "replace").splitlines()),
     )
 
 
