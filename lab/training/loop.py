@@ -210,7 +210,7 @@ class BareLoop:
             watcher.test(loss, accuracy)
 
     def close(self, *, failed: bool) -> None:
-        """Give the graph back, and the optimizer and the model their own methods."""
+        """Give the graph back, and the optimizer and the model their own methods; end what is being written."""
         if self._capture is not None:
             self._capture.close(self._reporter.print, failed=failed)
         if self._compiler is not None:
@@ -218,6 +218,7 @@ class BareLoop:
         self._stepper.release()
         if self._evaluation is not None:
             self._evaluation.release()
+        self._guard.close()
 
 
 class Loop(BareLoop):

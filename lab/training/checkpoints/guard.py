@@ -29,6 +29,9 @@ class NoGuard:
     def end_epoch(self, accuracy: float, *, is_last: bool) -> None:
         """After an epoch was evaluated and recorded."""
 
+    def close(self) -> None:
+        """The run ends, for whatever reason; the other ranks may be gone."""
+
 
 class Guard(NoGuard):
     """Every rank has one, and all of them come to the same decision at the same step.
@@ -83,10 +86,15 @@ class Guard(NoGuard):
             accuracy: on the validation images; the best epoch's checkpoint is kept as best.pth.
             is_last: a run that is done need not be stopped any more.
         """
-        saved = self._save(accuracy)
+        self._save(accuracy, wait=is_last)
         stop, _ = self._vote.now(self._told_to_stop, self._meter.total_loss)
         if stop and not is_last:
-            self._stop(saved)
+            self._stop(self._saver is not None and self._saver.finish())
+
+    def close(self) -> None:
+        """The run ends, for whatever reason; what is being written comes to its end."""
+        if self._saver is not None:
+            self._saver.close()
 
     @property
     def _told_to_stop(self) -> bool:
@@ -114,7 +122,7 @@ class Guard(NoGuard):
             return "lower --base-lr, or use --warmup-epochs or --clip-norm"
         return self._saver.advice()
 
-    def _save(self, accuracy: float | None = None) -> bool:
+    def _save(self, accuracy: float | None = None, *, wait: bool = True) -> bool:
         if self._saver is None:
             return False
         of_rank = {
@@ -124,7 +132,7 @@ class Guard(NoGuard):
         }
         if self._progress.step == 0:  # the next epoch starts as this moment is
             of_rank["random_at_epoch_start"] = of_rank["random"]
-        return self._saver.save(self._stepper, self._progress, of_rank, accuracy)
+        return self._saver.save(self._stepper, self._progress, of_rank, accuracy, wait=wait)
 
     def _stop(self, saved: bool) -> NoReturn:
         name = self._signals.received.name if self._signals.received else "a signal to another rank"

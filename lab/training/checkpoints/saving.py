@@ -1,8 +1,13 @@
-"""When a run saves, and as what: latest.pth, best.pth, epoch_XXX.pth. Collective, like training_state.py."""
+"""When a run saves, and as what: latest.pth, best.pth, epoch_XXX.pth. Collective, like training_state.py.
+
+The weights are copied while all ranks wait. At an epoch's end a thread writes the copy while the training goes on.
+"""
 
 import argparse
 import os
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,16 @@ from lab.runs.records.progress import Progress
 from lab.training.checkpoints import checkpoint_file, training_state
 from lab.training.checkpoints.resume import Resumed
 from lab.training.stepping.stepper import Stepper
+from lab.training.stepping.together import from_rank_0
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A checkpoint that is being written, as every rank knows it."""
+
+    where: str
+    best: float | None  # accuracy, once it is written
+    written: Future[str | None]  # why the disk did not take it; only rank 0 writes, the others have nothing to do
 
 
 class Saver:
@@ -34,6 +49,8 @@ class Saver:
         self._say = say
         self._best = self._kept_accuracy() if resumed and dist.get_rank() == 0 else None  # rank 0 decides
         self.last_good = f"{resumed.path} ({resumed.where})" if resumed else None
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: _Pending | None = None
 
     def _kept_accuracy(self) -> float | None:
         """Of the best.pth that is there.
@@ -62,6 +79,8 @@ class Saver:
         progress: Progress,
         of_rank: dict[str, Any],
         accuracy: float | None = None,
+        *,
+        wait: bool = True,
     ) -> bool:
         """Write latest.pth, and at an epoch's end best.pth and epoch_XXX.pth as they are due.
 
@@ -72,18 +91,23 @@ class Saver:
             progress: how far the run is.
             of_rank: what this rank keeps for itself.
             accuracy: the validation accuracy of the epoch that has just ended.
+            wait: until it is on the disk. Else a thread writes it while the training goes on, and finish(), or the
+                next save, tells how that went.
 
         Returns:
-            Whether it was written.
+            Whether it was written, as far as is known.
 
         Raises:
             NotFinite: the weights are not finite numbers; nothing is written.
         """
+        self.finish()
         improved = accuracy is not None and (self._best is None or accuracy > self._best)
         best = accuracy if improved else self._best
         state = training_state.collect(stepper, of_rank)
         where = progress.where
-        problem: list[str | None] = [None, None]  # of the weights, of the disk
+        if not from_rank_0(lambda: training_state.is_finite(state["model"])):
+            raise NotFinite(f"the weights are no longer finite numbers at {where}: {self.advice()}")
+        names: list[str] = []
         if state:
             state |= {
                 "format": checkpoint_file.FORMAT,
@@ -93,24 +117,42 @@ class Saver:
                 "steps_per_epoch": progress.steps_per_epoch,
                 "best_accuracy": best,
             }
-            if training_state.is_finite(state["model"]):
-                names = [checkpoint_file.BEST] * improved + self._epoch_names(progress)
-                problem[1] = self._write(state, names)
-            else:
-                problem[0] = f"the weights are no longer finite numbers at {where}"
-        dist.broadcast_object_list(problem, src=0)
-        if problem[0] is not None:
-            raise NotFinite(f"{problem[0]}: {self.advice()}")
-        if problem[1] is not None:
+            names = [checkpoint_file.BEST] * improved + self._epoch_names(progress)
+        self._pending = _Pending(where, best, self._writer.submit(self._write, state, names))
+        return self.finish() if wait else True
+
+    def finish(self) -> bool:
+        """Wait until what is being written is on the disk. Collective.
+
+        Returns:
+            Whether it was written; True where nothing is being written.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return True
+        problem = from_rank_0(lambda: pending.written.result())  # what nobody expected is raised here
+        return self._settle(pending, problem)
+
+    def close(self) -> None:
+        """As finish(), for a run that ends: the other ranks may be gone. No process may end before."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            error = pending.written.exception()
+            self._settle(pending, pending.written.result() if error is None else repr(error))
+        self._writer.shutdown()
+
+    def _settle(self, pending: _Pending, problem: str | None) -> bool:
+        if problem is not None:
             stays = f"the last good one is {self.last_good}" if self.last_good else "there is none yet"
-            self._say(f"warning: the checkpoint of {where} could not be written ({problem[1]}); {stays}")
+            self._say(f"warning: the checkpoint of {pending.where} could not be written ({problem}); {stays}")
             return False
-        self._best = best
-        self.last_good = f"{self._folder / checkpoint_file.LATEST} ({where})"
+        self._best = pending.best
+        self.last_good = f"{self._folder / checkpoint_file.LATEST} ({pending.where})"
         return True
 
     def advice(self) -> str:
-        """What to do about a run that has gone astray."""
+        """What to do about a run that has gone astray. It ends with that."""
+        self.close()
         good = f"The last good checkpoint is {self.last_good}" if self.last_good else "There is no checkpoint yet"
         return f"lower --base-lr, or use --warmup-epochs or --clip-norm. {good}"
 
@@ -120,6 +162,8 @@ class Saver:
         return [checkpoint_file.epoch_name(progress.epochs_done)] if due else []
 
     def _write(self, state: dict[str, Any], other_names: list[str]) -> str | None:
+        if not state:  # not rank 0
+            return None
         latest = self._folder / checkpoint_file.LATEST
         try:
             checkpoint_file.write(state, latest)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -32,6 +32,8 @@ SCATTER = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 def collect(stepper: Stepper, of_rank: dict[str, Any]) -> dict[str, Any]:
     """Weights, optimizer state, scaler, and what each rank keeps for itself. Empty on all ranks but 0.
 
+    What it returns stays as it is while the training goes on.
+
     Args:
         stepper: has the wrapped model and its optimizer.
         of_rank: this rank's own part: the states of its random generators, its sums.
@@ -45,20 +47,28 @@ def collect(stepper: Stepper, of_rank: dict[str, Any]) -> dict[str, Any]:
         return {}
     scaler = None if stepper.scaler is None else stepper.scaler.state_dict()
     return {
-        "model": _contiguous(weights),
-        "optimizer": _contiguous(optimizer_state),
+        "model": _snapshot(weights, stepper.model),
+        "optimizer": _snapshot(optimizer_state, stepper.model),
         "scaler": scaler,
         "ranks": ranks,
     }
 
 
-def _contiguous(state: Any) -> Any:
-    """Every tensor in the usual order in memory.
+def _snapshot(state: Any, model: nn.Module) -> Any:
+    """Every tensor in the usual order in memory, and none of them one that the next step changes.
 
     A broadcast sends memory as it lies there: ranks that expect the usual order would read a channels_last tensor
-    with its numbers in other places.
+    with its numbers in other places. And what lives in main memory is not copied by bringing it there: all of a
+    model on the CPU, the step counters of Adam also beside a model on a GPU.
     """
-    return tree_map_only(Tensor, lambda tensor: tensor.contiguous(), state)
+    on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+    def take(tensor: Tensor) -> Tensor:
+        if on_cpu or tensor.ndim == 0:
+            return tensor.clone(memory_format=torch.contiguous_format)
+        return tensor.contiguous()
+
+    return tree_map_only(Tensor, take, state)
 
 
 def is_finite(weights: dict[str, Tensor]) -> bool:
