@@ -12,22 +12,24 @@ import pwd
 import shutil
 import stat
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nbgrader.exchange import ExchangeError
 from nbgrader.exchange.default import ExchangeCollect
-from nbgrader.utils import ignore_patterns
+from nbgrader.utils import ignore_patterns, parse_utc
 
 from lab.base.files import write_whole
 from lab.base.words import printable
-from lab.course.contents import MAX_DEPTH, MAX_NAMES, no_ordinary_file
+from lab.course.contents import MAX_DEPTH, MAX_NAMES, FolderContents, no_ordinary_file
 from lab.course.folders import Notes, make_private, read_notes, write_notes
 from lab.course.notebooks import stand_in
 
 PATIENCE = timedelta(minutes=15)  # that copying into the exchange may take, and clocks may differ
 STAMP = "%Y-%m-%d %H:%M:%S"
+LONGEST_STAMP = 100  # characters
 COPIED = 1 << 20  # bytes at a time
 NO_TIME = datetime(1, 1, 1)
 
@@ -229,6 +231,42 @@ def copy_ordinary(
                 _copy_file(name, at, place / name, info, _mode(shared))
         folders[:] = kept
     return left_out
+
+
+def drop_links(home: Path) -> list[Path]:
+    """Remove from a submission in a course what is no ordinary file: nbgrader would copy what a link leads to.
+
+    What may have been work is noted, so that it stays in the student's row. A time that is none goes too: nbgrader
+    ends with it.
+
+    Returns:
+        What was removed.
+    """
+    contents = FolderContents(home)
+    contents.names()
+    said = list(contents.look)
+    gone = []
+    for folder, folders, files in os.walk(home):
+        for path in [Path(folder, name) for name in (*folders, *files)]:
+            if no_ordinary_file(os.lstat(path), contents.owner):
+                path.unlink()
+                gone.append(path)
+    stamp = home / "timestamp.txt"
+    if stamp.exists():
+        try:
+            with stamp.open(encoding="utf-8") as file:
+                parse_utc(file.read(LONGEST_STAMP).strip() or None)
+        except (OSError, ValueError, OverflowError, TypeError):
+            shutil.rmtree(stamp) if stamp.is_dir() else stamp.unlink()
+            gone.append(stamp)
+            said.append("its timestamp.txt holds no time, and was left out")
+    if said:
+        try:
+            notes = read_notes(home) or Notes()
+        except ValueError:  # which stands in the row already
+            return gone
+        write_notes(home, replace(notes, copied=(*notes.copied, *said)))
+    return gone
 
 
 def _copy_file(name: str, at: int, target: Path, seen: os.stat_result, mode: int) -> None:

@@ -72,8 +72,6 @@ def pieces(contents: Contents, name: PurePosixPath, limit: int) -> Iterator[byte
 @contextmanager
 def opened(path: Path) -> Iterator[Contents]:
     """Read a submission: a folder, or a zip. Raises Unusable."""
-    if path.is_symlink():
-        raise Unusable(f"{encodable(path.name)} is a link, which is not followed: put a copy in its place")
     if path.is_dir():
         yield FolderContents(path)
         return

@@ -92,6 +92,11 @@ def in_course(home: Path) -> bool:
     return home.name == ASSIGNMENT and home.absolute().parent.parent.name == SUBMITTED
 
 
+def is_link(home: Path) -> bool:
+    """Whether a submission, or its student's folder in the course, only leads to another."""
+    return home.is_symlink() or (in_course(home) and home.parent.is_symlink())
+
+
 def read_notes(home: Path) -> Notes | None:
     """The notes on the submission in the folder `home`; None where there are none.
 

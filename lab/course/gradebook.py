@@ -108,7 +108,7 @@ class Course:
             notes = read_notes(home)
         except ValueError:  # damaged, which grading will tell
             return ""
-        return notes.student if notes and notes.student != student else ""
+        return notes.student if notes and notes.student not in ("", student) else ""
 
     def _put(self, submission: Submission, path: Path, home: Path) -> None:
         """Replace what is in `home` once all of it is written. Raises OSError."""
@@ -131,7 +131,7 @@ class Course:
             if home.exists():
                 shutil.rmtree(home)
             new.rename(home)
-            write_notes(home, Notes(submission.student))
+            write_notes(home, Notes(submission.student, copied=submission.look))
         finally:
             shutil.rmtree(new, ignore_errors=True)
 

@@ -29,7 +29,9 @@ from traitlets import Bool, Float
 from lab.base.words import visible
 from lab.course import marked, store
 from lab.course.assess import assess, not_assessed
+from lab.course.collect import drop_links
 from lab.course.config import GRADES
+from lab.course.folders import is_link
 from lab.course.grafting import exercise_of, grade_id, graft, is_solution, put_marks
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer
@@ -75,9 +77,13 @@ class SubmissionExporter(NotebookExporter):
         named = parent._format_source("(?P<assignment>.*)", "(?P<student>.*)", escape=True)
         pattern = parent._format_source(self.course.assignment_id, self.course.student_id)
         for submitted in sorted(glob.glob(pattern)):
-            if os.path.isdir(submitted):
+            if is_link(Path(submitted)):
+                parent.assignments.pop(submitted, None)
+                parent.log.error("%s is a link, and is not followed: put a copy in its place", visible(submitted))
+            elif os.path.isdir(submitted):
                 parent.assignments[submitted] = [os.path.join(submitted, book) for book in books]
-                self._drop_links(Path(submitted))
+                for dropped in drop_links(Path(submitted)):
+                    self.log.warning("%s was removed", visible(dropped))
                 if found := re.match(named, submitted):
                     self.marked[found["student"], found["assignment"]] = marked.marked(
                         self.course.db_url, found["assignment"], found["student"]
@@ -129,15 +135,6 @@ class SubmissionExporter(NotebookExporter):
         for name, text in (("timestamp.txt", f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f} UTC"), (_SECRET, "")):
             if not (autograded / name).exists():
                 (autograded / name).write_text(text or secrets.token_hex(32))
-
-    def _drop_links(self, submitted: Path) -> None:
-        """nbgrader copies what a link leads to, and later hands that to the student."""
-        for folder, folders, files in os.walk(submitted):
-            for name in [*folders, *files]:
-                path = os.path.join(folder, name)
-                if os.path.islink(path) or not (os.path.isdir(path) or os.path.isfile(path)):
-                    self.log.warning("%s is a link or no file, and was removed", visible(path))
-                    os.unlink(path)
 
 
 class ClearOtherSolutions(ClearSolutions):

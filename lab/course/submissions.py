@@ -17,7 +17,7 @@ from lab.course import store
 from lab.course.books import book_names
 from lab.course.config import ASSIGNMENT
 from lab.course.contents import Contents, Unusable, limit_of, opened, pieces, read
-from lab.course.folders import SUBMITTED, in_course, read_notes
+from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
 from lab.course.version import fingerprint
 from lab.ranks import confine
@@ -158,13 +158,13 @@ def read_submission(student: str, path: Path, *, parse: bool = True) -> Submissi
             found = _read(student, contents, parse)
     except Unusable as error:
         return Submission(student, {}, {}, (str(error),), unread=str(error))
-    return replace(found, look=(*noted, *found.look))
+    return replace(found, look=_few([*noted, *found.look]))
 
 
 def _noted(path: Path) -> tuple[str, ...]:
     """What was noted when it came into the course."""
-    if in_course(path) and path.parent.is_symlink():
-        raise Unusable(f"{encodable(path.parent.name)} is a link, which is not followed: put a copy in its place")
+    if is_link(path):
+        raise Unusable(f"{encodable(path)} is a link, which is not followed: put a copy in its place")
     try:
         notes = read_notes(path)
     except ValueError as error:
@@ -210,7 +210,7 @@ def _read(student: str, contents: Contents, parse: bool) -> Submission:
         unread = f"could not read {', '.join(lost)}" if lost else ""
     notebooks = _notebooks(contents, wrapper, [name for name in names if name.suffix == ".ipynb"], remarks, parse)
     remarks = [*contents.remarks, *remarks]
-    return Submission(student, modules, notebooks, _few(remarks), unread, _few(contents.look))
+    return Submission(student, modules, notebooks, _few(remarks), unread, tuple(contents.look))
 
 
 def _notebooks(

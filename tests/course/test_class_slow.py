@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import shutil
-from pathlib import Path
 
 import pytest
 from answers.all_answers import WRONG
-from class_kinds import ALL, BOOKS, KINDS, ROOT, expected, install, solve
+from class_kinds import ALL, KINDS, expected, install, released, solve
 
 from lab.cli import main
 from lab.syllabus.syllabus import Exercise, syllabus
@@ -17,14 +16,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 DEADLINE = 120.0
 ZIPPED = ("perfect", "half", "attack", "cells", "renamed", "noise", "crlf")
-
-
-def released(folder: Path) -> Path:
-    """The student's package, laid out as a release."""
-    shutil.copytree(ROOT / "exercises", folder / "exercises", ignore=shutil.ignore_patterns("__pycache__"))
-    for book in BOOKS:
-        shutil.copyfile(ROOT / "notebooks" / book, folder / book)
-    return folder
 
 
 def wrong_answers() -> dict[str, tuple[Exercise, str]]:

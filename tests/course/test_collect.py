@@ -18,6 +18,7 @@ from nbgrader.exchange import ExchangeFactory
 from traitlets.config import PyFileConfigLoader
 
 from lab.course.build import CONFIG
+from lab.course.collect import drop_links
 from lab.course.config import config_text
 from lab.course.folders import Notes, read_notes, write_notes
 from lab.course.marks import SubmissionRecord
@@ -231,6 +232,32 @@ def test_only_its_owner_can_read_what_was_collected(exchange: Exchange):
     home = exchange.home(ME)
     modes = {path.stat().st_mode & 0o777 for path in (home, *home.rglob("*"))}
     assert modes == {0o700, 0o600}
+
+
+def test_what_lies_in_submitted_is_looked_at_again_before_nbgrader_copies_it(exchange: Exchange, tmp_path: Path):
+    exchange.put(ME)
+    exchange.collect()
+    home = exchange.home(ME)
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "solutions" / "model.py").write_text("SECRET")
+    (home / "exercises" / "model.py").symlink_to(tmp_path / "solutions" / "model.py")
+    (home / "exercises" / "notes").symlink_to(tmp_path / "solutions")
+    (home / "timestamp.txt").write_text("x" * 1_000_000)
+    before = exchange.row(ME)
+    assert before == ["exercises/model.py is a symbolic link, and was left out"]
+    key = read_submission(ME, home).key
+    dropped = drop_links(home)
+    assert {path.name for path in dropped} == {"model.py", "notes", "timestamp.txt"}
+    assert exchange.row(ME) == [*before, "its timestamp.txt holds no time, and was left out"]
+    assert drop_links(home) == []
+    assert exchange.row(ME) == [*before, "its timestamp.txt holds no time, and was left out"]
+    assert (tmp_path / "solutions" / "model.py").exists()
+    (home / "timestamp.txt").write_text("2026-01-01 10:00:00 UTC")
+    assert drop_links(home) == []
+    (home / "timestamp.txt").unlink()
+    (home / "timestamp.txt").mkdir()
+    assert drop_links(home) == [home / "timestamp.txt"]
+    assert key != read_submission(ME, home).key
 
 
 def test_damaged_notes_are_told_and_cost_nothing(exchange: Exchange):

@@ -19,7 +19,7 @@ from lab.course.config import config_text
 from lab.course.gradebook import Course
 from lab.course.marks import SubmissionRecord
 from lab.course.outputs import write_all
-from lab.course.submissions import find_submissions
+from lab.course.submissions import find_submissions, read_submission
 
 
 @pytest.fixture
@@ -164,6 +164,16 @@ def test_a_record_is_not_replaced_by_one_of_another_name(tmp_path: Path):
         with pytest.raises(UserError, match="is of Jonas Müller, and Jonas_M_ller-e7a6cfc49d would replace it"):
             refused()
     assert store.load(tmp_path / "a", "Jonas Müller") == first
+
+
+def test_a_link_that_was_not_copied_stays_in_the_row(course: Course, handed_in: Path):
+    (handed_in / "alice" / "exercises" / "model.py").symlink_to("/etc/passwd")
+    assert course.hand_in(handed_in) == []
+    home = course.submitted / "alice" / "lab"
+    assert read_submission("alice", home).look == ("exercises/model.py is a symbolic link, and was left out",)
+    (handed_in / "alice" / "exercises" / "model.py").unlink()
+    assert course.hand_in(handed_in) == []
+    assert read_submission("alice", home).look == ()
 
 
 def test_who_hands_in_no_notebook_is_known_to_nbgrader(course: Course, handed_in: Path):

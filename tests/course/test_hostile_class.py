@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from pathlib import Path
 
 import pytest
-from class_kinds import ALL, BOOKS, KINDS, ROOT, expected, solve
+from class_kinds import ALL, KINDS, expected, released, solve
 from hostile import HOSTILE
 
 from lab.cli import main
@@ -15,13 +14,6 @@ from lab.course.store import FOLDER
 
 CLASS = 60
 HONEST = ("perfect", "half", "mistakes", "cells", "modules_only")  # what each has alone: test_grade.py
-
-
-def released(folder: Path) -> Path:
-    shutil.copytree(ROOT / "exercises", folder / "exercises", ignore=shutil.ignore_patterns("__pycache__"))
-    for book in BOOKS:
-        shutil.copyfile(ROOT / "notebooks" / book, folder / book)
-    return folder
 
 
 def grade(place: Path, honest: int, names: list[str]) -> dict[str, dict[str, str]]:

@@ -46,6 +46,14 @@ def expected(name: str) -> dict[str, float]:
     return {exercise: MARKS[name].get(exercise, 0.0) for exercise in syllabus().ids}
 
 
+def released(folder: Path) -> Path:
+    """The student's package, laid out as a release."""
+    shutil.copytree(ROOT / "exercises", folder / "exercises", ignore=shutil.ignore_patterns("__pycache__"))
+    for book in BOOKS:
+        shutil.copyfile(ROOT / "notebooks" / book, folder / book)
+    return folder
+
+
 def solve(folder: Path, *modules: str) -> None:
     """Put the reference's modules in; all of them if none is named."""
     for name in modules or MODULES:
