@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.course import marks
 from lab.course.marks import ExerciseMark
-from lab.grading.diagnosis import CheckEnded, Failed, LabError
+from lab.grading.diagnosis import UNUSABLE_REPORT, CheckEnded, Failed, LabError
 from lab.grading.suite import ExerciseResult, Suite, checks_of, run_exercise
 from lab.ranks.rank import Rank
 from lab.ranks.reports import GroupResult
@@ -88,10 +88,13 @@ def check_modules(code: Path, server: TimedServer, deadline: float = DEADLINE) -
 
 
 def _run(exercise: Exercise, suite: Suite, server: TimedServer) -> ExerciseResult:
-    """Once more where the lab was at fault: a machine that is short of memory may be so for a moment only."""
+    """Once more where the lab was, or may have been, at fault: a machine may lack memory for a moment only."""
     try:
         result = suite.run(exercise)
-        if isinstance(result.outcome, LabError):
+        outcome = result.outcome
+        if isinstance(outcome, LabError) or (
+            isinstance(outcome, Failed) and outcome.diagnosis.name == UNUSABLE_REPORT
+        ):
             result = run_exercise(exercise, suite.code, server=server)
     except SandboxError as error:  # what is in the submission cannot be put into the sandbox
         return ExerciseResult(exercise, LabError(str(error)), (), 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import queue
@@ -20,6 +21,13 @@ from lab.ranks.environment import clean_environment
 
 GRACE = 90.0  # seconds over a submission's own deadline, the start of a worker included, before it is given up
 TRIES = 2
+# In the lab's own words for what it could not do: EAGAIN and ENOMEM, a thread, ranks that did not come to begin.
+SHORT = (
+    os.strerror(errno.EAGAIN),
+    os.strerror(errno.ENOMEM),
+    "can't start new thread",
+    "before any code of yours",
+)
 COMMAND = (sys.executable, "-m", "lab.course.worker")
 
 
@@ -120,6 +128,19 @@ def _lost(student: str, path: Path, why: str, deadline: float) -> SubmissionReco
         return not_assessed(Submission(student, {}, {}, unread=unread), why, deadline)
 
 
+def _graded(worker: Worker, student: str, path: Path) -> SubmissionRecord:
+    try:
+        return worker.grade(student, path)
+    except Exception as error:  # noqa: BLE001 - a record there must be, or the batch would wait for it
+        return _lost(student, path, f"{type(error).__name__}: {error}", worker.deadline)
+
+
+def _short_of_something(record: SubmissionRecord) -> bool:
+    """Whether marks are open because the machine had nothing left, not because the submission ended its worker."""
+    said = [mark.outcome.detail for mark in record.exercises if mark.points is None]
+    return any(words in one for one in said for words in SHORT)
+
+
 def grade_all(
     work: Iterable[tuple[str, Path]],
     *,
@@ -129,6 +150,9 @@ def grade_all(
 ) -> None:
     """Grade with `jobs` workers; `done` is called in this thread, once for each submission as it ends.
 
+    Where the machine had no process, thread or memory left for the lab, a submission is graded once more, when all
+    others have been and nothing else runs.
+
     Args:
         work: (student, where the submission is); it is read when its turn comes.
     """
@@ -137,7 +161,7 @@ def grade_all(
     for item in work:
         waiting.put(item)
         count += 1
-    records: queue.SimpleQueue[SubmissionRecord] = queue.SimpleQueue()
+    records: queue.SimpleQueue[tuple[SubmissionRecord, Path]] = queue.SimpleQueue()
     workers = [Worker(deadline) for _ in range(min(jobs, count))]
 
     def work_off(worker: Worker) -> None:
@@ -146,18 +170,23 @@ def grade_all(
                 student, path = waiting.get_nowait()
             except queue.Empty:
                 return
-            try:
-                graded = worker.grade(student, path)
-            except Exception as error:  # noqa: BLE001 - a record there must be, or the batch would wait for it
-                graded = _lost(student, path, f"{type(error).__name__}: {error}", deadline)
-            records.put(graded)
+            records.put((_graded(worker, student, path), path))
 
     threads = [threading.Thread(target=work_off, args=(worker,), daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
+    again: list[tuple[str, Path]] = []
     try:
         for _ in range(count):
-            done(records.get())
+            record, path = records.get()
+            if _short_of_something(record):
+                again.append((record.student, path))
+            else:
+                done(record)
+        for other in workers[1:]:
+            other.close()
+        for student, path in again:
+            done(_graded(workers[0], student, path))
     finally:
         for worker in workers:
             worker.close()

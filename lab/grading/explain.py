@@ -53,6 +53,8 @@ def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
     if todo:
         return Blocked(exercise_of(todo[0]))
     cause = min((r for r in result.reports if r.status != "ok"), key=_weight)
+    if not cause.begun and cause.status != "timeout" and not cause.cut_off:
+        return Failed(unusable_report(f"rank {cause.rank} had ended before it came to your code"))
     if cause.garbled:
         return Failed(unusable_report(f"rank {cause.rank} {one_line(cause.note)}"))
     mismatch = None if _failed_by_itself(cause, result) else hang.diagnose(result, code)

@@ -1,5 +1,6 @@
 """Runs the checks of exercises and says how each exercise ended."""
 
+import errno
 import importlib
 import time
 import traceback
@@ -152,11 +153,18 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
 
 
 def _failed_itself(check: Check, group: Group, error: Exception) -> Outcome:
-    if group.heard:
+    if group.heard and not _short_of_something(error):
         stumbled = f"the check {check.name} stumbled over it with a {type(error).__name__}"
         return Failed(unusable_report(stumbled, traceback.format_exc()))
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return LabError(f"the check {check.name} failed itself: {said}", traceback.format_exc())
+
+
+def _short_of_something(error: Exception) -> bool:
+    """Whether the machine had no process, thread, memory or descriptor left for the lab itself."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 def _endless(check: Check) -> Diagnosis:

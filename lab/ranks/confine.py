@@ -40,11 +40,14 @@ class Limits:
     - `memory`: bytes of all its processes together, over what they share with the nursery, and of each by itself.
     - `processes`: more than so many end the group; the kernel refuses four times as many, threads included.
     - `folder`: bytes in each of the folders it can write to: its code, /tmp and /dev/shm.
+    - `user`: the id to run as, where root has started it. The kernel counts the processes of a user, wherever they
+      are: two sandboxes of one user would take them from each other.
     """
 
     memory: int = 4 << 30
     processes: int = 64
     folder: int = 64 << 20
+    user: int = NOBODY
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))
@@ -64,7 +67,7 @@ class Confinement:
         if os.geteuid() == 0:
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(limits.user, limits.user, limits.user)
         self._own = _kilobytes(1)
         self._standing = {path for folder in FOLDERS for path in _paths_below(folder)}
         data = 1024 * _status(1)["VmData"] + limits.memory

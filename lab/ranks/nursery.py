@@ -1,6 +1,8 @@
 """The process from which rank groups are forked, with torch already loaded.
 
-    python -m lab.ranks.nursery FD LIMITS MODULE...     LIMITS is empty, or the sandbox's that it is started in
+    python -m lab.ranks.nursery FD LIMITS MODULE...
+
+FD is its socket, or its socket and others to hold, "5,6"; LIMITS is empty, or the sandbox's that it is started in.
 
 It speaks over one inherited socket and needs no path and no port. Each order is 9 bytes: `R` and a number, with
 the socket of a new group as ancillary data, or `K` and the number of a group to end. It ends, and everything
@@ -29,9 +31,10 @@ START, KILL = b"R", b"K"
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Serve orders on the socket with descriptor `arguments[0]`, after importing `arguments[2:]`."""
-    control = socket.socket(fileno=int(arguments[0]))
-    platform.close_other_fds({control.fileno()})
+    """Serve orders on the socket that `arguments[0]` begins with, after importing `arguments[2:]`."""
+    fds = [int(number) for number in arguments[0].split(",")]
+    control = socket.socket(fileno=fds[0])
+    platform.close_other_fds(fds)
     platform.adopt_orphans()
     platform.no_core_dumps()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -9,12 +9,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
+from lab.base import user_ids
 from lab.base.paths import ROOT
 from lab.ranks import nursery, platform
 from lab.ranks.environment import clean_environment
-from lab.ranks.sandbox import Sandbox, environment
+from lab.ranks.sandbox import Sandbox, SandboxError, environment
 
 _PATIENCE = 15.0  # seconds to end by itself
 
@@ -27,17 +30,23 @@ class NurseryProcess:
         self._errors = platform.anonymous_file()
         self.control, theirs = socket.socketpair()
         limits, env = "", clean_environment()
-        if sandbox:
-            limits, env = sandbox.limits.to_text(), environment(env)
-        with theirs:
-            command = [sys.executable, "-m", "lab.ranks.nursery", str(theirs.fileno()), limits, *preload]
+        with ExitStack() as held:
+            fds = [held.enter_context(theirs).fileno()]
+            if sandbox:
+                if os.geteuid() == 0:
+                    user = _user()
+                    fds.append(held.enter_context(user.socket).fileno())
+                    sandbox = replace(sandbox, limits=replace(sandbox.limits, user=user.number))
+                limits, env = sandbox.limits.to_text(), environment(env)
+            numbers = ",".join(map(str, fds))
+            command = [sys.executable, "-m", "lab.ranks.nursery", numbers, limits, *preload]
             options: dict[str, Any] = {
                 "cwd": ROOT,
                 "env": env,
                 "stdin": subprocess.DEVNULL,
                 "stdout": self._errors,
                 "stderr": self._errors,
-                "pass_fds": [theirs.fileno()],
+                "pass_fds": fds,
                 "start_new_session": True,  # so that Ctrl-C in a terminal is ours to handle
             }
             start = sandbox.popen if sandbox else subprocess.Popen
@@ -73,3 +82,11 @@ class NurseryProcess:
         """The end of what it has written: why it could not start."""
         self._errors.seek(0)
         return self._errors.read()[-4000:].decode("utf-8", "replace").strip()
+
+
+def _user() -> user_ids.UserId:
+    """A user of its own for a sandbox, which holds it by itself: it is free when the sandbox has ended."""
+    try:
+        return user_ids.take()
+    except OSError as error:
+        raise SandboxError(str(error)) from error

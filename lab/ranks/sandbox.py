@@ -44,7 +44,7 @@ _SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "local
 _IN_PREFIX = ("bin", "lib", "lib64", "pyvenv.cfg")  # of a Python: its folder may hold somebody's work too
 _ETC = {
     "hosts": "127.0.0.1 localhost lab\n::1 localhost\n",  # torchrun and gloo look up the machine's name
-    "passwd": f"nobody:x:{confine.NOBODY}:{confine.NOBODY}:nobody:/tmp:/bin/false\n",
+    "passwd": "nobody:x:{user}:65534:nobody:/tmp:/bin/false\n",
     "group": f"nogroup:x:{confine.NOBODY}:\n",
 }
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
@@ -76,7 +76,7 @@ class Sandbox:
             for name, text in _ETC.items():
                 made[name] = os.memfd_create(f"lab-{name}")
                 stack.callback(os.close, made[name])
-                os.write(made[name], text.encode())
+                os.write(made[name], text.format(user=self.limits.user).encode())
                 os.lseek(made[name], 0, os.SEEK_SET)
             argv = [program, *_isolation(), *self._files(made), "--", *command]
             return subprocess.Popen(argv, pass_fds=[*pass_fds, *made.values()], **options)

@@ -31,6 +31,12 @@ for line in sys.stdin:
     if name.startswith("nonsense"): print("{{", flush=True)
     if name == "once" and len([one for one in os.listdir({log!r}) if one.startswith("once-")]) == 1: os._exit(1)
     record = {{"student": name, "key": "k", "exercises": [], "notebooks": {{}}, "answers": {{}}, "remarks": []}}
+    first = os.path.join({log!r}, name + "-first")
+    if name.startswith("short") and not os.path.exists(first):
+        open(first, "w").close()
+        outcome = {{"title": "t", "outcome": "lab error", "detail": "fork: Resource temporarily unavailable"}}
+        mark = {{"exercise": "1.1", "title": "t", "points": None, "of": 6, "outcome": outcome, "checks": []}}
+        record["exercises"] = [mark]
     print(json.dumps(record | {{"deadline": job["deadline"], "seconds": 0.1, "lab": "x"}}), flush=True)
 """
 
@@ -78,6 +84,18 @@ def test_a_worker_in_trouble_costs_its_own_submission_only(tmp_path: Path, log: 
 
 def test_a_worker_that_dies_once_gives_the_marks_the_second_time(tmp_path: Path, log: Path):
     assert grade(tmp_path, "once", jobs=1)["once"].to_look == []
+
+
+def test_one_that_the_machine_was_too_small_for_is_graded_again_alone(tmp_path: Path, log: Path):
+    order: list[tuple[str, list[str]]] = []
+
+    def done(record: SubmissionRecord) -> None:
+        order.append((record.student, record.to_look))
+
+    work = [(name, tmp_path / name) for name in ("short-1", "a", "b", "short-2", "c")]
+    pool.grade_all(work, jobs=2, deadline=1.0, done=done)
+    assert sorted(student for student, _ in order[:3]) == ["a", "b", "c"]
+    assert sorted(order[3:]) == [("short-1", []), ("short-2", [])]
 
 
 def test_a_submission_lost_for_want_of_file_descriptors_gets_a_record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import torch
@@ -37,3 +38,14 @@ def fails_late(rank: Rank) -> None:
     """The same after it."""
     rank.student("data")
     raise OSError("no more processes")
+
+
+def ends_early_on_one(rank: Rank) -> None:
+    """Rank 1 ends while another one's code runs, before it has come to its own."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank.rank == 1:
+        store.wait(["begun"])
+        os._exit(1)
+    rank.student("data")
+    store.set("begun", "1")
+    time.sleep(60)

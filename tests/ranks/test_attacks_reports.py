@@ -5,6 +5,7 @@ A mark that stays open for such a report would be better than the 0 points it de
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import attack_observers as observers
@@ -140,3 +141,27 @@ def test_before_a_students_code_has_begun_a_failure_is_the_labs(grader: Grader) 
     for observe, kind in ((observers.fails_early, LabError), (observers.fails_late, Failed)):
         check = Check("3.2", "x", lambda group, o=observe: group.observe(Order(o)))
         assert isinstance(run_check(check, folder, server=grader.server).outcome, kind)
+
+
+# The machine's limits -----------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_never_came_to_the_students_code_is_named(grader: Grader) -> None:
+    """Another one's code was running already: it may have been the reason, so it is not the lab's fault."""
+    folder = write(grader.place / "code", {"data.py": ""})
+    check = Check("3.2", "x", lambda group: group.observe(Order(observers.ends_early_on_one)))
+    outcome = run_check(check, folder, server=grader.server).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.diagnosis.name == UNUSABLE_REPORT
+    assert "rank 1 had ended before it came to your code" in outcome.diagnosis.saw
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "x"), RuntimeError("can't start new thread")], ids=str)
+def test_a_grader_without_processes_or_threads_is_the_labs_fault(grader: Grader, error: Exception) -> None:
+    def judge(group: Group) -> None:
+        group.observe(Order(observers.answer, 2, {"numbers": [0, 0]}))
+        raise error
+
+    folder = write(grader.place / "right", {"data.py": "def answer(numbers): return numbers"})
+    outcome = run_check(Check("3.2", "x", judge), folder, server=grader.server).outcome
+    assert isinstance(outcome, LabError)

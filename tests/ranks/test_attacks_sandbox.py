@@ -100,7 +100,7 @@ ATTACKS = {
         "libc = ctypes.CDLL(None)\nassert libc.unshare(0x10000000) != 0, 'FOUND'\n"
         "for call in (os.setuid, os.setgid):\n    try: call(0)\n    except OSError: continue\n"
         "    raise RuntimeError('FOUND')\n"
-        "assert os.getuid() == 65534, 'FOUND'\nraise SystemExit"
+        "assert os.getuid() != 0, 'FOUND'\nraise SystemExit"
     ),
     "keeps memory that belongs to nobody": in_answer(
         "assert ctypes.CDLL(None).memfd_create(b'x', 0) < 0, 'FOUND'\n"
