@@ -190,7 +190,7 @@ def enter_epoch(
 
     In mid-epoch the batches before are not read where the data set says that its samples are pure, functions of
     their index and the epoch, as the lab's own are. Else they are read again and dropped, so that what is random
-    in the others is as it was. First come the random states of the epoch's start, for what the loader's workers draw
+    in the others is as it was. First come the random states of the epoch's start, for what loader workers draw
     from them; those of the checkpoint's moment come last.
 
     Args:
