@@ -140,7 +140,15 @@ class BareLoop:
         source = partial(batch_source, loader, self._inputs, needed, progress.epoch)
         if resumed is None:
             return resume.start_epoch(source, progress, self._device)
-        return resume.enter_epoch(resumed, source, self._args.accumulate, progress, self.meter, self._device)
+        return resume.enter_epoch(
+            resumed,
+            source,
+            None if self._inputs else loader,
+            self._args.accumulate,
+            progress,
+            self.meter,
+            self._device,
+        )
 
     def _end_step(self) -> None:
         self._progress.step += 1

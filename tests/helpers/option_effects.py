@@ -232,10 +232,13 @@ def alone(tried: dict[str, list[tuple[str, ...]]]) -> list[tuple[str, ...]]:
 
 
 def in_pairs(tried: dict[str, list[tuple[str, ...]]]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """(given before, added): both orders, of two options that are not the same."""
+    """(given before, added): both orders, of two options that are not the same.
+
+    After --dry-run nothing is: what an option of training would do cannot be seen there.
+    """
     singles = [(option, one) for option, ways in tried.items() for one in ways]
     return [
         (a, b)
         for (x, a), (y, b) in itertools.permutations(singles, 2)
-        if x != y and not set(a[:1]) & set(b) and b not in SO_ANYWAY
+        if x != y and not (set(a[:1]) & set(b) or set(b) <= set(a) or b in SO_ANYWAY or a == ("--dry-run",))
     ]

@@ -20,6 +20,7 @@ def resolve(*argv: str, world_size: int = 2):
         (["--base-lr", "nan"], "nan"),
         (["--base-lr", "inf"], "inf"),
         (["--momentum", "-1"], "-1"),
+        (["--momentum", "1.5"], "1.5"),
         (["--global-batch-size", "8", "--per-device-batch-size", "4"], "--global-batch-size"),
         (["--epoch", "3"], "--epoch"),  # no guessing of abbreviated options
     ],
@@ -129,6 +130,12 @@ def test_checkpoints_are_written_unless_told_otherwise():
         (["--strategy", "fsdp", "--bucket-cap-mb", "50"], "--bucket-cap-mb"),
         (["--optimizer", "sgd", "--scale-lr"], "--scale-lr"),
         (["--strategy", "fsdp1"], "writes no checkpoints"),
+        (["--no-checkpoints", "--run-id", "r", "--resume", "auto"], "--resume auto finds nothing"),
+        (["--no-augment", "--dataset", "mine:load"], "--no-augment has no effect on --dataset mine:load"),
+        (["--persistent-workers", "--num-workers", "1", "--epochs", "1"], "--persistent-workers has no effect"),
+        (["--dry-run", "--tensorboard"], "--tensorboard has no effect in a dry run"),
+        (["--dry-run", "--save-every-steps", "3"], "--save-every-steps has no effect in a dry run"),
+        (["--dry-run", "--print-every", "3"], "--print-every has no effect in a dry run"),
         (["--epochs", "5", "--save-frequency", "6"], "--save-frequency"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from one_process import make_loader, make_run, one_epoch
 from torch import nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 EPOCHS = 3
 STEPS = 4  # an epoch: 32 images in global batches of 8
@@ -133,6 +134,44 @@ def test_images_on_the_device_are_taken_from_there_after_a_resume_too(tiny):
     whole = tiny(*argv, "--run-id", "whole", world_size=1).values[0]
     tiny(*argv, world_size=1, stop=[2, 2])
     assert tiny(*argv, "--resume", "latest", world_size=1).values[0]["records"] == whole["records"][1:]
+
+
+class Counted(TensorDataset):
+    """Notes which samples were asked for."""
+
+    def __init__(self, pure):
+        super().__init__(torch.randn(40, 4), torch.arange(40) % 2)
+        self.is_pure, self.read = pure, []
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return super().__getitem__(index)
+
+
+@pytest.mark.usefixtures("world_of_one")
+@pytest.mark.parametrize(("pure", "first"), [(True, 24), (False, 0)])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_resume_in_mid_epoch_reads_no_sample_before_where_samples_are_pure(tmp_path, pure, first, wrapped):
+    model = nn.Linear(4, 2)
+    data = Counted(pure)
+
+    def train(*argv):
+        loader = DataLoader(Subset(data, range(40)) if wrapped else data, batch_size=8)
+        with make_run(
+            tmp_path, "--epochs", "1", "--global-batch-size", "8", "--save-every-steps", "3", *argv
+        ) as run:
+            run.begin(model, torch.optim.SGD(model.parameters()), loader)
+            for _ in run.epochs():
+                for step, (images, labels) in enumerate(run.batches(loader)):
+                    run.backward(nn.functional.cross_entropy(model(images), labels))
+                    if argv == () and step == 3:  # of five; saved after the third
+                        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train()
+    data.read.clear()
+    train("--resume", "latest")
+    assert data.read == list(range(first, 40))
 
 
 def test_three_ddp_ranks_add_their_gradients_in_the_same_order_after_a_resume(tiny):

@@ -140,6 +140,15 @@ def test_options_that_do_not_come_through_are_named(tmp_path, capsys):
     ]
 
 
+def test_a_warm_up_of_no_step_and_lines_that_never_come_are_named(tmp_path, capsys):
+    model = nn.Linear(4, 2)
+    with make_run(tmp_path, "--warmup-epochs", "0.05", "--print-every", "5") as run:  # of five steps
+        run.begin(model, torch.optim.SGD(model.parameters()), make_loader())
+    said = capsys.readouterr().out
+    assert "warning: --warmup-epochs has no effect: that is 0.25 steps, which rounds to none" in said
+    assert "warning: --print-every prints no line: an epoch has only 5 steps" in said
+
+
 def test_options_that_come_through_are_not_named(tmp_path, capsys):
     argv = ["--model", "vit", "--width", "64", "--depth", "1", "--augment", "--global-batch-size", "512"]
     with make_run(tmp_path, *argv) as run:

@@ -1,6 +1,7 @@
 """Going on from a checkpoint: find and read it, check that it fits this run, say what is different now."""
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
 from lab.runs.records.progress import Progress, position
@@ -178,6 +180,7 @@ def start_epoch(
 def enter_epoch(
     resumed: Resumed,
     source: Callable[[], Iterator[tuple[Tensor, Tensor]]],
+    loader: DataLoader | None,
     accumulate: int,
     progress: Progress,
     meter: EpochMeter,
@@ -185,10 +188,13 @@ def enter_epoch(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The source's batches from where the checkpoint left them, with the random states and counts of that moment.
 
-    In mid-epoch the batches before are read again and dropped. First come the random states of the epoch's start,
-    for what the loader's workers draw from them; those of the checkpoint's moment come last.
+    In mid-epoch the batches before are not read where the data set says that its samples are pure, functions of
+    their index and the epoch, as the lab's own are. Else they are read again and dropped, so that what is random
+    in the others is as it was. First come the random states of the epoch's start, for what loader workers draw
+    from them; those of the checkpoint's moment come last.
 
     Args:
+        loader: that the source reads from; None where it has the images in memory.
         accumulate: micro-batches in a step of this run; the one that saved may have had more or fewer.
 
     Raises:
@@ -201,12 +207,35 @@ def enter_epoch(
     if mine is not None and progress.step > 0:
         seeding.restore_random_states(mine["random_at_epoch_start"], device)
     progress.random_at_epoch_start = now = seeding.random_states(device)
-    iterator = source()
-    if progress.step > 0:
-        for _ in range(progress.step * accumulate):
+    skipped = progress.step * accumulate
+    if skipped and loader is not None and is_pure(loader.dataset):
+        iterator: Iterator[tuple[Tensor, Tensor]] = iter(rest_of(loader, skipped))
+    else:
+        iterator = source()
+        for _ in range(skipped):
             next(iterator)
+    if progress.step > 0:
         counts = [one["meter"] for one in resumed.ranks]
         meter.load(mine["meter"] if mine is not None else join_states(counts, rank))
         now = mine["random"] if mine is not None else now
     seeding.restore_random_states(now, device)
     return iterator
+
+
+def is_pure(dataset: Any) -> bool:
+    """Whether a sample depends on its index and the epoch alone, through whatever the data set is wrapped in."""
+    while not hasattr(dataset, "is_pure"):
+        if not hasattr(dataset, "dataset"):
+            return False
+        dataset = dataset.dataset
+    return bool(dataset.is_pure)
+
+
+def rest_of(loader: DataLoader, skipped: int) -> DataLoader:
+    """A loader of the same batches without the first ones, which nobody reads."""
+    batches = list(itertools.islice(loader.batch_sampler, skipped, None))  # type: ignore[arg-type]
+    names = (
+        *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context"),
+        *("generator", "prefetch_factor"),
+    )
+    return DataLoader(loader.dataset, batch_sampler=batches, **{name: getattr(loader, name) for name in names})

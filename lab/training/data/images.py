@@ -24,6 +24,8 @@ class Images(Dataset):
         pipeline: what happens to an image before it is normalised.
     """
 
+    is_pure = True  # a sample depends on its index and the epoch alone: a resume need not read those before
+
     def __init__(
         self,
         labels: Tensor,
