@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0: nothing is wrong, or it was explained; 1: something is wrong that the lab cannot explain."""
     from lab.diagnose.evidence import gather, latest_jobs, tasks
+    from lab.diagnose.logs import UNKNOWN
     from lab.diagnose.unexplained import say_nothing_found
     from lab.diagnose.verdict import findings
 
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
             unexplained |= say_nothing_found(page, evidence)
             continue
         first, *others = found
+        unexplained |= first.name == UNKNOWN
         page.say(first.saw, lead="  saw    ")
         page.say(first.means, lead="  means  ")
         for index, command in enumerate(first.do):

@@ -3,35 +3,52 @@
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 from lab.base.words import one_line
 from lab.diagnose.finding import Finding, interrupted
-from lab.diagnose.symptoms import SYMPTOMS
+from lab.diagnose.symptoms.entry import Symptom
+from lab.diagnose.symptoms.table import SYMPTOMS
 from lab.slurm import messages
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 _RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
-_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _EXCEPTION = re.compile(r"^(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<text>.*))?$")
 # Not where anything began: torchrun's own report, and ranks that have lost the one that failed.
 _CONSEQUENCE = re.compile(
-    r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by peer|Broken pipe"
-    r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught"
+    r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by|[Bb]roken ?[Pp]ipe"
+    r"|ConnectionReset"
+    r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught|remote process exited"
+    r"|ncclRemoteError"
+    r"|failed to recv, got 0 bytes|Rendezvous\w+Error|likely closed|pair closure|communicator was aborted|EPIPE"
+    r"|operations have failed or timed out|DataLoader worker .{0,80}(?:exited unexpectedly|killed by)"
+)
+# Raised by the system, the driver or a library below PyTorch: the line that called it is not to blame.
+_ENVIRONMENT = re.compile(
+    r"CUDA(?: driver)? error|NCCL|nccl\w*Error|CUBLAS|CUDNN|cuDNN|CUSOLVER|CUFFT|AcceleratorError|Dist(?:Backend"
+    r"|Network|Store)Error"
+    r"|[Gg]loo|TCPStore|c10d|Connection\w*Error|TimeoutError|^(?:OS|IO|Blocking\w*|Interrupted)Error"
+    r"|^ImportError: (?:/|lib)"
+    r"|^MemoryError|\.so\b|TorchScript|Triton"
 )
 _NOT_OURS = (
     "site-packages",
     "dist-packages",
     "/lib/python",
+    "/bin/",
     "<frozen",
     "<string>",
+    "<stdin>",
+    "/torch/",
     "/lab/training/",
     "/lab/runs/",
     "/lab/base/",
 )
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 _WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
+_LONG = re.compile(r"^.{4001,}$", re.M)
+_KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 # torchrun's words for how a process ended. Before its report, torchrun names the rank on its node only.
 _REPORTED = re.compile(r"(?P<who>rank)\s*:\s*(?P<rank>\d+) .*\n.*exitcode\s*:\s*(?P<code>-?\d+)")
@@ -41,6 +58,16 @@ _NEEDS_MEMORY = (
     "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
     "dmesg | grep -i oom     # on that node, if you may: was it the kernel?",
     "{rerun} --num-workers 2 --per-device-batch-size {half} --accumulate 2   # needs less memory",
+)
+UNKNOWN = "unknown"  # the name of a finding that says that the lab cannot explain what it saw
+_NOT_KNOWN = (
+    "The lab does not know this error. It comes from the system, the driver or a library, not from a line of "
+    "yours: "
+    "what was printed before it, on any rank or node, says more than the lines where it came up."
+)
+_LOOK_IT_UP = (
+    "grep -n -m 5 -i -E 'error|warn' {log}    # the earliest lines",
+    "NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL {rerun}    # says more of itself",
 )
 _EXITED = "A program that ends itself says no more than it has printed: why is in its own last lines, if anywhere."
 _LOOK_FOR_EXITS = ("tail -n 20 {log}", "grep -n 'exit(' exercises/*.py    # sys.exit(), os._exit()")
@@ -53,27 +80,51 @@ _MEANS: dict[int, str] = {
 }
 
 
-def symptoms(log: str) -> Iterator[Finding]:
-    """A finding for every symptom that the log shows, told from its first place in the log."""
+def symptoms(log: str) -> list[Finding]:
+    """A finding for every symptom that the log shows, told from its first place in the log; causes before others."""
+    log = _LONG.sub(_shortened, log)
     errors, warnings = _WARNING.sub("", log), "".join(_WARNING.findall(log))
+    seen: list[tuple[int, int, Finding]] = []
     for symptom in SYMPTOMS:
-        text, order = errors, symptom.order
-        found = symptom.pattern.search(text)
-        if found is None:
-            text, order = warnings, WARNED
-            found = symptom.pattern.search(text)
-        if found is None:
-            continue
-        begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.start())
-        line = text[begin : end if end >= 0 else None]
-        rank = _RANK.match(line)
-        said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
-        if "ms" in said:
-            said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
-        said["line"] = one_line(_RANK.sub("", line).removeprefix("main.py: "), 200)
-        said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
-        saw = symptom.saw.format_map(defaultdict(str, said))
-        yield Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, order)
+        for text, order in ((errors, symptom.order), (warnings, WARNED)):
+            if (found := _first(symptom, text)) is not None:
+                seen.append((order, found.start(), _told(symptom, found, text, order)))
+                break
+    return [finding for *_, finding in sorted(seen, key=lambda one: one[:2])]
+
+
+def _shortened(line: re.Match[str]) -> str:
+    return f"{line[0][:_KEPT]} ... {line[0][-_KEPT:]}"
+
+
+def _first(symptom: Symptom, text: str) -> re.Match[str] | None:
+    """The first place in which a line says this, and not something else."""
+    for found in symptom.pattern.finditer(text):
+        if symptom.unless is None or not symptom.unless.search(_line(found, text)):
+            return found
+    return None
+
+
+def _line(found: re.Match[str], text: str) -> str:
+    begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.start())
+    return text[begin : end if end >= 0 else None]
+
+
+def _told(symptom: Symptom, found: re.Match[str], text: str, order: int) -> Finding:
+    line = _line(found, text)
+    rank = _RANK.match(line)
+    said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
+    if "ms" in said:
+        said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
+    said["line"] = one_line(_RANK.sub("", line).removeprefix("main.py: "), 200)
+    said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
+    saw = symptom.saw.format_map(defaultdict(str, said))
+    return Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, order)
+
+
+def is_consequence(text: str) -> bool:
+    """Whether an error follows from that of another process."""
+    return bool(_CONSEQUENCE.search(text))
 
 
 def exception(log: str) -> Finding | None:
@@ -89,17 +140,19 @@ def exception(log: str) -> Finding | None:
             blocks.setdefault(rank, []).append(frame)
         elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
             frames = blocks.pop(rank)
-            if not _CONSEQUENCE.search(rest):
+            if not is_consequence(rest):
                 return _raised(rank, said, frames)
     return None
 
 
 def _raised(rank: str, said: re.Match[str], frames: list[re.Match[str]]) -> Finding:
     own = [frame for frame in frames if not any(part in frame["file"] for part in _NOT_OURS)]
-    at = own[-1] if own else frames[-1]
-    where = f"{Path(at['file']).name}, line {at['line']}, in {at['function']}"
     text = one_line(f"{said['type']}: {said['text']}" if said["text"] else said["type"], 300)
     who = f"Rank {rank}" if rank else "A rank"
+    if not own or _ENVIRONMENT.search(text):
+        return Finding(UNKNOWN, f"{who} raised {text}.", _NOT_KNOWN, _LOOK_IT_UP, order=7)
+    at = own[-1]
+    where = f"{Path(at['file']).name}, line {at['line']}" + (f", in {at['function']}" if at["function"] else "")
     return Finding(
         "raised",
         f"{who} raised {text}, at {where}.",
@@ -123,11 +176,13 @@ def ended(log: str) -> Finding | None:
     code, match = ends[0]
     who = f"{'Local rank' if match['who'] == 'local_rank' else 'Rank'} {match['rank']}"
     if code > 0:
-        return Finding("exited", f"{who} ended with exit code {code}.", _EXITED, _LOOK_FOR_EXITS, order=9)
+        return Finding("exited", f"{who} ended with exit code {code}.", _EXITED, _LOOK_FOR_EXITS, order=6)
     number = -code
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
     saw = f"{who} was ended by {name}."
     if number == signal.SIGKILL:
         return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
     again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
-    return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order=4)
+    # SIGTERM is what the others get when one has failed; before abort() the program has said why.
+    order = {int(signal.SIGTERM): 9, int(signal.SIGABRT): 8}.get(number, 4)
+    return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order)

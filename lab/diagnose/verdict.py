@@ -75,7 +75,16 @@ def findings(evidence: Evidence) -> list[Finding]:
     found = sorted(_found(evidence), key=lambda finding: finding.order)
     once = list({finding.name: finding for finding in reversed(found)}.values())[::-1]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
-    again = {"raised", "program-said", "failed", "nccl-timeout", "gloo-timeout", "ended-by-signal", "exited"}
+    again = {
+        "raised",
+        "program-said",
+        "failed",
+        logs.UNKNOWN,
+        "nccl-timeout",
+        "gloo-timeout",
+        "collective-timeout",
+    }
+    again |= {"rank-lost", "nobody-listens", "nccl-network", "nccl-cuda", "ended-by-signal", "exited"}
     once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
     return [_filled(one, evidence) for one in once]
 
@@ -110,7 +119,10 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         yield _STATES[in_log]
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")
-    said = list(logs.symptoms(evidence.log))
+    said = logs.symptoms(evidence.log)
+    if evidence.status == "failed":  # the run may have written down what no log holds
+        known = {one.name for one in said}
+        said += [one for one in logs.symptoms(f"{evidence.reason}\n") if one.name not in known]
     yield from said
     raised = logs.exception(evidence.log)
     if (hung := parted.from_dumps(evidence.lanes, evidence.world_size)) is not None:
@@ -129,7 +141,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
             f"The run says of itself: {evidence.reason.rstrip('. ')}.",
             "The lab knows no more about it than that.",
             ("{rerun}",),
-            order=8,
+            order=9 if logs.is_consequence(evidence.reason) else 5,
         )
 
 

@@ -1,0 +1,124 @@
+"""Collectives that did not match, and what the other ranks say when one has ended: mostly consequences."""
+
+from lab.diagnose.symptoms.entry import symptom
+
+_AGAIN = "FLIGHT_RECORDER=1 {rerun}    # then lab diagnose {run} names the ranks and the lines"
+
+COLLECTIVES = (
+    symptom(
+        "collectives-differ",
+        1,
+        r"Detected mismatch between collectives on ranks|[Mm]ismatch(?:ed)? (?:between )?collective",
+        "{rank}called another collective than the other ranks: {line}",
+        "Collectives are matched by their order: all ranks must call the same ones, with the same sizes.",
+        _AGAIN,
+        "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    symptom(
+        "model-differs",
+        1,
+        r"DDP expects same model across all ranks|appears not to match (?:sizes|strides) of the same param"
+        r"|inconsistent \d+ params|Inconsistent compute device and",
+        "The ranks built different networks: {line}",
+        "Every rank has to make the same parameters in the same order: no part of it may depend on the rank.",
+        "lab check 4.1 5.1",
+        source="github.com/pytorch/pytorch/pull/74113",
+    ),
+    symptom(
+        "unused-parameters",
+        1,
+        r"Expected to have finished reduction in the prior iteration",
+        "{rank}DDP still waits for gradients of the step before.",
+        "Some parameters had no part in the loss, or a backward pass was left out.",
+        "lab check 4.1 6.1",
+    ),
+    symptom(
+        "ready-twice",
+        1,
+        r"Expected to mark a variable ready only once",
+        "{rank}DDP got the gradient of a parameter twice in one step.",
+        "A parameter is used again after its backward pass (checkpointing with reentry), or two backward passes "
+        "share it.",
+        "lab check 4.1 6.1",
+        source="docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+    ),
+    symptom(
+        "no-process-group",
+        1,
+        r"Default process group has not been initialized|process group .{0,40}is not initialized",
+        "{rank}called a collective before the process group was there, or after it was destroyed.",
+        "init_process_group comes before anything that communicates, DDP and FSDP among it.",
+        "lab check 2.2 5.1",
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    symptom(
+        "group-twice",
+        1,
+        r"trying to initialize the default process group twice",
+        "{rank}made the process group twice.",
+        "setup() is called once in a process; a notebook's cell that is run again needs cleanup() before.",
+        "lab check 2.2 5.1",
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    symptom(
+        "backend-device",
+        1,
+        r"No backend type associated with device type|Tensors must be CUDA and dense"
+        r"|Tensors must be (?:on )?.{0,20}CUDA",
+        "{rank}gave a collective a tensor on a device that its backend cannot read: {line}",
+        "nccl communicates tensors on GPUs, gloo those of the CPU: move them to the device of setup() first.",
+        "lab check 2.2 6.2",
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    # Consequences: one of these is the finding only where no rank, no record and no earlier line says more.
+    symptom(
+        "nccl-timeout",
+        7,
+        r"[Rr]ank (?P<who>\d+)\]?.{0,120}Watchdog caught collective operation timeout: "
+        r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<call>\w+),.{0,200}?Timeout\(ms\)=(?P<ms>\d+)",
+        "rank {who} waited in vain in {call}, its collective number {number}, until the timeout of {seconds} s.",
+        "Another rank did not come to it: it failed, hangs elsewhere, or called another collective.",
+        _AGAIN,
+    ),
+    symptom(
+        "gloo-timeout",
+        7,
+        r"Timed out waiting (?P<ms>\d+)ms for \w+ operation to complete",
+        "{rank}waited in vain for another rank, until the timeout of {seconds} s.",
+        "Another rank did not come to the same collective: it failed, hangs elsewhere, or called another one.",
+        _AGAIN,
+    ),
+    symptom(
+        "collective-timeout",
+        8,
+        r"[Cc]ollective operation timeout|operations have failed or timed out|watchdog (?:thread )?got stuck"
+        r"|monitoredBarrier failed|[Rr]anks? .{0,80}failed to pass monitoredBarrier",
+        "{rank}waited in vain for another rank: {line}",
+        "Another rank did not come to the same collective: it failed, hangs elsewhere, or called another one.",
+        _AGAIN,
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    symptom(
+        "rank-lost",
+        8,
+        r"Rendezvous(?:Connection|Closed|Graceful\w+)Error|failed to recv, got 0 bytes|[Cc]onnection (?:closed"
+        r"|reset) by (?:remote )?peer"
+        r"|Broken pipe|ncclRemoteError|remote process exited|(?:send|recv)(?:Bytes|Value|Vector) failed"
+        r"|NCCL communicator was aborted|pair closure|ECONNRESET|EPIPE|Connection was likely closed",
+        "{rank}lost its connection to another process, which had ended: {line}",
+        "This follows from what ended the other one; the first error, on its node or of its rank, says why.",
+        "grep -n -m 5 -i error {log}    # the earliest line, and the logs of the other nodes",
+        "sacct -j {job} --format=JobID,State,ExitCode,NodeList,MaxRSS    # which step or node ended first?",
+        source="github.com/pytorch/torchtune/issues/2676",
+    ),
+    symptom(
+        "hung-up",
+        4,
+        r"got signal: 1\b|\bSIGHUP\b",
+        "The terminal was closed, and the run ended with it.",
+        "A program that was started in a terminal gets SIGHUP when the connection to it ends.",
+        "sbatch run.sh    # a job needs no terminal; else nohup, tmux",
+        source="github.com/pytorch/pytorch/issues/76894",
+    ),
+)

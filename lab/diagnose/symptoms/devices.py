@@ -1,0 +1,148 @@
+"""GPUs: which one, whether it works, whether driver, card and build of PyTorch fit each other."""
+
+from lab.diagnose.symptoms.entry import symptom
+
+DEVICES = (
+    symptom(
+        "driver-too-old",
+        1,
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient",
+        "{rank}cannot use the GPU: its driver is older than this build of PyTorch needs.",
+        "PyTorch brings its own CUDA, and that asks for a driver not older than itself. The run went on on the "
+        "CPU, or ended.",
+        "nvidia-smi    # CUDA Version: the newest that the driver knows; choose a build of PyTorch not above it",
+        "lab doctor    # inside the job",
+        source="github.com/ultralytics/yolov5/issues/2389",
+    ),
+    symptom(
+        "driver-mismatch",
+        1,
+        r"Driver/library version mismatch|forward compatibility was attempted"
+        r"|unsupported display driver / cuda driver combination"
+        r"|Error 80[34]:",
+        "{rank}found parts of two GPU drivers: {line}",
+        "The driver was updated without a restart of the node, or a container brings another libcuda.so.1 along.",
+        "nvidia-smi    # in the job: does it fail too? then tell your administrators",
+        "echo $LD_LIBRARY_PATH    # a compat folder of CUDA's in it hides the driver's own library",
+        source="github.com/pytorch/pytorch/issues/40671",
+    ),
+    symptom(
+        "card-not-supported",
+        1,
+        r"no kernel image is available|is not compatible with the current PyTorch installation"
+        r"|device kernel image is invalid",
+        "{rank}has a build of PyTorch without code for this card: {line}",
+        "The card is newer, or much older, than those that this build was made for.",
+        "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())'",
+        source="github.com/pytorch/pytorch/issues/31285",
+    ),
+    symptom(
+        "failing-gpu",
+        0,
+        r"uncorrectable (?:ECC|NVLink)|ECC error|GPU is lost|fallen off the bus|Xid .{0,80}: (?:4[58]|6[1-4]"
+        r"|7[49]|92|94|95|1[1-5]\d)\b"
+        r"|Unable to determine the device handle for GPU|CUDA error: hardware",
+        "{rank}has met a GPU or a link that is failing: {line}",
+        "The hardware of this node: nothing that your program did.",
+        "sbatch --exclude=NODE run.sh    # without that node; tell your administrators node and GPU",
+        "nvidia-smi --query-gpu=index,uuid,ecc.errors.uncorrected.volatile.total --format=csv    # on that node",
+        source="docs.nvidia.com/deploy/xid-errors",
+    ),
+    symptom(
+        "gpu-fabric",
+        1,
+        r"system not yet initialized|Error 802\b|[Ff]abric ?[Mm]anager.{0,80}(?:not running|fail|error)",
+        "The GPUs of this node are not joined yet: {line}",
+        "On machines with NVSwitch a service, the fabric manager, joins them; it does not run, or not for this "
+        "driver.",
+        "sbatch --exclude=NODE run.sh    # without that node; tell your administrators",
+        source="docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide",
+    ),
+    symptom(
+        "device-busy",
+        1,
+        r"device\(s\) is/are busy or unavailable|all CUDA-capable devices are busy",
+        "{rank}was given a GPU that is busy or closed: {line}",
+        "It is in exclusive mode and has a process already (of another rank, or left over), or its node is not in "
+        "order.",
+        "nvidia-smi    # in the job, on that node: compute mode and processes",
+        "lab check 2.2    # does each rank use a GPU of its own?",
+        source="github.com/pytorch/pytorch/issues/1494",
+    ),
+    symptom(
+        "device-index",
+        1,
+        r"invalid device ordinal",
+        "{rank}asked for a GPU that this process cannot see.",
+        "The rank was used as the index of the device, or local_rank where each process sees one GPU only.",
+        "lab check 2.2",
+        "srun bash -c 'echo $SLURM_PROCID: $CUDA_VISIBLE_DEVICES'   # in the job: who sees which",
+    ),
+    symptom(
+        "same-gpu",
+        1,
+        r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+) both on CUDA device",
+        "Ranks {one} and {two} are both on the same GPU.",
+        "Each rank needs a GPU of its own: torch.cuda.set_device(local_rank) comes before the process group.",
+        "lab check 2.2",
+        "sbatch --ntasks-per-node=4 --gpus-per-node=4 run.sh   # as many GPUs as tasks",
+    ),
+    symptom(
+        "no-gpu",
+        1,
+        r"No CUDA GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
+        r"|no CUDA-capable device is detected|CUDA unknown error|no GPUs found|NVIDIA-SMI has failed because"
+        r"|Can't initialize NVML",
+        "{rank}cannot use a GPU: {line}",
+        "The job got no GPU, or this build of PyTorch is one without CUDA.",
+        "srun --gpus=1 nvidia-smi",
+        "lab doctor     # inside the job",
+        source="docs.pytorch.org/docs/stable/notes/cuda.html",
+    ),
+    symptom(
+        "device-assert",
+        1,
+        r"device-side assert triggered|\.cu:\d+: .{0,200}: block: \[.{0,120}Assertion .{0,120} failed",
+        "{rank}hit an assertion in a CUDA kernel.",
+        "Mostly a label outside 0 .. classes - 1. CUDA tells of it later, at a line that is not to blame.",
+        "CUDA_LAUNCH_BLOCKING=1 {rerun}    # slow, but the traceback then names the right line",
+        "{rerun} --epochs 1    # the same on the CPU, with CUDA_VISIBLE_DEVICES= before it: the error is a plain "
+        "one there",
+        source="docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html",
+    ),
+    symptom(
+        "gpu-fault",
+        2,
+        r"an illegal memory access was encountered|misaligned address|unspecified launch failure"
+        r"|illegal instruction was encountered"
+        r"|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)"
+        r"|CUDA_ERROR_ILLEGAL_ADDRESS",
+        "{rank}was ended by a fault in a GPU kernel: {line}",
+        "A kernel read or wrote where it must not. CUDA tells of it later, at a line that is not to blame.",
+        "CUDA_LAUNCH_BLOCKING=1 {rerun}    # slow, but the traceback then names the right line",
+        "compute-sanitizer python exercises/main.py    # on one GPU: which kernel, which address",
+        source="github.com/pytorch/pytorch/issues/21819",
+    ),
+    symptom(
+        "gpu-peer-access",
+        1,
+        r"peer access is not supported between|failed to open CUDA IPC handle"
+        r"|cuMemImportFromShareableHandle.{0,80}fail"
+        r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted",
+        "Two GPUs of one node cannot reach each other's memory: {line}",
+        "Direct access (P2P) is not possible between these cards, or is kept from a container or a virtual "
+        "machine.",
+        "nvidia-smi topo -p2p r    # which pairs may read each other?",
+        "NCCL_P2P_DISABLE=1 {rerun}    # through the host's memory",
+        source="github.com/ray-project/ray_lightning/issues/24",
+    ),
+    symptom(
+        "precision-not-here",
+        2,
+        r"not implemented for '(?:Half|BFloat16)'|[Bb]float16 is (?:not|only) supported",
+        "{rank}computed in a precision that this device or operation does not have: {line}",
+        "fp16 is for GPUs; bf16 needs a card of Ampere or newer.",
+        "{rerun} --precision fp32",
+        source="docs.pytorch.org/docs/stable/amp.html",
+    ),
+)

@@ -1,0 +1,185 @@
+"""Before the program ran: Slurm, the job script, the launcher."""
+
+from lab.diagnose.symptoms.entry import symptom
+from lab.slurm import messages
+
+_AWAY = r"Socket timed out|Unable to contact slurm controller|[Zz]ero [Bb]ytes were transmitted"
+_CREDENTIAL = r"(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential|[Mm]unge (?:decode|encode) failed"
+
+LAUNCH = (
+    symptom(
+        "slurm-away",
+        0,
+        rf"^(?:sbatch|srun|salloc|squeue|slurm_\w+)\b.{{0,200}}(?:{_AWAY})",
+        "Slurm's controller did not answer: {line}",
+        "It is overloaded, restarts, or cannot be reached from this machine: nothing that your job did.",
+        "sinfo    # does it answer now? then submit again",
+        source="slurm.schedmd.com/troubleshoot.html",
+    ),
+    symptom(
+        "slurm-credential",
+        0,
+        rf"(?:{_CREDENTIAL}|Protocol authentication error)",
+        "A node did not believe Slurm's credential: {line}",
+        "munge does not run on a node, has another key, or the nodes' clocks differ: the administrators mend "
+        "that.",
+        "sinfo --list-reasons   # tell your administrators the node in the line above",
+        source="github.com/dun/munge/wiki",
+    ),
+    symptom(
+        "slurm-option",
+        0,
+        r"^(?P<program>sbatch|srun|salloc): (?:unrecognized option|invalid option)(?P<what>.{0,80})",
+        "{program} does not know an option:{what}.",
+        "This Slurm is older, or lacks the plugin that adds it: --environment and --container-image are plugins'.",
+        "srun --help",
+        source="slurm.schedmd.com/spank.html",
+    ),
+    symptom(
+        "dos-line-ends",
+        0,
+        r"DOS line breaks|bad interpreter: \S{0,100}\^M|(?:bash|sh|python)\\r\W?: No such file"
+        r"|\\r\W?: command not found",
+        "A script has the line ends of DOS: {line}",
+        "It was edited or unpacked on Windows: to bash the end of the line is a part of its last word.",
+        "sed -i 's/\\r$//' run.sh slurm/*.sh env/*",
+        source="slurm.schedmd.com/sbatch.html",
+    ),
+    symptom(
+        "sbatch-refused",
+        0,
+        rf"{messages.NOT_TAKEN}: (?P<why>.+)$",
+        "Slurm did not take the job, or a step of it: {why}.",
+        "The request does not fit this cluster: partition, account, nodes, GPUs, memory or time.",
+        "sinfo --format='%P %l %D %c %m %G'   # partition, time limit, nodes, cores, memory, GPUs",
+        "sbatch --partition=NAME --account=NAME --time=00:10:00 run.sh",
+        unless=rf"{_AWAY}|{_CREDENTIAL}|Protocol authentication error",
+    ),
+    symptom(
+        "step-waits",
+        2,
+        r"step creation (?:temporarily disabled|still disabled), retrying",
+        "srun waits for what another step of the same job holds: {line}",
+        "A step inside of a step, or beside one that took all CPUs, GPUs or memory, never begins.",
+        "sbatch run.sh      # instead of srun run.sh: the script calls srun itself",
+        "srun --overlap --ntasks=1 hostname    # a second step, on what the first one has",
+        source="slurm.schedmd.com/srun.html",
+    ),
+    symptom(
+        "cpu-binding",
+        1,
+        r"CPU binding outside of job step allocation|Unable to satisfy cpu bind request",
+        "srun could not bind the tasks to CPUs: {line}",
+        "SLURM_CPU_BIND or --cpu-bind names CPUs that are not the step's; often a variable of an outer job.",
+        "unset SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE   # then submit "
+        "again",
+        source="slurm.schedmd.com/srun.html",
+    ),
+    symptom(
+        "mpi-type",
+        1,
+        r"Invalid MPI (?:type|plugin)|cannot find mpi plugin|couldn't find the specified plugin name for mpi/",
+        "Slurm lacks the MPI plugin that was asked for: {line}",
+        "SLURM_MPI_TYPE or --mpi names one that this site does not have; PyTorch needs none.",
+        "srun --mpi=list",
+        "SLURM_MPI_TYPE=none {rerun}",
+        source="slurm.schedmd.com/mpi_guide.html",
+    ),
+    symptom(
+        "log-not-writable",
+        0,
+        r"(?:Could not open std\w+ file|Unable to open (?:output|error) file|IO setup failed)",
+        "Slurm could not open the job's log: {line}",
+        "The folder of --output or --error is not there on the node, or not yours to write to.",
+        "scontrol show job {job}    # StdOut= and StdErr=: is the folder there?",
+        "mkdir -p results ; sbatch run.sh   # Slurm makes no folders",
+        source="slurm.schedmd.com/sbatch.html",
+    ),
+    symptom(
+        "folder-not-on-node",
+        1,
+        r"(?:couldn't|could not|can't) chdir to",
+        "The node does not have the folder that the job was submitted from: {line}",
+        "It is on a disk of the login node's own, or not mounted there.",
+        "srun --ntasks=1 df -h .    # is this folder on a file system that the nodes see?",
+        source="slurm.schedmd.com/sbatch.html",
+    ),
+    symptom(
+        "profiler-not-found",
+        0,
+        r"(?:execve\(\): |error: |line \d+: |exec: )(?P<what>nsys|ncu)\b.{0,60}(?:No such file|not found)"
+        r"|(?P<also>nsys|ncu): command not found",
+        "The profiler is not on the node's PATH: {line}",
+        "Nsight is not installed there, or its module is not loaded.",
+        "module avail nsight    # then module load, before sbatch; or: {rerun} --profile needs no Nsight",
+        source="docs.nvidia.com/nsight-systems",
+    ),
+    symptom(
+        "program-not-found",
+        1,
+        r"execve\(\): .{0,200}No such file or directory|: command not found|executable file not found in \$PATH"
+        r"|^/usr/bin/env: .{0,80}: No such file or directory|^srun: error: .{0,200}Unable to exec",
+        "A program is not there on the node: {line}",
+        "The environment that was active where you typed is not active on the node, or its path is not mounted "
+        "there.",
+        "LAB_ENV=~/venvs/torch sbatch run.sh    # names the environment: see docs/cluster.md",
+        "srun --ntasks=1 bash -c 'which python; echo $PATH'",
+        unless=r"\\r|module: command not found|\bnsys\b|\bncu\b|conda: command",
+        source="slurm.schedmd.com/faq.html",
+    ),
+    symptom(
+        "not-executable",
+        1,
+        r"execve\(\): .{0,200}Permission denied|\.(?:sh|sif|py): Permission denied|cannot execute binary file"
+        r"|[Ee]xec format error|bin/python\d?\S{0,8}: (?:bad interpreter: )?Permission denied",
+        "A program may not or cannot be executed on the node: {line}",
+        "It has no x permission, lies on a file system mounted noexec or closed to you, or is for another "
+        "processor.",
+        "chmod +x run.sh slurm/*.sh",
+        "uname -m ; file $(which python)    # on the node: x86_64 or aarch64?",
+        source="slurm.schedmd.com/faq.html",
+    ),
+    symptom(
+        "node-trouble",
+        1,
+        r"Task launch for (?:StepId=)?\S+ failed on node|Application launch failed|[Pp]rolog(?: \w+)? (?:failed"
+        r"|error)"
+        r"|launch failed requeued held|Unable to launch (?:batch )?job|Slurmd could not (?:connect IO|execve)",
+        "A node could not start its part of the job: {line}",
+        "The node is not in order, or Slurm's own scripts failed there: nothing that your program did.",
+        "sinfo --list-reasons   # then tell your administrators",
+        "sbatch --exclude=NODE run.sh   # without that node",
+        unless=r"No such file|Permission denied|credential",
+        source="slurm.schedmd.com/troubleshoot.html",
+    ),
+    symptom(
+        "module-unknown",
+        0,
+        r"Lmod has detected the following error|The following module\(s\) are unknown"
+        r"|Unable to locate a modulefile"
+        r"|module: command not found",
+        "A module could not be loaded: {line}",
+        "env/modules.txt names one that this site does not have, or the node's shell has no module command.",
+        "module avail    # which are there? env/modules.txt has the names",
+        source="lmod.readthedocs.io",
+    ),
+    symptom(
+        "environment-not-active",
+        0,
+        r"CommandNotFoundError: Your shell has not been properly configured|CondaError: Run 'conda init'"
+        r"|EnvironmentNameNotFound|EnvironmentLocationNotFound|bin/activate: No such file"
+        r"|conda: command not found",
+        "The environment could not be activated: {line}",
+        "A job's shell has not read what conda init wrote, or the environment is not there under this name.",
+        "LAB_ENV=$CONDA_PREFIX sbatch run.sh    # its folder is enough: nothing needs to be activated",
+        source="docs.conda.io",
+    ),
+    symptom(
+        "not-submitted-right",
+        0,
+        rf"{messages.REFUSED_BY_RUN_SH}(?!no Python with torch)(?P<why>.+)$",
+        "No rank was started: {why}.",
+        "It looks at what it was given before it starts anything.",
+        "sbatch run.sh   # from the folder that holds it, once that is mended",
+    ),
+)

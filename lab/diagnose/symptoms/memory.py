@@ -1,0 +1,109 @@
+"""Memory of the GPU, of the node, shared memory, threads and files."""
+
+from lab.diagnose.symptoms.entry import symptom
+from lab.slurm import messages
+
+_LOCKED = r"ibv_\w+|max locked memory|memlock"
+
+MEMORY = (
+    symptom(
+        "out-of-gpu-memory",
+        1,
+        r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ \wiB).{0,200}?"
+        r"(?:total capacity of (?P<total>[\d.]+ \wiB)|GPU \d+; (?P<all>[\d.]+ \wiB) total)",
+        "{rank}ran out of GPU memory: it asked for {size} more, of {total}{all} in all.",
+        "Weights, gradients, optimizer and activations of one device's batch do not fit.",
+        "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch, half the activations",
+        "{rerun} --checkpoint-activations",
+        "{rerun} --strategy fsdp                       # shards weights, gradients and optimizer",
+        source="docs.pytorch.org/docs/stable/notes/faq.html",
+    ),
+    symptom(
+        "gpu-memory-full",
+        2,
+        r"CUDA error: out of memory|CUDA out of memory|Cuda failure (?:2 )?'out of memory'"
+        r"|CUDA_ERROR_OUT_OF_MEMORY|HIP out of memory"
+        r"|(?:CUBLAS_STATUS|CUSOLVER_STATUS|CUDNN_STATUS)_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED"
+        r"|CUDNN_STATUS_NOT_INITIALIZED|Unable to find a valid cuDNN algorithm",
+        "{rank}found no room on the GPU for a library's own memory: {line}",
+        "The GPU is full: of this program's tensors, of another rank's or of another program that was left over.",
+        "nvidia-smi    # in the job, on that node: who else holds memory?",
+        "{rerun} --per-device-batch-size {half} --accumulate 2",
+        "lab check 2.2    # does each rank use a GPU of its own?",
+        source="github.com/QwenLM/Qwen3/issues/873",
+    ),
+    symptom(
+        "locked-memory",
+        1,
+        r"ibv_(?:reg_mr|create_cq|create_qp)\w*(?:\(\))? failed.{0,80}(?:Cannot allocate memory|ENOMEM)"
+        r"|max locked memory",
+        "InfiniBand could not lock memory: {line}",
+        "The limit of locked memory (ulimit -l) is too low in the job: the administrators raise it.",
+        "srun --ntasks=1 bash -c 'ulimit -l'    # it should say unlimited",
+        "NCCL_IB_DISABLE=1 {rerun}    # slower, until then",
+        source="github.com/openucx/ucx/issues/8746",
+    ),
+    symptom(
+        "too-many-threads",
+        1,
+        r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|Operation not permitted)"
+        r"|libgomp: Thread creation failed|fork: (?:retry: )?(?:Resource temporarily unavailable|Cannot allocate)"
+        r"|BlockingIOError: \[Errno 11\]|OMP: Error #34|std::system_error.{0,80}Resource temporarily",
+        "No more threads or processes could be started: {line}",
+        "Ranks, loader processes and their threads together passed the limit of processes of the user or the "
+        "container.",
+        "ulimit -u    # in the job: how many are allowed?",
+        "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 {rerun} --num-workers 1",
+        source="github.com/MIC-DKFZ/nnUNet/issues/1343",
+    ),
+    symptom(
+        "shared-memory",
+        1,
+        r"/dev/shm.{0,200}No space left on device|No space left on device.{0,200}/dev/shm"
+        r"|insufficient shared memory"
+        r"|Error while creating shared memory segment|unable to (?:open|mmap|write|resize"
+        r"|allocate).{0,80}shared memory"
+        r"|DataLoader worker .{0,80}Bus error|torch_shm_manager",
+        "Shared memory (/dev/shm) was full or too small: {line}",
+        "NCCL's ranks of one node and the loader processes talk through it; a container often gets only 64 MB of "
+        "it.",
+        "df -h /dev/shm     # inside the job or the container",
+        "{rerun} --num-workers 0   # the loaders then need none; docker: --shm-size=16g or --ipc=host",
+        source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+    symptom(
+        "out-of-memory",
+        1,
+        rf"{messages.MEMORY}|DefaultCPUAllocator: (?:can't|not enough)|std::bad_alloc"
+        r"|^(?:\[rank\d+\]: ?|\d+: )?(?:numpy\.\S{0,60})?(?:\w*ArrayMemoryError|MemoryError)\b"
+        r"|OSError: \[Errno 12\]|Cannot allocate memory",
+        "The job used more memory than it was given (the node's, not the GPU's): {line}",
+        "Slurm or the kernel ends a job at its limit, in the midst of anything. Loader processes count too.",
+        "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
+        "sbatch --mem=64G run.sh ...    # ask for more",
+        "{rerun} --num-workers 2        # or need less",
+        unless=_LOCKED + r"|fork: ",
+        source="slurm.schedmd.com/faq.html",
+    ),
+    symptom(
+        "loader-died",
+        2,
+        r"DataLoader worker \(pid\(?s?\)? ?[\d, ]{1,80}\).{0,80}(?:exited unexpectedly|killed by signal)"
+        r"|Pin memory thread exited unexpectedly",
+        "{rank}lost a loader process: {line}",
+        "Most often the node's memory ran out, and the kernel ended the loader; or it crashed in a library.",
+        "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
+        "{rerun} --num-workers 0   # loads in the rank itself, and shows the loader's own error",
+        source="github.com/pytorch/pytorch/issues/5301",
+    ),
+    symptom(
+        "too-many-files",
+        1,
+        r"Too many open files|received 0 items of ancdata|\[Errno 24\]",
+        "{rank}had too many files open at once.",
+        "Loader processes hand batches over through file descriptors.",
+        "ulimit -n 65536     # before the run, in run.sh",
+        "{rerun} --num-workers 2",
+        source="docs.pytorch.org/docs/stable/multiprocessing.html",
+    ),
+)

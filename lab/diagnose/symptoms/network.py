@@ -1,0 +1,168 @@
+"""How the ranks find and reach each other: names, ports, interfaces, InfiniBand."""
+
+from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.files import INTERNET
+
+NETWORK = (
+    symptom(
+        "port-in-use",
+        1,
+        r"EADDRINUSE|[Aa]ddress already in use",
+        "The port where the ranks meet is taken: {line}",
+        "Another job on the same node meets there, or one that was left over from before.",
+        "torchrun --standalone --nproc-per-node 2 exercises/main.py   # on one node: chooses a free port by "
+        "itself",
+        "MASTER_PORT=$((10000 + RANDOM % 20000)) ...   # by hand; run.sh makes one of the job's number",
+        "ps -u $USER -o pid,etime,args | grep main.py  # on that node: is an old one still there?",
+    ),
+    symptom(
+        "meeting-point-elsewhere",
+        1,
+        r"Cannot assign requested address|EADDRNOTAVAIL|errno: 99\b",
+        "Rank 0 cannot listen at the address where the ranks are to meet: {line}",
+        "MASTER_ADDR or --rdzv-endpoint names another machine than the one of rank 0.",
+        "echo $MASTER_ADDR ; hostname ; ip -br addr    # on the node of rank 0",
+        "sbatch run.sh   # meets on the job's first node",
+        source="docs.pytorch.org/docs/stable/elastic/run.html",
+    ),
+    symptom(
+        "nccl-interface",
+        1,
+        r"no socket interfaces? found|connecting to address\s{1,3}\S* ?with family \d+ is neither"
+        r"|No interface found in the same subnet"
+        r"|NCCL WARN .{0,80}[Nn]o (?:usable )?(?:network )?interface",
+        "NCCL found no network interface that it can use: {line}",
+        "NCCL_SOCKET_IFNAME names one that this node does not have or that has no address, or all were left out.",
+        "srun --ntasks-per-node=1 ip -br addr    # which are there?",
+        "NCCL_SOCKET_IFNAME=^lo,docker sbatch run.sh             # all but these; or unset it",
+        source="github.com/NVIDIA/nccl/issues/1837",
+    ),
+    symptom(
+        "gloo-interface",
+        1,
+        r"[Uu]nable to find (?:address|interface) for: |unsupported gloo device"
+        r"|Unable to resolve hostname to a \(?local\)? address"
+        r"|ifa != nullptr",
+        "gloo found no network interface that it can use: {line}",
+        "GLOO_SOCKET_IFNAME names one that this node does not have, or the node's own name is not one of its "
+        "addresses.",
+        "srun --ntasks-per-node=1 ip -br addr    # which are there?",
+        "GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the one that joins the nodes; or unset it",
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    symptom(
+        "gloo-mesh",
+        2,
+        r"connectFullMesh failed",
+        "gloo's ranks cannot reach each other: {line}",
+        "The node's name leads to an address that the others cannot reach (127.0.1.1, docker0), or a firewall is "
+        "there.",
+        "srun --ntasks-per-node=1 hostname -i    # not 127.0.1.1; and ip -br addr",
+        "GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
+        source="github.com/sgl-project/sglang/issues/3226",
+    ),
+    symptom(
+        "host-not-found",
+        1,
+        r"Name or service not known|Temporary failure in name resolution|nodename nor servname|gai error: -?\d+"
+        r"|No address associated with hostname",
+        "A host's name could not be looked up: {line}",
+        "The node does not know the address of the first node, or its own name.",
+        "srun getent hosts $(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
+        "torchrun --standalone --local-addr 127.0.0.1 --nproc-per-node 2 exercises/main.py    # on one machine",
+        unless=INTERNET,
+    ),
+    symptom(
+        "host-unreachable",
+        1,
+        r"No route to host|Network is unreachable|errno: (?:113|101)\b|EHOSTUNREACH|ENETUNREACH",
+        "One node cannot reach another: {line}",
+        "The chosen interface or address does not lead there, or a firewall keeps them apart.",
+        "srun --ntasks-per-node=1 ip -br addr",
+        "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
+        unless=INTERNET,
+        source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    ),
+    symptom(
+        "nccl-connect",
+        2,
+        r"NCCL WARN .{0,120}(?:[Cc]onnect(?: to)?\b.{0,120}(?:failed|timed out|refused)|Connection timed out)"
+        r"|socketStartConnect: Connect to .{0,100} failed",
+        "NCCL's ranks cannot connect to each other: {line}",
+        "The interface that NCCL chose does not join the nodes, a firewall is there, or the other rank has ended.",
+        "srun --ntasks-per-node=1 ip -br addr",
+        "NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
+        unless=r"No route to host|Network is unreachable",
+        source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+    symptom(
+        "ranks-missing",
+        2,
+        r"Timed out after \d+ seconds waiting for clients|RendezvousTimeoutError"
+        r"|client socket has (?:timed out|failed to connect)|wait timeout after \d+ms, keys: "
+        r"|Socket Timeout$|[Tt]imed out waiting for ncclUniqueId",
+        "Not all ranks have come to where they meet: {line}",
+        "Some were not started, were told another address or port, or a firewall keeps them out.",
+        "grep -c 'rank' {log}                   # how many ranks have said anything?",
+        "srun hostname                          # does each node start?",
+        "GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0 sbatch run.sh   # the interface that joins the nodes",
+        source="docs.pytorch.org/docs/stable/elastic/rendezvous.html",
+    ),
+    symptom(
+        "infiniband",
+        5,
+        r"NET/IB\w* ?: ?.{0,80}(?:error|Got completion.{0,80}status)|Got completion .{0,80}(?:with error|status=)"
+        r"|IBV_WC_\w+_ERR|Call to ibv_\w+ failed|ibv_\w+ failed with error|[Gg]ot (?:fatal )?async event"
+        r"|local QP operation",
+        "NCCL's connection over InfiniBand failed: {line}",
+        "Error 12 is an answer that did not come: a broken or badly set up link, or a rank at its other end that "
+        "has ended.",
+        "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
+        "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
+        "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
+        unless=r"Cannot allocate memory|max locked",
+        source="github.com/NVIDIA/nccl/issues/426",
+    ),
+    symptom(
+        "network-plugin",
+        2,
+        r"NET/OFI .{0,120}(?:[Ff]ailed|error|Unable)|NCCL WARN NET/Plugin.{0,120}(?:[Ff]ail|incompatible)",
+        "NCCL's plugin for this cluster's network failed: {line}",
+        "The plugin (aws-ofi-nccl, Slingshot's, ...) does not fit NCCL or libfabric, or its module is not loaded.",
+        "NCCL_DEBUG=INFO {rerun}",
+        "NCCL_NET=Socket {rerun}    # slower, but without the plugin",
+        source="github.com/aws/aws-ofi-nccl",
+    ),
+    symptom(
+        "nccl-network",
+        6,
+        r"ncclSystemError|unhandled system error",
+        "{rank}had an error of the system in NCCL, which says no more: {line}",
+        "The network, shared memory or a limit of the node: NCCL names it when it may write a log.",
+        "NCCL_DEBUG=INFO {rerun}                # then grep WARN results/*/nccl-*.log",
+        "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
+        source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+    symptom(
+        "nccl-cuda",
+        6,
+        r"ncclUnhandledCudaError|unhandled cuda error",
+        "{rank}had an error of CUDA in NCCL, which says no more: {line}",
+        "The GPU's memory is full, two GPUs cannot reach each other, or driver and libraries do not fit each "
+        "other.",
+        "NCCL_DEBUG=INFO {rerun}                # then grep WARN results/*/nccl-*.log",
+        "nvidia-smi    # in the job: memory in use, driver",
+        source="github.com/NVIDIA/nccl/issues/1283",
+    ),
+    symptom(
+        "nobody-listens",
+        6,
+        r"Connection refused|errno: 111\b|ECONNREFUSED",
+        "Nobody listened at the address where this process wanted to connect: {line}",
+        "The process there had ended or not begun, or the address or port is another one's.",
+        "grep -n -m 5 -i error {log}    # of the node of rank 0: is there an earlier error?",
+        "echo $MASTER_ADDR $MASTER_PORT    # the same on every node?",
+        unless=INTERNET,
+        source="docs.pytorch.org/docs/stable/elastic/errors.html",
+    ),
+)

@@ -1,0 +1,111 @@
+"""The installation: Python, PyTorch, libraries that do not fit each other."""
+
+from lab.diagnose.symptoms.entry import symptom
+
+_OURS = "main|train|data|model|distributed_utils|ddp_utils|fsdp_utils|fast|from_scratch|solutions|exercises"
+
+SOFTWARE = (
+    symptom(
+        "no-torch",
+        0,
+        r"ModuleNotFoundError: No module named '(?P<module>torch|torchvision|lab|numpy)['.]"
+        r"|run\.sh: no Python with torch",
+        "Python did not find PyTorch or the lab: {line}",
+        "The job ran with another Python than the one in which the lab is installed.",
+        "source .venv/bin/activate    # then submit again: run.sh takes the active Python",
+    ),
+    symptom(
+        "module-missing",
+        1,
+        rf"ModuleNotFoundError: No module named '(?!(?:{_OURS}|torch|torchvision|lab"
+        rf"|numpy)['.])(?P<module>[\w.]+)'",
+        "Python did not find the module {module}.",
+        "It is not installed in the Python that the job ran with, or the job ran with another Python than yours.",
+        "python -m pip list    # with the job's Python: LAB_ENV names it",
+        source="docs.python.org/3/library/exceptions.html",
+    ),
+    symptom(
+        "library-too-old",
+        1,
+        r"version \W?(?:GLIBC|GLIBCXX|CXXABI|GCC)_[\d.]+\W? not found",
+        "A library of the system is older than the program needs: {line}",
+        "PyTorch, or a package beside it, was built for a newer system than the node has; or environments are "
+        "mixed.",
+        "ldd --version | head -n1    # the node's glibc",
+        "LAB_ENV=env/project.sif {rerun}    # a container brings its own",
+        source="github.com/pytorch/pytorch/issues/150724",
+    ),
+    symptom(
+        "mixed-libraries",
+        1,
+        r"undefined symbol: \w+|symbol lookup error|Mismatched NCCL version|NCCL version mismatch"
+        r"|cuDNN version incompatibility",
+        "Two libraries do not fit each other: {line}",
+        "Another NCCL, CUDA or cuDNN is loaded than the one PyTorch was built with: a module, or LD_LIBRARY_PATH.",
+        "echo $LD_LIBRARY_PATH ; module list    # in the job",
+        "env -u LD_LIBRARY_PATH {rerun}",
+        source="github.com/pytorch/pytorch/issues/119932",
+    ),
+    symptom(
+        "library-missing",
+        1,
+        r"(?:ImportError|OSError|error while loading shared libraries): ?(?P<what>lib[\w.+-]+)"
+        r": cannot open shared object file",
+        "The library {what} is not there.",
+        "libcuda.so.1 belongs to the driver: a login node has none. Others belong to a module or the environment.",
+        "srun --gpus=1 nvidia-smi    # libcuda.so.1: is there a GPU on the node at all?",
+        "module list ; echo $LD_LIBRARY_PATH",
+        source="github.com/pytorch/pytorch/issues/51080",
+    ),
+    symptom(
+        "mixed-versions",
+        1,
+        r"operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops"
+        r"|torchvision (?:were|was) compiled with different CUDA|numpy\.dtype size changed"
+        r"|module that was compiled using NumPy 1\.x cannot be run|_ARRAY_API not found",
+        "Two Python packages do not fit each other: {line}",
+        "They were installed at different times: torch with torchvision, or NumPy 2 below what was built for "
+        "NumPy 1.",
+        "python -m pip check    # with the job's Python",
+        "python -m pip install --upgrade torch torchvision    # both at once, in a new environment",
+        source="github.com/pytorch/vision/issues/8100",
+    ),
+    symptom(
+        "shadowed-module",
+        0,
+        r"partially initialized module '(?P<module>[\w.]+)'|consider renaming '(?P<file>[^']{1,200})'",
+        "A file of yours hides a module of Python's: {line}",
+        "Python looks in the program's own folder first: a file there called torch.py or random.py is what it "
+        "imports.",
+        "ls exercises/*.py    # is one named as a module is? rename it",
+        source="docs.python.org/3/tutorial/modules.html",
+    ),
+    symptom(
+        "illegal-instruction",
+        1,
+        r"Illegal instruction|SIGILL",
+        "{rank}met an instruction that this processor does not have.",
+        "The program was built for a newer or another processor than the node has.",
+        "srun --ntasks=1 lscpu | head -n 20    # on the node: which processor?",
+        source="github.com/pytorch/pytorch/issues/29097",
+    ),
+    symptom(
+        "two-openmp",
+        1,
+        r"OMP: Error #15|MKL_THREADING_LAYER=INTEL is incompatible",
+        "Two OpenMP libraries are loaded: {line}",
+        "conda's MKL and PyTorch's libgomp are in one process.",
+        "MKL_THREADING_LAYER=GNU {rerun}",
+        source="github.com/pytorch/pytorch/issues/37377",
+    ),
+    symptom(
+        "compiler-missing",
+        1,
+        r"Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler found"
+        r"|fatal error: Python\.h: No such file",
+        "torch.compile found no compiler: {line}",
+        "It makes and compiles C++ and Triton code, for which the node needs a compiler and Python's headers.",
+        "module load gcc    # or CC= names one",
+        source="docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
+    ),
+)
