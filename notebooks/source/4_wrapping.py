@@ -56,6 +56,29 @@ figures.averaging(bucket_cap_mb=25)
 check("4.1")
 
 # %% [markdown]
+# Both pass? Then compare your two ways on two real ranks. Each has four samples of its own, so its own gradient is another one. How large
+# will the last row be?
+
+# %%
+# %%ranks 2
+import copy
+
+from ddp_utils import average_gradients, get_ddp_model  # yours
+
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1)
+ddp = get_ddp_model(copy.deepcopy(model), torch.device("cpu"))
+torch.manual_seed(1 + rank)
+samples = torch.randn(4, 3)
+for one in (model, ddp):
+    one(samples).square().mean().backward()
+show("own gradient", model.weight.grad)
+average_gradients(model)
+show("by hand", model.weight.grad)
+show("DDP", ddp.module.weight.grad)
+show("largest difference", (model.weight.grad - ddp.module.weight.grad).abs().max())
+
+# %% [markdown]
 # ## Replicated or sharded
 #
 # DDP keeps a whole copy of everything on every rank: everything is **replicated**. **Fully sharded data parallel** (FSDP) keeps only a
