@@ -128,7 +128,7 @@ class Capture:
         kind = stepper.is_first, stepper.is_last
         self._reshard()
         if kind not in self._recorded:
-            _expect_buffer_sync(stepper.model, expected=stepper.is_first)
+            _expect_buffer_sync(stepper.model, expected=False)
             self._recorded[kind] = self._record(eager, images, labels)
         recorded = self._recorded[kind]
         if images.shape != recorded.images.shape:
@@ -248,8 +248,8 @@ class Capture:
 def _expect_buffer_sync(model: nn.Module, *, expected: bool) -> None:
     """Let DDP send rank 0's BatchNorm statistics around before its next forward pass, or not.
 
-    It does so after every optimizer step that went through its forward(), which a replay does not. The first pass
-    of an evaluation depends on it, and so does a recording: that of a step's first batch must have the broadcast.
+    It does so before every step, though only rank 0's count and training does not use them. That they are sent
+    before the next evaluation, as after a replay, is as good to the last bit; a graph goes without.
     """
     if isinstance(model, nn.parallel.DistributedDataParallel):
         model.require_forward_param_sync = expected
