@@ -7,14 +7,13 @@ that holds.
 import csv
 import os
 import sys
-import traceback
 from functools import partial
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from gpu_run import FOLDER, say, tiny
+from gpu_run import FOLDER, join, say, tiny, try_all
 
 from lab.training.stepping import capture
 from lab.training.stepping.capture import capturable
@@ -126,8 +125,7 @@ def a_step_that_waits_is_refused(strategy: str) -> None:
 
 
 def main() -> None:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    join()
     strategy = "ddp" if dist.get_world_size() > 1 else "none"
     checks = [
         *(partial(captured_is_eager, one, "fp32", bound=1e-3) for one in (strategy, "fsdp")),
@@ -160,11 +158,7 @@ def main() -> None:
         ),
         partial(a_step_that_waits_is_refused, strategy),
     ]
-    for check in checks:
-        try:
-            check()
-        except Exception:  # noqa: BLE001 - the others are tried all the same; the test counts what holds
-            traceback.print_exc()
+    try_all(checks)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,12 @@ that holds.
 import csv
 import os
 import sys
-import traceback
 from functools import partial
 
 import torch
 import torch.distributed as dist
 from gpu_capture import LONG, MORE, apart, losses
-from gpu_run import FOLDER, say, tiny
+from gpu_run import FOLDER, join, say, tiny, try_all
 
 
 def accuracies(name: str) -> list[float]:
@@ -94,8 +93,7 @@ def compiled_code_is_kept(strategy: str) -> None:
 
 
 def main() -> None:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    join()
     strategy = "ddp" if dist.get_world_size() > 1 else "none"
     parts = {strategy: "model", "fsdp": "blocks"}
     checks = [
@@ -114,11 +112,7 @@ def main() -> None:
         *(partial(check, one) for check in (dropout_draws_anew, a_compiled_run_is_resumed) for one in parts),
         *(partial(check, one) for check in (checkpoints_are_the_same, compiled_code_is_kept) for one in parts),
     ]
-    for check in checks:
-        try:
-            check()
-        except Exception:  # noqa: BLE001 - the others are tried all the same; the test counts what holds
-            traceback.print_exc()
+    try_all(checks)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,21 @@ def tiny(*argv: str, **inputs: Any) -> dict[str, Any]:
     if dist.is_initialized():
         dist.barrier()
     return result
+
+
+def join() -> None:
+    """This process's GPU, and the process group."""
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+
+
+def try_all(checks: Iterable[Callable[[], None]]) -> None:
+    """All of them, also after one that fails; the test counts what holds."""
+    for check in checks:
+        try:
+            check()
+        except Exception:  # noqa: BLE001 - said, and not counted
+            traceback.print_exc()
 
 
 def say(line: str) -> None:
@@ -185,8 +202,7 @@ def signals_are_shared() -> None:
 
 
 def main() -> None:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    join()
     default_is_mixed()
     strategies = ("ddp", "fsdp") if dist.get_world_size() > 1 else ("none", "fsdp")
     for strategy in strategies:
