@@ -31,7 +31,7 @@ def close_folders(course: Path, *, shared: bool, make: bool = False) -> None:
 
     Raises OSError. What belongs to another user, who shares the course, stays as it is.
     """
-    if make:
+    if make and os.access(course, os.W_OK):  # who may only read a course makes nothing in it
         for name in FOLDERS:
             (course / name).mkdir(exist_ok=True)
     for name in (*FOLDERS, *EXISTING):

@@ -19,7 +19,7 @@ from lab.course import store
 from lab.course.build import CONFIG
 from lab.course.config import ASSIGNMENT, COLLECT, GRADES
 from lab.course.contents import Unusable, limit_of, opened, pieces
-from lab.course.folders import SUBMITTED, Notes, close_folders, make_private, read_notes, write_notes
+from lab.course.folders import SUBMITTED, Notes, close_folders, is_link, make_private, read_notes, write_notes
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import stand_in
 from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
@@ -48,12 +48,17 @@ class Course:
             import nbgrader  # noqa: F401
         except ImportError:
             raise UserError("the gradebook needs nbgrader: pip install 'scaling-lab[notebooks]'") from None
-        shared = bool(self._config().CourseDirectory.get("groupshared", False))
-        close_folders(self.folder, shared=shared)
-        if self.submitted.is_dir():
-            for home in self.submitted.glob(f"*/{ASSIGNMENT}"):
-                if home.is_dir() and not home.is_symlink() and not home.parent.is_symlink():
-                    stand_in(home)
+        try:
+            self._prepare()
+        except OSError as error:
+            raise UserError(f"cannot write {error.filename}: {error.strerror}") from error
+
+    def _prepare(self) -> None:
+        """Close what students must not read, and let nbgrader know those who have handed in no notebook."""
+        close_folders(self.folder, shared=bool(self._config().CourseDirectory.get("groupshared", False)))
+        for home in self.submitted.glob(f"*/{ASSIGNMENT}"):
+            if home.is_dir() and not is_link(home):
+                stand_in(home)
 
     def advice(self) -> str:
         """What a course that an older lab has built lacks; "" for one of today."""

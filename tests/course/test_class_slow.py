@@ -40,7 +40,7 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float
         solve(folder)
         install(folder, exercise.id, diagnosis)
     options = ["--out", str(place / "grades"), "--jobs", "2", "--deadline", str(DEADLINE)]
-    assert main(["grade", str(place / "class"), *options]) == 0
+    assert main(["grade", str(place / "class"), *options]) == 1  # attack and noise are to be looked at
     rows = list(csv.DictReader((place / "grades" / "marks.csv").open(encoding="utf-8")))
     assert len(rows) >= 30
     return {row["student"]: {name: float(row[name]) for name in ALL} for row in rows}

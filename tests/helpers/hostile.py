@@ -144,6 +144,14 @@ def answers_that_run(folder: Path) -> None:
     (folder / "1_model.ipynb").write_text(json.dumps(book))
 
 
+BEYOND = "code that reaches beyond its exercises"
+hostile_code("patched-checks", "model", "import sys\nsys.modules['lab.checks.model.judge'] = None\n", BEYOND)
+hostile_code("forged-report", "data", "import gc, os\ngc.get_objects()\nos._exit(0)\n", BEYOND)
+hostile_code("long-line", "data", f"x = '{'a' * 900_000}'\n", BEYOND)
+hostile_code("threads", "data", "import threading, time\nfor _ in range(240):\n"
+             "    threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n", "")  # fmt: skip
+
+
 if os.geteuid() == 0:
 
     @hostile("exercises/data.py is a hard link to another user's file")
