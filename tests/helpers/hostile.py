@@ -162,3 +162,30 @@ if os.geteuid() == 0:
         secret = folder.parent.parent / "secret.py"
         secret.write_text("SECRET = 1\n")
         os.link(secret, folder / "exercises" / "data.py")
+
+
+hostile_code(
+    "sets-a-check",
+    "model",
+    "import sys\nsys.modules['lab.checks.model.observe'].forward = print\nclass CNN: pass\n",
+    "model.py:2 sys.modules",
+)
+hostile_code(
+    "forges-an-error",
+    "data",
+    "import lab.ranks.wire as ours\n"
+    "code = 'def load_once(*a, **k): raise OSError(1)\\ndef get_dataloaders(*a, **k): raise OSError(2)'\n"
+    "exec(compile(code, ours.__file__, 'exec'))\n",
+    "the report of 3.1, 3.3 could not be used",
+)
+hostile_code("one-long-line", "data", f"x = '{'[' * 900_000}'\n", "data.py was not read")
+hostile_code("a-long-name", "train", f"import {'a.' * 400_000}a\n", "train.py was not read")
+hostile_code(
+    "threads-without-end",
+    "model",
+    "import gc, threading, time\n"
+    "try:\n"
+    "    while True: threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()\n"
+    "except RuntimeError: pass\n",
+    "model.py:1 import gc",
+)
