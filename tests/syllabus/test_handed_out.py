@@ -112,7 +112,7 @@ def test_all_that_the_courses_configuration_names_is_there(before: Path, root: P
     config = PyFileConfigLoader("nbgrader_config.py", path=str(before / "course")).load_config()
     glue = [text for text in strings(config) if text.startswith("lab.")]
     assert len(glue) == 6
-    assert set(glue) == {
+    assert set(glue) <= {  # courses made since name more
         "lab.grading." + name.removeprefix("lab.")
         for name in re.findall(r'"(lab\.course\.\w+\.\w+)"', config_text([]))
     }
