@@ -46,12 +46,17 @@ def test_integers_of_the_device_draw_the_same_numbers(seed):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "network", "channels", "side"),
-    [("shapes", "cnn", 3, 32), ("mnist", "mnist_cnn", 1, 28), ("cifar10", "vgg19", 3, 32)],
+    ("dataset", "network", "size", "shape"),
+    [
+        ("shapes", "cnn", None, (3, 32)),
+        ("mnist", "mnist_cnn", None, (1, 28)),
+        ("cifar10", "vgg19", None, (3, 32)),
+        ("shapes", "resnet18", 64, (3, 32)),
+    ],
 )
-def test_every_pipeline_gives_the_same_images(dataset, network, channels, side):
-    changing, _ = pipelines(dataset, network, augment=True, randaugment=False, seed=3)
-    loaded = images(changing, channels, side)
+def test_every_pipeline_gives_the_same_images(dataset, network, size, shape):
+    changing, _ = pipelines(dataset, network, augment=True, randaugment=False, seed=3, image_size=size)
+    loaded = images(changing, *shape)
     inputs = put_on_device(loaded, CPU)
     order = [list(range(16)), [39, 7, 21], [20]]
     for epoch in (1, 2):

@@ -114,6 +114,15 @@ def test_cifar10_parts(tmp_path, archive):
     assert whole.train.mean.tolist() == pytest.approx([0.4914, 0.4822, 0.4465])
 
 
+def test_files_that_are_whole_are_read_no_more_often_than_there_are_splits(tmp_path, archive, monkeypatch):
+    """torchvision takes the checksums of all files for each split."""
+    put(archive, tmp_path)
+    check, checks = CIFAR10._check_integrity, []
+    monkeypatch.setattr(CIFAR10, "_check_integrity", lambda self: checks.append(self.train) or check(self))
+    load_datasets("cifar10", tmp_path, cache_dir=tmp_path)
+    assert sorted(checks) == [False, True]
+
+
 def test_an_archive_that_is_there_already_is_unpacked(tmp_path, archive, capfd):
     put(archive, tmp_path)
     assert f"Unpacking {tmp_path / CIFAR10.filename}" in capfd.readouterr().err

@@ -14,6 +14,7 @@ from lab.runs import options
 from lab.runs.records import provenance
 from lab.training.stepping.measuring import StepWindow
 
+ON_DEVICE = ("--input", "device", "--dataset", "imagefolder", "--data-dir", "x")  # augmented by default
 STILL = {"noise": 0, "net": {"dropout": 0.0}}  # nothing random after the first weights
 
 
@@ -87,10 +88,8 @@ def test_the_device_is_waited_for_at_both_edges_only_and_the_slowest_rank_counts
         (("--measure-steps", "5", "--save-frequency", "2"), "leave out --save-frequency"),
         (("--measure-steps", "5", "--warmup-epochs", "1"), "leaves nothing of --epochs 1"),
         (("--input", "device", "--randaugment"), "cannot make the changes of --randaugment"),
-        (
-            ("--input", "device", "--dataset", "imagefolder", "--data-dir", "x", "--model", "vgg19"),
-            "needs images of one size",
-        ),
+        ((*ON_DEVICE, "--model", "vgg19"), "needs images of one size"),
+        ((*ON_DEVICE, "--model", "resnet18", "--image-size", "64"), "needs images of one size"),
     ],
 )
 def test_options_that_contradict_a_measurement_are_refused(argv, says):

@@ -106,10 +106,11 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     if options.input == "device":
         if options.randaugment:
             raise UsageError("--input device cannot make the changes of --randaugment: leave out one of them")
-        if resolved.augment and options.model == "vgg19" and options.dataset == "imagefolder":
+        keep_their_sizes = options.model == "vgg19" or options.image_size is not None
+        if resolved.augment and keep_their_sizes and options.dataset == "imagefolder":
             raise UsageError(
-                "--input device with --augment needs images of one size, and with vgg19 those of an image folder "
-                "keep their own: add --no-augment, or use --input loader"
+                "--input device with --augment needs images of one size, and those of an image folder keep their "
+                "own with vgg19 or --image-size: add --no-augment, or use --input loader"
             )
         if options.num_workers:
             warnings.append("--num-workers serves the validation images only: --input device loads no others")

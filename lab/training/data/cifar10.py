@@ -8,12 +8,16 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from lab.base.errors import UserError
 from lab.training.data.download import fetch_line
 from lab.training.data.image_cache import LabelledImages, note
+
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NETWORK_TIMEOUT = 30.0  # seconds without an answer
@@ -27,10 +31,14 @@ def load_cifar10(data_dir: Path) -> tuple[tuple[str, ...], dict[str, LabelledIma
     # Imported here, because torchvision takes a second and most runs do without it.
     from torchvision.datasets import CIFAR10
 
-    if not _is_whole(data_dir):
+    test = _test_images(data_dir)
+    if test is None:
         _download(data_dir)
     try:
-        parts = {"train": CIFAR10(data_dir, train=True), "test": CIFAR10(data_dir, train=False)}
+        parts = {
+            "train": CIFAR10(data_dir, train=True),
+            "test": CIFAR10(data_dir, train=False) if test is None else test,
+        }
     except OSError as error:
         raise UserError(f"Cannot read CIFAR-10 in {data_dir}: {error}.") from error
     splits = {
@@ -43,16 +51,16 @@ def load_cifar10(data_dir: Path) -> tuple[tuple[str, ...], dict[str, LabelledIma
     return tuple(parts["train"].classes), splits
 
 
-def _is_whole(data_dir: Path) -> bool:
+def _test_images(data_dir: Path) -> "CIFAR10 | None":
+    """None where the files of the data set, those of both splits, are not there or not whole."""
     from torchvision.datasets import CIFAR10
 
     try:
-        CIFAR10(data_dir, train=False)  # compares the files of both splits with their checksums
+        return CIFAR10(data_dir, train=False)  # compares the files of both splits with their checksums
     except RuntimeError:  # "Dataset not found or corrupted", "Dataset metadata file not found or corrupted"
-        return False
+        return None
     except OSError as error:
         raise UserError(f"Cannot read CIFAR-10 in {data_dir}: {error}.") from error
-    return True
 
 
 def _download(data_dir: Path) -> None:
@@ -101,7 +109,7 @@ def _put_in_place(folder: Path, data_dir: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        if not _is_whole(data_dir):
+        if _test_images(data_dir) is None:
             target.rename(folder / "damaged")
             source.rename(target)
 
