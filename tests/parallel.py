@@ -49,6 +49,7 @@ LONG = (
     "test_sweep_scripts.py",
     "test_sweep_plot.py",
     "test_inputs.py",
+    "test_option_effects.py",
     "test_attacks_sandbox.py",
     "test_signals.py",
     "test_hangs.py",

@@ -29,6 +29,7 @@ SO_ANYWAY = (  # what asks for what is so without it
     *(("--strategy", "none"), ("--no-augment",), ("--no-pin-memory",), ("--no-tensorboard",)),
     *(("--precision", "fp32"), ("--no-amp",)),
 )
+ELSEWHERE = {"--compile"}  # tested in test_compile.py: a compiler takes minutes for each run
 SEEN_COLUMNS = (  # of run.csv's last row: not those that only repeat the command line
     *("strategy", "model", "dataset", "precision", "scaling", "repeat", "epochs", "global_batch", "per_gpu_batch"),
     *("input", "bucket_cap_mb", "measured_steps", "steps_per_epoch", "val_top1", "best_top1"),
@@ -48,7 +49,7 @@ class Net(nn.Module):
         return self.head(self.blocks[0](images).flatten(1))
 
 def load(data_dir):
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(len(str(data_dir)))
     samples = [(torch.randn(3, 32, 32, generator=generator), i % 2) for i in range(48)]
     return DataSets(samples, samples[:16], None, ("a", "b"))
 """
@@ -90,9 +91,9 @@ def values(folder: Path) -> dict[str, list[tuple[str, ...]]]:
     }
     found: dict[str, list[tuple[str, ...]]] = {}
     for action in build_parser()._actions:
-        if isinstance(action, argparse._HelpAction):
-            continue
         option = action.option_strings[0]
+        if option in ELSEWHERE or isinstance(action, argparse._HelpAction):
+            continue
         if option in given:
             found[option] = [(option, *value) for value in given[option]]
         elif action.nargs == 0:
@@ -169,6 +170,7 @@ class Runs:
         if not refused:
             seen |= self._records(Path(args.output_dir), moved=args.output_dir != place)
             seen["lines"] = sum(line.startswith("epoch ") for line in lines)
+            seen["times"] = any(line.startswith("start-up, seconds") for line in lines)
             seen["stopped early"] = any("dry run: everything is set up" in line for line in lines)
         return {"said": "\n".join(said), "seen": seen, "refused": refused}
 
