@@ -44,14 +44,27 @@ fail() {
     exit 1
 }
 
+# sbatch hands on what is set in the shell. A rank and a number of ranks found there are those of another launcher: each
+# process would train alone, without a word. What this script starts is numbered anew.
+for name in $(compgen -A variable | grep -E '^(OMPI_COMM_WORLD|PMI|PMIX|TORCHELASTIC|ROLE|GROUP)_|^SLURM_CPU_BIND'); do
+    unset "$name"
+done
+unset RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR
+
+# srun run.sh runs this script once for each task, and each would call srun again, for what the others hold.
+if [[ $(tr '\0' ' ' 2>/dev/null <"/proc/$PPID/cmdline") =~ ^slurmstepd:\ \[[0-9]+\.[0-9]+\] ]]; then
+    fail "srun has started this script, which calls srun itself: sbatch run.sh, or in an allocation bash run.sh"
+fi
+
 # Slurm runs a copy of this script, in a folder of its own and under another name. There the folder to work in
-# is the one that sbatch was typed in.
+# is the job's (sbatch --chdir), or else the one that sbatch was typed in.
+CODE=${CODE:-exercises}
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 if [[ ! -f $HERE/run.sh && -n ${SLURM_SUBMIT_DIR:-} ]]; then
     HERE=$SLURM_SUBMIT_DIR
+    if [[ -f run.sh && -f $CODE/main.py ]]; then HERE=$PWD; fi
 fi
 cd "$HERE"
-CODE=${CODE:-exercises}
 [[ -f $CODE/main.py ]] || fail "no $CODE/main.py in $HERE: submit from the folder that holds run.sh; CODE=solutions works in the repository only"
 
 # What is special at your site: see the comments there.
@@ -121,6 +134,9 @@ else
     run_id=local-$(date +%Y%m%d-%H%M%S)
 fi
 run_id=$(option --run-id "${run_id//\//-}" "$@")
+if [[ /$run_id/ == */../* || $run_id == /* ]]; then
+    fail "--run-id $run_id leads out of the folder of the runs: --output-dir names another one"
+fi
 folder=$(option --output-dir results "$@")/$run_id
 for argument; do
     case $argument in
@@ -155,12 +171,18 @@ fi
 
 # PROFILER is a command with its options. nsys and ncu put variables into file names: %q{RUN_FOLDER}
 read -ra profiler <<<"${PROFILER:-}"
+if ((${#profiler[@]})) && [[ ${LAB_ENV:-} != *.toml ]] && ! command -v "${profiler[0]}" >/dev/null; then
+    fail "there is no ${profiler[0]} on $(hostname -s): load its module before sbatch, or in env/site.sh"
+fi
 export RUN_FOLDER=$folder
 
 # ---- Without Slurm: torchrun starts the ranks ---------------------------------------------------------
 #
 # torchrun gives every process RANK, LOCAL_RANK and WORLD_SIZE, and MASTER_ADDR and MASTER_PORT to meet at.
 if [[ -z ${SLURM_JOB_ID:-} ]]; then
+    if command -v sbatch >/dev/null; then
+        echo "note: this trains on $(hostname -s) itself, without a job; sbatch run.sh would submit one" >&2
+    fi
     # Number of ranks: one for each GPU that torch sees, or two on the CPU. NPROC=3 ./run.sh starts three.
     NPROC=${NPROC:-$("${python[@]}" -c 'import torch; print(torch.cuda.device_count() or 2)')}
     # Share the cores among the ranks: with all cores for each of them, they would be in each other's way.
@@ -286,7 +308,17 @@ status=$(cat "$folder/status.json" 2>/dev/null || true)
 if [[ $status != "$status_before" && $status == *'"interrupted"'* ]]; then
     code=85
     # By the warning of the time limit, the only one that this script does not get: queue again.
-    if [[ -z $ended_by_slurm && $status == *": saved at "* ]]; then
+    # (SIGTERM is not its warning, and sbatch --no-requeue wants no second start.)
+    if [[ -z $ended_by_slurm && $status == *"SIGUSR1: saved at "* ]]; then
+        if grep -qs 'Requeue=0' "$folder/slurm-$job/scontrol.txt"; then
+            echo "job $job: saved before its time is up; submit it again with --run-id $run_id --resume auto"
+            exit "$code"
+        fi
+        if ((restarts >= ${MAX_RESTARTS:-20})); then
+            echo "job $job: saved before its time is up, for the ${restarts}th time: it does not queue again by itself." \
+                "MAX_RESTARTS allows more; --run-id $run_id --resume auto goes on"
+            exit "$code"
+        fi
         echo "job $job: saved before its time is up; it queues again and goes on from there"
         scontrol requeue "$job" && exit "$code"
         echo "run.sh: the job could not be queued again: submit it again with --run-id $run_id --resume auto" >&2

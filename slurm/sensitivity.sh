@@ -25,7 +25,7 @@ set -euo pipefail
 
 buckets=(1 5 25 100) # MiB
 precisions=(fp32 bf16)
-index=$SLURM_ARRAY_TASK_ID
+index=${SLURM_ARRAY_TASK_ID:?this script is for a job array: sbatch slurm/sensitivity.sh, with --array=2 for one of its jobs}
 bucket=${buckets[index / ${#precisions[@]}]}
 precision=${precisions[index % ${#precisions[@]}]}
 echo "index $index: --bucket-cap-mb $bucket --precision $precision"

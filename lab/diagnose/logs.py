@@ -48,6 +48,18 @@ _NOT_OURS = (
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 _WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
 _LONG = re.compile(r"^.{4001,}$", re.M)
+_MOST = 1 << 18  # characters at both ends of what all patterns are tried on
+# Words of which every line that a symptom is seen in holds one, whatever is seen there.
+_TELLS = re.split(
+    r"\|",
+    "error|fail|warn|fatal|not|no |cannot|can't|unable|invalid|kill|denied|exceed|signal|timed|timeout|"
+    "missing|nan| inf|lost|xid|oom|out of|assert|cancel|unrecognized|mismatch|break|illegal|sigill|busy|"
+    "reset|closed|pipe|unexpected|exit|main.py|srun|slurm|sbatch|run.sh|already|retry|again|alloc|full|"
+    "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
+    "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
+    "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
+    "space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
+)
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 # torchrun's words for how a process ended. Before its report, torchrun names the rank on its node only.
@@ -81,8 +93,8 @@ _MEANS: dict[int, str] = {
 
 
 def symptoms(log: str) -> list[Finding]:
-    """A finding for every symptom that the log shows, told from its first place in the log; causes before others."""
-    log = _LONG.sub(_shortened, log)
+    """A finding for every symptom that the log shows, told from its first place in it; causes before others."""
+    log = _telling(_LONG.sub(_shortened, log))
     errors, warnings = _WARNING.sub("", log), "".join(_WARNING.findall(log))
     seen: list[tuple[int, int, Finding]] = []
     for symptom in SYMPTOMS:
@@ -91,6 +103,13 @@ def symptoms(log: str) -> list[Finding]:
                 seen.append((order, found.start(), _told(symptom, found, text, order)))
                 break
     return [finding for *_, finding in sorted(seen, key=lambda one: one[:2])]
+
+
+def _telling(log: str) -> str:
+    """The lines that may say what went wrong: of a long log, most tell how training goes on."""
+    told = [line for line in log.splitlines() if any(word in line.lower() for word in _TELLS)]
+    text = "\n".join((*told, ""))
+    return text if len(text) <= 2 * _MOST else f"{text[:_MOST]}\n{text[-_MOST:]}"
 
 
 def _shortened(line: re.Match[str]) -> str:

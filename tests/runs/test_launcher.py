@@ -75,3 +75,24 @@ def test_without_a_launcher_the_right_command_is_shown():
     with pytest.raises(UsageError, match=r"started by no launcher(.|\n)*torchrun --standalone --nproc-per-node 2"):
         require_launcher({"PATH": "/bin"})
     require_launcher({"RANK": "0"})
+
+
+IN_A_STEP = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}, "rank 0 of 1 ranks, but Slurm started 2"),
+        ({"RANK": "5", "LOCAL_RANK": "5", "WORLD_SIZE": "9"}, "rank 5 of 9 ranks, but Slurm"),
+        ({"RANK": "0", "WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "1"}, "srun started 2 torchruns, but 1 of them met"),
+        ({"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}, ""),
+        ({"RANK": "4", "WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "2"}, ""),
+    ],
+)
+def test_no_process_trains_in_a_world_smaller_than_slurms(environ, said):
+    if said:
+        with pytest.raises(UsageError, match=said):
+            require_launcher(IN_A_STEP | environ)
+    else:
+        require_launcher(IN_A_STEP | environ)

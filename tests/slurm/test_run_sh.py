@@ -224,7 +224,10 @@ def test_outside_slurm_torchrun_starts_the_ranks_and_the_output_is_shown_and_kep
     command, _ = notes(package)
     assert "python -m torch.distributed.run --standalone --local-addr 127.0.0.1 --nproc-per-node 2 " in command
     assert re.search(r" exercises/main.py --strategy ddp --run-id local-\d{8}-\d{6}$", command)
-    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+    note = re.sub(
+        r"^note: this trains on \S+ itself, without a job; .*\n", "", done.stderr
+    )  # where Slurm is installed
+    assert (done.stdout, note) == ("out\n", "err\n")
     assert ((package / "train.log").read_text(), (package / "train.err").read_text()) == ("out\n", "err\n")
 
 
@@ -264,5 +267,57 @@ def test_the_image_gets_all_that_the_package_is_made_of(root):
 
 
 def test_a_profiler_stands_before_python(package):
+    play(package / "bin", "nsys", "")
     start(package, PROFILER="nsys profile --output=%q{RUN_FOLDER}/rank", **SLURM)
     assert " nsys profile --output=%q{RUN_FOLDER}/rank python exercises/main.py" in notes(package)[1]
+
+
+def test_what_another_launcher_left_in_the_shell_is_not_handed_on(package):
+    left = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "GROUP_WORLD_SIZE": "1",
+        "OMPI_COMM_WORLD_RANK": "0",
+    }
+    left |= {"PMI_RANK": "0", "TORCHELASTIC_RUN_ID": "x", "SLURM_CPU_BIND": "cores", "MASTER_ADDR": "elsewhere"}
+    play(package / "bin", "srun", 'env >"$NOTES"')
+    assert start(package, **left, **SLURM).returncode == 0
+    handed = dict(line.partition("=")[::2] for line in notes(package))
+    assert left.keys() & handed.keys() == {"MASTER_ADDR"}
+    assert handed["MASTER_ADDR"] == "node7"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "said"),
+    [
+        (("--run-id", "../evil"), {}, "--run-id ../evil leads out of the folder of the runs"),
+        (("--run-id=/evil",), {}, "--run-id /evil leads out of the folder of the runs"),
+        ((), {"PROFILER": "no-such-profiler --all"}, "there is no no-such-profiler on "),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(package, flags, environment, said):
+    done = start(package, *flags, **environment, **SLURM)
+    assert done.returncode == 1
+    assert f"run.sh: {said}" in done.stderr
+    assert not (package / "notes").exists()
+    assert not (package / "evil").exists()
+
+
+def test_slurms_copy_works_in_the_jobs_folder_where_that_is_another(package, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("spool") / "slurm_script"
+    shutil.copy(package / "run.sh", copy)
+    done = start(package, script=copy, SLURM_SUBMIT_DIR=str(copy.parent), **SLURM)  # sbatch --chdir
+    assert done.returncode == 0, done.stderr
+    assert notes(package)[0] == str(package)
+
+
+def test_on_a_login_node_it_says_that_it_trains_there(package):
+    play(package / "bin", "sbatch", "")
+    assert "without a job; sbatch run.sh would submit one" in start(package).stderr
+
+
+def test_an_array_script_outside_of_an_array_says_so(root):
+    done = subprocess.run(["slurm/sensitivity.sh"], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "this script is for a job array" in done.stderr

@@ -73,6 +73,27 @@ def test_only_a_job_that_has_saved_after_the_warning_queues_again(package, befor
         assert notes(package) == ["requeue 123456"]
 
 
+@pytest.mark.parametrize(
+    ("record", "environment", "reason"),
+    [
+        ("Requeue=0", {}, "SIGUSR1"),  # sbatch --no-requeue
+        ("Requeue=1", {"SLURM_RESTART_COUNT": "20"}, "SIGUSR1"),
+        ("Requeue=1", {}, "SIGTERM"),  # of a rank: nobody's warning
+    ],
+)
+def test_a_job_that_does_not_queue_again_does_not_say_so(package, root, record, environment, reason):
+    shutil.copytree(root / "slurm", package / "slurm")
+    status = package / "results" / "scaling-lab-123456" / "status.json"
+    play(package / "bin", "srun", f"echo '{INTERRUPTED.replace('SIGUSR1', reason)}' >{status}; exit 1")
+    shown = f'elif [[ $1 == requeue ]]; then echo "$*" >"$NOTES"; else echo "   {record} Restarts=0"; fi'
+    play(package / "bin", "scontrol", f'if [[ $2 == hostnames ]]; then printf "node7\\nnode8\\n"; {shown}')
+    play(package / "bin", "sacct", "")
+    done = start(package, **environment, **SLURM)
+    assert done.returncode == 85
+    assert "it queues again" not in done.stdout
+    assert not (package / "notes").exists()
+
+
 # One task of an array has the array's number as its own: that number alone means all of them.
 TASK = {"SLURM_ARRAY_JOB_ID": "123456", "SLURM_ARRAY_TASK_ID": "3"}
 

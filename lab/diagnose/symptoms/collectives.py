@@ -93,6 +93,7 @@ COLLECTIVES = (
         "collective-timeout",
         8,
         r"[Cc]ollective operation timeout|operations have failed or timed out|watchdog (?:thread )?got stuck"
+        r"|Heartbeat monitor timed out"
         r"|monitoredBarrier failed|[Rr]anks? .{0,80}failed to pass monitoredBarrier",
         "{rank}waited in vain for another rank: {line}",
         "Another rank did not come to the same collective: it failed, hangs elsewhere, or called another one.",

@@ -69,6 +69,7 @@ CONTAINERS = (
         1,
         r"FATAL: .{0,100}container creation failed|squashfuse_ll|fusermount3?: "
         r"|Failed to create (?:user namespace|container process)"
+        r"|Failed invoking the \w+ namespace|exec /\.singularity\.d/\S{1,80} failed"
         r"|not a squashfs root filesystem|image format not recognized|pyxis: (?!imported|importing|creating"
         r"|starting)"
         r"|enroot-\w+: .{0,40}(?:ERROR|[Ff]ailed)|\[ERROR\] .{0,80}(?:enroot|squash)",

@@ -77,6 +77,7 @@ DEVICES = (
         "The rank was used as the index of the device, or local_rank where each process sees one GPU only.",
         "lab check 2.2",
         "srun bash -c 'echo $SLURM_PROCID: $CUDA_VISIBLE_DEVICES'   # in the job: who sees which",
+        unless=r"NCCL WARN",
     ),
     symptom(
         "same-gpu",

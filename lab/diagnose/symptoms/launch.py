@@ -14,6 +14,7 @@ LAUNCH = (
         "Slurm's controller did not answer: {line}",
         "It is overloaded, restarts, or cannot be reached from this machine: nothing that your job did.",
         "sinfo    # does it answer now? then submit again",
+        unless=r"Task launch|slurm_receive_msgs|Application launch",  # a node did not answer, not the controller
         source="slurm.schedmd.com/troubleshoot.html",
     ),
     symptom(
@@ -124,7 +125,7 @@ LAUNCH = (
         "there.",
         "LAB_ENV=~/venvs/torch sbatch run.sh    # names the environment: see docs/cluster.md",
         "srun --ntasks=1 bash -c 'which python; echo $PATH'",
-        unless=r"\\r|module: command not found|\bnsys\b|\bncu\b|conda: command",
+        unless=r"slurm_script|\\r|module: command not found|\bnsys\b|\bncu\b|conda: command",
         source="slurm.schedmd.com/faq.html",
     ),
     symptom(
@@ -142,14 +143,15 @@ LAUNCH = (
     symptom(
         "node-trouble",
         1,
-        r"Task launch for (?:StepId=)?\S+ failed on node|Application launch failed|[Pp]rolog(?: \w+)? (?:failed"
+        r"slurm_script: No such file|[Tt]ask \d+ launch failed|slurm_receive_msgs: .{0,80}failed"
+        r"|Task launch for (?:StepId=)?\S+ failed on node|Application launch failed|[Pp]rolog(?: \w+)? (?:failed"
         r"|error)"
         r"|launch failed requeued held|Unable to launch (?:batch )?job|Slurmd could not (?:connect IO|execve)",
         "A node could not start its part of the job: {line}",
         "The node is not in order, or Slurm's own scripts failed there: nothing that your program did.",
         "sinfo --list-reasons   # then tell your administrators",
         "sbatch --exclude=NODE run.sh   # without that node",
-        unless=r"No such file|Permission denied|credential",
+        unless=r"(?<!slurm_script: )No such file|Permission denied|credential",
         source="slurm.schedmd.com/troubleshoot.html",
     ),
     symptom(

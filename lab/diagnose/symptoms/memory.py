@@ -10,7 +10,7 @@ MEMORY = (
         "out-of-gpu-memory",
         1,
         r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ \wiB).{0,200}?"
-        r"(?:total capacity of (?P<total>[\d.]+ \wiB)|GPU \d+; (?P<all>[\d.]+ \wiB) total)",
+        r"(?:total capac\w+ of (?P<total>[\d.]+ \wiB)|GPU \d+; (?P<all>[\d.]+ \wiB) total)",
         "{rank}ran out of GPU memory: it asked for {size} more, of {total}{all} in all.",
         "Weights, gradients, optimizer and activations of one device's batch do not fit.",
         "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch, half the activations",
@@ -48,7 +48,7 @@ MEMORY = (
         1,
         r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|Operation not permitted)"
         r"|libgomp: Thread creation failed|fork: (?:retry: )?(?:Resource temporarily unavailable|Cannot allocate)"
-        r"|BlockingIOError: \[Errno 11\]|OMP: Error #34|std::system_error.{0,80}Resource temporarily",
+        r"|BlockingIOError: \[Errno 11\]|OMP: Error #34|what\(\):\s+Resource temporarily unavailable",
         "No more threads or processes could be started: {line}",
         "Ranks, loader processes and their threads together passed the limit of processes of the user or the "
         "container.",

@@ -48,7 +48,8 @@ PROGRAM = (
     symptom(
         "wrong-world-size",
         1,
-        r"main\.py: .*(?:contradict each other: rank|trains on one device, but there are|ranks, but Slurm)",
+        r"main\.py: .*(?:contradict each other: rank|trains on one device, but there are"
+        r"|ranks, but Slurm|torchruns, but)",
         "The number of ranks does not fit: {line}",
         "The number of ranks that were started is not the one that the program was told of.",
         "echo $SLURM_NTASKS $WORLD_SIZE     # inside the job: which launcher has spoken?",

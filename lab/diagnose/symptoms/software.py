@@ -47,15 +47,16 @@ SOFTWARE = (
         source="github.com/pytorch/pytorch/issues/119932",
     ),
     symptom(
-        "library-missing",
+        "library-not-loaded",
         1,
-        r"(?:ImportError|OSError|error while loading shared libraries): ?(?P<what>lib[\w.+-]+)"
-        r": cannot open shared object file",
-        "The library {what} is not there.",
+        r"(?P<what>lib[\w.+-]{1,80}\.so[\w.]{0,20}): (?:cannot open shared object file|failed to map segment"
+        r"|cannot enable executable stack|invalid ELF header|wrong ELF class)",
+        "The library {what} could not be loaded: {line}",
         "libcuda.so.1 belongs to the driver: a login node has none. Others belong to a module or the environment.",
         "srun --gpus=1 nvidia-smi    # libcuda.so.1: is there a GPU on the node at all?",
         "module list ; echo $LD_LIBRARY_PATH",
-        source="github.com/pytorch/pytorch/issues/51080",
+        unless=r"NCCL INFO|NET/Plugin",  # plugins that are not there, as on most machines
+        source="github.com/facebookresearch/pytorch3d/issues/1563",
     ),
     symptom(
         "mixed-versions",

@@ -20,6 +20,7 @@ def require_launcher(environ: Mapping[str, str] = os.environ) -> None:
         UsageError: with what to type instead.
     """
     if "RANK" in environ:  # torchrun
+        _require_one_world(environ)
         return
     if "SLURM_PROCID" not in environ:
         started_by = "mpirun" if _mpi(environ) else "no launcher"
@@ -40,6 +41,30 @@ def require_launcher(environ: Mapping[str, str] = os.environ) -> None:
                 f"mpirun says that this is rank {rank} of {size}, Slurm that it is {slurm[0]} of {slurm[1]}: "
                 f"{instead}"
             )
+
+
+def _require_one_world(environ: Mapping[str, str]) -> None:
+    """Refuse what RANK and WORLD_SIZE say where Slurm knows of more processes: each would train alone.
+
+    sbatch and srun hand the variables of the shell on, those of an older torchrun among them.
+    """
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
+    if "SLURM_PROCID" not in environ or not tasks.isdecimal():
+        return
+    size, met = environ.get("WORLD_SIZE", ""), environ.get("GROUP_WORLD_SIZE", tasks)
+    if met != tasks:  # torchrun says how many torchruns have met
+        raise UsageError(
+            f"srun started {tasks} torchruns, but {met} of them met, in a world of {size} ranks:"
+            " give each the same --nnodes, --rdzv-id and --rdzv-endpoint, and no --standalone; "
+            "LAUNCHER=torchrun sbatch run.sh  does"
+        )
+    if not size.isdecimal() or int(size) < int(tasks) or int(size) % int(tasks):
+        raise UsageError(
+            f"RANK and WORLD_SIZE say rank {environ['RANK']} of {size} ranks, but Slurm started {tasks} processes:"
+            " they come from the shell that submitted the job. Type\n"
+            "    unset RANK LOCAL_RANK WORLD_SIZE\n"
+            "and submit it again"
+        )
 
 
 def _mpi(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
