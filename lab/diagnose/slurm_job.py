@@ -16,6 +16,13 @@ ASKS = {
     "--cpus-per-task": "4",
     "--time": "00:30:00",
 }
+# Options of main.py of which only one can be given.
+_ONE_OF = (
+    {"--global-batch-size", "--per-device-batch-size"},
+    {"--epochs", "--measure-steps"},
+    {"--no-checkpoints", "--save-every-steps"},
+    {"--precision", "--no-amp"},
+)
 _AGAIN = ("--run-id", "--resume")  # what names a run that is there already
 
 # Reasons for which a job waits for ever, in Slurm's words (man squeue, JOB REASON CODES).
@@ -28,6 +35,10 @@ _MEANS = {
     "InvalidAccount": "its account is none of yours, or may not use this partition",
     "InvalidQOS": "its QOS is none of yours, or may not be used with this partition",
 }
+_DEPENDS = (
+    "scancel {job}   # it would wait for ever; or let it go without the other job:",
+    "scontrol update JobId={job} Dependency=",
+)
 _SIZES = (
     "sinfo --format='%P %l %D %c %m %G'   # partition, time limit, nodes, and of each: cores, memory, GPUs",
     "scancel {job}   # it would wait for ever; then submit it with less",
@@ -51,7 +62,7 @@ def waiting(number: str, job: SlurmJob, stopped: str = "") -> Finding | None:
             "never-starts",
             f"Job {number} is in the queue and cannot start: {job.reason}.",
             f"{why[:1].upper()}{why[1:]}. Slurm keeps it all the same.",
-            _SIZES,
+            _DEPENDS if job.reason == "DependencyNeverSatisfied" else _SIZES,
             order=0,
         )
     if stopped and state in ("PENDING", "RUNNING", "CONFIGURING"):
@@ -135,6 +146,28 @@ def _twice(time: re.Match[str]) -> str:
     days, hours, minutes, seconds = (int(part or 0) for part in time.groups())
     minutes, seconds = divmod(2 * (((days * 24 + hours) * 60 + minutes) * 60 + seconds), 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
+
+
+def changed(command: str, more: str) -> str:
+    """The command with more options of main.py, which replace those that it has or that they do not go with."""
+    added = {word.partition("=")[0] for word in more.split() if word.startswith("--")}
+    gone = added.union(*(group for group in _ONE_OF if group & added))
+    words, kept = shlex.split(command), []
+    script = next((number for number, word in enumerate(words) if word.endswith(".sh")), len(words))
+    dropping = False
+    for word in words[script + 1 :]:
+        if word.startswith("--"):
+            dropping = word.partition("=")[0] in gone
+        if not dropping:
+            kept.append(word)
+    head = command if script >= len(words) else " ".join(map(_quoted, words[: script + 1]))
+    return " ".join([head, *map(shlex.quote, kept)]) if kept or script < len(words) else head
+
+
+def _quoted(word: str) -> str:
+    """As a shell reads it; a variable before a command keeps its name bare."""
+    name, is_set, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if is_set and name.isidentifier() else shlex.quote(word)
 
 
 def _without(words: list[str]) -> list[str]:

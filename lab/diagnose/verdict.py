@@ -13,6 +13,7 @@ from lab.diagnose.finding import GOES_ON, Finding, interrupted
 from lab.slurm import messages
 
 _GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
+_TASKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)  # by run.sh
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 
 # What Slurm itself says of the end of a job, in its records or in the log.
@@ -31,7 +32,7 @@ _STATES: Mapping[str, Finding] = {
         "node-failure",
         "A node of the job failed.",
         "Nothing that your program did. Slurm starts the job again, unless --no-requeue was given.",
-        (GOES_ON, "sinfo --list-reasons   # which node, and why"),
+        ("squeue --me   # is it there again? then leave it alone", "sinfo --list-reasons   # which node, and why"),
         order=0,
     ),
     "OUT_OF_MEMORY": Finding(
@@ -100,6 +101,25 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         waits = slurm_job.waiting(evidence.jobid, evidence.now, stopped)
         if waits is not None:
             yield waits
+    tasks = _TASKS.findall(evidence.log)
+    if tasks and 0 < evidence.world_size < int(tasks[-1]):
+        yield Finding(
+            "worlds-of-one",
+            f"Slurm started {tasks[-1]} ranks, but the run's world had {evidence.world_size}: several runs of it "
+            f"trained "
+            "apart, and wrote to one folder.",
+            "RANK and WORLD_SIZE of another launcher were left in the shell, or each torchrun met only itself.",
+            ("unset RANK LOCAL_RANK WORLD_SIZE   # then submit again; its numbers are worth nothing",),
+            order=-1,
+        )
+    if evidence.now is not None and evidence.now.exit_code == "0:53":
+        yield Finding(
+            "log-not-writable",
+            "Slurm could not open the job's log, and did not begin it (exit code 0:53).",
+            "The folder of --output or --error is not there on the node, or not yours to write to.",
+            ("scontrol show job {job}   # StdOut= and StdErr=: is the folder there? Slurm makes none",),
+            order=0,
+        )
     if evidence.status == "done" and not evidence.lanes:
         if (lost := _NO_CHECKPOINT.search(evidence.log)) is not None:
             yield Finding(
@@ -153,6 +173,11 @@ def _filled(finding: Finding, evidence: Evidence) -> Finding:
 
 
 def _fill(command: str, values: Mapping[str, str]) -> str:
+    for again in ("rerun", "longer"):
+        before, is_there, more = command.partition(f"{{{again}}} --")
+        if is_there:
+            more = f"--{more}"
+            command = f"{before}{slurm_job.changed(values[again], more.partition('#')[0])} {more}"
     for name, value in values.items():
         command = command.replace(f"{{{name}}}", value)
     return command
@@ -160,7 +185,7 @@ def _fill(command: str, values: Mapping[str, str]) -> str:
 
 def _values(evidence: Evidence) -> dict[str, str]:
     batch: Any = evidence.config.get("per_device_batch_size")
-    half = str(batch // 2) if isinstance(batch, int) and not isinstance(batch, bool) and batch > 1 else "N"
+    half = str(batch // 2) if isinstance(batch, int) and not isinstance(batch, bool) and batch > 1 else "32"
     folder = evidence.name if evidence.run_id else "results/RUN"
     launcher = "sbatch run.sh" if evidence.jobid else "./run.sh"
     strategy = evidence.config.get("strategy")

@@ -1,5 +1,6 @@
 """Run a sweep: choose the launcher, leave out what is done, start the rest, say how each job ended."""
 
+import os
 import shutil
 import signal
 import time
@@ -117,7 +118,11 @@ def _require_slurm() -> None:
 
 def _complete(sweep: Sweep, launcher: str, *, any_devices: bool) -> Sweep:
     """The sweep with what depends on where it is started."""
-    code = sweep.code or ("solutions" if Path("solutions", "main.py").is_file() else "exercises")
+    code = (
+        sweep.code
+        or os.environ.get("CODE")
+        or ("solutions" if Path("solutions", "main.py").is_file() else "exercises")
+    )
     sweep = replace(sweep, launcher=launcher, code=code)
     if launcher == "local":
         available, kind = local.available_devices()

@@ -1,0 +1,106 @@
+"""Every command that a finding can print is understood by the program that it calls."""
+
+import re
+import shlex
+import subprocess
+from itertools import takewhile
+
+import pytest
+
+from lab.cli import build_parser
+from lab.diagnose import verdict
+from lab.diagnose.evidence import Evidence, gather
+from lab.diagnose.slurm_job import changed
+from lab.diagnose.symptoms.table import SYMPTOMS
+from lab.runs.options import parse
+from lab.slurm.query import SlurmJob
+
+SLURM = {  # options of Slurm's programs that are told to anybody: man sbatch, srun, sacct, ...
+    "sbatch": "--partition --account --time --nodes --ntasks-per-node --gpus-per-node --mem --exclude",
+    "srun": "--nodes --ntasks --ntasks-per-node --gpus --overlap --help --mpi",
+    "sacct": "-j --format",
+    "sinfo": "--format --list-reasons",
+    "squeue": "--me --start",
+    "scancel": "",
+    "scontrol": "",
+}
+RERUNS = (
+    "sbatch --nodes=2 run.sh --strategy fsdp --global-batch-size 512 --accumulate 4",
+    "CODE=solutions LAB_ENV='/my env' sbatch run.sh --measure-steps 50 --per-device-batch-size=16 --no-amp",
+    "./run.sh --strategy ddp --no-checkpoints --data-dir 'my data'",
+)
+
+
+def said() -> list[str]:
+    return [
+        *(do for symptom in SYMPTOMS for do in symptom.do),
+        *(do for one in verdict._STATES.values() for do in one.do),
+    ]
+
+
+def filled(command: str, rerun: str) -> str:
+    evidence = Evidence(name="results/a-run", log="", jobid="7", run_id="a-run", command=rerun)
+    return verdict._fill(command, verdict._values(evidence))
+
+
+@pytest.mark.parametrize("rerun", RERUNS)
+@pytest.mark.parametrize("command", dict.fromkeys(said()))
+def test_a_command_is_understood(command, rerun):
+    text = filled(command, rerun).partition("   #")[0].partition("    #")[0]
+    assert not re.search(r"\{\w+\}", text)
+    assert subprocess.run(["bash", "-n", "-c", text], check=False).returncode == 0, text
+    for part in re.split(r" ; | \| ", text):
+        words = [word for word in shlex.split(part) if not re.fullmatch(r"[A-Z_]+=\S*.*", word)]
+        program = words[0] if words else ""
+        if program == "env":
+            program, words = words[3], words[3:]
+        if program in SLURM:
+            known = SLURM[program].split()
+            options = takewhile(
+                lambda word: word.startswith("-"), words[1:]
+            )  # then comes what it starts, or a job
+            assert {word.partition("=")[0] for word in options} <= set(known), part
+        if program == "lab":
+            build_parser().parse_args(words[1:])
+        script = next((i for i, word in enumerate(words) if word.endswith("run.sh")), None)
+        if script is not None and program in ("sbatch", "./run.sh"):
+            parse([word for word in words[script + 1 :] if word != "..."])
+
+
+def test_an_option_replaces_those_that_it_does_not_go_with():
+    rerun = "CODE=solutions sbatch run.sh --global-batch-size 512 --accumulate 4 --data-dir 'my data' --epochs 3"
+    assert changed(rerun, "--per-device-batch-size 32 --accumulate 2") == (
+        "CODE=solutions sbatch run.sh --data-dir 'my data' --epochs 3"
+    )
+
+
+# What is found without a log's own words ------------------------------------------------------------------------
+
+
+def test_a_run_in_a_smaller_world_than_its_job_is_no_success():
+    log = "job 7: 8 ranks on node1 node2; they meet at node1:10007\n"
+    found = verdict.findings(Evidence(name="x", log=log, status="done", jobid="7", config={"world_size": 1}))
+    assert found[0].name == "worlds-of-one"
+    assert not verdict.findings(Evidence(name="x", log=log, status="done", jobid="7", config={"world_size": 8}))
+
+
+def test_a_log_that_slurm_could_not_open_is_named():
+    first, *_ = verdict.findings(Evidence(name="x", log="", jobid="7", now=SlurmJob("FAILED", exit_code="0:53")))
+    assert first.name == "log-not-writable"
+
+
+def test_of_a_dependency_other_things_are_said_than_of_a_size():
+    first, *_ = verdict.findings(
+        Evidence(name="x", log="", jobid="7", now=SlurmJob("PENDING", "DependencyNeverSatisfied"))
+    )
+    assert "scontrol update JobId=7 Dependency=" in first.do
+
+
+def test_what_the_run_has_written_down_counts_more_than_what_follows_from_it(tmp_path):
+    lost = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection has failed.\n"
+    (tmp_path / "train.err").write_text(lost)
+    assert verdict.findings(gather(tmp_path))[0].name == "rank-lost"
+    (tmp_path / "status.json").write_text('{"status": "failed", "reason": "KeyError: rate, at train.py, line 4"}')
+    assert verdict.findings(gather(tmp_path))[0].name == "failed"
+    (tmp_path / "rank1.err").write_text("srun: error: node2: task 1: Killed\n")
+    assert verdict.findings(gather(tmp_path))[0].name == "killed"
