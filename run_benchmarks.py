@@ -11,6 +11,7 @@ The same command again does what is not done yet. Then ./plot_results.sh draws t
 """
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +104,10 @@ def build_parser() -> argparse.ArgumentParser:
 
     group = parser.add_argument_group("where and how")
     group.add_argument(
-        "--code", metavar="DIR", help=f"the folder with main.py: exercises or solutions (default: {default.code})"
+        "--code",
+        metavar="DIR",
+        default=os.environ.get("CODE") or None,
+        help=f"the folder with main.py: exercises or solutions (default: $CODE, else {default.code})",
     )
     group.add_argument(
         "--launcher",

@@ -413,3 +413,9 @@ def test_slurm_needs_run_sh(package, capsys, monkeypatch):
     (package / "run.sh").unlink()
     assert run_benchmarks.main(["--launcher", "slurm"]) == 1
     assert "no run.sh in" in capsys.readouterr().err
+
+
+def test_the_code_that_run_sh_is_told_of_is_run_by_the_sweep_too(package, monkeypatch, capsys):
+    monkeypatch.setenv("CODE", "nowhere")
+    assert run_benchmarks.main(["--launcher", "local", "--devices", "1"]) == 1
+    assert "no nowhere/main.py in" in capsys.readouterr().err
