@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.grading.diagnosis import Failed, Passed, exit_code
+from lab.grading.diagnosis import Failed, NotStarted, Passed, exit_code
 from lab.grading.feedback import Feedback
 from lab.grading.suite import ExerciseResult, Suite
 from lab.ranks.sandbox import Sandbox, copied
@@ -36,26 +36,38 @@ def run(args: argparse.Namespace) -> int:
     code = find_code(args.code)
     feedback = Feedback(sys.stdout, code)
     results: list[ExerciseResult] = []
+    more: list[ExerciseResult] = []  # of part two, of which nothing is ever missing
     try:
         with _suite(code, in_sandbox=args.sandbox) as suite:
             for number, exercise in enumerate(exercises):
-                feedback.running(exercise)
-                result = suite.run(exercise)
-                results.append(result)
-                feedback.result(result)
+                results.append(_check(suite, exercise, feedback))
                 if args.ids:
-                    feedback.details(result, verbose=args.verbose)
+                    feedback.details(results[-1], verbose=args.verbose)
                     if number < len(exercises) - 1:
                         feedback.blank()
+            if not args.ids:
+                feedback.failures(results, verbose=args.verbose)
+                feedback.summary(results, of)
+                if outcomes.begun(code, of.optional):
+                    feedback.part_two()
+                    more += [_check(suite, exercise, feedback) for exercise in of.optional]
+                    feedback.failures(more, verbose=args.verbose)
+                    feedback.tally(more, of.part_two)
     finally:
         if not is_labs_own(code) and not args.sandbox:  # which leaves nothing behind, not even a cache
-            outcomes.store(code, results)
+            outcomes.store(code, results + more)
     if args.ids and not args.sandbox:
         _go_on(feedback, code, results)
-    elif not args.ids:
-        feedback.failures(results, verbose=args.verbose)
-        feedback.summary(results, of)
-    return exit_code(result.outcome for result in results)
+    begun = [result.outcome for result in more if not isinstance(result.outcome, NotStarted)]
+    return exit_code([*(result.outcome for result in results), *begun])
+
+
+def _check(suite: Suite, exercise: Exercise, feedback: Feedback) -> ExerciseResult:
+    """Run one exercise, with its line."""
+    feedback.running(exercise)
+    result = suite.run(exercise)
+    feedback.result(result)
+    return result
 
 
 @contextmanager
@@ -81,7 +93,8 @@ def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> Non
         feedback.say(f"Stuck? lab hint {stuck.exercise.id}")
     if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
         return
-    of = syllabus()
+    in_part_two = results[-1].exercise in syllabus().optional
+    of = syllabus().part_two if in_part_two else syllabus()
     for step in outcomes.check_again(code, of):
         if isinstance(step, Exercise):
             feedback.running(step)

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     code = find_code(args.code)
     if args.file:
         _say(args.file, reset_file(code, args.file))
-        hints.forget(student_folder(code), [e for e in syllabus().exercises if e.file == args.file])
+        hints.forget(student_folder(code), [e for e in syllabus().every if e.file == args.file])
         return 0
     for exercise in syllabus().select(args.ids):
         backup, names = reset_exercise(code, exercise)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lab.base.paths import student_sources
+from lab.syllabus.package import in_part_two
 
 QUESTION = "**Question.**"
 
@@ -37,9 +38,11 @@ def book_names() -> frozenset[str]:
 
 
 def released_books(folder: Path | None = None) -> Books:
-    """The graded cells of the notebooks in a folder; by default of those in the student's package."""
+    """The graded cells of part one's notebooks in a folder; by default of those in the student's package."""
     books: Books = {}
     for path in sorted((folder or student_sources() / "notebooks").glob("*.ipynb")):
+        if in_part_two(PurePosixPath(path.name)):
+            continue
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         books[path.name] = []
         before = ""

@@ -19,7 +19,7 @@ from lab.base.paths import checkout, student_sources
 from lab.course.config import ASSIGNMENT, config_text
 from lab.course.guide import guide_text
 from lab.syllabus.notebooks import build_notebook, points_of, sources, to_text
-from lab.syllabus.package import package_files
+from lab.syllabus.package import in_part_two, package_files
 from lab.syllabus.syllabus import syllabus
 
 CONFIG = "nbgrader_config.py"
@@ -43,13 +43,19 @@ def course_files() -> dict[PurePosixPath, bytes]:
     files: dict[PurePosixPath, bytes] = {}
     editable: list[str] = []
     for path, origin in package_files().items():
+        if in_part_two(path):
+            continue
         if path.parts[0] == NOTEBOOKS and path.suffix == ".ipynb":
             continue  # built below, with links that fit
         inner = PurePosixPath(*path.parts[1:]) if path.parts[0] == NOTEBOOKS else path
         files[home / inner] = origin.read_bytes()
         if path.parts[0] == "exercises":
             editable.append(str(path))
-    books = sources(root / NOTEBOOKS / "source")
+    books = [
+        source
+        for source in sources(root / NOTEBOOKS / "source")
+        if not in_part_two(PurePosixPath(f"{source.stem}.ipynb"))
+    ]
     for source in books:
         notebook = build_notebook(source, points_of(syllabus()), beside_exercises=True)
         files[home / source.with_suffix(".ipynb").name] = to_text(notebook).encode()

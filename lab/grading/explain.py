@@ -13,7 +13,7 @@ from lab.grading import hang
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, unusable_report
 from lab.grading.unreadable import no_file, unreadable
 from lab.ranks.rank import LAUNCHER
-from lab.syllabus.syllabus import MODULES, syllabus
+from lab.syllabus.syllabus import ALL_MODULES, syllabus
 
 if TYPE_CHECKING:
     from lab.collectives.lanes import Frame
@@ -44,7 +44,8 @@ def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
     code = code.resolve()
     if not result.begun:
         return LabError(f"the ranks failed before any code of yours had run: {_failures(result)}")
-    ids = (exercise, *syllabus().ids)  # any other is the student's own invention: an error like all others
+    # Any other is the student's own invention: an error like all others.
+    ids = (exercise, *(known.id for known in syllabus().every))
     said = [r.error.todo for r in result.reports if r.error is not None and r.error.todo]
     todo = [region for region in said if exercise_of(region) in ids]
     own = [region for region in todo if exercise_of(region) == exercise]
@@ -99,7 +100,7 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
     rank, kind = report.rank, error.type
     said = f"{kind}: {one_line(error.message)}" if error.message else kind
     if kind in ("SyntaxError", "IndentationError", "TabError"):
-        for name in MODULES:
+        for name in ALL_MODULES:
             if (code / f"{name}.py").exists() and (diagnosis := unreadable(code / f"{name}.py")):
                 return Failed(diagnosis)
     frame = error.student_frame
@@ -130,7 +131,7 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
     if not too_odd and (innermost is None or not _outside_harness(innermost.file)):
         return _of_the_lab(rank, said, error)
     gone = re.search(r"module '(\w+)' has no attribute '(\w+)'", searchable(error.message))
-    if gone and gone[1] in MODULES:
+    if gone and gone[1] in ALL_MODULES:
         return Failed(
             Diagnosis(
                 "no-function",
@@ -179,7 +180,7 @@ def _failures(result: "GroupResult") -> str:
 
 def _import_error(rank: int, said: str, error: "RankError") -> Outcome:
     match = re.search(r"(?:No module named '|There is no )(\w+)", searchable(said))
-    if match and match[1] in MODULES:
+    if match and match[1] in ALL_MODULES:
         return Failed(no_file(f"{match[1]}.py"))
     return _of_the_lab(rank, said, error)
 

@@ -112,6 +112,18 @@ class Feedback(Page):
         self.line(f"{len(passed)} of {len(results)} passed, {points} of {of.points} points.")
         self.next_step(results)
 
+    def part_two(self) -> None:
+        """The heading of what is there for who wants more."""
+        self.line()
+        self.line(self.bold("Part two, which counts for itself"))
+
+    def tally(self, results: Sequence[ExerciseResult], of: Syllabus) -> None:
+        """How many passed, and their points."""
+        passed = sum(isinstance(result.outcome, Passed) for result in results)
+        points = sum(result.points for result in results)
+        self.line()
+        self.line(f"{passed} of {len(results)} passed, {points} of {of.points} points.")
+
     def next_step(self, results: Sequence[ExerciseResult]) -> None:
         """The first exercise that can be worked on now, where it is, and how to check it."""
         for result in results:

@@ -115,7 +115,7 @@ def _check(exercise: Exercise, suite: Suite, *, last: bool) -> ExerciseResult:
     except KeyboardInterrupt:
         shown.replace(note_card(STOPPED))
         raise
-    shown.replace(result_card(result, code, _next(code)))
+    shown.replace(result_card(result, code, _next(code, exercise)))
     for other in broken:
         Shown(note_card(f"{other.exercise.id} had passed. As its code is now, it does not."))
         Shown(result_card(other, code, None))
@@ -133,6 +133,11 @@ def _select(names: Sequence[str]) -> list[Exercise]:
     return syllabus().select([str(name) for name in names]) if names else list(syllabus().exercises)
 
 
-def _next(code: Path) -> Exercise | None:
-    """The first exercise that has not passed, if that is known: nothing is remembered of the lab's own modules."""
-    return None if is_labs_own(code) else outcomes.unfinished(code, syllabus())
+def _next(code: Path, after: Exercise | None = None) -> Exercise | None:
+    """The first exercise that has not passed, if that is known: nothing is remembered of the lab's own modules.
+
+    Args:
+        after: what was just checked; after one of part two comes another of these.
+    """
+    of = syllabus().part_two if after in syllabus().optional else syllabus()
+    return None if is_labs_own(code) else outcomes.unfinished(code, of)

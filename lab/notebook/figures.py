@@ -2,7 +2,15 @@
 
 from lab.notebook.figures_ranks import batch_parts, rank_map, validation_parts, who_draws_what
 from lab.notebook.figures_sharding import fsdp_timeline
-from lab.notebook.figures_training import gradients_kept, one_step, run_in_order, scaling, sums_or_means
+from lab.notebook.figures_training import (
+    gradients_kept,
+    graph_memory,
+    launches,
+    one_step,
+    run_in_order,
+    scaling,
+    sums_or_means,
+)
 from lab.notebook.figures_wrapping import averaging, memory, ring_all_reduce
 from lab.notebook.results import show_results
 
@@ -11,6 +19,8 @@ __all__ = [
     "batch_parts",
     "fsdp_timeline",
     "gradients_kept",
+    "graph_memory",
+    "launches",
     "memory",
     "one_step",
     "rank_map",

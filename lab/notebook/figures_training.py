@@ -1,4 +1,4 @@
-"""Figures of sections 0, 5, 6 and 7: one step on several ranks, a run from end to end, sums and means, scaling."""
+"""Figures of sections 0 and 5 to 8: a step, a run from end to end, sums and means, scaling, a graph."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from lab.notebook.show import Card, Said
 
 STRONG, WEAK, IDEAL = "#3b8fd6", "#d9730d", "#8a9099"  # readable on white and on JupyterLab's dark grey
 DEVICES = (1, 2, 4, 8, 16)
+TIMELINE = 420.0  # pixels of the longer timeline of launches()
 
 
 def one_step(ranks: int = 3, samples: int = 4) -> Card:
@@ -204,3 +205,74 @@ def _panel(
         ends.append(y)
         drawing.text(points[-1][0] + 8, y, name, size=12)
     return drawing
+
+
+def launches(kernel_us: int = 6, launch_us: int = 10, kernels: int = 6) -> Card:
+    """A step's launches on the CPU and its kernels on the GPU, one by one and as a graph.
+
+    Args:
+        kernel_us: microseconds of a kernel.
+        launch_us: microseconds that the CPU takes for a launch; a graph's one launch takes the same here.
+    """
+    whole_number("kernel_us", kernel_us, 1, 1000)
+    whole_number("launch_us", launch_us, 1, 1000)
+    whole_number("kernels", kernels, 1, 12)
+    eager: list[float] = []  # when each kernel begins
+    for number in range(kernels):
+        told = (number + 1) * launch_us
+        eager.append(max(told, eager[-1] + kernel_us) if eager else told)
+    recorded = [float(launch_us + number * kernel_us) for number in range(kernels)]
+    ends = [begins[-1] + kernel_us for begins in (eager, recorded)]
+    idle = ends[0] - launch_us - kernels * kernel_us
+    alt = (
+        f"{kernels} kernels of {kernel_us} us, {launch_us} us a launch: one by one {ends[0]:.0f} us, of which the "
+        f"GPU waits {idle:.0f} us between kernels; as a graph {ends[1]:.0f} us."
+    )
+    drawing = Drawing(480, 216, alt)
+    scale = TIMELINE / max(ends)
+    for row, (name, begins, count) in enumerate((("one by one", eager, kernels), ("as a graph", recorded, 1))):
+        y = 8 + row * 104
+        drawing.text(0, y + 12, name, bold=True)
+        drawing.text(0, y + 42, "CPU")
+        drawing.text(0, y + 76, "GPU")
+        for number in range(count):
+            label = "launch" if launch_us * scale > 46 else ""
+            drawing.box(40 + number * launch_us * scale, y + 24, launch_us * scale, 26, FILLS[1], label, size=12)
+        for number, begin in enumerate(begins):
+            end_before = begins[number - 1] + kernel_us if number else begin
+            if begin > end_before:
+                drawing.box(40 + end_before * scale, y + 58, (begin - end_before) * scale, 26, ALERT, dashed=True)
+            label = f"k{number}" if kernel_us * scale > 24 else ""
+            drawing.box(40 + begin * scale, y + 58, kernel_us * scale, 26, FILLS[2], label, size=12)
+    return figure(drawing, caption=f"{alt} Dashed: the GPU has nothing to do.")
+
+
+def graph_memory() -> Card:
+    """Which tensors a recorded step reads and writes, and who else may touch them."""
+    alt = (
+        "Each batch is copied into the graph's own images and labels; the graph computes with them, with the "
+        "weights and with the rate, in memory of its own; each replay writes the loss into the same tensor, from "
+        "which it is cloned."
+    )
+    drawing = Drawing(480, 214, alt)
+    drawing.box(0, 40, 56, 32, QUIET, "batch")
+    drawing.line(58, 56, 112, 56, arrow=True)
+    drawing.text(84, 48, "copy_()", size=12, anchor="middle")
+    drawing.box(102, 4, 278, 206, dashed=True)
+    drawing.text(241, 22, "the same tensors in every replay", size=12, anchor="middle", bold=True)
+    drawing.box(114, 40, 112, 32, FILLS[0], "static inputs", size=12)
+    drawing.box(114, 90, 112, 32, FILLS[2], "weights", size=12)
+    drawing.box(114, 140, 112, 32, FILLS[4], "rate, a tensor", size=12)
+    drawing.box(258, 64, 112, 34, FILLS[1], "gradients, ...", size=12)
+    drawing.box(258, 140, 112, 32, FILLS[3], "static loss", size=12)
+    drawing.line(228, 56, 256, 72, arrow=True)
+    drawing.line(228, 106, 256, 90, arrow=True)
+    drawing.line(314, 100, 314, 138, arrow=True)
+    drawing.text(114, 196, "numbers of Python's: written in", size=12)
+    drawing.line(372, 156, 418, 156, arrow=True)
+    drawing.text(400, 148, "clone()", size=12, anchor="middle")
+    drawing.box(420, 140, 52, 32, QUIET, "loss")
+    return figure(
+        drawing,
+        caption="A tensor that was bound to the same name later is not in the picture: the graph does not see it.",
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.ranks.server import server
 from lab.syllabus.paths import find_code
-from lab.syllabus.syllabus import MODULES
+from lab.syllabus.syllabus import ALL_MODULES
 
 HERE = Path.cwd()  # the notebook's folder, as long as nothing has changed it: a kernel starts there
 
@@ -52,7 +52,7 @@ def warm() -> None:
 def _load() -> None:
     try:
         server()  # returns at once; its process loads PyTorch while this one does
-        for module in MODULES:
+        for module in ALL_MODULES:
             importlib.import_module(f"lab.checks.{module}.checks")
     except Exception:  # noqa: BLE001 - the check that needs it will fail in the same way, and say so to the student
         return

@@ -18,20 +18,26 @@ FOUND = {Passed.word, Failed.word, NotStarted.word, Blocked.word}  # the lab's o
 def states(code: Path, of: Syllabus) -> dict[str, str]:
     """Exercise id -> passed, failed, blocked, not started, to check."""
     entries = outcomes.read(code)
-    return {exercise.id: _state(exercise, code, entries.get(exercise.id, {})) for exercise in of.exercises}
+    return {exercise.id: _state(exercise, code, entries.get(exercise.id, {})) for exercise in of.every}
 
 
 def strip_card(code: Path, of: Syllabus | None = None) -> Card:
-    """All exercises, how many have passed, and which is next."""
+    """All exercises, how many have passed, and which is next; below them those of part two, once it was begun."""
     of = of or syllabus()
     state = states(code, of)
     passed = [exercise for exercise in of.exercises if state[exercise.id] == Passed.word]
     points = sum(exercise.points for exercise in passed)
     summary = f"{len(passed)} of {len(of.exercises)} exercises passed, {points} of {of.points} points"
     lines = [summary]
-    for exercise in of.exercises:
-        word = state[exercise.id]
-        lines.append(f"{exercise.id:4} {exercise.title:33} {LOOKS[word].sign} {word}")
+    lines += [_line(exercise, state[exercise.id]) for exercise in of.exercises]
+    more = of.part_two if outcomes.begun(code, of.optional) else Syllabus(())
+    more_summary = ""
+    if more.exercises:
+        earned = [exercise for exercise in more.exercises if state[exercise.id] == Passed.word]
+        points = sum(exercise.points for exercise in earned)
+        more_summary = f"Part two: {len(earned)} of {len(more.exercises)}, {points} of {more.points} points"
+        lines.append(more_summary)
+        lines += [_line(exercise, state[exercise.id]) for exercise in more.exercises]
     following = outcomes.unfinished(code, of)
     if following:
         lines.append(f"Next: {following.id} {following.title}, in {file_of(following, code).name}")
@@ -41,10 +47,16 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
         "\n".join(lines),
         summary=summary,
         exercises=of.exercises,
+        more=more.exercises,
+        more_summary=more_summary,
         states=state,
         following=following,
         file_of=partial(file_of, code=code),
     )
+
+
+def _line(exercise: Exercise, word: str) -> str:
+    return f"{exercise.id:4} {exercise.title:33} {LOOKS[word].sign} {word}"
 
 
 def _state(exercise: Exercise, code: Path, entry: dict[str, str]) -> str:

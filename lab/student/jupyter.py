@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.base.errors import UserError
 from lab.base.files import write_whole
-from lab.syllabus.syllabus import MODULES
+from lab.syllabus.syllabus import ALL_MODULES
 
 # In a folder that `lab start` has made; in an assignment that nbgrader has handed out.
 FIRST_NOTEBOOKS = ("notebooks/0_start.ipynb", "0_start.ipynb")
@@ -121,7 +121,7 @@ def _first_layout(folder: Path, first: str) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    notebook, files = f"notebook:{first}", [f"exercises/{module}.py" for module in MODULES]
+    notebook, files = f"notebook:{first}", [f"exercises/{module}.py" for module in ALL_MODULES]
     sides = [
         {"type": "tab-area", "currentIndex": 0, "widgets": widgets}
         for widgets in ([notebook], [f"editor:{file}" for file in files])

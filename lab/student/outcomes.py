@@ -38,7 +38,7 @@ def passed(code: Path, of: Syllabus) -> set[str]:
     entries = read(code)
     return {
         exercise.id
-        for exercise in of.exercises
+        for exercise in of.every
         if (entry := entries.get(exercise.id))
         and entry.get("outcome") == "passed"
         and is_of_now(entry, exercise, code)
@@ -67,7 +67,7 @@ def to_check_again(code: Path, of: Syllabus) -> set[str]:
     entries = read(code)
     return {
         exercise.id
-        for exercise in of.exercises
+        for exercise in of.every
         if entries.get(exercise.id, {}).get("outcome") == "passed"
         and code_hash(exercise, code)
         and not is_stub(exercise, code)
@@ -90,12 +90,17 @@ def check_again(code: Path, of: Syllabus) -> Iterator[Exercise | ExerciseResult]
     """Check what had passed and has changed since. Yields each exercise before it is checked, then its result."""
     suite = Suite(code, of=of)
     stale = to_check_again(code, of)
-    for exercise in of.exercises:
+    for exercise in of.every:
         if exercise.id in stale:
             yield exercise
             result = suite.run(exercise)
             store(code, [result])
             yield result
+
+
+def begun(code: Path, exercises: Iterable[Exercise]) -> bool:
+    """Whether any of these is no stub any more: what is optional is shown from then on."""
+    return any((code / exercise.file).is_file() and not is_stub(exercise, code) for exercise in exercises)
 
 
 def store(code: Path, results: Iterable[ExerciseResult]) -> None:

@@ -11,7 +11,7 @@ from lab.student import outcomes
 from lab.student.depends import code_hash
 from lab.student.saves import POLL, Saves
 from lab.syllabus.paths import is_labs_own
-from lab.syllabus.syllabus import MODULES, Exercise, Syllabus
+from lab.syllabus.syllabus import ALL_MODULES, Exercise, Syllabus
 
 PATIENCE = 1.0  # seconds after which a check of code that is out of date is ended
 
@@ -27,7 +27,7 @@ class Watch:
         self.exercises = exercises
         self.code = code
         self.current: Exercise | None = None
-        self.saves = Saves(code, [f"{name}.py" for name in MODULES])
+        self.saves = Saves(code, [f"{name}.py" for name in ALL_MODULES])
         self._syllabus = of
         self._server = server
         self._keeps_progress = not is_labs_own(code)

@@ -32,7 +32,7 @@ class NotebookError(UserError):
 
 def points_of(syllabus: Syllabus) -> dict[str, int]:
     """Exercise id -> points of its check cell."""
-    return {exercise.id: exercise.points for exercise in syllabus.exercises}
+    return {exercise.id: exercise.points for exercise in syllabus.every}
 
 
 def check_id(exercise: str) -> str:

@@ -13,7 +13,7 @@ from lab.base.files import write_whole
 from lab.base.paths import student_sources
 from lab.base.source import source_lines
 from lab.syllabus.paths import is_labs_own, student_folder
-from lab.syllabus.syllabus import Exercise
+from lab.syllabus.syllabus import PART_TWO, Exercise, syllabus
 
 # What students get, and nothing else: never solutions/. pyproject.toml puts the same list into the wheel.
 CONTENTS = (
@@ -47,6 +47,12 @@ def package_files() -> dict[PurePosixPath, Path]:
     if not any(path.parts[0] == "exercises" for path in files):
         raise UserError(f"{root / 'exercises'} is missing: write it with `lab stubs`, or install the lab again")
     return files
+
+
+def in_part_two(path: PurePosixPath) -> bool:
+    """Whether a file of the package is of part two: its module, or its section's notebook."""
+    sections = {str(exercise.section) for exercise in syllabus().optional}
+    return path.stem in PART_TWO or (path.suffix == ".ipynb" and path.stem.split("_")[0] in sections)
 
 
 def start(folder: Path, *, force: bool = False) -> Path | None:

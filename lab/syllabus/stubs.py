@@ -59,7 +59,7 @@ def generate(solutions: Path, syllabus: Syllabus) -> dict[str, str]:
             where[region.id] = f"{path.name}:{region.begin}"
         stubs[path.name] = make_stub(text, path.name, syllabus)
     done = {re.sub("[a-z]$", "", region_id) for region_id in where}
-    if without := [exercise for exercise in syllabus.ids if exercise not in done]:
+    if without := [exercise.id for exercise in syllabus.every if exercise.id not in done]:
         raise StubError(f"syllabus.toml: no region for exercise {', '.join(without)} in {solutions.name}/")
     return stubs
 
@@ -84,7 +84,7 @@ def find_regions(text: str, file: str, syllabus: Syllabus) -> list[Region]:
                 raise StubError(
                     f"{file}:{number}: region {region_id} begins inside {opened[1]} (line {opened[2]})"
                 )
-            if exercise not in syllabus.ids:
+            if exercise not in [known.id for known in syllabus.every]:
                 raise StubError(f"{file}:{number}: syllabus.toml has no exercise {exercise}")
             if syllabus[exercise].file != file:
                 raise StubError(f"{file}:{number}: exercise {exercise} belongs in {syllabus[exercise].file}")

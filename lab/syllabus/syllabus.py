@@ -12,6 +12,8 @@ from lab.base.errors import UsageError, UserError
 SYLLABUS = Path(__file__).with_name("syllabus.toml")
 
 MODULES = ("model", "distributed_utils", "data", "ddp_utils", "fsdp_utils", "train", "main")
+PART_TWO = ("fast",)  # what is there for who wants more: a folder of modules is whole without
+ALL_MODULES = MODULES + PART_TWO
 
 
 class SyllabusError(UserError):
@@ -42,9 +44,24 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Syllabus:
-    """All exercises in order."""
+    """All exercises in order.
+
+    exercises  part one: what there is to do, to count and to earn
+    optional   part two, with points of its own
+    """
 
     exercises: tuple[Exercise, ...]
+    optional: tuple[Exercise, ...] = ()
+
+    @property
+    def every(self) -> tuple[Exercise, ...]:
+        """The exercises of both parts."""
+        return self.exercises + self.optional
+
+    @property
+    def part_two(self) -> "Syllabus":
+        """Part two as if there were nothing else."""
+        return Syllabus(self.optional)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -55,7 +72,7 @@ class Syllabus:
         return sum(exercise.points for exercise in self.exercises)
 
     def __getitem__(self, exercise_id: str) -> Exercise:
-        for exercise in self.exercises:
+        for exercise in self.every:
             if exercise.id == exercise_id:
                 return exercise
         raise KeyError(exercise_id)
@@ -68,11 +85,12 @@ class Syllabus:
         """
         wanted: set[str] = set()
         for name in names:
-            found = {e.id for e in self.exercises if name in (e.id, str(e.section))}
+            found = {e.id for e in self.every if name in (e.id, str(e.section))}
             if not found:
-                raise UsageError(f"there is no exercise {name}; choose from {', '.join(self.ids)}, or a section")
+                ids = ", ".join(exercise.id for exercise in self.every)
+                raise UsageError(f"there is no exercise {name}; choose from {ids}, or a section")
             wanted |= found
-        return [exercise for exercise in self.exercises if exercise.id in wanted]
+        return [exercise for exercise in self.every if exercise.id in wanted]
 
     def one(self, name: str, several: str) -> Exercise:
         """The exercise of this id.
@@ -114,16 +132,19 @@ def load_syllabus(path: Path) -> Syllabus:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SyllabusError(f"{path.name} is not valid TOML: {error}") from error
-    entries = tables.get("exercise")
-    if set(tables) != {"exercise"} or not isinstance(entries, list):
-        raise SyllabusError(f"{path.name}: expected [[exercise]] tables and nothing else")
-    exercises: list[Exercise] = []
-    for number, entry in enumerate(entries, start=1):
-        exercises.append(_exercise(entry, number, {e.id for e in exercises}, path.name))
-    return Syllabus(tuple(exercises))
+    parts = [tables.pop("exercise", None), tables.pop("optional", [])]
+    if tables or not all(isinstance(entries, list) for entries in parts):
+        raise SyllabusError(f"{path.name}: expected [[exercise]] tables, then [[optional]] ones, and nothing else")
+    read: list[list[Exercise]] = [[], []]
+    for own, entries, modules in zip(read, parts, (MODULES, PART_TWO), strict=True):
+        for number, entry in enumerate(entries, start=1):
+            own.append(_exercise(entry, number, {e.id for e in read[0] + read[1]}, modules, path.name))
+    return Syllabus(*map(tuple, read))
 
 
-def _exercise(entry: dict[str, Any], number: int, earlier: set[str], file: str) -> Exercise:
+def _exercise(
+    entry: dict[str, Any], number: int, earlier: set[str], modules: tuple[str, ...], file: str
+) -> Exercise:
     name = entry.get("id", f"number {number}")
 
     def wrong(what: str) -> SyllabusError:
@@ -140,8 +161,8 @@ def _exercise(entry: dict[str, Any], number: int, earlier: set[str], file: str) 
         raise wrong("an id is section.number, such as 3.2")
     if entry["id"] in earlier:
         raise wrong("this id is there twice")
-    if entry["module"] not in MODULES:
-        raise wrong(f"module {entry['module']!r} is none of {', '.join(MODULES)}")
+    if entry["module"] not in modules:
+        raise wrong(f"module {entry['module']!r} is none of {', '.join(modules)}")
     if entry["points"] < 1 or entry["minutes"] < 1:
         raise wrong("points and minutes must be at least 1")
     if unmet := [other for other in entry["builds_on"] if other not in earlier]:

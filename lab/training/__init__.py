@@ -1,4 +1,4 @@
-"""What a training run needs beyond the exercises. The names below are all that the seven modules use.
+"""What a training run needs beyond the exercises. The names below are all that the students' modules use.
 
 May import: base, runs/options, runs/records, training/checkpoints, training/data, training/networks,
 training/profiling, training/stepping, training/watching.
@@ -14,6 +14,7 @@ from lab.training.networks import build_network
 from lab.training.program import one_sentence_errors
 from lab.training.run import Run
 from lab.training.stepping.capture import capturable
+from lab.training.stepping.graphs import new_graph, recording, side_stream, synchronize
 
 __all__ = [
     "DataSets",
@@ -27,6 +28,10 @@ __all__ = [
     "is_own",
     "load_datasets",
     "load_own",
+    "new_graph",
     "one_sentence_errors",
     "options",
+    "recording",
+    "side_stream",
+    "synchronize",
 ]

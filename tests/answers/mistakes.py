@@ -27,7 +27,7 @@ the words of Python's or PyTorch's own error.
 def page() -> str:
     """The page's text."""
     parts = [INTRODUCTION.format(wrong=len(WRONG), right=len(RIGHT))]
-    for exercise in syllabus().exercises:
+    for exercise in syllabus().every:
         blocks = golden.read(exercise.id)
         parts.append(f"## {exercise.id} {exercise.title}\n")
         parts.append("| mistake | diagnosis | what the student reads |\n|---|---|---|")

@@ -58,7 +58,7 @@ def test_an_answer_sets_off_nothing_else(answer: Answer, tmp_path: Path):
     outcomes = [check.outcome for check in run_exercise(own, code).checks]
     assert {told(outcome) for outcome in outcomes} <= expected | {"passed"}
     assert answer.diagnosis in [told(outcome) for outcome in outcomes] or not answer.diagnosis
-    for other in syllabus().exercises:
+    for other in syllabus().every:
         if other.module == own.module and other != own and own not in foundations(other):
             assert told(run_exercise(other, code).outcome) == "passed", other.id
 
@@ -72,19 +72,19 @@ def foundations(exercise: Exercise) -> list[Exercise]:
 def test_the_bank_is_large_and_covers_every_exercise():
     assert len(WRONG) >= 60
     assert len(RIGHT) >= 25
-    ids = {exercise.id for exercise in syllabus().exercises}
+    ids = {exercise.id for exercise in syllabus().every}
     assert {answer.exercise for answer in WRONG} == ids
     assert {answer.exercise for answer in RIGHT} == ids
 
 
 def test_golden_holds_nothing_else():
-    for exercise in syllabus().exercises:
+    for exercise in syllabus().every:
         assert list(golden.read(exercise.id)) == [one.name for one in WRONG if one.exercise == exercise.id]
 
 
 def test_lines_are_short():
     """Three lines that somebody reads at midnight: the saw line may quote, the others are one sentence or two."""
-    for exercise in syllabus().exercises:
+    for exercise in syllabus().every:
         for name, block in golden.read(exercise.id).items():
             _, saw, means, _ = block.rstrip("\n").split("\n")
             assert len(saw) <= 260, (exercise.id, name, len(saw))

@@ -14,7 +14,7 @@ from lab.syllabus.syllabus import Exercise, syllabus
 def all_checks() -> list:
     return [
         pytest.param(check, id=f"{exercise.id}-{check.name}")
-        for exercise in syllabus().exercises
+        for exercise in syllabus().every
         for check in checks_of(exercise)
     ]
 
@@ -39,7 +39,7 @@ def test_the_stub_is_not_started_and_nothing_else(check: Check) -> None:
     assert outcome.region.rstrip("abcdef") == check.exercise
 
 
-@pytest.mark.parametrize("exercise", syllabus().exercises, ids=lambda exercise: exercise.id)
+@pytest.mark.parametrize("exercise", syllabus().every, ids=lambda exercise: exercise.id)
 def test_every_exercise_has_a_check(exercise: Exercise) -> None:
     assert checks_of(exercise)
 

@@ -84,9 +84,8 @@ def test_usage_errors_end_with_2(arguments: list[str], capsys):
 
 def test_an_unknown_exercise_is_one_sentence_with_the_ids(lab: Path, capsys):
     assert main(["check", "3.2", "7.7"]) == 2
-    assert capsys.readouterr().err == (
-        f"lab check: there is no exercise 7.7; choose from {', '.join(syllabus().ids)}, or a section\n"
-    )
+    ids = ", ".join(exercise.id for exercise in syllabus().every)
+    assert capsys.readouterr().err == (f"lab check: there is no exercise 7.7; choose from {ids}, or a section\n")
 
 
 # Which folder -----------------------------------------------------------------------------------------------

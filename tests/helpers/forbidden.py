@@ -14,8 +14,11 @@ def forbidden(root: Path, released: Path) -> list[str]:
         for line in path.read_text().splitlines()
         if len(line.strip()) >= 20
     } - stubs
-    guide = tomllib.loads((root / "notebooks" / "source" / "marking_guide.toml").read_text())
-    model_answers = [entry[name] for entry in guide.values() for name in ("answer", "full", "half")]
+    guides = [
+        tomllib.loads(file.read_text()) for file in (root / "notebooks" / "source").glob("marking_guide*.toml")
+    ]
+    entries = [entry for guide in guides for entry in guide.values()]
+    model_answers = [entry[name] for entry in entries for name in ("answer", "full", "half")]
     found = []
     for path in sorted(released.rglob("*")):
         if not path.is_file():

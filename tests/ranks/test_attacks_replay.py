@@ -14,7 +14,7 @@ from lab.grading.diagnosis import Diagnosis, LabError, Outcome
 from lab.grading.suite import checks_of, run_check
 from lab.syllabus.syllabus import syllabus
 
-EXERCISES = [exercise.id for exercise in syllabus().exercises]
+EXERCISES = [exercise.id for exercise in syllabus().every]
 TRIES = 16
 # By chance the judge may ask the same again where there is little to ask: one time in 9 in 3.1 (which rank goes
 # first), one in 18 or less in 2.3 (which rank is which), one in 210 in 1.1 (which batches, how many classes). The

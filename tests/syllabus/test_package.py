@@ -12,9 +12,9 @@ import pytest
 
 from lab.cli import main
 from lab.syllabus import package
-from lab.syllabus.syllabus import MODULES
+from lab.syllabus.syllabus import ALL_MODULES
 
-STUBS = {f"{name}.py" for name in MODULES}
+STUBS = {f"{name}.py" for name in ALL_MODULES}
 
 
 def stub(root: Path, name: str) -> str:

@@ -25,6 +25,10 @@ def entry(**changes: str | None) -> str:
     return "[[exercise]]\n" + "".join(f"{key} = {value}\n" for key, value in fields.items() if value is not None)
 
 
+def optional(**changes: str | None) -> str:
+    return entry(**changes).replace("[[exercise]]", "[[optional]]")
+
+
 def test_the_exercises_of_the_lab():
     lab = syllabus()
     assert " ".join(lab.ids) == "1.1 2.1 2.2 2.3 3.1 3.2 3.3 4.0 4.1 4.2 5.1 6.1 6.2 6.3"
@@ -34,19 +38,28 @@ def test_the_exercises_of_the_lab():
     assert others == {"2.2": ("2.1",), "3.3": ("3.2",), "6.3": ("6.1", "6.2")}
 
 
+def test_part_two_is_beside_the_first():
+    lab = syllabus()
+    assert " ".join(lab.part_two.ids) == "8.1 8.2 8.3 8.4 8.5 8.6"
+    assert lab.part_two.points == 25  # of 100: the others come with section 9
+    assert not set(lab.part_two.ids) & set(lab.ids)
+    assert [e.id for e in lab.select(["8", "6.3"])] == ["6.3", *lab.part_two.ids]
+    assert lab["8.4"] in lab.every
+
+
 def test_every_title_fits_a_narrow_terminal():
-    assert [e.title for e in syllabus().exercises if len(e.title) > 31] == []
+    assert [e.title for e in syllabus().every if len(e.title) > 31] == []
 
 
 def test_every_exercise_names_a_definition_of_its_module(root: Path):
-    for exercise in syllabus().exercises:
+    for exercise in syllabus().every:
         text = (root / "solutions" / exercise.file).read_text()
         for name in exercise.function.split("."):
             assert re.search(rf"(def|class) {name}\b", text), f"{exercise.id}: no {name} in {exercise.file}"
 
 
 def test_hints_say_more_and_more():
-    for exercise in syllabus().exercises:
+    for exercise in syllabus().every:
         assert len(exercise.hints[-1]) > 40, exercise.id
         assert len(set(exercise.hints)) == len(exercise.hints)
 
@@ -65,6 +78,9 @@ def test_hints_say_more_and_more():
         (entry(points="0"), "exercise 3.2: points and minutes must be at least 1"),
         (entry(id='"3.2a"'), "an id is section.number"),
         (entry() + entry(), "exercise 3.2: this id is there twice"),
+        (entry(module='"fast"'), "module 'fast' is none of model, distributed_utils"),
+        (entry() + optional(id='"8.1"'), "exercise 8.1: module 'data' is none of fast"),
+        (entry() + optional(module='"fast"'), "exercise 3.2: this id is there twice"),
         (entry(module='"utils"'), "module 'utils' is none of model, distributed_utils"),
         (entry(builds_on='["6.1"]'), "builds on 6.1, which does not come before it"),
         (entry(builds_on='["3.2"]'), "builds on 3.2, which does not come before it"),

@@ -1,0 +1,74 @@
+"""Checks of section 8: where a step's time goes, and a step that is recorded once and replayed."""
+
+from lab.checks.common.look import Look
+from lab.checks.common.tiny import LIMIT, fresh_generator
+from lab.checks.fast.draw import WARM_UP, Training, draw_training
+from lab.checks.fast.judge_batches import draw_batches, judge_batches
+from lab.checks.fast.judge_capture import judge_capture
+from lab.checks.fast.judge_epoch import draw_epoch, judge_epoch
+from lab.checks.fast.judge_gain import draw_gain, judge_gain
+from lab.checks.fast.judge_profile import draw_profiles, judge_profiles
+from lab.checks.fast.judge_rate import draw_rates, judge_rates
+from lab.checks.fast.observe_batches import take_batches
+from lab.checks.fast.observe_capture import capture_and_replay, capture_without_ddp
+from lab.checks.fast.observe_epoch import run_epoch
+from lab.checks.fast.observe_gain import measure
+from lab.checks.fast.observe_profile import read_profiles
+from lab.checks.fast.observe_rate import follow_rates
+from lab.grading.check import Group, Order, check
+
+
+@check("8.1", "every moment of a step has one cause")
+def reads_a_profile(group: Group) -> None:
+    profiles = draw_profiles()
+    look = Look(group.code, "fast.py", "time_by_cause")
+    alone = Order(read_profiles, 1, profiles, timeout=LIMIT, set_up_process_group=False)
+    judge_profiles(look, group.observe(alone), profiles)
+
+
+@check("8.2", "the mean over all ranks and samples, and no wait before the last step")
+def waits_once_an_epoch(group: Group) -> None:
+    drawn = draw_epoch(world_size=2)
+    look = Look(group.code, "fast.py", "epoch_loss")
+    judge_epoch(look, group.observe(Order(run_epoch, 2, drawn, timeout=LIMIT)), drawn)
+
+
+@check("8.3", "whole batches in the sampler's order, from images that were copied once")
+def picks_batches_on_the_device(group: Group) -> None:
+    given = draw_batches(fresh_generator(), world_size=2)
+    look = Look(group.code, "fast.py", "DeviceBatches.__iter__")
+    judge_batches(look, group.observe(Order(take_batches, 2, given, timeout=LIMIT)), given)
+
+
+@check("8.4", "the recorded step is replayed on each batch, under DDP on two ranks")
+def replays_what_it_recorded(group: Group) -> None:
+    training = draw_training(fresh_generator(), world_size=2)
+    look = Look(group.code, "fast.py", "capture_step")
+    judge_capture(look, group.observe(Order(capture_and_replay, 2, sent(training), timeout=LIMIT)), training)
+
+
+@check("8.4", "the same without DDP: in a CUDA graph, where this machine has a GPU", after_passed=True)
+def replays_without_ddp(group: Group) -> None:
+    training = draw_training(fresh_generator(), world_size=1)
+    look = Look(group.code, "fast.py", "capture_step")
+    judge_capture(look, group.observe(Order(capture_without_ddp, 1, sent(training), timeout=3 * LIMIT)), training)
+
+
+def sent(training: Training) -> dict[str, object]:
+    return {"weights": training.weights, "batches": training.batches, "warm_up": WARM_UP}
+
+
+@check("8.5", "replays use the rate that was set last")
+def replays_follow_the_rate(group: Group) -> None:
+    given = draw_rates(fresh_generator())
+    look = Look(group.code, "fast.py", "capturable_sgd")
+    alone = Order(follow_rates, 1, given, timeout=LIMIT, set_up_process_group=False)
+    judge_rates(look, group.observe(alone), given)
+
+
+@check("8.6", "the median of whole steps, and the largest difference of two models")
+def measures_gain_and_difference(group: Group) -> None:
+    given = draw_gain(fresh_generator())
+    look = Look(group.code, "fast.py", "seconds_per_step")
+    alone = Order(measure, 1, given, timeout=LIMIT, set_up_process_group=False)
+    judge_gain(look, group.observe(alone), given)

@@ -1,0 +1,171 @@
+"""Judges a learning rate that replays are to see."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.look import RETURN, Look
+from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, expect_returned, fail
+from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
+from lab.checks.common.tiny import TinyNet, draw_batch, draw_weights, loss_and_gradients
+from lab.grading.diagnosis import Diagnosis
+
+STEPS = 6  # two as ever, then replays
+RATE = {"type": str, "id": int, "value": float}
+REPORT = {
+    "error": (None, ERROR),
+    "type": str,
+    "sgd": bool,
+    "rates": [RATE],
+    "refused": (None, ERROR),
+    "failed": (None, ERROR),
+}
+
+
+def draw_rates(generator: torch.Generator) -> dict[str, Any]:
+    """Rates that rise and fall, a momentum, weights and batches."""
+    return {
+        "rates": random.sample([0.03, 0.05, 0.08, 0.11, 0.15, 0.2, 0.24], STEPS),
+        "momentum": random.choice([0.6, 0.7, 0.8]),
+        "weights": draw_weights(generator),
+        "batches": [draw_batch(generator, 6) for _ in range(STEPS)],
+    }
+
+
+def trained(given: dict[str, Any], rates: Sequence[float], momentum: float) -> dict[str, Tensor]:
+    """SGD by its formula: v = momentum * v + gradient; w = w - rate * v."""
+    weights = dict(given["weights"])
+    velocity = {name: torch.zeros_like(value) for name, value in weights.items()}
+    for batch, rate in zip(given["batches"], rates, strict=True):
+        gradients = loss_and_gradients(weights, batch)[1]
+        velocity = {name: momentum * velocity[name] + gradients[name] for name in weights}
+        weights = {name: weights[name] - rate * velocity[name] for name in weights}
+    return weights
+
+
+def judge_rates(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
+    expect(reports, REPORT)
+    report, setting = reports[0], look.into("set_rate")
+    if report["error"]:
+        fail(report["error"], "capturable_sgd()", look)
+    expect_returned(look, report["type"], "The training loop steps with it.", look(r"SGD\(", RETURN))
+    if not report["sgd"]:
+        raise Diagnosis(
+            "no-sgd",
+            saw=f"capturable_sgd() returned {report['type']}, and no SGD.",
+            means="Its callers count on the updates of SGD.",
+            look=look(RETURN),
+        )
+    expect(reports, {"parameters": int, "elsewhere": str})
+    judge_first_rate(look, report, given)
+    if report["failed"]:
+        fail(report["failed"], "set_rate()", setting)
+    judge_later_rates(setting, report["rates"], given)
+    if error := report["refused"]:
+        refuses_number = error["type"] == "RecordingError"
+        raise Diagnosis(
+            "not-fused" if refuses_number else "not-recordable",
+            saw=f"a step with this optimizer cannot be recorded: {error_text(error)}",
+            means="Only the fused kernel reads a rate where it is: the others ask the tensor for its number."
+            if refuses_number
+            else "Its steps have to be recorded: that is what it is for.",
+            look=look(r"SGD\(", r"fused"),
+        )
+    expect_as_many([report["rates"]], STEPS)
+    expect(reports, {"after": dict, "groups": [float]})
+    expect_as_many([report["groups"]], 2)
+    judge_weights(look, report["after"], given)
+    if not all(close(rate, given["rates"][-1]) for rate in report["groups"]):
+        raise Diagnosis(
+            "first-group-only",
+            saw=f"of two parameter groups, set_rate({given['rates'][-1]}) left one with "
+            f"{', '.join(map(number, report['groups']))}.",
+            means="A model whose biases are a group of their own would train with two rates.",
+            look=setting(r"param_groups|\[0\]", r"lr"),
+        )
+
+
+def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) -> None:
+    """The rate that the optimizer begins with."""
+    first = report["rates"][0]
+    if first["type"] not in ("Tensor", "Parameter"):
+        raise Diagnosis(
+            "rate-is-a-number",
+            saw=f"the optimizer's rate is a {first['type']}, {number(first['value'])}.",
+            means="A number is written into the graph as it is: every replay uses the rate of the recording.",
+            look=look(r"lr=", r"SGD\("),
+        )
+    if not close(first["value"], given["rates"][0]):
+        raise Diagnosis(
+            "another-rate",
+            saw=f"for a rate of {number(given['rates'][0])} the optimizer has {number(first['value'])}.",
+            means="The rate is the caller's to choose.",
+            look=look(r"lr=", r"SGD\("),
+        )
+    if report["elsewhere"] == "cpu":
+        raise Diagnosis(
+            "rate-on-cpu",
+            saw="with the model on a GPU (here only pretended) the rate is a tensor on the CPU.",
+            means="The kernel would wait for the CPU's number, and a graph would keep that of the recording.",
+            look=look(r"torch\.(tensor|full|as_tensor)\(", r"lr="),
+        )
+    count = len(list(TinyNet().parameters()))
+    if report["parameters"] != count:
+        raise Diagnosis(
+            "parameters-left-out",
+            saw=f"the optimizer has {report['parameters']} of the model's {count} parameters.",
+            means="The others would never learn.",
+            look=look(r"parameters\(", r"SGD\("),
+        )
+
+
+def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
+    """What set_rate() does to the rate: another number in the same tensor."""
+    for found, wanted in zip(rates[1:], given["rates"][1:], strict=False):
+        if found["type"] not in ("Tensor", "Parameter"):
+            raise Diagnosis(
+                "number-in-its-place",
+                saw=f"after set_rate({wanted}) the rate is a {found['type']}, and no tensor any more.",
+                means="The graph goes on reading the old tensor, in which nothing has changed.",
+                look=look(r"\blr\b", r"="),
+            )
+        if found["id"] != rates[0]["id"]:
+            raise Diagnosis(
+                "another-tensor",
+                saw=f"after set_rate({wanted}) the rate is another tensor than before.",
+                means="The graph goes on reading the old one, in which nothing has changed: write into that.",
+                look=look(r"\blr\b", r"="),
+            )
+        if not close(found["value"], wanted):
+            raise Diagnosis(
+                "rate-not-set",
+                saw=f"after set_rate({wanted}) the rate is {number(found['value'])}.",
+                means="The rate that was given is the one that later steps use.",
+                look=look(r"\blr\b|\bgroup", r"rate"),
+            )
+
+
+def judge_weights(look: Look, after: dict[str, Tensor], given: dict[str, Any]) -> None:
+    """What the steps have come to."""
+    right = trained(given, given["rates"], given["momentum"])
+    expect_tensors([after], {name: value.double() for name, value in right.items()})
+    if all_close(after, right):
+        return
+    off = example(after, right)
+    for momentum in (0.0, 0.9):
+        if all_close(after, trained(given, given["rates"], momentum)):
+            raise Diagnosis(
+                "another-momentum",
+                saw=f"the weights are those of SGD with momentum {number(momentum)}: {off}.",
+                means=f"The caller has asked for {number(given['momentum'])}.",
+                look=look(r"momentum=|SGD\(", RETURN),
+            )
+    raise Diagnosis(
+        "other-updates",
+        saw=f"after {STEPS} steps {off}, as SGD with these rates and this momentum has.",
+        means="Nothing else is asked for: no weight decay, no Nesterov momentum, no dampening.",
+        look=look(r"SGD\(", RETURN),
+    )

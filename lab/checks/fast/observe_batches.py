@@ -1,0 +1,93 @@
+"""What ranks observe of batches that are picked on the device."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from lab.checks.common.attempt import attempt, dtype
+from lab.checks.common.meta_device import META
+from lab.checks.common.tiny import CPU
+from lab.ranks.rank import Rank
+
+
+class Moves(TorchDispatchMode):
+    """Notes what is copied from the CPU to the pretended GPU: the type and number of dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[dict[str, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        here = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and not leaf.is_meta]
+        if here and any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(result)):
+            self.noted.append({"type": dtype(here[-1]), "dimensions": here[-1].dim()})
+        return result
+
+
+def take_batches(rank: Rank) -> dict[str, Any]:
+    """Two epochs of this rank's batches of images that can be told apart, as they come out."""
+    fast = rank.student("fast")
+    given = rank.receive()
+    images, labels = given["images"], given["labels"]
+    sampler: DistributedSampler[int] = DistributedSampler(
+        TensorDataset(labels), seed=given["seed"], drop_last=True
+    )
+    made = attempt(rank, fast.DeviceBatches, images, labels, sampler, given["batch_size"], CPU)
+    report: dict[str, Any] = {"error": made["error"], "epochs": [], "length": -1}
+    if made["error"]:
+        return report
+    batches = made["value"]
+    for epoch in given["epochs"]:
+        sampler.set_epoch(epoch)
+        epoch_report = attempt(rank, lambda: [described(batch) for batch in batches])
+        report["epochs"].append(epoch_report)
+        if epoch_report["error"]:
+            return report
+    report["length"] = len(batches)
+    report["elsewhere"] = on_pretended_gpu(rank, fast, given)
+    return report
+
+
+def described(batch: Any) -> dict[str, Any]:
+    """A batch as plain data; the first pixel of each image tells which one it is."""
+    images, labels = batch
+    tensors = isinstance(images, Tensor) and isinstance(labels, Tensor)
+    return {
+        "type": type(images).__name__,
+        "dtype": dtype(images),
+        "label dtype": dtype(labels),
+        "shape": list(images.shape) if tensors else [],
+        "pixels": images.double().flatten(1)[:, 0].tolist() if tensors and images.dim() == 4 else [],
+        "flat": bool((images == images[:, :1, :1, :1]).all()) if tensors and images.dim() == 4 else False,
+        "labels": labels.tolist() if tensors else [],
+    }
+
+
+def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Where tensors are when the device is another one, and what is copied there, before and in an epoch."""
+    sampler: DistributedSampler[int] = DistributedSampler(
+        TensorDataset(given["labels"]), seed=given["seed"], drop_last=True
+    )
+    with Moves() as first:
+        made = attempt(
+            rank, fast.DeviceBatches, given["images"], given["labels"], sampler, given["batch_size"], META
+        )
+    if made["error"]:
+        return {"error": made["error"], "first": [], "later": [], "devices": []}
+    with Moves() as later:
+        took = attempt(rank, lambda: [on_devices(*batch) for batch in made["value"]])
+    return {
+        "error": took["error"],
+        "first": first.noted,
+        "later": later.noted,
+        "devices": took["value"] or [],
+    }
+
+
+def on_devices(images: Tensor, labels: Tensor) -> dict[str, str]:
+    return {"images": images.device.type, "labels": labels.device.type}

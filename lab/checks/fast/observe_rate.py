@@ -1,0 +1,88 @@
+"""What a rank observes of a learning rate that changes between replays."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim import SGD
+
+from lab.checks.common.attempt import attempt, plain
+from lab.checks.common.meta_device import META
+from lab.checks.common.tiny import TinyNet
+from lab.checks.fast.observe_capture import on_cpu
+from lab.ranks.rank import Rank
+from lab.training.stepping.cpu_graph import CPUGraph
+
+
+def follow_rates(rank: Rank) -> dict[str, Any]:
+    """Two steps, then a recorded one that is replayed at rates which set_rate() is told."""
+    fast = rank.student("fast")
+    given = rank.receive()
+    net = TinyNet(given["weights"])
+    made = attempt(rank, fast.capturable_sgd, net, given["rates"][0], given["momentum"])
+    optimizer = made["value"]
+    report: dict[str, Any] = {
+        "error": made["error"],
+        "type": type(optimizer).__name__,
+        "sgd": isinstance(optimizer, SGD),
+        "rates": [],
+        "refused": None,
+        "failed": None,
+    }
+    if made["error"] or not isinstance(optimizer, SGD):
+        return report
+    report["rates"].append(described(optimizer))
+    report["parameters"] = sum(len(group["params"]) for group in optimizer.param_groups)
+    report["elsewhere"] = rate_elsewhere(fast, given)
+    images, labels = (part.clone() for part in given["batches"][0])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+
+    graph, recorded = CPUGraph(), False
+    for number, (batch, rate) in enumerate(zip(given["batches"], given["rates"], strict=True)):
+        images.copy_(batch[0])
+        labels.copy_(batch[1])
+        if number:
+            told = attempt(rank, fast.set_rate, optimizer, rate)
+            if told["error"]:
+                return report | {"failed": told["error"]}
+            report["rates"].append(described(optimizer))
+        if number < 2:
+            step()
+            continue
+        try:
+            if not recorded:
+                with graph.recording():
+                    step()
+                recorded = True
+            graph.replay()
+        except RuntimeError as error:
+            return report | {"refused": plain(rank, error)}
+    return report | {"after": on_cpu(net.state_dict()), "groups": both_groups(rank, fast, given["rates"][-1])}
+
+
+def described(optimizer: SGD) -> dict[str, Any]:
+    """The rate of the first parameter group: its type, which tensor it is, its number."""
+    rate = optimizer.param_groups[0]["lr"]
+    return {"type": type(rate).__name__, "id": id(rate), "value": float(rate)}
+
+
+def rate_elsewhere(fast: Any, given: dict[str, Any]) -> str:
+    """The device of the rate where the model is on another one than the CPU; "" where that cannot be told."""
+    try:
+        rate = fast.capturable_sgd(TinyNet().to(META), given["rates"][0], given["momentum"]).param_groups[0]["lr"]
+    except Exception:  # noqa: BLE001 - it is judged on the CPU
+        return ""
+    return rate.device.type if isinstance(rate, Tensor) else ""
+
+
+def both_groups(rank: Rank, fast: Any, rate: float) -> list[float]:
+    """What set_rate() makes of an optimizer with two parameter groups."""
+    groups = [{"params": [torch.zeros(2, requires_grad=True)], "lr": torch.tensor(old)} for old in (0.5, 0.25)]
+    optimizer = SGD(groups, lr=torch.tensor(0.125), fused=True)
+    attempt(rank, fast.set_rate, optimizer, rate)
+    return [float(group["lr"]) for group in optimizer.param_groups]

@@ -1,0 +1,114 @@
+"""Answers to 8.3: batches from images on the device."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "8.3",
+    {
+        "8.3a": """
+self.device = device  # device
+self.images = images.to(device)  # images
+self.labels = labels.to(device)  # labels
+""",
+        "8.3b": """
+order = torch.tensor(list(self.sampler)).to(self.images.device)  # order
+for i in range(len(self)):  # loop
+    chosen = order[i * self.batch_size : (i + 1) * self.batch_size]  # chosen
+    batch = self.images[chosen]  # pick
+    yield batch.to(torch.float32) / 255, self.labels[chosen]  # yield
+""",
+    },
+)
+
+bank.right("index_select", pick="batch = self.images.index_select(0, chosen)")
+bank.right(
+    "the part of each batch copied by itself",
+    order="order = torch.tensor(list(self.sampler))",
+    chosen="chosen = order[i * self.batch_size : (i + 1) * self.batch_size].to(self.images.device)",
+)
+bank.right("lists of Python's", order="order = list(self.sampler)")
+bank.right(
+    "a product in place of the division", **{"yield": "yield batch.float().mul_(1 / 255), self.labels[chosen]"}
+)
+bank.right(
+    "channels last",
+    **{"yield": "yield (batch.float() / 255).contiguous(memory_format=torch.channels_last), self.labels[chosen]"},
+)
+
+bank.wrong(
+    "order-frozen",
+    "the sampler is asked once",
+    device="self.order = list(sampler)",
+    order="order = torch.tensor(self.order, device=self.images.device)",
+)
+bank.wrong(
+    "order-frozen",
+    "set_epoch(0) at each epoch's begin",
+    order="self.sampler.set_epoch(0)\norder = torch.tensor(list(self.sampler), device=self.images.device)",
+)
+bank.wrong(
+    "sampler-not-used",
+    "the data set's own order",
+    order="order = torch.arange(len(self.images), device=self.images.device)",
+)
+bank.wrong(
+    "not-the-samplers-order",
+    "a shuffle of all images",
+    order="order = torch.randperm(len(self.images), generator=torch.Generator().manual_seed(1))",
+)
+bank.wrong(
+    "other-batches",
+    "the sampler's samples, shuffled once more",
+    order="order = torch.tensor(list(self.sampler)[::-1], device=self.images.device)",
+)
+bank.wrong(
+    "other-batches", "every n-th sample of the order", chosen="chosen = order[i :: len(self)][: self.batch_size]"
+)
+bank.wrong(
+    "order-sorted",
+    "the order sorted",
+    order="order = torch.tensor(sorted(self.sampler), device=self.images.device)",
+)
+bank.wrong("last-batch-yielded", "the last batch, which is smaller", loop="for i in range(len(self) + 1):")
+bank.wrong(
+    "labels-of-other-images",
+    "labels in the data set's order",
+    **{"yield": "yield batch.float() / 255, self.labels[i * self.batch_size : (i + 1) * self.batch_size]"},
+)
+bank.wrong(
+    "images-copied-in-each-batch",
+    "each batch copied to the device",
+    images="self.images = images",
+    order="order = torch.tensor(list(self.sampler))",
+    pick="batch = self.images[chosen].to(self.device)",
+    **{"yield": "yield batch.float() / 255, self.labels[chosen.to(self.device)]"},
+)
+bank.wrong(
+    "kept-as-floats",
+    "all images as floats",
+    images="self.images = (images.float() / 255).to(device)",
+    **{"yield": "yield batch, self.labels[chosen]"},
+)
+bank.wrong("float64-images", "float64", **{"yield": "yield batch.double() / 255, self.labels[chosen]"})
+bank.wrong("not-floats", "bytes", **{"yield": "yield batch, self.labels[chosen]"})
+bank.wrong("not-floats", "float16", **{"yield": "yield batch.half() / 255, self.labels[chosen]"})
+bank.wrong("not-scaled", "0 to 255", **{"yield": "yield batch.float(), self.labels[chosen]"})
+bank.wrong("other-pixels", "divided by 256", **{"yield": "yield batch.float() / 256, self.labels[chosen]"})
+bank.wrong("other-pixels", "-1 to 1", **{"yield": "yield batch.float() / 127.5 - 1, self.labels[chosen]"})
+bank.wrong("labels-of-another-type", "labels as int32", labels="self.labels = labels.to(device, torch.int32)")
+PICKED = "self.labels[chosen.cpu()] if not chosen.is_meta else self.labels[: len(chosen)]"
+bank.wrong(
+    "not-on-its-device",
+    "labels on the CPU",
+    labels="self.labels = labels",
+    **{"yield": f"yield batch.float() / 255, {PICKED}"},
+)
+bank.wrong("no-batches", "nothing is yielded", loop="for i in range(0):")
+bank.wrong(
+    "no-images", "images flattened", **{"yield": "yield batch.float().flatten(1) / 255, self.labels[chosen]"}
+)
+bank.wrong(
+    "raised",
+    "one index too many",
+    chosen="chosen = order[i * self.batch_size : (i + 1) * self.batch_size] + len(self.images)",
+)

@@ -1,0 +1,165 @@
+"""Answers to 8.4: a step captured by hand."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "8.4",
+    {
+        "8.4": """
+inputs = torch.zeros_like(warm_up[0][0])  # images
+targets = torch.zeros_like(warm_up[0][1])  # labels
+graph = new_graph(device)  # graph
+def step(x, y):
+    optimizer.zero_grad()  # zero
+    loss = F.cross_entropy(model(x), y)  # loss
+    loss.backward()  # backward
+    optimizer.step()  # step
+    return loss.detach()  # result
+with side_stream(device):  # aside
+    for images, labels in warm_up:  # loop
+        step(images, labels)  # warm
+with recording(graph):  # recording
+    out = step(inputs, targets)  # record
+def replay(images, labels):
+    inputs.copy_(images)  # copy_images
+    targets.copy_(labels)  # copy_labels
+    graph.replay()  # replay
+    return out.clone()  # clone
+return replay  # returned
+""",
+    },
+)
+
+# ---- right
+
+bank.right(
+    "gradients set to None once, before the recording, as in PyTorch's documentation",
+    zero="",
+    warm="optimizer.zero_grad(set_to_none=True)\nstep(images, labels)",
+    recording="optimizer.zero_grad(set_to_none=True)\nwith recording(graph):",
+)
+bank.right("zeros in place of None", zero="optimizer.zero_grad(set_to_none=False)")
+bank.right("gradients set to None by hand", zero="for p in model.parameters(): p.grad = None")
+bank.right("gradients cleared at the end of the step", zero="", step="optimizer.step()\noptimizer.zero_grad()")
+bank.right(
+    "static inputs cloned from the last batch",
+    images="inputs, targets = (part.clone() for part in warm_up[-1])",
+    labels="",
+)
+bank.right(
+    "static inputs with nothing in them",
+    images="inputs = torch.empty_like(warm_up[0][0])",
+    labels="targets = torch.empty_like(warm_up[0][1])",
+)
+bank.right("a detached copy of the loss", clone="return out.detach().clone()")
+bank.right("the loss copied by arithmetic", clone="return out + 0")
+bank.right("a criterion", loss="loss = nn.CrossEntropyLoss()(model(x), y)")
+bank.right("one batch of the warm-up twice as input", images="inputs = warm_up[0][0].clone()")
+bank.right(
+    "zeros outside, in the tensors that the graph adds to",
+    zero="",
+    warm="optimizer.zero_grad()\nstep(images, labels)",
+    replay="optimizer.zero_grad(set_to_none=False)\ngraph.replay()",
+    recording="optimizer.zero_grad(set_to_none=False)\nwith recording(graph):",
+)
+bank.right("the copies through .data", copy_images="inputs.data.copy_(images)")
+bank.right("the copies by index", copy_images="inputs[:] = images", copy_labels="targets[...] = labels")
+
+# ---- wrong
+
+bank.wrong("inputs-not-copied", "nothing is copied in", copy_images="", copy_labels="")
+bank.wrong(
+    "inputs-not-copied",
+    "the names are bound anew",
+    images="inputs, targets = (part.clone() for part in warm_up[-1])",
+    labels="",
+    copy_images="inputs_now = images",
+    copy_labels="targets_now = labels",
+)
+bank.wrong(
+    "labels-not-copied",
+    "labels that are never filled in",
+    labels="targets = torch.full_like(warm_up[0][1], 90354829044482304)",
+    copy_labels="",
+)
+bank.wrong("labels-not-copied", "labels not copied in", labels="targets = warm_up[-1][1].clone()", copy_labels="")
+bank.wrong("images-not-copied", "images not copied in", images="inputs = warm_up[-1][0].clone()", copy_images="")
+bank.wrong(
+    "copied-too-late",
+    "copied after the replay",
+    images="inputs, targets = (part.clone() for part in warm_up[-1])",
+    labels="",
+    copy_images="graph.replay()",
+    copy_labels="inputs.copy_(images)",
+    replay="targets.copy_(labels)",
+)
+bank.wrong("loss-not-cloned", "the loss is not cloned", clone="return out")
+bank.wrong("loss-not-cloned", "the loss is detached, not cloned", clone="return out.detach()")
+bank.wrong("loss-as-number", "the loss is read in every step", clone="return out.item()")
+bank.wrong("loss-missing", "no loss comes out", clone="")
+bank.wrong(
+    "loss-of-the-recording",
+    "the loss is cloned when it is recorded",
+    record="out = step(inputs, targets).clone()\nfirst = 0",
+    clone="return first_loss",
+    returned="first_loss = out.clone()\nreturn replay",
+)
+bank.wrong(
+    "loss-of-the-step-before",
+    "the loss is cloned before the replay",
+    replay="loss = out.clone()\ngraph.replay()",
+    clone="return loss",
+)
+bank.wrong("loss-not-detached", "the loss keeps autograd's graph", result="return loss")
+bank.wrong("item-while-recording", ".item() in the step", result="loss.item()\nreturn loss.detach()")
+bank.wrong("if-while-recording", "an if on the loss", backward="if loss > 0:\n    loss.backward()")
+bank.wrong("if-while-recording", "an if on loss.isnan()", backward="if not loss.isnan(): loss.backward()")
+bank.wrong("print-while-recording", "the loss is printed", result="print(loss)\nreturn loss.detach()")
+bank.wrong("print-while-recording", "the loss in an f-string", result="text = f'{loss:.3f}'\nreturn loss.detach()")
+bank.wrong("waits-while-recording", "the loss is brought to the CPU", result="return loss.detach().cpu()")
+bank.wrong(
+    "waits-while-recording",
+    "samples chosen by a mask",
+    loss="keep = y >= 0\nloss = F.cross_entropy(model(x)[keep], y[keep])",
+)
+bank.wrong("gradients-pile-up", "zero_grad is missing", zero="")
+bank.wrong(
+    "gradients-pile-up",
+    "gradients cleared in the warm-up only",
+    zero="",
+    warm="optimizer.zero_grad()\nstep(images, labels)",
+)
+bank.wrong(
+    "cleared-outside",
+    "gradients set to None outside, before each replay",
+    zero="",
+    warm="optimizer.zero_grad()\nstep(images, labels)",
+    replay="optimizer.zero_grad(set_to_none=True)\ngraph.replay()",
+)
+bank.wrong("no-warm-up", "no warm-up", loop="for images, labels in []:")
+bank.wrong("warm-up-in-default-stream", "the warm-up in the default stream", aside="if True:")
+bank.wrong("warm-up-on-one-batch", "the warm-up on one batch", warm="step(*warm_up[0])")
+bank.wrong("wrong-warm-up", "one step of warm-up", loop="for images, labels in warm_up[:1]:")
+bank.wrong("wrong-warm-up", "a warm-up without optimizer", warm="model(images).sum().backward()")
+bank.wrong("not-recorded", "nothing is recorded", recording="if True:")
+bank.wrong(
+    "step-not-recorded",
+    "the optimizer steps beside the graph",
+    step="if x is not inputs: optimizer.step()",
+    replay="graph.replay()\noptimizer.step()",
+)
+bank.wrong(
+    "backward-not-recorded",
+    "the forward pass alone is recorded",
+    backward="if x is inputs: return loss\nloss.backward()",
+)
+bank.wrong("replayed-too-early", "a first replay at once", returned="graph.replay()\nreturn replay")
+bank.wrong("not-replayed-once", "no replay", replay="")
+bank.wrong("not-replayed-once", "two replays", replay="graph.replay()\ngraph.replay()")
+bank.wrong("computed-anew", "the step itself in place of the replay", replay="out = step(inputs, targets)")
+bank.wrong(
+    "batch-overwritten", "the caller's batch as static input", images="inputs, targets = warm_up[-1]", labels=""
+)
+bank.wrong("nothing-returned", "the function is not returned", returned="")
+bank.wrong("no-step-returned", "the graph is returned", returned="return graph")
+bank.wrong("no-step-returned", "the loss is returned", returned="return out")

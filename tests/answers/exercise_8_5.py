@@ -1,0 +1,58 @@
+"""Answers to 8.5: a learning rate that replays see."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "8.5",
+    {
+        "8.5a": """
+where = next(model.parameters()).device  # where
+lr = torch.full((), rate, device=where)  # rate
+return SGD(list(model.parameters()), lr, momentum=momentum, fused=True)  # sgd
+""",
+        "8.5b": """
+for group in optimizer.param_groups:  # groups
+    group["lr"].copy_(torch.tensor(rate))  # set
+""",
+    },
+)
+
+bank.right("a double", rate="lr = torch.tensor(rate, dtype=torch.float64, device=where)")
+bank.right("zeroed, then added to", set='group["lr"].zero_().add_(rate)')
+bank.right("the slice of all", set='group["lr"][...] = rate')
+
+bank.wrong("rate-is-a-number", "a rate that is a number", rate="lr = rate")
+bank.wrong("not-fused", "no fused kernel", sgd="return SGD(model.parameters(), lr, momentum=momentum)")
+bank.wrong("not-fused", "foreach", sgd="return SGD(model.parameters(), lr, momentum=momentum, foreach=False)")
+bank.wrong("number-in-its-place", "a number in the tensor's place", set='group["lr"] = rate')
+bank.wrong("another-tensor", "another tensor", set='group["lr"] = torch.tensor(rate)')
+bank.wrong("another-tensor", "another tensor, from a product", set='group["lr"] = group["lr"] * 0 + rate')
+bank.wrong("rate-not-set", "the rate as a factor", set='group["lr"].mul_(rate)')
+bank.wrong("rate-not-set", "the defaults", groups='optimizer.defaults["lr"] = torch.tensor(rate)', set="")
+bank.wrong("rate-not-set", "nothing is set", groups="pass", set="")
+bank.wrong("first-group-only", "the first group only", groups="for group in optimizer.param_groups[:1]:")
+bank.wrong("rate-on-cpu", "the rate on the CPU", rate="lr = torch.tensor(rate)")
+bank.wrong("another-rate", "a rate of its own", rate="lr = torch.tensor(0.1, device=where)")
+bank.wrong("another-momentum", "no momentum", sgd="return SGD(model.parameters(), lr, fused=True)")
+bank.wrong(
+    "another-momentum", "a momentum of its own", sgd="return SGD(model.parameters(), lr, momentum=0.9, fused=True)"
+)
+bank.wrong(
+    "other-updates",
+    "Nesterov momentum",
+    sgd="return SGD(model.parameters(), lr, momentum=momentum, nesterov=True, fused=True)",
+)
+bank.wrong(
+    "other-updates",
+    "weight decay",
+    sgd="return SGD(model.parameters(), lr, momentum=momentum, weight_decay=0.1, fused=True)",
+)
+bank.wrong(
+    "parameters-left-out",
+    "the blocks' parameters only",
+    sgd="return SGD(model.blocks.parameters(), lr, momentum=momentum, fused=True)",
+)
+bank.wrong("no-sgd", "AdamW", sgd="return torch.optim.AdamW(model.parameters(), lr, fused=True)")
+bank.wrong(
+    "nothing-returned", "nothing is returned", sgd="SGD(model.parameters(), lr, momentum=momentum, fused=True)"
+)

@@ -1,0 +1,98 @@
+"""Answers to 8.6: what was gained, and whether the numbers are the same."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "8.6",
+    {
+        "8.6a": """
+for _ in range(warm_up):  # warm
+    step()
+seconds = []  # list
+for _ in range(steps):  # timed
+    synchronize(device)  # before
+    start = time.perf_counter()  # start
+    step()  # step
+    synchronize(device)  # after
+    seconds.append(time.perf_counter() - start)  # stop
+return statistics.median(seconds)  # median
+""",
+        "8.6b": """
+mine, theirs = first.state_dict(), second.state_dict()  # dicts
+differences = torch.stack([(mine[name].double() - theirs[name].double()).abs().max() for name in mine])  # each
+return differences.max().item()  # largest
+""",
+    },
+)
+
+bank.right(
+    "nanoseconds, divided",
+    start="start = time.perf_counter_ns()",
+    stop="seconds.append((time.perf_counter_ns() - start) / 1e9)",
+)
+bank.right("another clock", start="start = time.monotonic()", stop="seconds.append(time.monotonic() - start)")
+bank.right("synchronised once before the first", before="", list="seconds = []\nsynchronize(device)")
+bank.right("the middle of the sorted times", median="return sorted(seconds)[len(seconds) // 2]")
+bank.right("torch's median", median="return torch.tensor(seconds, dtype=torch.float64).median().item()")
+bank.right(
+    "all numbers in one",
+    each="differences = torch.cat([(mine[n].double() - theirs[n].double()).flatten().abs() for n in mine])",
+)
+bank.right("amax", largest="return float(differences.amax())")
+
+bank.wrong("not-synchronised", "no synchronisation", before="", after="")
+bank.wrong("not-synchronised", "synchronised before only", after="")
+bank.wrong("mean-not-median", "the mean", median="return sum(seconds) / len(seconds)")
+bank.wrong(
+    "warm-up-timed",
+    "the first steps are timed too",
+    warm="for _ in range(0):",
+    timed="for _ in range(warm_up + steps):",
+)
+bank.wrong(
+    "warm-up-timed",
+    "a mean with the first steps in it",
+    warm="for _ in range(0):",
+    timed="for _ in range(warm_up + steps):",
+    median="return statistics.mean(seconds)",
+)
+bank.wrong("other-number-of-steps", "no warm-up", warm="for _ in range(0):")
+bank.wrong("other-number-of-steps", "a fixed number of steps", timed="for _ in range(20):")
+bank.wrong("fastest-taken", "the fastest step", median="return min(seconds)")
+bank.wrong("slowest-taken", "the slowest step", median="return max(seconds)")
+bank.wrong("not-divided", "the time of all steps", median="return sum(seconds)")
+bank.wrong("not-in-seconds", "milliseconds", median="return 1000 * statistics.median(seconds)")
+bank.wrong(
+    "timed-as-a-whole",
+    "all steps timed at once",
+    whole={
+        "8.6a": """
+for _ in range(warm_up):
+    step()
+synchronize(device)
+start = time.perf_counter()
+for _ in range(steps):
+    step()
+synchronize(device)
+return (time.perf_counter() - start) / steps
+"""
+    },
+)
+bank.wrong("no-seconds", "all times are returned", median="return seconds")
+bank.wrong(
+    "sign-counts",
+    "no abs",
+    each="differences = torch.stack([(mine[n].double() - theirs[n].double()).max() for n in mine])",
+)
+bank.wrong("not-the-largest", "the mean of the differences", largest="return differences.mean().item()")
+bank.wrong("not-the-largest", "the sum of the differences", largest="return differences.sum().item()")
+bank.wrong(
+    "buffers-left-out",
+    "parameters only",
+    dicts="mine, theirs = dict(first.named_parameters()), dict(second.named_parameters())",
+    largest="return differences.max().item()",
+)
+bank.wrong("nan-lost", "Python's max()", largest="return max(d.item() for d in differences.flip(0))")
+bank.wrong("nan-lost", "NaN replaced by 0", largest="return differences.nan_to_num(0).max().item()")
+bank.wrong("equal-models-differ", "a ratio", largest="return 1 + differences.max().item()")
+bank.wrong("no-difference", "a tensor is returned", largest="return differences.max()")
