@@ -35,7 +35,5 @@ def get_ddp_model(model: nn.Module, device: torch.device, *, bucket_cap_mb: floa
     ### BEGIN SOLUTION 4.1
     model.to(device)
     device_ids = [device] if device.type == "cuda" else None
-    return DistributedDataParallel(
-        model, device_ids=device_ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
-    )
+    return DistributedDataParallel(model, device_ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)
     ### END SOLUTION
