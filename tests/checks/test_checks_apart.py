@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from answers.bank import outcome_of, verdict, with_answer
 
-from lab.grading.diagnosis import UNUSABLE_REPORT, Failed
+from lab.grading.diagnosis import TAMPERED, Failed
 from lab.grading.suite import run_exercise
 from lab.syllabus.syllabus import syllabus
 
@@ -58,7 +58,7 @@ def test_what_a_rank_forges_is_a_diagnosis_not_a_crash(tmp_path: Path):
         import lab.checks.ddp_utils.observe
         lab.checks.ddp_utils.observe.weights_of = lambda model: {"weights": 3}
         """
-    assert verdict("4.0", with_answer(tmp_path, "4.0", code)) == UNUSABLE_REPORT
+    assert verdict("4.0", with_answer(tmp_path, "4.0", code)) == TAMPERED
 
 
 def test_an_epoch_is_checked_apart_from_the_step(tmp_path: Path):

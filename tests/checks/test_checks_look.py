@@ -87,7 +87,7 @@ def test_shapes_of_reports(value: object, shape: object, right: bool):
 
 def test_a_report_of_another_shape_is_a_diagnosis_that_names_the_rank():
     expect([[1], [2]], [int])
-    with pytest.raises(Diagnosis, match="rank 1 reported something that the check cannot read: 'x'"):
+    with pytest.raises(Diagnosis, match="could not be used: rank 1 reported 'x'"):
         expect([[1], "x"], [int])
 
 

@@ -36,7 +36,7 @@ def compiled_is_the_same(strategy: str, precision: str, *more: str, bound: float
     assert list(with_it["weights"]) == list(plain["weights"])
     if dist.get_rank() == 0:
         both = [accuracies(name), accuracies(f"{name}-compiled")]
-        assert apart(*(figures[-2:] for figures in both)) < 0.03, both
+        assert apart(*(figures[-2:] for figures in both)) < (0.05 if precision == "fp16" else 0.03), both
         with (FOLDER / f"{name}-compiled" / "run.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert {row["compiled"] for row in rows} == {compiled}, rows

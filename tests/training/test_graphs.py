@@ -165,9 +165,13 @@ def test_where_work_goes_is_known():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("mistake", ["", "return static_loss", "optimizer.zero_grad() # outside", "copy"])
+@pytest.mark.parametrize("mistake", ["", "return static_loss", "optimizer.zero_grad() # outside"])
 def test_the_check_of_8_4_records_a_cuda_graph(mistake: str, root: Path, tmp_path: Path, monkeypatch):
-    """The reference passes on a GPU, and mistakes come out as they do on the CPU."""
+    """The reference passes on a GPU, and mistakes come out as they do on the CPU.
+
+    But for inputs that are not copied in: nothing holds the recorded ones then, a real graph reads what is there
+    by now, and CUDA ends the process. The check on the CPU's graph comes first, and names it.
+    """
     from lab.checks.common.look import Look
     from lab.checks.common.tiny import TinyNet, fresh_generator
     from lab.checks.fast.checks import sent
@@ -176,13 +180,7 @@ def test_the_check_of_8_4_records_a_cuda_graph(mistake: str, root: Path, tmp_pat
     from lab.checks.fast.observe_capture import capture
 
     text = (root / "solutions" / "fast.py").read_text()
-    if mistake == "copy":
-        text = text.replace(
-            "        static_images.copy_(images)\n        static_labels.copy_(labels)\n        gr", "gr"
-        )
-        text = text.replace("graph.replay()", "        graph.replay()")
-        expected = "inputs-not-copied"
-    elif mistake.startswith("return"):
+    if mistake.startswith("return"):
         text = text.replace("return static_loss.clone()", mistake)
         expected = "loss-not-cloned"
     elif mistake:
