@@ -38,6 +38,7 @@ LONG = (
     "test_parity.py",
     "browser",
     "test_attacks.py",
+    "test_ordinary_user.py",
     "test_checks_nonsense.py",
     "test_resume.py",
     "test_grade.py",
