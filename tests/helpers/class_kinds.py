@@ -18,7 +18,7 @@ from lab.course.books import released_books
 from lab.syllabus.syllabus import MODULES, syllabus
 
 ROOT = Path(__file__).resolve().parents[2]
-BOOKS = tuple(path.name for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
+BOOKS = tuple(released_books())  # of the assignment lab
 
 # What the exercises of each module are worth.
 POINTS = {name: {e.id: float(e.points) for e in syllabus().exercises if e.module == name} for name in MODULES}
