@@ -115,6 +115,7 @@ def card(template: str, text: str, **values: object) -> str:
 def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], str]]:
     exercise = dataclasses.replace(syllabus()["3.2"], title=text, hints=(text, text))
     progress = {"summary": text, "exercises": [exercise], "states": {exercise.id: "passed"}, "following": exercise}
+    progress |= {"more": [exercise], "more_summary": text}
     return {
         "answers.html": lambda: (
             card("answers.html", text, questions=[(text, True)])

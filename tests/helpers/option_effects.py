@@ -117,6 +117,7 @@ class Runs:
         self._known: dict[tuple[str, ...], Any] = {}
         (folder / "code").mkdir()
         (folder / "code" / "mine.py").write_text(OWN)
+        self._path = list(sys.path)
         sys.path[:0] = [str(folder / "code"), str(SOLUTIONS)]
         import main
 
@@ -124,9 +125,15 @@ class Runs:
         main.setup, main.cleanup = lambda: torch.device("cpu"), lambda: None
         from lab.training.data import shapes
 
+        self._images = shapes.TRAIN_IMAGES, shapes.VALID_IMAGES
         shapes.TRAIN_IMAGES, shapes.VALID_IMAGES = 48, 16
 
     def close(self) -> None:
+        """Leave the process as it was: other tests go on in it."""
+        from lab.training.data import shapes
+
+        shapes.TRAIN_IMAGES, shapes.VALID_IMAGES = self._images
+        sys.path[:] = self._path
         for name in ("main", "data", "ddp_utils", "distributed_utils", "fsdp_utils", "model", "train", "mine"):
             sys.modules.pop(name, None)
 
