@@ -208,11 +208,8 @@ def _ideal_lines(
         times: what the value would ideally be on n devices, as a multiple of that on one.
     """
     own = {name: found[0] for name in LOOKS if (found := series(rows, name)) and found[0].devices == 1}
-    whose, label = (
-        ((BASELINE,), "ideal, from one device without a wrapper")
-        if BASELINE in own and value(own[BASELINE]).median > 0
-        else (tuple(own), "ideal, from one device")
-    )
+    whose = (BASELINE,) if BASELINE in own and value(own[BASELINE]).median > 0 else tuple(own)
+    label = "ideal, from one device"  # short: it stands beside three others below the axes
     for name in whose:
         first = value(own[name]).median
         if first > 0:
