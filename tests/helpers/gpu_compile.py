@@ -24,8 +24,8 @@ def accuracies(name: str) -> list[float]:
 def compiled_is_the_same(strategy: str, precision: str, *more: str, bound: float, compiled: str) -> None:
     """Trains, and evaluates, as without --compile, but for the rounding of kernels that add in another order.
 
-    In fp16 they were up to 0.12 apart in the first two epochs, 0.03 in the last, on two H200. The likely cause, not
-    looked into: the scaler begins so high that gradients overflow, and rounding decides which steps are left out.
+    In fp16 they were up to 0.12 apart in the first two epochs, 0.03 in the last, on two H200. The likely cause
+    (not looked into): the scaler begins so high that gradients overflow; rounding decides which steps it skips.
     """
     name = "-".join((strategy, precision, *(word.strip("-") for word in more)))
     argv = ("--strategy", strategy, "--precision", precision, *LONG, *more)
