@@ -42,6 +42,7 @@ LONG = (
     "test_checks_nonsense.py",
     "test_resume.py",
     "test_grade.py",
+    "test_nbgrader_lab2.py",
     "test_ranks_end.py",
     "test_ways_out.py",
     "test_handed_out.py",

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-HELP = "write the nbgrader course: the assignment, its configuration and the marking guide (for instructors)"
+HELP = "write the nbgrader course: the assignments, their configuration and the marking guides (for instructors)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,17 +12,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from lab.course.build import GUIDE, build, strangers
-    from lab.course.config import ASSIGNMENT
+    from lab.course.books import LAB, LAB_TWO
+    from lab.course.build import build, strangers
 
     folder = args.folder.expanduser()
     written = build(folder)
     print(f"{folder}: {len(written)} files written" if written else f"{folder} is up to date")
     for name in strangers(folder):
         print(f"  {name} is not the lab's; nbgrader will release it too")
-    print(f"Model answers, for you only: {folder / GUIDE}")
+    print(f"Model answers, for you only: {folder / LAB.page}")
     print("To release it to students:")
     print(f"  cd {folder}")
-    print(f"  nbgrader generate_assignment {ASSIGNMENT} --force")
-    print(f"  nbgrader release_assignment {ASSIGNMENT} --force")
+    print(f"  nbgrader generate_assignment {LAB.name} --force")
+    print(f"  nbgrader release_assignment {LAB.name} --force")
+    print(
+        f"Part two, for those who want more: the same with {LAB_TWO.name}; model answers: {folder / LAB_TWO.page}"
+    )
     return 0

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO
+
 HELP = "grade the submissions of a class, each in a sandbox (for instructors)"
 
 
@@ -26,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="put the marks into the gradebook of this course, and the submissions into its submitted/ "
         "(known by itself where SUBMISSIONS is a course's submitted/)",
+    )
+    parser.add_argument(
+        "--assignment",
+        choices=(ASSIGNMENT, ASSIGNMENT_TWO),
+        default=ASSIGNMENT,
+        help=f"which part of the submissions: {ASSIGNMENT} (the default), or {ASSIGNMENT_TWO}, part two, whose "
+        f"marks go into a folder of their own, {ASSIGNMENT_TWO} in the one above",
     )
     parser.add_argument(
         "--jobs",

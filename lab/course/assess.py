@@ -11,14 +11,13 @@ from lab.course.notebooks import all_answers
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
-from lab.syllabus.syllabus import syllabus
 
 
 def assess(submission: Submission, server: TimedServer, deadline: float = DEADLINE) -> SubmissionRecord:
     """Check the modules in the sandbox, read the notebooks, and say what was found."""
     begin = time.monotonic()
     with submission.code() as code:
-        exercises = check_modules(code, server, deadline)
+        exercises = check_modules(code, server, deadline, submission.assignment.of)
     found = reaches(submission.modules)
     return replace(record(submission, exercises, deadline, time.monotonic() - begin), reaches=found)
 
@@ -26,7 +25,7 @@ def assess(submission: Submission, server: TimedServer, deadline: float = DEADLI
 def not_assessed(submission: Submission, why: str, deadline: float) -> SubmissionRecord:
     """The lab failed on this submission as a whole: every mark is open."""
     lost = OutcomeRecord.of("", LabError(why))
-    exercises = [ExerciseMark(e.id, e.title, None, e.points, lost) for e in syllabus().exercises]
+    exercises = [ExerciseMark(e.id, e.title, None, e.points, lost) for e in submission.assignment.of.exercises]
     return record(submission, exercises, deadline, 0.0)
 
 

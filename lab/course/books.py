@@ -1,16 +1,91 @@
-"""The notebooks as they were handed out: which cells are graded, and what their questions are."""
+"""The assignments of the course, and their notebooks as they were handed out.
+
+Part one of the lab is one assignment and part two another, each with exercises and points of its own. Of a
+notebook it matters which cells are graded, and what their questions are.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from lab.base.errors import UserError
 from lab.base.paths import student_sources
+from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO
+from lab.course.marks import SubmissionRecord
 from lab.syllabus.package import in_part_two
+from lab.syllabus.syllabus import MODULES, PART_TWO, Syllabus, syllabus
 
 QUESTION = "**Question.**"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One assignment of the course.
+
+    name     nbgrader's name of it
+    modules  what a student hands in: the names of the files without .py
+    guide    the questions with model answers, in notebooks/source
+    page     the page that is made of it, in the course directory
+    below    where its grades are, in the folder of the first assignment's
+    option   what to add to `lab grade`
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    guide: str
+    page: PurePosixPath
+    below: str = ""
+    option: str = ""
+
+    @property
+    def of(self) -> Syllabus:
+        """Its exercises."""
+        return syllabus().part_two if self.modules == PART_TWO else syllabus()
+
+    def has(self, path: PurePosixPath) -> bool:
+        """Whether a notebook of the package is one of this assignment's."""
+        return in_part_two(path) == (self.modules == PART_TWO)
+
+    @property
+    def module_files(self) -> frozenset[str]:
+        return frozenset(f"{name}.py" for name in self.modules)
+
+
+LAB = Assignment(ASSIGNMENT, MODULES, "marking_guide.toml", PurePosixPath("instructor/marking_guide.md"))
+LAB_TWO = Assignment(
+    ASSIGNMENT_TWO,
+    PART_TWO,
+    "marking_guide_two.toml",
+    PurePosixPath("instructor/marking_guide_two.md"),
+    below=ASSIGNMENT_TWO,
+    option=f" --assignment {ASSIGNMENT_TWO}",
+)
+ASSIGNMENTS = {one.name: one for one in (LAB, LAB_TWO)}
+
+
+def assignment_named(name: str) -> Assignment:
+    """The assignment of this name; one that an instructor has added is graded as the first."""
+    return ASSIGNMENTS.get(name, LAB)
+
+
+def assignment_of(records: Iterable[SubmissionRecord]) -> Assignment:
+    """The one that all of these are of; the first where there is no mark at all.
+
+    Raises:
+        UserError: they are of several, whose points must not be mixed.
+    """
+    optional = {exercise.id for exercise in syllabus().optional}
+    found = {mark.exercise in optional for record in records for mark in record.exercises}
+    if len(found) > 1:
+        raise UserError(
+            f"these are grades of {LAB.name} and of {LAB_TWO.name}, which have points of their own: "
+            "name the folders of one of them"
+        )
+    return LAB_TWO if True in found else LAB
 
 
 @dataclass(frozen=True)
@@ -37,11 +112,11 @@ def book_names() -> frozenset[str]:
     return frozenset(path.name for path in (student_sources() / "notebooks").glob("*.ipynb"))
 
 
-def released_books(folder: Path | None = None) -> Books:
-    """The graded cells of part one's notebooks in a folder; by default of those in the student's package."""
+def released_books(folder: Path | None = None, assignment: Assignment = LAB) -> Books:
+    """The graded cells of an assignment's notebooks in a folder; by default of those in the student's package."""
     books: Books = {}
     for path in sorted((folder or student_sources() / "notebooks").glob("*.ipynb")):
-        if in_part_two(PurePosixPath(path.name)):
+        if not assignment.has(PurePosixPath(path.name)):
             continue
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         books[path.name] = []

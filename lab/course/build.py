@@ -2,7 +2,9 @@
 
     DIR/nbgrader_config.py            how nbgrader grades this lab
     DIR/source/lab/                   the assignment: eight notebooks beside exercises/, run.sh and the rest
+    DIR/source/lab2/                  the same for part two, whose module and notebook are in this one alone
     DIR/instructor/marking_guide.md   model answers; outside of what nbgrader ever releases
+    DIR/instructor/marking_guide_two.md   those of part two
 
 A release is the student's package: both come from package_files(). Only the notebooks lie one folder higher, since
 nbgrader looks for them at the top of an assignment.
@@ -10,21 +12,23 @@ nbgrader looks for them at the top of an assignment.
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path, PurePosixPath
 
 from lab.base.errors import UserError
 from lab.base.files import write_whole
 from lab.base.paths import checkout, student_sources
-from lab.course.config import ASSIGNMENT, config_text
+from lab.course.books import ASSIGNMENTS, LAB, Assignment
+from lab.course.config import config_text
 from lab.course.guide import guide_text
 from lab.syllabus.notebooks import build_notebook, points_of, sources, to_text
 from lab.syllabus.package import in_part_two, package_files
 from lab.syllabus.syllabus import syllabus
 
 CONFIG = "nbgrader_config.py"
-GUIDE = PurePosixPath("instructor/marking_guide.md")
 NOTEBOOKS = "notebooks"
+LINK = re.compile(r"\[([^]\n]+)\]\((\w+\.ipynb)\)")
 
 
 def course_files() -> dict[PurePosixPath, bytes]:
@@ -39,28 +43,38 @@ def course_files() -> dict[PurePosixPath, bytes]:
             "`lab course build` works in a clone of the lab's repository only: "
             "model answers are in nothing that is installed"
         )
-    home = PurePosixPath("source", ASSIGNMENT)
     files: dict[PurePosixPath, bytes] = {}
-    editable: list[str] = []
+    editable: dict[str, list[str]] = {}
+    for one in ASSIGNMENTS.values():
+        files |= _assignment_files(one, root / NOTEBOOKS / "source")
+        editable[one.name] = sorted(f"exercises/{name}" for name in one.module_files)
+    files[PurePosixPath(CONFIG)] = config_text(editable).encode()
+    return files
+
+
+def _assignment_files(assignment: Assignment, texts: Path) -> dict[PurePosixPath, bytes]:
+    """What one assignment is made of, and its guide.
+
+    Args:
+        texts: the folder with the notebooks' sources and the guides.
+    """
+    home = PurePosixPath("source", assignment.name)
+    files: dict[PurePosixPath, bytes] = {}
     for path, origin in package_files().items():
-        if in_part_two(path):
+        if assignment is LAB and in_part_two(path):
             continue
         if path.parts[0] == NOTEBOOKS and path.suffix == ".ipynb":
             continue  # built below, with links that fit
         inner = PurePosixPath(*path.parts[1:]) if path.parts[0] == NOTEBOOKS else path
         files[home / inner] = origin.read_bytes()
-        if path.parts[0] == "exercises":
-            editable.append(str(path))
-    books = [
-        source
-        for source in sources(root / NOTEBOOKS / "source")
-        if not in_part_two(PurePosixPath(f"{source.stem}.ipynb"))
-    ]
+    books = [source for source in sources(texts) if assignment.has(PurePosixPath(f"{source.stem}.ipynb"))]
+    names = {f"{source.stem}.ipynb" for source in books}
     for source in books:
         notebook = build_notebook(source, points_of(syllabus()), beside_exercises=True)
+        for cell in notebook.cells:  # a notebook of the other assignment is named only: it is not beside this one
+            cell.source = LINK.sub(lambda link: link[0] if link[2] in names else link[1], cell.source)
         files[home / source.with_suffix(".ipynb").name] = to_text(notebook).encode()
-    files[PurePosixPath(CONFIG)] = config_text(sorted(editable)).encode()
-    files[GUIDE] = guide_text(root / NOTEBOOKS / "source" / "marking_guide.toml", books).encode()
+    files[assignment.page] = guide_text(texts / assignment.guide, books).encode()
     return files
 
 
@@ -90,18 +104,19 @@ def build(folder: Path) -> list[PurePosixPath]:
             write_whole(target, content, alone=True)  # nbgrader would release what a kill left behind
             written.append(path)
         for path, origin in package_files().items():  # run.sh is a program
-            target = folder / "source" / ASSIGNMENT / path
-            if target.is_file():
-                shutil.copymode(origin, target)
-                target.chmod(target.stat().st_mode | 0o200)
+            for name in ASSIGNMENTS:
+                target = folder / "source" / name / path
+                if target.is_file():
+                    shutil.copymode(origin, target)
+                    target.chmod(target.stat().st_mode | 0o200)
     except OSError as error:
         raise UserError(f"cannot write {error.filename or folder}: {error.strerror}") from error
     return written
 
 
 def strangers(folder: Path) -> list[str]:
-    """Files of the assignment that the lab has not put there: nbgrader would release them too."""
-    home = folder / "source" / ASSIGNMENT
+    """Files of the assignments that the lab has not put there: nbgrader would release them too."""
     known = {str(path) for path in course_files()}
-    there = (path for path in sorted(home.rglob("*")) if path.is_file())
+    homes = [folder / "source" / name for name in ASSIGNMENTS]
+    there = (path for home in homes for path in sorted(home.rglob("*")) if path.is_file())
     return [str(path.relative_to(folder)) for path in there if path.relative_to(folder).as_posix() not in known]

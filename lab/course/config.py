@@ -1,8 +1,9 @@
 """nbgrader_config.py of a course: which files are the students', and who grades them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 ASSIGNMENT = "lab"
+ASSIGNMENT_TWO = "lab2"  # part two, for who wants more
 COURSE = "scaling-lab"
 GRADES = "grades"  # in the course directory: the records of `lab grade` and of `nbgrader autograde`
 
@@ -39,9 +40,7 @@ c.ExchangeFactory.collect = "{collect}"
 
 # The files that are the students': every other file of a submission is replaced by its original.
 c.Autograde.exclude_overwriting = {{
-    "{assignment}": [
-{editable}    ],
-}}
+{editable}}}
 
 # As nbgrader has it, but for the second: what an answer's cell says to begin with is its own, and stays.
 c.GenerateAssignment.preprocessors = [
@@ -105,11 +104,14 @@ if not shared:
 """
 
 
-def config_text(editable: Sequence[str]) -> str:
+def config_text(editable: Mapping[str, Sequence[str]]) -> str:
     """The configuration's text.
 
     Args:
-        editable: the files that a student hands in changed, relative to the assignment: "exercises/data.py".
+        editable: assignment -> the files that a student hands in changed, relative to it: "exercises/data.py".
     """
-    names = "".join(f'        "{name}",\n' for name in editable)
-    return _TEXT.format(course=COURSE, assignment=ASSIGNMENT, editable=names, glue=_GLUE, collect=COLLECT)
+    names = "".join(
+        f'    "{assignment}": [\n' + "".join(f'        "{name}",\n' for name in files) + "    ],\n"
+        for assignment, files in editable.items()
+    )
+    return _TEXT.format(course=COURSE, editable=names, glue=_GLUE, collect=COLLECT)

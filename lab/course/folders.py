@@ -1,7 +1,7 @@
 """The folders of a course: who may read them, and what is noted beside a submission.
 
 What is known of a submission and not in it, whose it is and what was left out on its way into the course, lies in
-submitted/<student>/lab-notes.json, where no student writes.
+submitted/<student>/<assignment>-notes.json, where no student writes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lab.base.files import write_whole
-from lab.course.config import ASSIGNMENT, GRADES
+from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO, GRADES
 
 SUBMITTED = "submitted"  # nbgrader's name of the folder that it collects into
-NAME = "lab-notes.json"
+NAME = "{}-notes.json"  # with the assignment's name
 # What no student may read, of a course on a machine that they share: answers and marks, and the model answers.
 FOLDERS = (SUBMITTED, "autograded", "feedback", GRADES)
 EXISTING = ("instructor", "gradebook.db", ".nbgrader.log")
@@ -89,7 +89,7 @@ class Notes:
 
 def in_course(home: Path) -> bool:
     """Whether this is a student's submission in nbgrader's submitted/."""
-    return home.name == ASSIGNMENT and home.absolute().parent.parent.name == SUBMITTED
+    return home.name in (ASSIGNMENT, ASSIGNMENT_TWO) and home.absolute().parent.parent.name == SUBMITTED
 
 
 def is_link(home: Path) -> bool:
@@ -105,7 +105,7 @@ def read_notes(home: Path) -> Notes | None:
     """
     if not in_course(home):
         return None
-    file = home.parent / NAME
+    file = home.parent / NAME.format(home.name)
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
         said = (tuple(map(str, known[name])) for name in ("copied", "claims"))
@@ -118,4 +118,4 @@ def read_notes(home: Path) -> Notes | None:
 
 def write_notes(home: Path, notes: Notes) -> None:
     """Replace them; OSError as for any file."""
-    write_private(home.parent / NAME, json.dumps(asdict(notes), indent=1))
+    write_private(home.parent / NAME.format(home.name), json.dumps(asdict(notes), indent=1))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.base.errors import UsageError
+from lab.base.errors import UsageError, UserError
 from lab.base.machine import usable_cores
 from lab.course import store
+from lab.course.books import ASSIGNMENTS, Assignment, assignment_of
 from lab.course.folders import SUBMITTED, make_private
 from lab.course.gradebook import Course, course_of
 from lab.course.marks import SubmissionRecord
@@ -19,7 +20,6 @@ from lab.course.outputs import write_all
 from lab.course.pool import grade_all
 from lab.course.submissions import find_submissions, read_submission
 from lab.ranks.sandbox import Sandbox
-from lab.syllabus.syllabus import syllabus
 
 Say = Callable[[str], None]
 
@@ -54,6 +54,7 @@ class GradeChoices:
     elsewhere     the submissions do not lie in the course's submitted/ yet
     hand_in_only  put them there, and grade nothing
     deadline      seconds for all checks of one submission
+    assignment    what of the submissions
     """
 
     submissions: Path | None
@@ -66,6 +67,7 @@ class GradeChoices:
     jobs: int
     deadline: float
     force: bool
+    assignment: Assignment
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> GradeChoices:
@@ -87,7 +89,8 @@ class GradeChoices:
         shard = Shard.parse(args.shard) if args.shard else Shard()
         submissions = args.submissions.expanduser() if args.submissions else None
         home = args.course.expanduser() if args.course else course_of(submissions) if submissions else None
-        course = Course(home) if home else None
+        assignment = ASSIGNMENTS[args.assignment]
+        course = Course(home, assignment) if home else None
         if course and args.course and args.out:
             raise UsageError(f"--out and --course: the grades of a course are in its own folder, {course.out}")
         elsewhere = course is not None and submissions is not None and not course.holds(submissions)
@@ -98,10 +101,11 @@ class GradeChoices:
         if args.shard and elsewhere:
             raise UsageError(
                 "--shard: each part would write all of the course's submitted/. "
-                f"First, once: lab grade {args.submissions} --course {args.course} --hand-in, "
-                f"then lab grade {args.course / SUBMITTED} --shard {args.shard}"
+                f"First, once: lab grade {args.submissions} --course {args.course} --hand-in{assignment.option}, "
+                f"then lab grade {args.course / SUBMITTED} --shard {args.shard}{assignment.option}"
             )
-        out = args.out.expanduser() if args.out else course.out if course else default_out(submissions)
+        default = course.out if course else default_out(submissions) / assignment.below
+        out = args.out.expanduser() if args.out else default
         if submissions and out.resolve().is_relative_to(submissions.resolve()):
             raise UsageError(
                 f"{out} is inside {args.submissions}, and would be graded as a submission: name another --out"
@@ -117,6 +121,7 @@ class GradeChoices:
             jobs=args.jobs or usable_cores(),
             deadline=args.deadline or DEADLINE,
             force=args.force,
+            assignment=assignment,
         )
 
 
@@ -135,14 +140,18 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
         The exit code. 0: all is graded; 1: an instructor has to look at some submission.
     """
     submissions, out, course, shard = choices.submissions, choices.out, choices.course, choices.shard
+    assignment = choices.assignment
     troubles: list[str] = []
+    if assignment.below:
+        make_private(out.parent)
     if not out.exists():
         out.mkdir(parents=True)
         out.chmod(0o700)
+    _refuse_others(store.any_of(out), out, assignment)
     if course and (advice := course.advice()):
         say(advice)
     if course and submissions and choices.elsewhere:
-        troubles += _hand_in(submissions, course, say)
+        troubles += _hand_in(submissions, course, assignment, say)
         submissions = course.submitted
         if choices.hand_in_only:
             say(f"{submissions} holds the submissions now, which are not graded yet.")
@@ -151,12 +160,14 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
         records = _graded(submissions, choices, say)
     else:
         records = store.load_all(choices.merge)
+        _refuse_others(records, choices.merge[0], assignment)
         for record in records:
             store.save(out, record)
     if shard.count > 1:
         part = f"{shard.number}/{shard.count}"
         into = f" --course {course.folder}" if course else ""
-        say(f"This was part {part}. When all are done: lab grade --merge {out} [other folders]{into}")
+        again = f"lab grade --merge {out} [other folders]{into}{assignment.option}"
+        say(f"This was part {part}. When all are done: {again}")
         return 0
     former = write_all(out, records)
     say(f"{out}: marks.csv, answers.csv to mark by hand, feedback/ for the students, report.html about the class")
@@ -179,9 +190,18 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
     return 1 if troubles or look else 0
 
 
-def _hand_in(submissions: Path, course: Course, say: Say) -> list[str]:
+def _refuse_others(records: Sequence[SubmissionRecord], folder: Path, assignment: Assignment) -> None:
+    """Raises UserError where these grades are of another assignment: the points of both are never mixed."""
+    if any(record.exercises for record in records) and (other := assignment_of(records)) is not assignment:
+        raise UserError(
+            f"{folder} holds grades of {other.name}, not of {assignment.name}: "
+            f"name another folder, or --assignment {other.name}"
+        )
+
+
+def _hand_in(submissions: Path, course: Course, assignment: Assignment, say: Say) -> list[str]:
     """Put them into the course. Returns what was wrong with some of them."""
-    for student in find_submissions(submissions):
+    for student in find_submissions(submissions, assignment):
         if (name := store.file_name(student, "")) != student:
             say(f"  {student} is called {name} in the course")
     troubles = course.hand_in(submissions)
@@ -198,11 +218,12 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
     """
     records: list[SubmissionRecord] = []
     work: list[tuple[str, Path]] = []  # not what is in them: a whole class would not fit into memory
-    for student, path in find_submissions(submissions).items():
+    assignment = choices.assignment
+    for student, path in find_submissions(submissions, assignment).items():
         if not choices.shard.has(student):
             continue
         try:
-            key = read_submission(student, path, parse=False).key
+            key = read_submission(student, path, parse=False, assignment=assignment).key
         except (OSError, MemoryError):  # in its own worker it is one student's trouble
             key = ""
         known = store.load(choices.out, student)
@@ -211,7 +232,7 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
         else:
             work.append((student, path))
     kept = len(records)
-    of = syllabus().points
+    of = assignment.of.points
     if work:
         Sandbox().require()
 
@@ -223,7 +244,7 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
         say(f"{graded}  {record.seconds:6.1f} s{look}")
 
     make_private(choices.out / store.FOLDER)  # also for a shard that has nobody
-    grade_all(work, jobs=choices.jobs, deadline=choices.deadline, done=done)
+    grade_all(work, jobs=choices.jobs, deadline=choices.deadline, done=done, assignment=assignment)
     before = f", {kept} had been graded before and have not changed" if kept else ""
     say(f"{len(work)} graded{before}.")
     return sorted(records, key=lambda record: record.student)

@@ -16,8 +16,9 @@ from typing import Any
 from lab.base.errors import UserError
 from lab.base.words import encodable
 from lab.course import store
+from lab.course.books import LAB, Assignment
 from lab.course.build import CONFIG
-from lab.course.config import ASSIGNMENT, COLLECT, GRADES
+from lab.course.config import COLLECT, GRADES
 from lab.course.contents import Unusable, limit_of, opened, pieces
 from lab.course.folders import SUBMITTED, Notes, close_folders, is_link, make_private, read_notes, write_notes
 from lab.course.marks import SubmissionRecord
@@ -28,21 +29,26 @@ BOOKED = "booked"  # in GRADES: a file a student with the key of the submission 
 
 
 class Course:
-    """A course directory made by `lab course build`, after `nbgrader generate_assignment`.
+    """A course directory made by `lab course build`, after `nbgrader generate_assignment`: one assignment of it.
 
     Raises:
         UserError: it is none, or nothing has been released yet, or nbgrader is not installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, assignment: Assignment = LAB) -> None:
+        self.assignment = assignment
         self.folder = folder.resolve()
         self.submitted = self.folder / SUBMITTED
-        self.out = self.folder / GRADES
+        self.out = self.folder / GRADES / assignment.below
         if not (self.folder / CONFIG).is_file():
             raise UserError(f"{folder} is no course directory: make one with `lab course build {folder}`")
-        if not list((self.folder / "release" / ASSIGNMENT).glob("*.ipynb")):
+        if not list((self.folder / "release" / assignment.name).glob("*.ipynb")):
+            if assignment is not LAB and not (self.folder / "source" / assignment.name).is_dir():
+                raise UserError(
+                    f"{folder} has no {assignment.name}: bring it up to date with `lab course build {folder}`"
+                )
             raise UserError(
-                f"{folder}: nothing is released yet; run there: nbgrader generate_assignment {ASSIGNMENT}"
+                f"{folder}: nothing is released yet; run there: nbgrader generate_assignment {assignment.name}"
             )
         try:
             import nbgrader  # noqa: F401
@@ -56,7 +62,7 @@ class Course:
     def _prepare(self) -> None:
         """Close what students must not read, and let nbgrader know those who have handed in no notebook."""
         close_folders(self.folder, shared=bool(self._config().CourseDirectory.get("groupshared", False)))
-        for home in self.submitted.glob(f"*/{ASSIGNMENT}"):
+        for home in self.submitted.glob(f"*/{self.assignment.name}"):
             if home.is_dir() and not is_link(home):
                 stand_in(home)
 
@@ -82,9 +88,9 @@ class Course:
             What could not be read or written, a line for each student with such trouble.
         """
         said = []
-        for student, path in find_submissions(submissions).items():
-            submission = read_submission(student, path, parse=False)
-            home = self.submitted / store.file_name(student, "") / ASSIGNMENT
+        for student, path in find_submissions(submissions, self.assignment).items():
+            submission = self._read(student, path)
+            home = self.submitted / store.file_name(student, "") / self.assignment.name
             if other := self._other(home, student):
                 said.append(
                     f"{student} and {other} would both be {home.parent.name} in the course: rename one of them"
@@ -92,7 +98,7 @@ class Course:
                 continue
             keep = not (submission.modules or submission.notebooks) and home.exists()
             if submission.unread:
-                before = read_submission(student, home, parse=False).modules if home.exists() else {}
+                before = self._read(student, home).modules if home.exists() else {}
                 stays = "; what was handed in before stays" if keep else ""
                 if not keep and before.keys() - submission.modules.keys():
                     stays = "; files that it lacks in exercises/ stay as they were handed in before"
@@ -105,6 +111,9 @@ class Course:
             except OSError as error:
                 said.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
         return said
+
+    def _read(self, student: str, path: Path) -> Submission:
+        return read_submission(student, path, parse=False, assignment=self.assignment)
 
     @staticmethod
     def _other(home: Path, student: str) -> str:
@@ -184,12 +193,12 @@ class Course:
         failed = []
         for record in records:
             mark = self.out / BOOKED / store.file_name(record.student, ".txt")
-            done = (self.folder / "autograded" / record.student / ASSIGNMENT).is_dir()
+            done = (self.folder / "autograded" / record.student / self.assignment.name).is_dir()
             if not force and done and mark.is_file() and mark.read_text() == self._state(record):
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = api.autograde(ASSIGNMENT, record.student, force=True)
+                result = api.autograde(self.assignment.name, record.student, force=True)
             said = (result.get("error") or result.get("log") or "no reason given").strip().splitlines()
             if result["success"]:
                 store.write(mark, self._state(record))

@@ -35,7 +35,7 @@ def is_solution(cell: Any) -> bool:
 def exercise_of(cell: Any) -> str:
     """The exercise whose check cell this is; "" for any other cell."""
     name = grade_id(cell)
-    return next((exercise for exercise in syllabus().ids if check_id(exercise) == name), "")
+    return next((exercise for exercise in (one.id for one in syllabus().every) if check_id(exercise) == name), "")
 
 
 def answer(record: SubmissionRecord, name: str, book: str, placeholder: str) -> str | None:

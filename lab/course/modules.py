@@ -17,7 +17,7 @@ from lab.ranks.rank import Rank
 from lab.ranks.reports import GroupResult
 from lab.ranks.sandbox import Sandbox, SandboxError
 from lab.ranks.server import PRELOAD, RankServer, RankServerError
-from lab.syllabus.syllabus import Exercise, syllabus
+from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
 DEADLINE = 180.0  # seconds for all exercises of a submission; ordinary ones take less than ten
 LEAST = 1.0  # with less left no group is started any more
@@ -36,7 +36,7 @@ class TimedServer(RankServer):
 
     def warm_up(self) -> None:
         """Load torch, in there and for the judges here, which shall not count as anybody's time."""
-        for exercise in syllabus().exercises:
+        for exercise in syllabus().every:
             _checks(exercise)
         with contextlib.suppress(RankServerError):  # the checks will meet it too, and say so
             super().run(nothing, 1, code=None, set_up_process_group=False)
@@ -60,12 +60,14 @@ def nothing(rank: Rank) -> None:
     """What a rank does to warm up."""
 
 
-def check_modules(code: Path, server: TimedServer, deadline: float = DEADLINE) -> list[ExerciseMark]:
-    """The marks of all exercises, in the syllabus's order.
+def check_modules(
+    code: Path, server: TimedServer, deadline: float = DEADLINE, of: Syllabus | None = None
+) -> list[ExerciseMark]:
+    """The marks of all exercises of a part, by default the first, in the syllabus's order.
 
     What the sandbox does not take leaves its marks open. That there is no sandbox at all, warm_up() has raised.
     """
-    of = syllabus()
+    of = of or syllabus()
     server.begin(deadline)
     suite = Suite(code, server=server, of=of)
     found: dict[str, ExerciseMark] = {}

@@ -29,6 +29,7 @@ from traitlets import Bool, Float
 from lab.base.words import visible
 from lab.course import marked, store
 from lab.course.assess import assess, not_assessed
+from lab.course.books import assignment_named
 from lab.course.collect import drop_links
 from lab.course.config import GRADES
 from lab.course.folders import is_link
@@ -106,8 +107,9 @@ class SubmissionExporter(NotebookExporter):
 
     def _graded(self, student: str, assignment: str) -> SubmissionRecord:
         path = self.course.format_path(self.course.submitted_directory, student, assignment)
-        submission = read_submission(visible(student), Path(path))
-        out = Path(self.course.root) / GRADES
+        known_as = assignment_named(assignment)
+        submission = read_submission(visible(student), Path(path), assignment=known_as)
+        out = self.grades(assignment)
         known = store.load(out, submission.student)
         if known is not None and known.final(submission.key, self.deadline):
             return known
@@ -125,6 +127,10 @@ class SubmissionExporter(NotebookExporter):
         for why in record.to_look:
             self.log.warning("%s: %s", student, why)
         return record
+
+    def grades(self, assignment: str) -> Path:
+        """Where the records are."""
+        return Path(self.course.root) / GRADES / assignment_named(assignment).below
 
     def _released(self, assignment: str) -> Path:
         return Path(self.course.format_path(self.course.release_directory, ".", assignment))
@@ -180,7 +186,7 @@ class SaveMarks(_OfSubmission, SaveAutoGrades):
         who = resources["nbgrader"]
         before = self.marked(who)
         nb, resources = super().preprocess(nb, resources)
-        marked.keep(who, nb, before, self.grades())
+        marked.keep(who, nb, before, self.grades(who["assignment"]))
         record = self.record(resources)
         open_marks = {mark.exercise for mark in record.exercises if mark.points is None}
         cells = [cell for cell in nb.cells if exercise_of(cell) in open_marks]
@@ -199,9 +205,10 @@ class SaveMarks(_OfSubmission, SaveAutoGrades):
         found = self.parent.marked.get((who["student"], who["assignment"]), set())
         return {name for book, name in found if book == who["notebook"]}
 
-    def grades(self) -> Path:
+    def grades(self, assignment: str) -> Path:
         """Where the records are."""
-        return Path(self.parent.course.root) / GRADES
+        folder: Path = self.parent.grades(assignment)
+        return folder
 
 
 class SurvivingExecute(Execute):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.course import store
-from lab.course.books import released_books
+from lab.course.books import assignment_of, released_books
 from lab.course.feedback_page import feedback_page
 from lab.course.marking_table import Former, write_answers
 from lab.course.marks import SubmissionRecord
@@ -20,7 +20,7 @@ def write_all(out: Path, records: Sequence[SubmissionRecord]) -> Former | None:
     Returns:
         The former answers.csv, if something that somebody has marked in it is not in the new one.
     """
-    books = released_books()
+    books = released_books(assignment=assignment_of(records))
     store.write(out / "marks.csv", marks_csv(records))
     kept = write_answers(out, records, books)
     for record in records:

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from lab.base.paths import ROOT
 from lab.course.assess import not_assessed
+from lab.course.books import LAB, Assignment
 from lab.course.marks import SubmissionRecord
 from lab.course.submissions import Submission, read_submission
 from lab.ranks.environment import clean_environment
@@ -34,8 +35,9 @@ COMMAND = (sys.executable, "-m", "lab.course.worker")
 class Worker:
     """One process of lab/course/worker.py, started when it is first needed and again when it has died."""
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, assignment: Assignment = LAB) -> None:
         self.deadline = deadline
+        self.assignment = assignment
         self._process: subprocess.Popen[str] | None = None
         self._scratch: TemporaryDirectory[str] | None = None  # its own, because one that is killed clears nothing
         self._closed = False
@@ -47,7 +49,7 @@ class Worker:
         for _ in range(TRIES):
             process = self._started()
             if process is None:
-                return _lost(student, path, "grading was stopped", self.deadline)
+                return self.lost(student, path, "grading was stopped")
             late = threading.Event()
 
             def give_up(process: subprocess.Popen[str] = process, late: threading.Event = late) -> None:
@@ -67,7 +69,16 @@ class Worker:
             why = (
                 f"grading took over {self.deadline + GRACE:g} s" if late.is_set() else f"it ended with code {code}"
             )
-        return _lost(student, path, f"the process that grades gave no marks: {why}", self.deadline)
+        return self.lost(student, path, f"the process that grades gave no marks: {why}")
+
+    def lost(self, student: str, path: Path, why: str) -> SubmissionRecord:
+        """With all marks open, whatever happens: the batch waits for one record of each submission."""
+        try:
+            return not_assessed(read_submission(student, path, assignment=self.assignment), why, self.deadline)
+        except Exception as error:  # noqa: BLE001 - such as no file descriptors left, which may be why it was lost
+            unread = f"the submission could not be read: {type(error).__name__}: {error}"
+            submission = Submission(student, {}, {}, unread=unread, assignment=self.assignment)
+            return not_assessed(submission, why, self.deadline)
 
     def close(self) -> None:
         """End the process at once, from any thread."""
@@ -109,6 +120,7 @@ class Worker:
             "student": student,
             "path": os.fsencode(path.absolute()).decode("latin-1"),
             "deadline": self.deadline,
+            "assignment": self.assignment.name,
         }
         try:
             process.stdin.write(json.dumps(job) + "\n")
@@ -119,20 +131,11 @@ class Worker:
             return None
 
 
-def _lost(student: str, path: Path, why: str, deadline: float) -> SubmissionRecord:
-    """With all marks open, whatever happens: the batch waits for one record of each submission."""
-    try:
-        return not_assessed(read_submission(student, path), why, deadline)
-    except Exception as error:  # noqa: BLE001 - such as no file descriptors left, which may be why it was lost
-        unread = f"the submission could not be read: {type(error).__name__}: {error}"
-        return not_assessed(Submission(student, {}, {}, unread=unread), why, deadline)
-
-
 def _graded(worker: Worker, student: str, path: Path) -> SubmissionRecord:
     try:
         return worker.grade(student, path)
     except Exception as error:  # noqa: BLE001 - a record there must be, or the batch would wait for it
-        return _lost(student, path, f"{type(error).__name__}: {error}", worker.deadline)
+        return worker.lost(student, path, f"{type(error).__name__}: {error}")
 
 
 def _short_of_something(record: SubmissionRecord) -> bool:
@@ -147,6 +150,7 @@ def grade_all(
     jobs: int,
     deadline: float,
     done: Callable[[SubmissionRecord], None],
+    assignment: Assignment = LAB,
 ) -> None:
     """Grade with `jobs` workers; `done` is called in this thread, once for each submission as it ends.
 
@@ -162,7 +166,7 @@ def grade_all(
         waiting.put(item)
         count += 1
     records: queue.SimpleQueue[tuple[SubmissionRecord, Path]] = queue.SimpleQueue()
-    workers = [Worker(deadline) for _ in range(min(jobs, count))]
+    workers = [Worker(deadline, assignment) for _ in range(min(jobs, count))]
 
     def work_off(worker: Worker) -> None:
         while True:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from lab.base.html import render
+from lab.course.books import assignment_of
 from lab.course.marks import ExerciseMark, SubmissionRecord
 from lab.course.tables import table
 from lab.grading.looks import LOOKS
-from lab.syllabus.syllabus import syllabus
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def mistakes(records: Sequence[SubmissionRecord]) -> list[Mistake]:
         Mistake(exercise, name, tuple(students), next(iter(students.values())))
         for (exercise, name), students in who.items()
     ]
-    order = {name: number for number, name in enumerate(syllabus().ids)}
+    order = {name: number for number, name in enumerate(assignment_of(records).of.ids)}
     return sorted(found, key=lambda one: (-len(one.students), order.get(one.exercise, 99), one.name))
 
 
@@ -58,20 +58,22 @@ def outcomes_csv(records: Sequence[SubmissionRecord]) -> str:
     rows = [
         [record.student, *(mark.summary if mark else "" for mark in marks)] for record, marks in heat_map(records)
     ]
-    return table(("student", *syllabus().ids), rows)
+    return table(("student", *assignment_of(records).of.ids), rows)
 
 
 def heat_map(records: Sequence[SubmissionRecord]) -> list[tuple[SubmissionRecord, list[ExerciseMark | None]]]:
     """Each student's mark of every exercise; None where there is none."""
     rows = []
+    ids = assignment_of(records).of.ids
     for record in records:
         marks = {mark.exercise: mark for mark in record.exercises}
-        rows.append((record, [marks.get(name) for name in syllabus().ids]))
+        rows.append((record, [marks.get(name) for name in ids]))
     return rows
 
 
 def report_page(records: Sequence[SubmissionRecord]) -> str:
     """The whole page."""
+    of = assignment_of(records).of
     points = [record.points for record in records] or [0.0]
     passed = Counter(mark.exercise for record in records for mark in record.exercises if mark.passed)
     return render(
@@ -81,12 +83,12 @@ def report_page(records: Sequence[SubmissionRecord]) -> str:
         median=median(points),
         lowest=min(points),
         highest=max(points),
-        of=syllabus().points,
+        of=of.points,
         labs=", ".join(sorted({record.lab for record in records})),
         to_look=[(record.student, why) for record in records for why in record.to_look],
         mistakes=mistakes(records),
-        exercises=syllabus().exercises,
+        exercises=of.exercises,
         rows=heat_map(records),
-        percent_passed=[round(100 * passed[name] / max(1, len(records))) for name in syllabus().ids],
+        percent_passed=[round(100 * passed[name] / max(1, len(records))) for name in of.ids],
         looks=LOOKS,
     )

@@ -88,6 +88,12 @@ def load_all(outs: Collection[Path]) -> list[SubmissionRecord]:
     return sorted(found.values(), key=lambda record: record.student)
 
 
+def any_of(out: Path) -> list[SubmissionRecord]:
+    """One of the records in a folder, if there is any: all are of the same assignment."""
+    files = sorted((out / FOLDER).glob("*.json"))
+    return next(([record] for file in files if (record := _read(file)) is not None), [])
+
+
 def save(out: Path, record: SubmissionRecord) -> None:
     """Write a record. OSError where that cannot be; UserError as for load()."""
     load(out, record.student)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -14,15 +14,13 @@ from tempfile import TemporaryDirectory
 from lab.base.errors import UserError
 from lab.base.words import encodable, visible
 from lab.course import store
-from lab.course.books import book_names
-from lab.course.config import ASSIGNMENT
+from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names
 from lab.course.contents import Contents, Unusable, limit_of, opened, pieces, read
 from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
-from lab.syllabus.syllabus import MODULES
 
 MAX_NOTEBOOKS = 40
 MAX_NOTEBOOKS_BYTES = 200 << 20
@@ -30,7 +28,6 @@ MAX_REMARKS, LONGEST_REMARK = 30, 1000
 MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
-MODULE_FILES = {f"{name}.py" for name in MODULES}
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,7 @@ class Submission:
     remarks    what an instructor should know: links, damaged files, nothing found
     unread     why modules could not be read, if so: a mark of 0 may then be nobody's fault but the file's
     look       what an instructor should look at, whatever the marks are: links, another's name
+    assignment what of it is to be graded
     """
 
     student: str
@@ -62,6 +60,7 @@ class Submission:
     remarks: tuple[str, ...] = ()
     unread: str = ""
     look: tuple[str, ...] = ()
+    assignment: Assignment = LAB
 
     @property
     def key(self) -> str:
@@ -75,6 +74,7 @@ class Submission:
                     digest.update(len(part).to_bytes(8, "big") + part)
             digest.update(b"|")
         digest.update("\0".join(self.look).encode())
+        digest.update(self.assignment.below.encode())
         return digest.hexdigest()
 
     @contextmanager
@@ -95,7 +95,7 @@ class Submission:
             yield code
 
 
-def find_submissions(folder: Path) -> dict[str, Path]:
+def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Path]:
     """Student -> what they have handed in: every folder and every zip in `folder`, sorted by name.
 
     Raises:
@@ -116,8 +116,10 @@ def find_submissions(folder: Path) -> dict[str, Path]:
         path = entry
         if entry.is_symlink():
             student = entry.stem if entry.suffix.lower() == ".zip" else student  # reading it will say why not
-        elif nbgraders and (entry / ASSIGNMENT).is_dir():
-            path = entry / ASSIGNMENT  # nbgrader's: other assignments may lie beside it
+        elif nbgraders and (entry / assignment.name).is_dir():
+            path = entry / assignment.name  # nbgrader's: other assignments may lie beside it
+        elif nbgraders and any((entry / name).is_dir() for name in ASSIGNMENTS):
+            continue  # the other one is all that this student has handed in
         elif entry.is_dir():
             path = _only_zip(entry) or entry
         else:
@@ -146,7 +148,7 @@ def _only_zip(folder: Path) -> Path | None:
     return inside[0] if inside[0].is_file() else None
 
 
-def read_submission(student: str, path: Path, *, parse: bool = True) -> Submission:
+def read_submission(student: str, path: Path, *, parse: bool = True, assignment: Assignment = LAB) -> Submission:
     """What counts of a submission. Whatever is wrong with it is a remark; nothing that a student does raises.
 
     Args:
@@ -155,9 +157,9 @@ def read_submission(student: str, path: Path, *, parse: bool = True) -> Submissi
     try:
         noted = _noted(path)
         with opened(path) as contents:
-            found = _read(student, contents, parse)
+            found = _read(student, contents, parse, assignment)
     except Unusable as error:
-        return Submission(student, {}, {}, (str(error),), unread=str(error))
+        return Submission(student, {}, {}, (str(error),), unread=str(error), assignment=assignment)
     return replace(found, look=_few([*noted, *found.look]))
 
 
@@ -172,18 +174,20 @@ def _noted(path: Path) -> tuple[str, ...]:
     return notes.look if notes else ()
 
 
-def _read(student: str, contents: Contents, parse: bool) -> Submission:
+def _read(student: str, contents: Contents, parse: bool, assignment: Assignment) -> Submission:
     names = contents.names()
+    files = assignment.module_files
     modules: dict[str, bytes | int] = {}
     remarks: list[str] = []
     unread = ""
-    home = _home(names)
-    wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or name.name in MODULE_FILES])
+    home = _home(names, files)
+    wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or name.name in files])
     if home is None:
-        unread = "no folder with the modules (model.py, data.py, ...) was found"
+        wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
+        unread = f"no folder with {wanted} was found"
         remarks.append(unread)
     else:
-        others = sorted({str(name.parent) for name in names if name.name in MODULE_FILES} - {str(home)})
+        others = sorted({str(name.parent) for name in names if name.name in files} - {str(home)})
         if others:
             used = encodable(home) if home.parts else "the top folder"
             remarks.append(
@@ -191,7 +195,7 @@ def _read(student: str, contents: Contents, parse: bool) -> Submission:
             )
         total = 0
         beside = [name for name in names if name.is_relative_to(home) and name.suffix != ".ipynb"]
-        beside.sort(key=lambda name: (name.parent != home, name.name not in MODULE_FILES))  # the modules first
+        beside.sort(key=lambda name: (name.parent != home, name.name not in files))  # the modules first
         for name in beside:
             if len(name.parts) - len(home.parts) > MAX_PARTS:
                 continue
@@ -206,11 +210,11 @@ def _read(student: str, contents: Contents, parse: bool) -> Submission:
             if content is not None:
                 modules[str(name.relative_to(home))] = content
                 total += len(content) if isinstance(content, bytes) else 0
-        lost = [file for file in sorted(MODULE_FILES) if home / file in names and file not in modules]
+        lost = [file for file in sorted(files) if home / file in names and file not in modules]
         unread = f"could not read {', '.join(lost)}" if lost else ""
     notebooks = _notebooks(contents, wrapper, [name for name in names if name.suffix == ".ipynb"], remarks, parse)
     remarks = [*contents.remarks, *remarks]
-    return Submission(student, modules, notebooks, _few(remarks), unread, tuple(contents.look))
+    return Submission(student, modules, notebooks, _few(remarks), unread, tuple(contents.look), assignment)
 
 
 def _notebooks(
@@ -275,11 +279,11 @@ def _wrapper(names: list[PurePosixPath]) -> PurePosixPath:
     return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])
 
 
-def _home(names: list[PurePosixPath]) -> PurePosixPath | None:
+def _home(names: list[PurePosixPath], files: Collection[str]) -> PurePosixPath | None:
     """The folder with the most modules; of several the one called exercises, then the one nearest to the top."""
     counts: dict[PurePosixPath, int] = {}
     for name in names:
-        if name.name in MODULE_FILES:
+        if name.name in files:
             counts[name.parent] = counts.get(name.parent, 0) + 1
     if not counts:
         return None

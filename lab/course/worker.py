@@ -1,7 +1,7 @@
 """A process that grades one submission after another: `python -m lab.course.worker`.
 
-Each line on stdin is a job, {"student", "path", "deadline"}; each line on stdout the record. It keeps one sandbox
-with torch loaded for all of them. It ends with its stdin.
+Each line on stdin is a job, {"student", "path", "deadline", "assignment"}; each line on stdout the
+record. It keeps one sandbox with torch loaded for all of them. It ends with its stdin.
 """
 
 import json
@@ -14,6 +14,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else writes to stdout
     from lab.course.assess import assess
+    from lab.course.books import ASSIGNMENTS
     from lab.course.modules import TimedServer
     from lab.course.submissions import read_submission
 
@@ -21,7 +22,8 @@ def main() -> None:
         server.warm_up()
         for line in sys.stdin:
             job = json.loads(line)
-            submission = read_submission(job["student"], Path(os.fsdecode(job["path"].encode("latin-1"))))
+            path = Path(os.fsdecode(job["path"].encode("latin-1")))
+            submission = read_submission(job["student"], path, assignment=ASSIGNMENTS[job["assignment"]])
             record = assess(submission, server, job["deadline"])
             answers.write(json.dumps(record.to_json()) + "\n")
             answers.flush()

@@ -17,8 +17,8 @@ from lab.base.errors import UserError
 from lab.base.files import write_whole
 from lab.syllabus.syllabus import ALL_MODULES
 
-# In a folder that `lab start` has made; in an assignment that nbgrader has handed out.
-FIRST_NOTEBOOKS = ("notebooks/0_start.ipynb", "0_start.ipynb")
+# In a folder that `lab start` has made; in each assignment that nbgrader has handed out.
+FIRST_NOTEBOOKS = ("notebooks/0_start.ipynb", "0_start.ipynb", "8_fast.ipynb")
 
 # The instructor's half of nbgrader; news and updates, which ask the internet and open a window about it.
 DISABLED = (
@@ -71,7 +71,7 @@ def profile(folder: Path) -> tuple[list[str], dict[str, str]]:
             {"disabledExtensions": dict.fromkeys(DISABLED, True)},
         )
         _write(home / "config" / "labconfig" / "default_setting_overrides.json", SETTINGS)
-        if notebook == FIRST_NOTEBOOKS[1]:
+        if notebook != FIRST_NOTEBOOKS[0]:
             # nbgrader's Assignment List, and nbgrader in a terminal, look for the assignment below this folder.
             _write(home / "config" / "nbgrader_config.json", {"Exchange": {"assignment_dir": str(folder.parent)}})
         _write(home / "data" / "kernels" / "python3" / "kernel.json", _kernel())

@@ -120,7 +120,7 @@ def test_only_pasted_png_and_jpeg_pictures_are_shown():
 
 def exported(template: str, tmp_path: Path, *cells: Any) -> str:
     """A page of nbgrader's, as the course's configuration makes it."""
-    (tmp_path / CONFIG).write_text(config_text([]))
+    (tmp_path / CONFIG).write_text(config_text({}))
     config: Config = PyFileConfigLoader(CONFIG, path=str(tmp_path)).load_config()
     config.HTMLExporter.template_name = template
     config.HTMLExporter.extra_template_paths = [

@@ -36,7 +36,7 @@ class Exchange:
         self.course = folder / "course"
         self.inbound = self.course / "exchange" / "scaling-lab" / "inbound"
         self.inbound.mkdir(parents=True)
-        (self.course / CONFIG).write_text(config_text([]))
+        (self.course / CONFIG).write_text(config_text({}))
 
     def put(self, student: str, *, owner: str = "", ago: timedelta = timedelta(), claimed: str = "") -> Path:
         """What `nbgrader submit` makes; returns the folder."""

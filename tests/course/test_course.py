@@ -15,8 +15,8 @@ from lab.cli import main
 from lab.course import build as building
 from lab.course.guide import guide_text
 from lab.syllabus import package
-from lab.syllabus.notebooks import sources
-from lab.syllabus.syllabus import MODULES
+from lab.syllabus.notebooks import check_id, sources
+from lab.syllabus.syllabus import MODULES, syllabus
 
 
 @pytest.fixture(scope="module")
@@ -57,25 +57,47 @@ def test_the_assignment_is_the_students_package_with_the_notebooks_beside_exerci
     assert os.access(home / "run.sh", os.X_OK)
 
 
-def test_links_in_the_notebooks_lead_to_files_that_are_there(course: Path, root: Path):
+def test_part_two_is_an_assignment_with_its_own_notebook_and_module(course: Path):
+    home = course / "source" / "lab2"
+    inside = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
+    given = {str(path) for path in package.package_files()}
+    assert inside == {name for name in given if not name.startswith("notebooks/")} | {"8_fast.ipynb"}
+    assert os.access(home / "run.sh", os.X_OK)
+
+
+def test_each_assignment_has_the_points_of_its_part_and_no_others(course: Path):
+    for name, of in (("lab", syllabus()), ("lab2", syllabus().part_two)):
+        points = {}
+        for book in (course / "source" / name).glob("*.ipynb"):
+            for cell in json.loads(book.read_text())["cells"]:
+                graded = cell["metadata"].get("nbgrader", {})
+                if graded.get("grade_id", "").startswith("check-"):
+                    points[graded["grade_id"]] = graded["points"]
+        assert points == {check_id(exercise.id): exercise.points for exercise in of.exercises}
+        assert sum(points.values()) == {"lab": 100, "lab2": 25}[name]
+
+
+@pytest.mark.parametrize(("name", "least"), [("lab", 10), ("lab2", 1)])
+def test_links_in_the_notebooks_lead_to_files_that_are_there(course: Path, name: str, least: int):
     import re
 
-    home = course / "source" / "lab"
+    home = course / "source" / name
     links = 0
     for book in home.glob("*.ipynb"):
         for cell in json.loads(book.read_text())["cells"]:
             for target in re.findall(r"\]\(([^)#:]+)\)", "".join(cell["source"])):
                 links += 1
                 assert (home / target).is_file(), f"{book.name}: {target}"
-    assert links > 10
+    assert links >= least
 
 
 def test_exactly_the_students_modules_are_not_overwritten(course: Path):
-    names = configuration(course)["Autograde"]["exclude_overwriting"]["lab"]
+    found = configuration(course)["Autograde"]["exclude_overwriting"]
     modules = sorted(f"exercises/{name}.py" for name in MODULES)
-    assert names == modules
-    for name in names:
-        assert (course / "source" / "lab" / name).is_file()
+    assert found == {"lab": modules, "lab2": ["exercises/fast.py"]}
+    for assignment, names in found.items():
+        for name in names:
+            assert (course / "source" / assignment / name).is_file()
 
 
 def test_settings_of_ones_own_stay_and_count(course: Path, tmp_path: Path):
@@ -87,7 +109,8 @@ def test_settings_of_ones_own_stay_and_count(course: Path, tmp_path: Path):
     main(["course", "build", str(folder)])
     assert configuration(folder)["Exchange"]["root"] == "/srv/exchange"
     assert (folder / "gradebook.db").read_text() == "marks"
-    assert building.strangers(folder) == ["source/lab/extra.ipynb"]
+    (folder / "source" / "lab2" / "more.py").write_text("")
+    assert building.strangers(folder) == ["source/lab/extra.ipynb", "source/lab2/more.py"]
 
 
 def test_a_folder_with_something_else_is_left_as_it_is(course: Path, tmp_path: Path, root: Path, capsys):
@@ -101,9 +124,10 @@ def test_a_folder_with_something_else_is_left_as_it_is(course: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "notes.txt"]
 
 
-def test_the_guide_has_every_question_in_order_and_is_outside_of_the_release(course: Path, root: Path):
-    page = (course / "instructor" / "marking_guide.md").read_text()
-    guide = tomllib.loads((root / "notebooks" / "source" / "marking_guide.toml").read_text())
+@pytest.mark.parametrize("name", ["marking_guide", "marking_guide_two"])
+def test_the_guide_has_every_question_in_order_and_is_outside_of_the_release(course: Path, root: Path, name: str):
+    page = (course / "instructor" / f"{name}.md").read_text()
+    guide = tomllib.loads((root / "notebooks" / "source" / f"{name}.toml").read_text())
     places = [page.index(f"`answer-{name}`") for name in guide]
     assert len(places) == len(guide)
     for entry in guide.values():

@@ -195,7 +195,7 @@ def test_marks_are_the_instructor_s_alone_or_the_group_s(tmp_path: Path, shared:
     (folder / "instructor" / "marking_guide.md").write_text("")
     (folder / "release" / "lab").mkdir(parents=True)
     (folder / "release" / "lab" / "1_model.ipynb").write_text('{"cells": []}')
-    (folder / CONFIG).write_text(config_text([]))
+    (folder / CONFIG).write_text(config_text({}))
     (folder / "gradebook.db").touch(mode=0o644)
     if shared:
         (folder / "nbgrader_config_local.py").write_text(
@@ -232,7 +232,7 @@ def test_a_course_of_an_older_lab_is_graded_and_told(
     said = capsys.readouterr().out
     assert "of an older lab" in said
     assert f"lab course build {course.folder}" in said
-    (course.folder / CONFIG).write_text(config_text([]))
+    (course.folder / CONFIG).write_text(config_text({}))
     assert main(options) == 0
     assert "of an older lab" not in capsys.readouterr().out
 

@@ -96,7 +96,7 @@ def test_an_answer_that_was_marked_needs_a_mark_again_only_when_it_has_changed(t
     who = {"notebook": "3_data", "assignment": "lab", "student": "alice", "db_url": url}
     saver = SaveMarks()
     saver.record = lambda resources: record(10.0)  # type: ignore[method-assign]
-    saver.grades = lambda: tmp_path  # type: ignore[method-assign]
+    saver.grades = lambda assignment: tmp_path  # type: ignore[method-assign]
 
     def graded_again(said: str, mark: float | None = None) -> tuple[float | None, bool]:
         """What the gradebook has then; a person gives the mark afterwards."""
@@ -133,7 +133,7 @@ def test_a_mark_that_is_open_needs_a_person_and_is_no_zero(tmp_path: Path, url: 
         put_marks(notebook, record(points).exercises)
         saver = SaveMarks()
         saver.record = lambda resources, points=points: record(points)  # type: ignore[method-assign]
-        saver.grades = lambda: tmp_path  # type: ignore[method-assign]
+        saver.grades = lambda assignment: tmp_path  # type: ignore[method-assign]
         saver.marked = lambda who: set()  # type: ignore[method-assign]
         saver.preprocess(notebook, {"nbgrader": who})
         with Gradebook(url) as gradebook:

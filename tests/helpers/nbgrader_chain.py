@@ -53,10 +53,10 @@ class Course:
         assert done.returncode == 0, done.stdout[-5000:]
         return done.stdout
 
-    def build_and_release(self) -> None:
+    def build_and_release(self, assignment: str = "lab") -> None:
         assert main(["course", "build", str(self.folder)]) == 0
-        self.nbgrader("generate_assignment", "lab", "--force")
-        self.nbgrader("release_assignment", "lab", "--force")
+        self.nbgrader("generate_assignment", assignment, "--force")
+        self.nbgrader("release_assignment", assignment, "--force")
 
     def hand_in(self, kinds: Iterable[str]) -> None:
         """Students named after the kinds hand in; some of them by fetching and submitting."""

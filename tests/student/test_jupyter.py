@@ -85,15 +85,19 @@ def test_the_first_layout_has_a_file_beside_the_notebook_and_a_students_own_layo
     assert (folder / "exercises" / "model.py").read_text() == "mine"
 
 
-def test_an_assignment_that_nbgrader_has_handed_out_opens_too(tmp_path, started):
-    folder = tmp_path / "lab"
+@pytest.mark.parametrize(("name", "first"), [("lab", "0_start.ipynb"), ("lab2", "8_fast.ipynb")])
+def test_an_assignment_that_nbgrader_has_handed_out_opens_too(tmp_path, started, name, first):
+    folder = tmp_path / name
     assert main(["start", str(folder)]) == 0
     for notebook in (folder / "notebooks").glob("*.ipynb"):
-        notebook.rename(folder / notebook.name)
+        if name == "lab" or notebook.name == first:
+            notebook.rename(folder / notebook.name)
+        else:
+            notebook.unlink()
     with pytest.raises(Started):
         main(["jupyter", str(folder)])
     [layout] = (folder / ".lab" / "jupyter" / "workspaces").iterdir()
-    assert "notebook:0_start.ipynb" in read(layout)["data"]
+    assert f"notebook:{first}" in read(layout)["data"]
     settings = read(folder / ".lab" / "jupyter" / "config" / "nbgrader_config.json")
     assert settings == {"Exchange": {"assignment_dir": str(tmp_path)}}  # so that Submit in JupyterLab finds it
 

@@ -114,7 +114,7 @@ def test_all_that_the_courses_configuration_names_is_there(before: Path, root: P
     assert len(glue) == 6
     assert set(glue) <= {  # courses made since name more
         "lab.grading." + name.removeprefix("lab.")
-        for name in re.findall(r'"(lab\.course\.\w+\.\w+)"', config_text([]))
+        for name in re.findall(r'"(lab\.course\.\w+\.\w+)"', config_text({}))
     }
     for text in glue:
         module, _, name = text.rpartition(".")
