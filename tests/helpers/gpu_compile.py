@@ -14,6 +14,8 @@ import torch.distributed as dist
 from gpu_capture import LONG, MORE, apart, losses
 from gpu_run import FOLDER, join, say, tiny, try_all
 
+from lab.training.stepping import stepper
+
 
 def accuracies(name: str) -> list[float]:
     """In the records, which rank 0 alone has."""
@@ -21,11 +23,16 @@ def accuracies(name: str) -> list[float]:
         return [float(row[column]) for row in csv.DictReader(file) for column in ("train_top1", "val_top1")]
 
 
+def scale_of_256(device: torch.device, precision: str) -> torch.amp.GradScaler | None:
+    """In the place of make_scaler."""
+    return torch.amp.GradScaler(device.type, init_scale=256.0) if precision == "fp16" else None
+
+
 def compiled_is_the_same(strategy: str, precision: str, *more: str, bound: float, compiled: str) -> None:
     """Trains, and evaluates, as without --compile, but for the rounding of kernels that add in another order.
 
-    In fp16 they were up to 0.12 apart in the first two epochs, 0.03 in the last, on two H200. The likely cause
-    (not looked into): the scaler begins so high that gradients overflow; rounding decides which steps it skips.
+    In fp16 the scaler begins where no gradient overflows (`scale_of_256`). From its own 65,536 it comes down by
+    skipping steps, and rounding decides which: two such runs were up to 0.12 apart.
     """
     name = "-".join((strategy, precision, *(word.strip("-") for word in more)))
     argv = ("--strategy", strategy, "--precision", precision, *LONG, *more)
@@ -36,7 +43,7 @@ def compiled_is_the_same(strategy: str, precision: str, *more: str, bound: float
     assert list(with_it["weights"]) == list(plain["weights"])
     if dist.get_rank() == 0:
         both = [accuracies(name), accuracies(f"{name}-compiled")]
-        assert apart(*(figures[-2:] for figures in both)) < (0.05 if precision == "fp16" else 0.03), both
+        assert apart(*(figures[-2:] for figures in both)) < 0.03, both
         with (FOLDER / f"{name}-compiled" / "run.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert {row["compiled"] for row in rows} == {compiled}, rows
@@ -98,6 +105,8 @@ def compiled_code_is_kept(strategy: str) -> None:
 
 def main() -> None:
     join()
+    if "own-scale" not in sys.argv:  # for a look at what it changes
+        stepper.make_scaler = scale_of_256
     strategy = "ddp" if dist.get_world_size() > 1 else "none"
     parts = {strategy: "model", "fsdp": "blocks"}
     checks = [
@@ -108,7 +117,7 @@ def main() -> None:
                 ("fp32", 5e-3, ()),
                 ("fp32", 5e-3, ("--capture",)),
                 ("bf16", 3e-2, ("--capture",)),
-                ("fp16", 0.15, ("--capture",)),
+                ("fp16", 3e-2, ("--capture",)),
                 ("fp32", 5e-3, ("--capture", "--accumulate", "2", "--clip-norm", "1")),
                 ("fp32", 5e-3, ("--capture", "--checkpoint-activations")),
             )
