@@ -32,7 +32,7 @@ def compiled_is_the_same(strategy: str, precision: str, *more: str, bound: float
     """Trains, and evaluates, as without --compile, but for the rounding of kernels that add in another order.
 
     In fp16 the scaler begins where no gradient overflows (`scale_of_256`). From its own 65,536 it comes down by
-    skipping steps, and rounding decides which: two such runs were up to 0.12 apart.
+    skipping steps, which rounding can decide: such runs were 0.12 apart on one day, 0.006 on another.
     """
     name = "-".join((strategy, precision, *(word.strip("-") for word in more)))
     argv = ("--strategy", strategy, "--precision", precision, *LONG, *more)

@@ -24,8 +24,9 @@ from lab.training.stepping.compiling import Compiler, check_toolchain, parts
 CPU = torch.device("cpu")
 
 
-def arguments(folder: Path) -> argparse.Namespace:
-    return argparse.Namespace(model="cnn", strategy="none", output_dir=folder, checkpoint_activations=False)
+def arguments(folder: Path, *, captured: bool = False) -> argparse.Namespace:
+    known = {"model": "cnn", "strategy": "none", "output_dir": folder}
+    return argparse.Namespace(**known, capture=captured, checkpoint_activations=False)
 
 
 def test_the_first_fsdp_is_refused():
@@ -176,6 +177,29 @@ def test_a_run_whose_batches_are_mostly_of_other_sizes_is_warned(alone, tmp_path
     assert said == [
         "warning: --compile had little effect: 2 of 3 batches had another size than the one that was compiled for"
     ]
+
+
+def test_a_batch_of_several_blocks_counts_once(alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "parts", lambda model, strategy: ("blocks", list(model)))
+    said = []
+    compiler = Compiler(arguments(tmp_path), CPU, said.append, None)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    compiler.compile(model)
+    for size in (4, 5, 6):
+        model(torch.zeros(size, 4))
+    compiler.close(failed=False)
+    assert "2 of 3 batches" in said[0]
+
+
+def test_a_captured_run_is_not_told_of_the_few_batches_that_were_not_replayed(alone, tmp_path):
+    said = []
+    compiler = Compiler(arguments(tmp_path, captured=True), CPU, said.append, None)
+    model = nn.Linear(4, 3)
+    compiler.compile(model)
+    for size in (4, 5, 6):
+        model(torch.zeros(size, 4))
+    compiler.close(failed=False)
+    assert said == []
 
 
 def test_a_network_that_main_does_not_hand_over_is_not_left_uncompiled(alone, tmp_path):

@@ -56,6 +56,7 @@ class Compiler:
         check_toolchain(device)
         self.part = ""  # what is compiled: "model" or "blocks"
         self._model_name, self._strategy = args.model, args.strategy
+        self._captured = args.capture
         self._says, self._terminal = say, terminal
         self._what = ""  # what is being compiled for
         self.seconds = 0.0  # of compiling so far
@@ -78,8 +79,8 @@ class Compiler:
         torch._dynamo.config.accumulated_recompile_limit = max(256, 4 * len(modules))
         torch._dynamo.config.fail_on_recompile_limit_hit = True
         torch._dynamo.config.suppress_errors = False
-        for module in modules:
-            module.forward = self._compiled(module)
+        for index, module in enumerate(modules):
+            module.forward = self._compiled(module, counts=index == 0)
         handler = torch._dynamo.callback_handler
         handler.register_start_callback(self._begin)
         handler.register_end_callback(self._end)
@@ -98,7 +99,8 @@ class Compiler:
         if isinstance(model, FSDPModule):
             gather_norms_at_root(model)
 
-    def _compiled(self, module: nn.Module) -> Callable[..., Any]:
+    def _compiled(self, module: nn.Module, *, counts: bool) -> Callable[..., Any]:
+        """Its forward(); `counts`: it is the module whose calls tell how many batches there were."""
         plain = module.forward
         compiled = torch.compile(plain, backend=BACKEND, dynamic=False, fullgraph=True)
         known: dict[tuple[bool, bool], list[torch.Size]] = {}
@@ -110,7 +112,8 @@ class Compiler:
                 known[kind] = shapes
                 self._what = "training" if module.training else "evaluation"
             fits = known[kind] == shapes
-            self._batches[fits] += 1
+            if counts:
+                self._batches[fits] += 1
             if not fits:
                 return plain(*inputs, **named)
             try:
@@ -174,7 +177,8 @@ class Compiler:
         handler.remove_start_callback(self._begin)
         handler.remove_end_callback(self._end)
         others, all_batches = self._batches[False], sum(self._batches.values())
-        if not failed and others > all_batches / 2:
+        # A captured step runs none of this when it is replayed, so that its batches are not in the count.
+        if not failed and not self._captured and others > all_batches / 2:
             self._says(
                 f"warning: --compile had little effect: {others} of {all_batches} batches had another size than "
                 "the one that was compiled for"
