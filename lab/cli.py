@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("check", "watch", "hint", "trace", "start", "jupyter", "reset", "fetch"),
-    *("doctor", "system", "diagnose", "tensorboard", "predict", "cluster"),
+    *("doctor", "system", "diagnose", "tensorboard", "predict", "roofline", "cluster"),
     *("course", "grade", "report"),
     *("stubs", "notebooks"),
 )

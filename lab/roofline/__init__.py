@@ -1,0 +1,4 @@
+"""A training step by kinds of kernel, beside what the device can do at best: `lab roofline`.
+
+May import: base, sweep/draw, training/networks, training/stepping.
+"""
