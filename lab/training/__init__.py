@@ -1,7 +1,7 @@
 """What a training run needs beyond the exercises. The names below are all that the students' modules use.
 
-May import: base, runs/options, runs/records, training/checkpoints, training/data, training/networks,
-training/profiling, training/stepping, training/watching.
+May import: base, runs/options, runs/records, training/checkpoints, training/data, training/metrics,
+training/networks, training/profiling, training/stepping, training/watching.
 """
 
 from lab.base.errors import UsageError, UserError

@@ -1,12 +1,9 @@
 """What happens to each batch, each step and each epoch of a run."""
 
-import argparse
 import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,59 +12,23 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from lab.runs.records.epoch_record import EpochRecord, make_record
-from lab.runs.records.progress import Progress
 from lab.training.checkpoints import checkpoint_file, resume
 from lab.training.checkpoints.guard import Guard, NoGuard
 from lab.training.checkpoints.saving import Saver
+from lab.training.context import NoStepper, RunContext
 from lab.training.data.augment import set_epoch
 from lab.training.data.batches import DeviceInputs, batch_source, put_on_device
+from lab.training.metrics.step_figures import StepFigures
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.profiling.phases import Phases
 from lab.training.stepping import precision, seeding
-from lab.training.stepping.capture import Capture
-from lab.training.stepping.compiling import Compiler
 from lab.training.stepping.evaluating import FastEvaluation
 from lab.training.stepping.measuring import EpochWindow, StepWindow
 from lab.training.stepping.meter import EpochMeter
-from lab.training.stepping.signals import SignalWatch
 from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
 from lab.training.stepping.unheeded import unheeded
 from lab.training.watching.profiler import Profiler
-from lab.training.watching.reporter import Reporter
 from lab.training.watching.watcher import StepReport, Watcher, telling_of_the_end
-
-
-class NoStepper:
-    """In the place of a Stepper before a run begins: the optimizer steps by itself."""
-
-    def __init__(self) -> None:
-        self.model = nn.Module()
-        self.rates: list[float] = []
-
-    def micro_batch(self, index: int) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def backward(self, loss: Tensor) -> None:
-        loss.backward()
-
-    def release(self) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """What a run has from its start on, before model and data are there."""
-
-    args: argparse.Namespace  # resolved
-    device: torch.device  # this rank's
-    progress: Progress  # how far the run is: the loop counts on
-    reporter: Reporter
-    watchers: list[Watcher]
-    capture: Capture | None  # with --capture
-    compiler: Compiler | None  # with --compile
-    signals: SignalWatch  # whether the run was told to stop
-    resumed: resume.Resumed | None  # the checkpoint to go on from
-    path: Path | None  # of the run's folder; None where it keeps no records, and so no checkpoints
 
 
 class BareLoop:
@@ -79,7 +40,7 @@ class BareLoop:
         self.pass_steps = 0  # optimizer steps in one pass over the data
         self._args = args
         self._device = device
-        self._progress = context.progress
+        self._progress, self._work = context.progress, context.work
         self._reporter = context.reporter
         self._capture, self._compiler = context.capture, context.compiler
         self._phases = Phases(nvtx=device.type == "cuda" and (args.nvtx or args.profile))
@@ -152,6 +113,7 @@ class BareLoop:
 
     def _end_step(self) -> None:
         self._progress.step += 1
+        self.meter.end_step(self._progress.step)
         self._reporter.end_step()
         with telling_of_the_end(self._watchers, self._report_step):
             self._guard.end_step()
@@ -162,10 +124,14 @@ class BareLoop:
             self._compiler.report()
         if not self._window.is_open:  # who looks at a step may wait for it
             self._report_step()
+        self.meter.begin_step()
 
     def _report_step(self) -> None:
         if not self._watchers:
             return
+        with self.meter.paused():  # the first time, it counts
+            work = self._work.of(self.meter.image_shape)
+        speed = self.meter.images * dist.get_world_size() / self.meter.seconds
         report = StepReport(
             epoch=self._progress.epoch,
             step=self._progress.step,
@@ -173,7 +139,9 @@ class BareLoop:
             total_step=self._progress.total_steps,
             loss=self.meter.step_loss,
             learning_rate=self._stepper.rates[0],
-            images_per_second=self.meter.images * dist.get_world_size() / self.meter.seconds,
+            images_per_second=speed,
+            mfu=work.utilisation(speed),
+            measures=None if self.meter.figures is None else self.meter.figures.last_step(),
         )
         for watcher in self._watchers:
             watcher.step(report)
@@ -202,7 +170,8 @@ class BareLoop:
         if self._compiler is not None:
             self._compiler.report()  # of the evaluation
         timed = self._window.result(args.global_batch_size)
-        record = make_record(epoch, train_loss, valid_loss, valid_accuracy, totals, self.pass_steps, timed)
+        work = self._work.of(self.meter.image_shape)
+        record = make_record(epoch, train_loss, valid_loss, valid_accuracy, totals, self.pass_steps, timed, work)
         self._reporter.add_epoch(record, totals)
         self._progress.epochs_done, self._progress.step = epoch, 0
         for watcher in self._watchers:
@@ -263,6 +232,9 @@ class Loop(BareLoop):
         progress.steps_per_epoch = steps = self._window.length(self.pass_steps)
         self._stepper: Stepper = make_stepper(model, optimizer, args, steps, device, self._phases)
         self.meter.follow(model)
+        if context.path is not None and not args.measure_steps:  # whose steps shall not pay for it
+            self.meter.figures = StepFigures(model, steps, device, self._stepper.scaler)
+            self._stepper.square = self.meter.figures.square
         self._phases.follow(model)
         self._resumed, self._is_rehearsed = context.resumed, context.resumed is None
         self._watchers = context.watchers

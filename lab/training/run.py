@@ -25,8 +25,10 @@ from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.folder import RunFolder
 from lab.runs.records.progress import Progress
 from lab.training.checkpoints import resume
+from lab.training.context import RunContext
 from lab.training.data.about import about, check_own_images
-from lab.training.loop import BareLoop, Loop, RunContext
+from lab.training.loop import BareLoop, Loop
+from lab.training.metrics.work import WorkCounter
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
@@ -98,6 +100,7 @@ class Run:
             self.compiler,
             SignalWatch(),
             resumed,
+            WorkCounter(device, self.world_size, self.args.precision, reporter.print),
             path,
         )
         self._loop = BareLoop(self._context)
@@ -129,6 +132,8 @@ class Run:
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
         """What the options ask of a new model before it is wrapped. Returns the model to go on with."""
+        if self._keeps:
+            self._context.work.keep(model)
         self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
         if self._channels_last and self.args.strategy != "fsdp":  # fully_shard takes contiguous parameters only
             model.to(memory_format=torch.channels_last)

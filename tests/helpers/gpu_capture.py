@@ -31,6 +31,12 @@ def apart(first: list[float], second: list[float]) -> float:
     return max(abs(one - other) for one, other in zip(first, second, strict=True))
 
 
+def step_figures(run_id: str) -> list[tuple[str, str]]:
+    """Gradient norm and loss scale of each epoch."""
+    with (FOLDER / run_id / "run.csv").open(newline="") as file:
+        return [(row["grad_norm"], row["loss_scale"]) for row in csv.DictReader(file)]
+
+
 def captured_is_eager(strategy: str, precision: str, *more: str, bound: float, dropout: float = 0.0) -> None:
     name = "-".join((strategy, precision, f"dropout{dropout}", *(word.strip("-") for word in more)))
     argv = ("--strategy", strategy, "--precision", precision, "--deterministic", *LONG, *more)
@@ -74,6 +80,10 @@ def bit_for_bit(strategy: str, precision: str, optimizer: str, *more: str) -> No
         key for key, tensor in eager["weights"].items() if not torch.equal(tensor, recorded["weights"][key])
     ]
     assert not different, (name, different)
+    if dist.get_rank() == 0:
+        figures = [step_figures(f"{name}-{how}") for how in ("steps", "graph")]
+        assert figures[0] == figures[1], (name, figures)
+        assert all(float(norm) > 0 for norm, _ in figures[1]), (name, figures)
     say(f"{name}: 200 batches and 5 evaluations, captured, give the same bits as step by step")
 
 

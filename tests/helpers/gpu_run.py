@@ -24,6 +24,7 @@ from torch.utils.data import default_collate
 from lab.runs import options
 from lab.training.data.batches import put_on_device
 from lab.training.data.datasets import load_datasets
+from lab.training.metrics.step_figures import StepFigures
 from lab.training.run import Run
 
 sys.path.insert(0, str(tiny_run.SOLUTIONS))
@@ -147,6 +148,28 @@ def vote_costs_little() -> None:
     say(f"a step takes {min(times[False]) * 1e6:.0f} us without and {min(times[True]) * 1e6:.0f} us with the vote")
 
 
+def figures_wait_for_nothing() -> None:
+    """To keep a step's gradient norm, loss scale and time, the CPU never waits for the GPU: it would raise."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    model = torch.nn.Linear(64, 64, device=device)
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale(model(torch.randn(8, 64, device=device)).sum()).backward()
+    figures = StepFigures(model, 4, device, scaler)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        figures.begin_step()
+        figures.square.measure([p.grad for p in model.parameters() if p.grad is not None])
+        figures.end_step(1)
+        measured = figures.last_step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert measured.loss_scale is not None
+    assert measured.loss_scale.item() == 65536.0
+    assert 0 < measured.seconds() < 10
+    say("to keep the figures of a step waits for nothing")
+
+
 def measurements() -> None:
     """Images on the device train as those of a loader do, and a window of steps has its time."""
     still = {"noise": 0, "net": {"dropout": 0.0}}
@@ -210,6 +233,7 @@ def main() -> None:
             resumes(strategy, precision)
     bad_loss_is_named()
     vote_costs_little()
+    figures_wait_for_nothing()
     measurements()
     changed_images_are_the_loaders()
     signals_are_shared()

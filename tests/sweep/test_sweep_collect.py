@@ -54,13 +54,33 @@ def test_results_csv_has_the_columns_of_run_csv_and_one_row_a_run(results):
     with collect(results).path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == RESULT_COLUMNS
-    new = ("allocator", "captured", "compiled", "memory_format", "best_top1", "best_epoch")
+    new = (
+        *("allocator", "captured", "compiled", "memory_format", "best_top1", "best_epoch"),
+        *("grad_norm", "loss_scale", "tflops_per_device", "mfu"),
+    )
     assert RESULT_COLUMNS[: len(RUN_COLUMNS) - len(new)] == RUN_COLUMNS[: -len(new)]
     assert RESULT_COLUMNS[-len(new) :] == RUN_COLUMNS[-len(new) :] == new
     assert [(row["strategy"], row["world_size"], row["status"]) for row in rows] == [
         *(("none", "1", "done"), ("ddp", "2", "done"))
     ]
     assert rows[1]["commit"] == "0123456789ab"
+
+
+def test_efficiency_is_that_of_the_settled_epochs_and_empty_where_it_is_not_known(results):
+    folder = write_run(results, "ddp", 2, seconds=(9.0, 2.0, 4.0))
+    write_run(results, "none", 1)
+    with (folder / "run.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, mfu, norm in zip(rows, (0.1, 0.4, 0.2, 0.2), (3.0, 2.0, 1.0, 1.0), strict=True):
+        row |= {"mfu": str(mfu), "grad_norm": str(norm)}
+    with (folder / "run.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, RUN_COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    row = row_of(results, "ddp-2")
+    assert (float(row["mfu"]), float(row["grad_norm"])) == (pytest.approx(0.3), 1.0)
+    assert (row["tflops_per_device"], row["loss_scale"]) == ("", "")
+    assert [row_of(results, "none-1")[name] for name in ("mfu", "grad_norm")] == ["", ""]
 
 
 def test_figures_are_the_settled_time_the_last_accuracy_and_the_largest_memory(results):

@@ -6,6 +6,8 @@ meaningless.
 
 import argparse
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 
 from lab.runs.options import checkpoints, data, model, optimisation, output, precision
@@ -36,8 +38,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse main.py's command line; a usage error ends with exit code 2."""
-    return build_parser().parse_args(argv)
+    """Parse main.py's command line; a usage error ends with exit code 2. `command` is the line itself."""
+    options = build_parser().parse_args(argv)
+    program, given = (sys.argv[0], sys.argv[1:]) if argv is None else ("main.py", argv)
+    options.command = shlex.join([program, *map(str, given)])
+    return options
 
 
 def resolve(

@@ -21,6 +21,25 @@ class Totals:
     evaluated: float  # images, filler included
     evaluation_seconds: float
     peak_memory: int  # allocated on CUDA this epoch; ever resident on the CPU
+    gradient_norm: float = math.nan  # the mean over the steps; nan where it was not measured
+    loss_scale: float = math.nan  # at the end; nan without fp16
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an image costs in training: its forward and its backward pass."""
+
+    flops: float = math.nan  # nan where they were not counted
+    best_seconds: float = math.nan  # of one device at its peak; nan where nobody knows the peak
+    devices: int = 1
+
+    def flops_per_second(self, images_per_second: float) -> float:
+        """Of one device, when all together train so many images."""
+        return self.flops * images_per_second / self.devices
+
+    def utilisation(self, images_per_second: float) -> float:
+        """The MFU, a fraction."""
+        return self.best_seconds * images_per_second / self.devices
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,10 @@ class EpochRecord:
     step_seconds: float = math.nan  # of an optimizer step, on the slowest rank
     measured_steps: int = 0  # that this is the mean of
     steps_per_epoch: int = 0  # in one pass over the data set
+    gradient_norm: float = math.nan  # over all parameters, before clipping; the mean over the steps
+    loss_scale: float = math.nan  # fp16's, at the end
+    flops_per_second: float = math.nan  # of one device, in the network's forward and backward passes
+    mfu: float = math.nan  # model FLOPs utilisation: the part of a device's peak that this is, a fraction
 
     @property
     def metric_line(self) -> str:
@@ -66,12 +89,14 @@ def make_record(
     totals: Totals,
     pass_steps: int,
     timed: TimedSteps | None,
+    work: Work,
 ) -> EpochRecord:
     """An epoch's record.
 
     Args:
         pass_steps: optimizer steps in one pass over the data.
         timed: of a measurement: the record tells what a pass over the data takes at its speed.
+        work: what an image costs.
     """
     images, seconds = totals.images or math.nan, totals.seconds if totals.images else math.nan
     speed, steps = images / seconds, pass_steps
@@ -91,6 +116,10 @@ def make_record(
         step_seconds=step_seconds,
         measured_steps=steps,
         steps_per_epoch=pass_steps,
+        gradient_norm=totals.gradient_norm,
+        loss_scale=totals.loss_scale,
+        flops_per_second=work.flops_per_second(speed),
+        mfu=work.utilisation(speed),
     )
 
 
@@ -140,5 +169,13 @@ def run_row(
             "step_time_s": record.step_seconds,
             "measured_steps": record.measured_steps,
             "steps_per_epoch": record.steps_per_epoch,
+            "grad_norm": _known(record.gradient_norm),
+            "loss_scale": _known(record.loss_scale),
+            "tflops_per_device": _known(record.flops_per_second / 1e12),
+            "mfu": _known(record.mfu),
         }
     return row
+
+
+def _known(value: float) -> float | str:
+    return "" if math.isnan(value) else value

@@ -33,6 +33,12 @@ HOW_COLUMNS = (  # how the steps were computed; absent in the records of earlier
     "memory_format",  # channels_last or contiguous: of the images, and of filters where FSDP2 does not forbid it
 )
 BEST_COLUMNS = ("best_top1", "best_epoch")  # of val_top1 so far, and the epoch that reached it first
+EFFICIENCY_COLUMNS = (  # empty where it is not known
+    "grad_norm",  # over all parameters and ranks, before clipping: the mean over the epoch's steps
+    "loss_scale",  # fp16's, at the epoch's end
+    "tflops_per_device",  # of the network's forward and backward passes
+    "mfu",  # model FLOPs utilisation: the part of the card's peak that this is, a fraction
+)
 RUN_COLUMNS = (
     *CORE_COLUMNS,
     # How it was measured and on what; absent in the records of earlier versions.
@@ -40,6 +46,7 @@ RUN_COLUMNS = (
     *("device", "driver", "versions"),
     *HOW_COLUMNS,
     *BEST_COLUMNS,
+    *EFFICIENCY_COLUMNS,
 )
 METRICS_COLUMNS = ("epoch", "phase", "loss", "accuracy", "throughput")
 SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row

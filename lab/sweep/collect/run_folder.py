@@ -9,7 +9,14 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.runs.records.folder import BEST_COLUMNS, CORE_COLUMNS, HOW_COLUMNS, RUN_COLUMNS, SUMMARY
+from lab.runs.records.folder import (
+    BEST_COLUMNS,
+    CORE_COLUMNS,
+    EFFICIENCY_COLUMNS,
+    HOW_COLUMNS,
+    RUN_COLUMNS,
+    SUMMARY,
+)
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
@@ -17,11 +24,11 @@ from lab.sweep.collect.record_files import NotUsable, csv_rows, json_object, tex
 from lab.sweep.collect.run_status import slurm_job, status_of
 from lab.sweep.compare.points import device_count
 
+_LATER = (*HOW_COLUMNS, *BEST_COLUMNS, *EFFICIENCY_COLUMNS)
 RESULT_COLUMNS = (
-    *(name for name in RUN_COLUMNS if name not in (*HOW_COLUMNS, *BEST_COLUMNS)),
+    *(name for name in RUN_COLUMNS if name not in _LATER),
     *("train_loss", "val_loss", "compare"),  # compare: what run_benchmarks.py was told
-    *HOW_COLUMNS,  # these last, because tables of earlier versions end before them
-    *BEST_COLUMNS,
+    *_LATER,  # these last, because tables of earlier versions end before them
 )
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)
 
@@ -117,8 +124,13 @@ def _figures(folder: Path) -> dict[str, str]:
     figures = {column: summary[column] for column in (*_IN_CONFIG, *_FROM_SUMMARY, *_PROFILED)}
     figures |= {
         column: summary[column]
-        for column in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM, *BEST_COLUMNS)
+        for column in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM, *BEST_COLUMNS, "grad_norm", "loss_scale")
         if summary.get(column)
+    }
+    figures |= {
+        column: write_number(median([_number(row, column) for row in epochs[settled]]))
+        for column in ("tflops_per_device", "mfu")
+        if all(row.get(column) for row in epochs[settled])  # earlier versions, and cards of which nobody knows
     }
     figures |= _steps(summary, config, len(epochs[settled]), median(series["time_epoch_s"][settled]))
     figures |= {name: write_number(median(series[name][settled])) for name in ("time_epoch_s", "images_per_sec")}

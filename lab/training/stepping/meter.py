@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lab.runs.records.epoch_record import Totals
+from lab.training.metrics.step_figures import StepFigures
 
 RECENT_STEPS = 64  # steps whose losses are kept to tell at which of them one stopped being a number
 
@@ -29,6 +30,8 @@ class EpochMeter:
     def __init__(self, device: torch.device, micro_batches: int = 1) -> None:
         self._device = device
         self.labels: Tensor | None = None  # of the batch going on
+        self.image_shape: torch.Size | None = None  # [3, H, W], once a batch was trained on
+        self.figures: StepFigures | None = None  # where somebody keeps them
         self._step = 0  # of the last loss that backward() saw
         self._step_losses: list[Tensor] = []  # of this step's micro-batches
         self.images = 0
@@ -50,11 +53,24 @@ class EpochMeter:
         self._seconds = 0.0
         self._correct.zero_()
         self._losses.zero_()
+        if self.figures is not None:
+            self.figures.begin_epoch()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def begin_pass(self) -> None:
         self._started = time.perf_counter()
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """The end of what was done after the step before; from here on the next one is timed."""
+        if self.figures is not None:
+            self.figures.begin_step()
+
+    def end_step(self, step: int) -> None:
+        """After an optimizer step, counted from 1 in the epoch."""
+        if self.figures is not None:
+            self.figures.end_step(step)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -138,26 +154,31 @@ class EpochMeter:
         dist.all_reduce(counts)
         seconds, evaluation, memory = slowest.tolist()
         images, correct, evaluated = counts.tolist()
-        return Totals(images, correct, seconds, evaluated, evaluation, int(memory))
+        norm, scale = (math.nan, math.nan) if self.figures is None else self.figures.totals()
+        return Totals(images, correct, seconds, evaluated, evaluation, int(memory), norm, scale)
 
-    def state(self) -> dict[str, float]:
+    def state(self) -> dict[str, Any]:
         """This rank's counts, for a checkpoint."""
         loss, samples = self._losses.tolist()
         counts = {"images": self.images, "correct": int(self._correct), "seconds": self.seconds}
-        return {**counts, "loss": loss, "samples": samples}
+        squares = {} if self.figures is None else {"squares": self.figures.state()}
+        return {**counts, "loss": loss, "samples": samples, **squares}
 
-    def load(self, state: dict[str, float]) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """Go on from these counts."""
         self.images = int(state["images"])
         self._seconds = state["seconds"]
         self._correct.fill_(int(state["correct"]))
         self._losses.copy_(torch.tensor([state["loss"], state["samples"]], dtype=torch.float64))
+        if self.figures is not None and "squares" in state:  # earlier versions kept none
+            self.figures.load(state["squares"])
 
-    def _look_at_forward(self, model: nn.Module, inputs: object, logits: Tensor) -> None:
+    def _look_at_forward(self, model: nn.Module, inputs: tuple[Any, ...], logits: Tensor) -> None:
         """Forward hook: counts right answers while training, images while evaluating."""
         if not model.training:
             self._evaluated += len(logits)
         elif self.labels is not None:
+            self.image_shape = inputs[0].shape[1:]
             self._correct += (logits.detach().argmax(dim=1) == self.labels).sum()
 
     def _peak_memory(self) -> int:
@@ -167,7 +188,7 @@ class EpochMeter:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def join_states(states: list[dict[str, float]], rank: int) -> dict[str, float]:
+def join_states(states: list[dict[str, Any]], rank: int) -> dict[str, Any]:
     """Counts of an epoch begun by another number of ranks: rank 0 takes them all, the others none."""
     joined = {name: sum(state[name] for state in states) * (rank == 0) for name in states[0]}
     return joined | {"seconds": max(state["seconds"] for state in states)}

@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
 from lab.runs.options.schedule import rate_factor
+from lab.training.metrics.step_figures import GradientSquare, clip_gradients
 from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
 from lab.training.stepping.meter import is_recording
 from lab.training.stepping.precision import make_scaler
@@ -57,6 +57,7 @@ class Stepper:
         self.accumulate = accumulate
         self.model = model
         self.optimizer = optimizer
+        self.square: GradientSquare | None = None  # where the gradients' norm is wanted
         self._rate_factor = rate_factor
         self._clip_norm = clip_norm
         self._phases = phases or Phases()
@@ -169,8 +170,10 @@ class Stepper:
             # The mean over the step. The gradients, not the losses, so that a plain loss.backward() is right.
             for gradient in self._gradients():
                 gradient.div_(self._parts)
+        if self.square is not None:
+            self.square.measure(self._gradients())
         if self._clip_norm is not None:
-            self._clip(self._clip_norm)
+            clip_gradients(self.model, self._parameters, self._clip_norm)
         recording = is_recording()  # then whoever replays it does the counting
         if not recording:
             self.set_rates()
@@ -194,19 +197,12 @@ class Stepper:
             else:
                 group["lr"] = rate
 
-    def _gradients(self) -> list[Tensor]:
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        return [parameter.grad for parameter in parameters if parameter.grad is not None]
+    @property
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
-    def _clip(self, limit: float) -> None:
-        if isinstance(self.model, FullyShardedDataParallel):
-            self.model.clip_grad_norm_(limit)
-            return
-        norm = torch.nn.utils.get_total_norm(self._gradients())
-        if isinstance(norm, DTensor):
-            norm = norm.full_tensor()  # each rank has the norm of its shards: sum the squares over all ranks
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
 
 def make_stepper(

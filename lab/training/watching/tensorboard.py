@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from lab.base.errors import UsageError
 from lab.runs.records.epoch_record import GIB, EpochRecord
 from lab.runs.records.progress import Progress
 from lab.training.stepping.together import from_rank_0, sum_over_ranks
+from lab.training.watching.tabs import texts
 from lab.training.watching.watcher import StepReport, Watcher
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ FOLDER = "tensorboard"  # in the run's folder
 GATHER_EVERY = 5.0  # seconds, about: then the losses of the steps since then are read and written
 MOST_STEPS = 2000  # between two gatherings, however fast they are
 MOST_POINTS = 100  # of one gathering; where steps are faster, neighbours share a point: their mean
+_MAYBE = ("epoch/gradient norm", "epoch/loss scale", "epoch/TFLOPs per second and device", "epoch/MFU")
 
 
 def resolve(args: argparse.Namespace) -> list[str]:
@@ -76,6 +77,7 @@ class TensorBoard(Watcher):
         self._is_writing = dist.get_rank() == 0
         self._file: EventFile | None = None  # on rank 0, from the first step on
         self._reports: list[tuple[float, StepReport]] = []  # with the time, of the steps not yet written
+        self._nan = torch.full((), math.nan, dtype=torch.float64, device=device)
         self._enough = 1  # of them to gather their losses
         self._gathered: float | None = None  # the time of the last step so far, in this epoch
         self._first_step: int | None = None  # that this process has done
@@ -100,8 +102,14 @@ class TensorBoard(Watcher):
             "epoch/training seconds": record.seconds,
             "epoch/images per second": record.images_per_second,
             "epoch/peak memory in GiB": record.peak_memory / GIB,
+            "epoch/step seconds": record.step_seconds,
+            "epoch/gradient norm": record.gradient_norm,
+            "epoch/loss scale": record.loss_scale,
+            "epoch/TFLOPs per second and device": record.flops_per_second / 1e12,
+            "epoch/MFU": record.mfu,
         }
-        self._write([(time.time(), self._progress.total_steps, figures)])
+        known = {name: value for name, value in figures.items() if name not in _MAYBE or not math.isnan(value)}
+        self._write([(time.time(), self._progress.total_steps, known)])
 
     def test(self, loss: float, accuracy: float) -> None:
         figures = {"loss/test": loss, "accuracy/test": accuracy}
@@ -115,7 +123,7 @@ class TensorBoard(Watcher):
         """What was not gathered when a run fails is written with rank 0's own losses: the others may be gone."""
         if self._is_writing:
             with contextlib.suppress(RuntimeError):  # a device that has failed tells no losses any more
-                self._write_steps([math.nan if r.loss is None else r.loss.item() for _, r in self._reports])
+                self._write_steps([math.nan if r.loss is None else r.loss.item() for _, r in self._reports], {})
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -129,29 +137,48 @@ class TensorBoard(Watcher):
         if self._gathered is not None:
             times.insert(0, self._gathered)
         self._gathered = times[-1]
-        losses = torch.stack([self._no_loss() if r.loss is None else r.loss for _, r in self._reports])
+        measures = [report.measures for _, report in self._reports]
+        kept = [
+            [report.loss for _, report in self._reports],
+            [None if one is None else one.gradient_square for one in measures],
+            [None if one is None else one.loss_scale for one in measures],
+        ]
+        mine = torch.stack([torch.stack([self._nan if x is None else x.double() for x in one]) for one in kept])
         seconds = torch.full((1,), times[-1] - times[0], dtype=torch.float64, device=self._device)
-        total = sum_over_ranks(torch.cat([losses.double(), seconds]))
-        *mean_losses, mean_seconds = (total / dist.get_world_size()).tolist()
+        total = sum_over_ranks(torch.cat([mine.flatten(), seconds]))
+        *sums, all_seconds = total.tolist()
+        losses, squares, scales = (sums[i * count : (i + 1) * count] for i in range(3))
+        ranks = dist.get_world_size()
+        mean_seconds = all_seconds / ranks
         if len(times) > 1:
             wanted = GATHER_EVERY * (len(times) - 1) / max(mean_seconds, 1e-6)
             self._enough = min(max(round(wanted), 1), MOST_STEPS)
         if self._is_writing:
-            self._write_steps(mean_losses)
+            others = {
+                "gradient norm": [math.sqrt(square) for square in squares],
+                "loss scale": [scale / ranks for scale in scales],
+                "seconds": [math.nan if one is None else one.seconds() for one in measures],
+            }
+            self._write_steps([loss / ranks for loss in losses], others)
         self._reports.clear()
 
-    def _no_loss(self) -> Tensor:
-        return torch.full((), math.nan, device=self._device)
+    def _write_steps(self, losses: Sequence[float], others: Mapping[str, Sequence[float]]) -> None:
+        """One point a step, or for neighbours their mean.
 
-    def _write_steps(self, losses: Sequence[float]) -> None:
+        Args:
+            losses: of each report.
+            others: name -> value of each report; nan where it is not known, and then it is not drawn.
+        """
         size = max(math.ceil(len(losses) / MOST_POINTS), 1)
         points = []
         for end in range(len(losses), 0, -size):
             when, report = self._reports[end - 1]
-            part = losses[max(end - size, 0) : end]
+            part = slice(max(end - size, 0), end)
             figures = {"learning rate": report.learning_rate, "images per second": report.images_per_second}
             if report.loss is not None:
-                figures["loss"] = sum(part) / len(part)
+                figures["loss"] = _mean(losses[part])
+            means = {name: _mean(values[part]) for name, values in others.items()} | {"MFU": report.mfu}
+            figures |= {name: value for name, value in means.items() if not math.isnan(value)}
             points.append((when, report.total_step, {f"step/{name}": value for name, value in figures.items()}))
         self._write(points[::-1])
 
@@ -177,8 +204,10 @@ class TensorBoard(Watcher):
 
         file = EventFile(self._run_folder / FOLDER, self._first_step)
         config = json.loads((self._run_folder / "config.json").read_text(encoding="utf-8"))
-        rows = [f"| {name} | {value} |" for name, value in config.items()]
-        file.add_text(
-            self._progress.total_steps, "configuration", "\n".join(["| option | value |", "|---|---|", *rows])
-        )
+        for tag, markdown in texts(config, self._device).items():
+            file.add_text(self._progress.total_steps, tag, markdown)
         return file
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,6 +1,7 @@
 """The hook for everything that follows a run without changing it: TensorBoard, a progress bar, a profiler."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from torch.optim import Optimizer
 from lab.base.errors import NotFinite
 from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.progress import Progress
+from lab.training.metrics.step_figures import StepMeasures
 from lab.training.stepping.signals import Preempted
 
 
@@ -24,6 +26,8 @@ class StepReport:
     loss: Tensor | None  # the mean over this rank's images, on the device: .item() waits for it
     learning_rate: float  # of the first group of parameters
     images_per_second: float  # over all ranks, as this rank sees it
+    mfu: float = math.nan  # at that speed; nan where it is not known
+    measures: StepMeasures | None = None  # on the device, too
 
 
 class Watcher:
