@@ -11,6 +11,8 @@ from lab.course.notebooks import all_answers
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
+from lab.grading.unreadable import NO_FILE
+from lab.syllabus.syllabus import syllabus
 
 
 def assess(submission: Submission, server: TimedServer, deadline: float = DEADLINE) -> SubmissionRecord:
@@ -18,6 +20,7 @@ def assess(submission: Submission, server: TimedServer, deadline: float = DEADLI
     begin = time.monotonic()
     with submission.code() as code:
         exercises = check_modules(code, server, deadline, submission.assignment.of)
+    exercises = [_not_sent(mark, submission) for mark in exercises]
     found = reaches(submission.modules)
     return replace(record(submission, exercises, deadline, time.monotonic() - begin), reaches=found)
 
@@ -27,6 +30,20 @@ def not_assessed(submission: Submission, why: str, deadline: float) -> Submissio
     lost = OutcomeRecord.of("", LabError(why))
     exercises = [ExerciseMark(e.id, e.title, None, e.points, lost) for e in submission.assignment.of.exercises]
     return record(submission, exercises, deadline, 0.0)
+
+
+def _not_sent(mark: ExerciseMark, submission: Submission) -> ExerciseMark:
+    """The mark of an exercise whose module is not there, in words for one who has handed it in, or thought so."""
+    file = f"{syllabus()[mark.exercise].module}.py"
+    if mark.outcome.name != NO_FILE or file in submission.modules:
+        return mark
+    told = replace(
+        mark.outcome,
+        saw=f"{file} was not found in what was handed in.",
+        means="Only what was handed in can be checked.",
+        look="hand in the whole folder of the lab, or a zip of it",
+    )
+    return replace(mark, outcome=told)
 
 
 def record(

@@ -23,9 +23,10 @@ from nbgrader.utils import ignore_patterns, parse_utc
 
 from lab.base.files import write_whole
 from lab.base.words import printable
-from lab.course.contents import MAX_DEPTH, MAX_NAMES, FolderContents, no_ordinary_file
+from lab.course.earlier import keep_earlier
 from lab.course.folders import Notes, make_private, read_notes, write_notes
 from lab.course.notebooks import stand_in
+from lab.course.sent.contents import MAX_DEPTH, MAX_NAMES, FolderContents, no_ordinary_file
 
 PATIENCE = timedelta(minutes=15)  # that copying into the exchange may take, and clocks may differ
 STAMP = "%Y-%m-%d %H:%M:%S"
@@ -99,7 +100,7 @@ class Collect(ExchangeCollect):
         if not replaces and self._is_due(record, home):
             self.log.info("Collecting submission: %s %s", student, self.coursedir.assignment_id)
             try:
-                copied = (*self._doubts(record), *self._copy(record, home))
+                copied = (*self._doubts(record), *self._copy(record, home, notes.owner in ("", record["owner"])))
             except (OSError, RuntimeError, ValueError) as error:
                 claims.append(f"{printable(record['filename'])} could not be collected: {printable(str(error))}")
                 make_private(home)  # a row in the table there must be
@@ -142,8 +143,11 @@ class Collect(ExchangeCollect):
             )
         return said
 
-    def _copy(self, record: dict[str, Any], home: Path) -> list[str]:
-        """Put a copy of the ordinary files in the place of what is there. Returns what was left out."""
+    def _copy(self, record: dict[str, Any], home: Path, keep: bool) -> list[str]:
+        """Put a copy of the ordinary files in the place of what is there, and `keep` what they lack of it.
+
+        Returns what was left out.
+        """
         source = Path(self.inbound_path, record["filename"])
         new = home.with_name(f".{home.name}.new")
         shutil.rmtree(new, ignore_errors=True)
@@ -160,6 +164,8 @@ class Collect(ExchangeCollect):
             stamp = new / "timestamp.txt"
             write_whole(stamp, f"{record['timestamp']:{STAMP}.%f} UTC", mode=_mode(self.coursedir.groupshared))
             stand_in(new)
+            if keep:
+                left_out += keep_earlier(record["username"], home, new, self.coursedir.assignment_id)
             if home.is_symlink():
                 home.unlink()
             elif home.exists():

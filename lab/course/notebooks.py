@@ -20,8 +20,8 @@ from typing import Any
 
 from lab.base.paths import ROOT
 from lab.base.words import encodable
-from lab.course.contents import Unusable
 from lab.course.folders import write_private
+from lab.course.sent.contents import Unusable
 from lab.ranks.environment import clean_environment
 
 MAX_ANSWER = 30_000  # characters of one answer: a spreadsheet's cell holds 32,767, and cuts what it saves

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -15,9 +15,13 @@ from lab.base.errors import UserError
 from lab.base.words import encodable, visible
 from lab.course import store
 from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names
-from lab.course.contents import Contents, Unusable, limit_of, opened, pieces, read
 from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
+from lab.course.sent.archives import opened
+from lab.course.sent.choice import choose
+from lab.course.sent.contents import Contents, Unusable, as_utf8, few, limit_of, pieces, read
+from lab.course.sent.loose import by_student, is_archive, only_zip
+from lab.course.sent.others import not_used
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
@@ -96,7 +100,9 @@ class Submission:
 
 
 def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Path]:
-    """Student -> what they have handed in: every folder and every zip in `folder`, sorted by name.
+    """Student -> what they have handed in: every folder, archive and other file of work in `folder`, by name.
+
+    Where a student has several files there, it is a path that does not exist: opened() reads all of them.
 
     Raises:
         UserError: there is nothing there, a student is there twice, or the names of two become the same.
@@ -109,43 +115,36 @@ def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Pa
         raise UserError(f"{folder} cannot be read: {error.strerror}") from error
     nbgraders = Path(os.path.abspath(folder)).name == SUBMITTED  # abspath: `lab grade .` has no name yet
     found: dict[str, Path] = {}
+    files: list[str] = []
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        student = entry.name
         path = entry
+        if not entry.is_dir():
+            files.append(entry.name)
+            continue
         if entry.is_symlink():
-            student = entry.stem if entry.suffix.lower() == ".zip" else student  # reading it will say why not
+            pass  # reading it will say why not
         elif nbgraders and (entry / assignment.name).is_dir():
             path = entry / assignment.name  # nbgrader's: other assignments may lie beside it
         elif nbgraders and any((entry / name).is_dir() for name in ASSIGNMENTS):
             continue  # the other one is all that this student has handed in
-        elif entry.is_dir():
-            path = _only_zip(entry) or entry
         else:
-            if entry.suffix.lower() != ".zip" or not entry.is_file():
-                continue
-            student = entry.stem
-        student = visible(student)
+            path = only_zip(entry) or entry
+        found[visible(entry.name)] = path
+    for student, names in by_student(files).items():
+        path = folder / (names[0] if len(names) == 1 else student)  # of several: see opened()
         if student in found:
-            both = ", ".join(visible(one.relative_to(folder)) for one in (found[student], path))
+            if not any(is_archive(name) for name in names):
+                continue  # a paper beside a folder
+            both = ", ".join(visible(one.relative_to(folder)) for one in (found[student], folder / names[0]))
             raise UserError(f"{folder}: {student} is there twice ({both}); remove one of them")
         found[student] = path
+    found = dict(sorted(found.items()))
     store.no_clash(found)
     if not found:
         raise UserError(f"{folder} holds no submission: expected one folder or one .zip for each student")
     return found
-
-
-def _only_zip(folder: Path) -> Path | None:
-    """The zip that is all a folder holds, as learning platforms export what a student has uploaded."""
-    try:
-        inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    except OSError:
-        return None  # reading it will say why
-    if len(inside) != 1 or inside[0].suffix.lower() != ".zip" or inside[0].is_symlink():
-        return None
-    return inside[0] if inside[0].is_file() else None
 
 
 def read_submission(student: str, path: Path, *, parse: bool = True, assignment: Assignment = LAB) -> Submission:
@@ -180,24 +179,28 @@ def _read(student: str, contents: Contents, parse: bool, assignment: Assignment)
     modules: dict[str, bytes | int] = {}
     remarks: list[str] = []
     unread = ""
-    home = _home(names, files)
-    wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or name.name in files])
+
+    def content(name: PurePosixPath) -> bytes | int | None:
+        return _content(contents, name, remarks)
+
+    choice = choose(names, files, content, contents.time)
+    home = choice.home
+    remarks += choice.remarks
+    books = [name for name in names if name.suffix == ".ipynb"]
+    wrapper = _wrapper([*books, *(name for name in names if name.name in files)])
     if home is None:
         wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
         unread = f"no folder with {wanted} was found"
+        if not books:
+            unread += f"; what was sent: {few(map(str, names)) or 'nothing'}"
         remarks.append(unread)
     else:
-        others = sorted({str(name.parent) for name in names if name.name in files} - {str(home)})
-        if others:
-            used = encodable(home) if home.parts else "the top folder"
-            remarks.append(
-                f"modules in several folders: {used} was graded, not {encodable(', '.join(others[:3]))}"
-            )
-        total = 0
+        modules = {file: copy.content for file, copy in choice.files.items() if copy.content is not None}
+        total = sum(len(one) for one in modules.values() if isinstance(one, bytes))
         beside = [name for name in names if name.is_relative_to(home) and name.suffix != ".ipynb"]
-        beside.sort(key=lambda name: (name.parent != home, name.name not in files))  # the modules first
+        beside.sort(key=lambda name: (name.parent != home, name))
         for name in beside:
-            if len(name.parts) - len(home.parts) > MAX_PARTS:
+            if len(name.parts) - len(home.parts) > MAX_PARTS or str(name.relative_to(home)) in choice.files:
                 continue
             if not home.parts and len(name.parts) > 1 and name.suffix != ".py":
                 continue  # the modules lie at the top, beside everything else: only what could be imported
@@ -206,15 +209,18 @@ def _read(student: str, contents: Contents, parse: bool, assignment: Assignment)
                     f"more than {MAX_MODULE_FILES} files or {MAX_BYTES >> 21} MB beside the modules: rest left out"
                 )
                 break
-            content = _content(contents, name, remarks)
-            if content is not None:
-                modules[str(name.relative_to(home))] = content
-                total += len(content) if isinstance(content, bytes) else 0
-        lost = [file for file in sorted(files) if home / file in names and file not in modules]
+            found = content(name)
+            if found is not None:
+                modules[str(name.relative_to(home))] = found
+                total += len(found) if isinstance(found, bytes) else 0
+        lost = sorted(file for file, copy in choice.files.items() if copy.content is None)
         unread = f"could not read {', '.join(lost)}" if lost else ""
-    notebooks = _notebooks(contents, wrapper, [name for name in names if name.suffix == ".ipynb"], remarks, parse)
+    notebooks = _notebooks(contents, wrapper, books, remarks, parse)
+    graded = {copy.place for copy in choice.files.values()}
+    unused = not_used([name for name in names if name not in graded], content)
+    look = [*contents.look, *choice.look, *unused]
     remarks = [*contents.remarks, *remarks]
-    return Submission(student, modules, notebooks, _few(remarks), unread, tuple(contents.look), assignment)
+    return Submission(student, modules, notebooks, _few(remarks), unread, tuple(look), assignment)
 
 
 def _notebooks(
@@ -266,7 +272,12 @@ def _few(sentences: list[str]) -> tuple[str, ...]:
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:
     try:
         content = read(contents, name, limit_of(name))
-        return content if isinstance(content, bytes) else min(content, MAX_SIZE)
+        if not isinstance(content, bytes):
+            return min(content, MAX_SIZE)
+        if name.suffix == ".py" and (readable := as_utf8(content)) is not None:
+            remarks.append(f"{encodable(name)} is in UTF-16, which Python does not read: it was graded as UTF-8")
+            return readable
+        return content
     except Unusable as error:
         remarks.append(str(error))
         return None
@@ -277,14 +288,3 @@ def _wrapper(names: list[PurePosixPath]) -> PurePosixPath:
     parts = [name.parent.parts for name in names] or [()]
     common = zip(*parts, strict=False)
     return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])
-
-
-def _home(names: list[PurePosixPath], files: Collection[str]) -> PurePosixPath | None:
-    """The folder with the most modules; of several the one called exercises, then the one nearest to the top."""
-    counts: dict[PurePosixPath, int] = {}
-    for name in names:
-        if name.name in files:
-            counts[name.parent] = counts.get(name.parent, 0) + 1
-    if not counts:
-        return None
-    return min(counts, key=lambda folder: (-counts[folder], folder.name != "exercises", len(folder.parts), folder))
