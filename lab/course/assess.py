@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from lab.base.words import encodable
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
 from lab.course.notebooks import all_answers
+from lab.course.sent.contents import as_few
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
@@ -51,6 +53,7 @@ def record(
 ) -> SubmissionRecord:
     """Put together what is known."""
     cells, answers, pictures, remarks = all_answers(submission.notebooks)
+    books = [f"{encodable(path)} {said}" for path, book in submission.notebooks.items() for said in book.look]
     return SubmissionRecord(
         submission.student,
         submission.key,
@@ -62,5 +65,5 @@ def record(
         deadline=deadline,
         seconds=round(seconds, 2),
         unread=submission.unread,
-        look=submission.look,
+        look=as_few([*submission.look, *books]),
     )

@@ -144,10 +144,7 @@ class Collect(ExchangeCollect):
         return said
 
     def _copy(self, record: dict[str, Any], home: Path, keep: bool) -> list[str]:
-        """Put a copy of the ordinary files in the place of what is there, and `keep` what they lack of it.
-
-        Returns what was left out.
-        """
+        """Put the ordinary files in the place of what is there, and `keep` what they lack of it."""
         source = Path(self.inbound_path, record["filename"])
         new = home.with_name(f".{home.name}.new")
         shutil.rmtree(new, ignore_errors=True)

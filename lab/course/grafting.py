@@ -41,7 +41,7 @@ def exercise_of(cell: Any) -> str:
 def answer(record: SubmissionRecord, name: str, book: str, placeholder: str) -> str | None:
     """What the student answered; None where nothing was.
 
-    Of several texts, those in the notebook of the right name count, if there are any: others are copies.
+    Of several texts, those in the notebook of the right name come first; others, of copies, may be the newer.
 
     Args:
         name: the cell's grade id.
@@ -53,8 +53,7 @@ def answer(record: SubmissionRecord, name: str, book: str, placeholder: str) -> 
         for path, text in record.answers.get(name, [])
         if text.strip() and _plain(text) != _plain(placeholder)
     ]
-    texts = list(dict.fromkeys(text for path, text in said if path == book))
-    texts = texts or list(dict.fromkeys(text for _, text in said))
+    texts = list(dict.fromkeys(text for _, text in sorted(said, key=lambda one: one[0] != book)))
     if not texts:
         return None
     return texts[0] if len(texts) == 1 else cut("\n\n---\n\n".join([SEVERAL, *texts]))
@@ -128,6 +127,9 @@ def structure(record: SubmissionRecord, books: dict[str, list[str]]) -> list[str
             found.append(f"{book} is missing" + (f"; its cells were found in {', '.join(other)}" if other else ""))
             continue
         present = [name for name, _ in by_name[book]]
+        if len(names) > 1 and not present:
+            found.append(f"{book} was saved without the lab's cell names: its answers were found by their place")
+            continue
         kinds = dict(by_name[book])
         for name in names:
             if present.count(name) > 1:

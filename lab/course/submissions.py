@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,14 +11,26 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.base.errors import UserError
+from lab.base.paths import student_sources
 from lab.base.words import encodable, visible
 from lab.course import store
 from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names
-from lab.course.folders import SUBMITTED, is_link, read_notes
+from lab.course.config import RELEASE
+from lab.course.folders import SUBMITTED, in_course, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
 from lab.course.sent.archives import opened
 from lab.course.sent.choice import choose
-from lab.course.sent.contents import Contents, Unusable, as_utf8, few, limit_of, pieces, read
+from lab.course.sent.contents import (
+    Contents,
+    Unusable,
+    as_few,
+    as_utf8,
+    common_folder,
+    few,
+    limit_of,
+    pieces,
+    read,
+)
 from lab.course.sent.loose import by_student, is_archive, only_zip
 from lab.course.sent.others import not_used
 from lab.course.version import fingerprint
@@ -28,7 +39,6 @@ from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
 
 MAX_NOTEBOOKS = 40
 MAX_NOTEBOOKS_BYTES = 200 << 20
-MAX_REMARKS, LONGEST_REMARK = 30, 1000
 MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
@@ -156,10 +166,16 @@ def read_submission(student: str, path: Path, *, parse: bool = True, assignment:
     try:
         noted = _noted(path)
         with opened(path) as contents:
-            found = _read(student, contents, parse, assignment)
+            found = _read(student, contents, _given(path) if parse else (), assignment)
     except Unusable as error:
         return Submission(student, {}, {}, (str(error),), unread=str(error), assignment=assignment)
-    return replace(found, look=_few([*noted, *found.look]))
+    return replace(found, look=as_few([*noted, *found.look]))
+
+
+def _given(path: Path) -> tuple[Path, ...]:
+    """The folders with the notebooks as they were given out, to any student and, in a course, to this one's."""
+    release = path.absolute().parent.parent.parent / RELEASE / path.name
+    return (student_sources() / "notebooks", *([release] if in_course(path) and release.is_dir() else []))
 
 
 def _noted(path: Path) -> tuple[str, ...]:
@@ -173,7 +189,7 @@ def _noted(path: Path) -> tuple[str, ...]:
     return notes.look if notes else ()
 
 
-def _read(student: str, contents: Contents, parse: bool, assignment: Assignment) -> Submission:
+def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment: Assignment) -> Submission:
     names = contents.names()
     files = assignment.module_files
     modules: dict[str, bytes | int] = {}
@@ -187,7 +203,7 @@ def _read(student: str, contents: Contents, parse: bool, assignment: Assignment)
     home = choice.home
     remarks += choice.remarks
     books = [name for name in names if name.suffix == ".ipynb"]
-    wrapper = _wrapper([*books, *(name for name in names if name.name in files)])
+    wrapper = common_folder([*books, *(name for name in names if name.name in files)])
     if home is None:
         wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
         unread = f"no folder with {wanted} was found"
@@ -215,24 +231,31 @@ def _read(student: str, contents: Contents, parse: bool, assignment: Assignment)
                 total += len(found) if isinstance(found, bytes) else 0
         lost = sorted(file for file, copy in choice.files.items() if copy.content is None)
         unread = f"could not read {', '.join(lost)}" if lost else ""
-    notebooks = _notebooks(contents, wrapper, books, remarks, parse)
+    notebooks, lost_books = _notebooks(contents, wrapper, books, given)
+    remarks += lost_books
     graded = {copy.place for copy in choice.files.values()}
     unused = not_used([name for name in names if name not in graded], content)
-    look = [*contents.look, *choice.look, *unused]
+    look = [*contents.look, *choice.look, *lost_books, *unused]
     remarks = [*contents.remarks, *remarks]
-    return Submission(student, modules, notebooks, _few(remarks), unread, tuple(look), assignment)
+    return Submission(student, modules, notebooks, as_few(remarks), unread, tuple(look), assignment)
 
 
 def _notebooks(
-    contents: Contents, wrapper: PurePosixPath, names: list[PurePosixPath], remarks: list[str], parse: bool
-) -> dict[str, HandedInNotebook]:
-    """Those called like the released ones come first, so that no number of others takes their place."""
+    contents: Contents, wrapper: PurePosixPath, names: list[PurePosixPath], given: tuple[Path, ...]
+) -> tuple[dict[str, HandedInNotebook], list[str]]:
+    """The notebooks, and which were left out. Those called like the released ones come first: no number of others
+    takes their place.
+
+    Args:
+        given: see read_notebook(); without these folders it is not asked what they hold.
+    """
     found: dict[str, HandedInNotebook] = {}
+    lost: list[str] = []
     left = MAX_NOTEBOOKS_BYTES
     for name in sorted(names, key=lambda name: (name.name not in book_names(), len(name.parts), name)):
         if len(found) == MAX_NOTEBOOKS or left <= 0:
             most = f"{MAX_NOTEBOOKS} notebooks or {MAX_NOTEBOOKS_BYTES >> 20} MB of them"
-            remarks.append(f"more than {most}: the rest was left out")
+            lost.append(f"more than {most}: the rest was left out")
             break
         limit = limit_of(name)
         try:
@@ -240,16 +263,17 @@ def _notebooks(
             left -= size
             holds = Notebook()
             if size > limit:
-                holds.remarks.append(f"is too large to be read (over {limit >> 20} MB)")
+                said = f"is too large to be read (over {limit >> 20} MB)"
+                holds = Notebook(remarks=[said], look=[said])
                 digest = MAX_SIZE
-            elif parse:
+            elif given:
                 content = read(contents, name, limit)
-                holds = read_notebook(content) if isinstance(content, bytes) else holds
+                holds = read_notebook(content, name.name, given) if isinstance(content, bytes) else holds
         except Unusable as error:
-            remarks.append(str(error))
+            lost.append(str(error))
             continue
         found[str(name.relative_to(wrapper))] = HandedInNotebook(**vars(holds), place=name, digest=digest)
-    return found
+    return found, lost
 
 
 def _digest(contents: Contents, name: PurePosixPath, limit: int) -> tuple[bytes | int, int]:
@@ -260,13 +284,6 @@ def _digest(contents: Contents, name: PurePosixPath, limit: int) -> tuple[bytes 
         digest.update(piece)
         size += len(piece)
     return digest.digest(), size
-
-
-def _few(sentences: list[str]) -> tuple[str, ...]:
-    """No more than a person reads: a student can cause any number."""
-    shown = [one if len(one) <= LONGEST_REMARK else f"{one[:LONGEST_REMARK]}..." for one in sentences]
-    more = [f"and {len(shown) - MAX_REMARKS} more remarks of this kind"] if len(shown) > MAX_REMARKS else []
-    return (*shown[:MAX_REMARKS], *more)
 
 
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:
@@ -281,10 +298,3 @@ def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> byt
     except Unusable as error:
         remarks.append(str(error))
         return None
-
-
-def _wrapper(names: list[PurePosixPath]) -> PurePosixPath:
-    """The folder that all of it is in: whether it was handed in too makes no difference."""
-    parts = [name.parent.parts for name in names] or [()]
-    common = zip(*parts, strict=False)
-    return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])

@@ -6,6 +6,7 @@ is read at all: names first, then the modules, the notebooks and the measurement
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ MAX_NAMES = 20_000  # students hand in their results/ too
 MAX_DEPTH = 12
 MAX_NOTEBOOK_BYTES = 50 << 20  # mostly pictures that its cells have put out, which do not count
 PIECE = 1 << 20  # bytes
+MAX_REMARKS, LONGEST_REMARK = 30, 1000
 SHOWN, LONGEST_SHOWN = 5, 150  # names in a remark, and characters of each
 # Folders with nothing of the student's answers in them. Those whose name begins with a dot are left out as well:
 # .lab holds backups of the modules, .ipynb_checkpoints old notebooks.
@@ -175,6 +177,20 @@ def few(names: Iterable[str]) -> str:
     """No more than some of them: a student can make any number, as long as file systems allow."""
     shown = [encodable(name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}...") for name in names]
     return ", ".join(shown[:SHOWN]) + f" and {len(shown) - SHOWN} more" * (len(shown) > SHOWN)
+
+
+def as_few(sentences: list[str]) -> tuple[str, ...]:
+    """No more than a person reads: a student can cause any number."""
+    shown = [one if len(one) <= LONGEST_REMARK else f"{one[:LONGEST_REMARK]}..." for one in sentences]
+    more = [f"and {len(shown) - MAX_REMARKS} more remarks of this kind"] if len(shown) > MAX_REMARKS else []
+    return (*shown[:MAX_REMARKS], *more)
+
+
+def common_folder(names: list[PurePosixPath]) -> PurePosixPath:
+    """The folder that all of it is in: whether it was handed in too makes no difference."""
+    parts = [name.parent.parts for name in names] or [()]
+    common = zip(*parts, strict=False)
+    return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])
 
 
 def worth_reading(folder: PurePosixPath) -> bool:
