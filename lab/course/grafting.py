@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lab.base.html import render
 from lab.course.marks import ExerciseMark, SubmissionRecord
 from lab.course.notebooks import cut
+from lab.course.sent.pictures import placed
 from lab.grading.looks import LOOKS
 from lab.syllabus.notebooks import check_id
 from lab.syllabus.syllabus import syllabus
@@ -67,8 +68,12 @@ def graft(notebook: NotebookNode, record: SubmissionRecord, book: str) -> None:
         if is_solution(cell):
             said = answer(record, grade_id(cell), book, cell.source)
             if said is not None:
-                cell.source = no_markup(said) if cell.cell_type == "markdown" else said
-                if (pictures := record.pictures.get(grade_id(cell))) and cell.cell_type == "markdown":
+                if cell.cell_type != "markdown":
+                    cell.source = said
+                    continue
+                text, pictures = placed(said, record.pictures.get(grade_id(cell), {}))
+                cell.source = no_markup(text)
+                if pictures:
                     cell.attachments = NotebookNode(pictures)
 
 

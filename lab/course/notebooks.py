@@ -21,7 +21,7 @@ from lab.base.words import encodable, one_line
 from lab.course.folders import write_private
 from lab.course.sent.contents import Unusable
 from lab.course.sent.damaged import cells_of, without_outputs
-from lab.course.sent.pictures import Pictures, new_name, pasted, with_names
+from lab.course.sent.pictures import Pictures, lifted, new_name, pasted, with_names
 from lab.course.sent.places import reference, source_of, strays
 from lab.ranks.environment import clean_environment
 
@@ -89,13 +89,12 @@ def parse(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Noteb
             continue
         found.cells.append((graded, encodable(str(cell.get("cell_type"))[:20])))
         if _is_answer(cell, graded) and (graded in known.grade_ids or not known.grade_ids):
-            reader.take(graded, _source(cell), cell)
+            reader.take(graded, source_of(cell), cell)
     for stray in strays(cells[:MAX_CELLS], name, known, _grade_id) if known.books else ():
-        text = _clean(stray.text)
         if stray.answer:
-            reader.take(stray.answer, text, stray.cell)
+            reader.take(stray.answer, stray.text, stray.cell)
         else:
-            said = f"has text that belongs to no question: {one_line(text, LONGEST_STRAY)}"
+            said = f"has text that belongs to no question: {one_line(encodable(stray.text), LONGEST_STRAY)}"
             found.remarks.append(said)
             if name not in known.books or _grade_id(stray.cell):
                 found.look.append(said)
@@ -112,6 +111,8 @@ class _Reader:
 
     def take(self, name: str, text: str, cell: dict[str, Any]) -> None:
         """Add what a cell says to the answer `name`."""
+        cell, text = lifted(cell, text)
+        text = _clean(text)
         if len(text) > self.room:
             self.found.remarks.append(f"has more than {MAX_TEXT} characters of answers: {name} was left out")
             return
@@ -168,10 +169,6 @@ def _is_answer(cell: dict[str, Any], grade_id: str) -> bool:
     metadata = cell.get("metadata")
     nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     return grade_id.startswith(ANSWER) or (isinstance(nbgrader, dict) and nbgrader.get("solution") is True)
-
-
-def _source(cell: dict[str, Any]) -> str:
-    return _clean(source_of(cell))
 
 
 def _clean(text: str) -> str:

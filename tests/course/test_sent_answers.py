@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import class_kinds
 import nbformat
@@ -16,6 +17,7 @@ from class_kinds import code_cell, find, read_book, say, write_book
 from lab.course import notebooks
 from lab.course.assess import record
 from lab.course.books import released_books
+from lab.course.clean import markdown2html
 from lab.course.grafting import answer, graft, structure
 from lab.course.marks import SubmissionRecord
 from lab.course.sent.damaged import cells_of, without_outputs
@@ -259,4 +261,52 @@ def test_pictures_of_all_cells_are_shown_under_names_of_their_own(folder: Path):
     grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
     graft(grafted, found, MODEL)
     [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
-    assert sorted(cell.attachments) == ["2-image.png", "image.png"]
+    assert cell.attachments == {"picture-1": {"image/png": PNG}, "picture-2": {"image/png": OTHER}}
+    assert "One ![image.png](attachment:picture-1)" in cell.source
+
+
+NAMES = ("plot.png", "Screenshot 2026-11-28 at 10.11.12.png", "größe (1).png")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "form", ["![a](attachment:{})", "![a](attachment:{quoted})", '<img src="attachment:{}" width=9>']
+)
+def test_pictures_are_shown_whatever_they_are_called(folder: Path, name: str, form: str):
+    notebook = read_book(folder, MODEL)
+    cell = notebook["cells"][find(notebook, SHAPE)]
+    cell |= {"source": "See " + form.format(name, quoted=quote(name)), "attachments": {name: {"image/png": PNG}}}
+    write_book(folder, MODEL, notebook)
+    grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
+    graft(grafted, graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
+    assert f'src="data:image/png;base64,{PNG}"' in markdown2html({"cell": cell}, cell.source)
+    assert "cannot be shown" not in markdown2html({"cell": cell}, cell.source)
+
+
+@pytest.mark.parametrize(
+    "form", ["![a](data:image/png;base64,{})", '<img alt="a" src="data:image/png;base64,{}">'], ids=["md", "html"]
+)
+def test_a_picture_written_out_in_the_text_is_no_part_of_its_length(folder: Path, form: str):
+    large = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(90_000)).decode()
+    say(folder, MODEL, SHAPE, f"See {form.format(large)} and so on.")
+    grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
+    graft(grafted, graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
+    assert large in markdown2html({"cell": cell}, cell.source)
+    assert cell.source.endswith("and so on.")
+
+
+def test_a_picture_that_is_nowhere_is_text_and_one_that_is_not_shown_comes_last(folder: Path):
+    say(folder, MODEL, SHAPE, "See ![plot](attachment:plot.png) *here*.")
+    grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
+    graft(grafted, graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.source.startswith("See")]
+    assert cell.source == "See (a picture that was not handed in: plot plot.png) *here*."
+    assert "<em>here</em>" in markdown2html({"cell": cell}, cell.source)
+    notebook = read_book(folder, MODEL)
+    notebook["cells"][find(notebook, SHAPE)]["attachments"] = {"a.png": {"image/png": PNG}}
+    write_book(folder, MODEL, notebook)
+    graft(grafted := nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4), graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
+    assert cell.source.endswith("![a.png](attachment:picture-1)")
