@@ -10,6 +10,8 @@ from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
 from lab.course.notebooks import all_answers
 from lab.course.sent.contents import as_few
+from lab.course.sent.measured import MOST, SECONDS, tables
+from lab.course.sent.shown import AS_SENT
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
@@ -24,7 +26,12 @@ def assess(submission: Submission, server: TimedServer, deadline: float = DEADLI
         exercises = check_modules(code, server, deadline, submission.assignment.of)
     exercises = [_not_sent(mark, submission) for mark in exercises]
     found = reaches(submission.modules)
-    return replace(record(submission, exercises, deadline, time.monotonic() - begin), reaches=found)
+    ended = record(submission, exercises, deadline, time.monotonic() - begin)
+    server.begin(SECONDS)  # of the lab's own time
+    server.allow(1.0)
+    measured = {folder: f"{AS_SENT}\n{text}" for folder, text in ended.measured.items()}
+    measured |= tables(submission.results, server)
+    return replace(ended, reaches=found, measured=measured)
 
 
 def not_assessed(submission: Submission, why: str, deadline: float) -> SubmissionRecord:
@@ -53,6 +60,7 @@ def record(
 ) -> SubmissionRecord:
     """Put together what is known."""
     cells, answers, pictures, remarks = all_answers(submission.notebooks)
+    seen = {folder: text for book in submission.notebooks.values() for folder, text in book.shown.items()}
     books = [f"{encodable(path)} {said}" for path, book in submission.notebooks.items() for said in book.look]
     return SubmissionRecord(
         submission.student,
@@ -66,4 +74,5 @@ def record(
         seconds=round(seconds, 2),
         unread=submission.unread,
         look=as_few([*submission.look, *books]),
+        measured=dict(list(seen.items())[:MOST]),
     )

@@ -13,7 +13,7 @@ from lab.course.books import Books, assignment_named, released_books
 from lab.course.folders import is_link, write_private
 from lab.course.sent.archives import opened
 from lab.course.sent.choice import begun
-from lab.course.sent.contents import limit_of, pieces
+from lab.course.sent.contents import MEASURED, limit_of, pieces
 from lab.course.submissions import HandedInNotebook, Submission, read_submission
 
 
@@ -62,7 +62,10 @@ def keep_earlier(student: str, home: Path, new: Path, assignment: str) -> list[s
         return []
     of = assignment_named(assignment)
     before = read_submission(student, home, assignment=of)
-    stay = stays(before, read_submission(student, new, assignment=of))
+    later = read_submission(student, new, assignment=of)
+    stay = stays(before, later)
+    for folder in before.results.keys() - later.results.keys():
+        write_private(new / folder / MEASURED.name, before.results[folder])
     for name, content in stay.modules.items():
         if isinstance(content, bytes):
             write_private(new / "exercises" / name, content)

@@ -24,7 +24,7 @@ from lab.course.folders import SUBMITTED, Notes, close_folders, is_link, make_pr
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import stand_in
 from lab.course.sent.archives import opened
-from lab.course.sent.contents import Unusable, limit_of, pieces
+from lab.course.sent.contents import MEASURED, Unusable, limit_of, pieces
 from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
@@ -106,6 +106,8 @@ class Course:
             if stay and stay.said:
                 modules = {**before.modules, **submission.modules, **stay.modules}
                 submission = replace(submission, modules=modules, look=(*submission.look, stay.said))
+            if stay:
+                submission = replace(submission, results={**before.results, **submission.results})
             if submission.unread or (stay and stay.said):
                 why = [submission.unread] if submission.unread else []
                 why += ["what was handed in before stays"] if keep else [stay.said] if stay and stay.said else []
@@ -138,6 +140,8 @@ class Course:
             make_private(new)
             for name, content in submission.modules.items():
                 self._write(new / "exercises" / name, content)
+            for folder, content in submission.results.items():
+                self._write(new / PurePosixPath(folder).name / MEASURED.name, content)
             names: set[str] = set()
             for name, notebook in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
                 plain = PurePosixPath(name).name

@@ -11,6 +11,7 @@ from lab.base.html import render
 from lab.course.marks import ExerciseMark, SubmissionRecord
 from lab.course.notebooks import cut
 from lab.course.sent.pictures import placed
+from lab.course.sent.shown import shown_folder
 from lab.grading.looks import LOOKS
 from lab.syllabus.notebooks import check_id
 from lab.syllabus.syllabus import syllabus
@@ -106,6 +107,16 @@ def put_marks(notebook: NotebookNode, marks: Iterable[ExerciseMark]) -> None:
             new_output("display_data", data=shown),
             new_output("execute_result", data={"text/plain": points}, execution_count=None),
         ]
+
+
+def put_measured(notebook: NotebookNode, record: SubmissionRecord) -> None:
+    """Let every cell that shows measurements show those that were handed in, as the lab reads them."""
+    from nbformat.v4 import new_output
+
+    for cell in notebook.cells:
+        folder = shown_folder(cell.source) if cell.cell_type == "code" else ""
+        if table := record.measured.get(folder):
+            cell.outputs = [new_output("display_data", data={"text/plain": table})]
 
 
 def _in_words(mark: ExerciseMark) -> str:

@@ -23,6 +23,7 @@ from lab.course.sent.contents import Unusable
 from lab.course.sent.damaged import cells_of, without_outputs
 from lab.course.sent.pictures import Pictures, lifted, new_name, pasted, with_names
 from lab.course.sent.places import reference, source_of, strays
+from lab.course.sent.shown import shown
 from lab.ranks.environment import clean_environment
 
 MAX_ANSWER = 30_000  # characters of one answer: a spreadsheet's cell holds 32,767, and cuts what it saves
@@ -52,6 +53,7 @@ class Notebook:
     pictures  grade id -> the PNG and JPEG pictures pasted into its answer
     remarks   what of it was left out, or why all of it
     look      those of them that a person has to know of: text that was lost, or that belongs to no question
+    shown     folder of runs -> what its cells have shown of the measurements
     """
 
     cells: list[tuple[str, str]] = field(default_factory=list)
@@ -59,6 +61,7 @@ class Notebook:
     pictures: dict[str, Pictures] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     look: list[str] = field(default_factory=list)
+    shown: dict[str, str] = field(default_factory=dict)
 
 
 def read_notebook(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Notebook:
@@ -81,6 +84,7 @@ def parse(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Noteb
     except ValueError as error:
         raise Unusable(str(error)) from error
     found = Notebook(remarks=[wrong] if wrong else [], look=[wrong] if wrong.startswith("is damaged") else [])
+    found.shown.update({encodable(folder): encodable(text) for folder, text in shown(cells[:MAX_CELLS]).items()})
     reader = _Reader(found, MAX_TEXT, MAX_PICTURES)
     known = reference(given)
     for cell in cells[:MAX_CELLS]:

@@ -11,16 +11,15 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.base.errors import UserError
-from lab.base.paths import student_sources
 from lab.base.words import encodable, visible
 from lab.course import store
-from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names
-from lab.course.config import RELEASE
-from lab.course.folders import SUBMITTED, in_course, is_link, read_notes
+from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names, given_out
+from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
 from lab.course.sent.archives import opened
 from lab.course.sent.choice import choose
 from lab.course.sent.contents import (
+    MEASURED,
     Contents,
     Unusable,
     as_few,
@@ -33,6 +32,7 @@ from lab.course.sent.contents import (
 )
 from lab.course.sent.loose import by_student, is_archive, only_zip
 from lab.course.sent.others import not_used
+from lab.course.sent.shown import folder_of
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
@@ -66,6 +66,7 @@ class Submission:
     unread     why modules could not be read, if so: a mark of 0 may then be nobody's fault but the file's
     look       what an instructor should look at, whatever the marks are: links, another's name
     assignment what of it is to be graded
+    results    folder of runs -> the results.csv in it
     """
 
     student: str
@@ -75,13 +76,14 @@ class Submission:
     unread: str = ""
     look: tuple[str, ...] = ()
     assignment: Assignment = LAB
+    results: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Changes with everything that counts, of the submission and of the lab."""
         digest = hashlib.sha256(fingerprint().encode())
         digests = {name: notebook.digest for name, notebook in self.notebooks.items()}
-        for kind in (self.modules, digests):
+        for kind in (self.modules, digests, self.results):
             for name, content in sorted(kind.items()):
                 data = content if isinstance(content, bytes) else str(content).encode()
                 for part in (name.encode("utf-8", "surrogateescape"), data):
@@ -166,16 +168,10 @@ def read_submission(student: str, path: Path, *, parse: bool = True, assignment:
     try:
         noted = _noted(path)
         with opened(path) as contents:
-            found = _read(student, contents, _given(path) if parse else (), assignment)
+            found = _read(student, contents, given_out(path) if parse else (), assignment)
     except Unusable as error:
         return Submission(student, {}, {}, (str(error),), unread=str(error), assignment=assignment)
     return replace(found, look=as_few([*noted, *found.look]))
-
-
-def _given(path: Path) -> tuple[Path, ...]:
-    """The folders with the notebooks as they were given out, to any student and, in a course, to this one's."""
-    release = path.absolute().parent.parent.parent / RELEASE / path.name
-    return (student_sources() / "notebooks", *([release] if in_course(path) and release.is_dir() else []))
 
 
 def _noted(path: Path) -> tuple[str, ...]:
@@ -236,8 +232,12 @@ def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment:
     graded = {copy.place for copy in choice.files.values()}
     unused = not_used([name for name in names if name not in graded], content)
     look = [*contents.look, *choice.look, *lost_books, *unused]
+    results: dict[str, bytes] = {}
+    for name in names:
+        if name.name == MEASURED.name and isinstance(found := content(name), bytes):
+            results.setdefault(encodable(folder_of(name)), found)
     remarks = [*contents.remarks, *remarks]
-    return Submission(student, modules, notebooks, as_few(remarks), unread, tuple(look), assignment)
+    return Submission(student, modules, notebooks, as_few(remarks), unread, tuple(look), assignment, results)
 
 
 def _notebooks(
