@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from lab.base.words import encodable
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
 from lab.course.notebooks import all_answers
+from lab.course.sent.contents import as_few
+from lab.course.sent.measured import MOST, SECONDS, tables
+from lab.course.sent.shown import AS_SENT
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
+from lab.grading.unreadable import NO_FILE
+from lab.syllabus.syllabus import syllabus
 
 
 def assess(submission: Submission, server: TimedServer, deadline: float = DEADLINE) -> SubmissionRecord:
@@ -18,8 +24,14 @@ def assess(submission: Submission, server: TimedServer, deadline: float = DEADLI
     begin = time.monotonic()
     with submission.code() as code:
         exercises = check_modules(code, server, deadline, submission.assignment.of)
+    exercises = [_not_sent(mark, submission) for mark in exercises]
     found = reaches(submission.modules)
-    return replace(record(submission, exercises, deadline, time.monotonic() - begin), reaches=found)
+    ended = record(submission, exercises, deadline, time.monotonic() - begin)
+    server.begin(SECONDS)  # of the lab's own time
+    server.allow(1.0)
+    measured = {folder: f"{AS_SENT}\n{text}" for folder, text in ended.measured.items()}
+    measured |= tables(submission.results, server)
+    return replace(ended, reaches=found, measured=measured)
 
 
 def not_assessed(submission: Submission, why: str, deadline: float) -> SubmissionRecord:
@@ -29,11 +41,27 @@ def not_assessed(submission: Submission, why: str, deadline: float) -> Submissio
     return record(submission, exercises, deadline, 0.0)
 
 
+def _not_sent(mark: ExerciseMark, submission: Submission) -> ExerciseMark:
+    """The mark of an exercise whose module is not there, in words for one who has handed it in, or thought so."""
+    file = f"{syllabus()[mark.exercise].module}.py"
+    if mark.outcome.name != NO_FILE or file in submission.modules:
+        return mark
+    told = replace(
+        mark.outcome,
+        saw=f"{file} was not found in what was handed in.",
+        means="Only what was handed in can be checked.",
+        look="hand in the whole folder of the lab, or a zip of it",
+    )
+    return replace(mark, outcome=told)
+
+
 def record(
     submission: Submission, exercises: list[ExerciseMark], deadline: float, seconds: float
 ) -> SubmissionRecord:
     """Put together what is known."""
     cells, answers, pictures, remarks = all_answers(submission.notebooks)
+    seen = {folder: text for book in submission.notebooks.values() for folder, text in book.shown.items()}
+    books = [f"{encodable(path)} {said}" for path, book in submission.notebooks.items() for said in book.look]
     return SubmissionRecord(
         submission.student,
         submission.key,
@@ -45,5 +73,6 @@ def record(
         deadline=deadline,
         seconds=round(seconds, 2),
         unread=submission.unread,
-        look=submission.look,
+        look=as_few([*submission.look, *books]),
+        measured=dict(list(seen.items())[:MOST]),
     )

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from lab.base.errors import UserError
 from lab.base.paths import student_sources
-from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO
+from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO, RELEASE
+from lab.course.folders import in_course
 from lab.course.marks import SubmissionRecord
 from lab.syllabus.package import in_part_two
 from lab.syllabus.syllabus import MODULES, PART_TWO, Syllabus, syllabus
@@ -104,6 +105,12 @@ class GradedCell:
 
 
 Books = dict[str, list[GradedCell]]  # file name of the notebook -> its graded cells
+
+
+def given_out(path: Path) -> tuple[Path, ...]:
+    """The folders with the notebooks as they were given out, to any student and, in a course, to this one's."""
+    release = path.absolute().parent.parent.parent / RELEASE / path.name
+    return (student_sources() / "notebooks", *([release] if in_course(path) and release.is_dir() else []))
 
 
 @cache

@@ -67,7 +67,7 @@ def markdown2html(context: Context | dict[str, Any], source: str) -> str:
     """A Markdown cell as HTML; as it was typed where it cannot be rendered: a missing picture is enough."""
     try:
         return clean_html(_exporter().markdown2html(context, source))
-    except (InvalidNotebook, ValueError, RecursionError) as error:
+    except (InvalidNotebook, ValueError, RuntimeError) as error:  # a RecursionError is one
         why = f"This text cannot be shown as Markdown ({type(error).__name__}); here it is as it was typed:"
         return f"<p><em>{why}</em></p><pre>{escape(printable_lines(source))}</pre>"
 

@@ -11,10 +11,9 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from nbgrader.exchange import ExchangeError
@@ -23,14 +22,15 @@ from nbgrader.utils import ignore_patterns, parse_utc
 
 from lab.base.files import write_whole
 from lab.base.words import printable
-from lab.course.contents import MAX_DEPTH, MAX_NAMES, FolderContents, no_ordinary_file
+from lab.course.earlier import keep_earlier
 from lab.course.folders import Notes, make_private, read_notes, write_notes
 from lab.course.notebooks import stand_in
+from lab.course.sent.contents import FolderContents, no_ordinary_file
+from lab.course.sent.copying import copy_ordinary, mode_of
 
 PATIENCE = timedelta(minutes=15)  # that copying into the exchange may take, and clocks may differ
 STAMP = "%Y-%m-%d %H:%M:%S"
 LONGEST_STAMP = 100  # characters
-COPIED = 1 << 20  # bytes at a time
 NO_TIME = datetime(1, 1, 1)
 
 
@@ -99,7 +99,7 @@ class Collect(ExchangeCollect):
         if not replaces and self._is_due(record, home):
             self.log.info("Collecting submission: %s %s", student, self.coursedir.assignment_id)
             try:
-                copied = (*self._doubts(record), *self._copy(record, home))
+                copied = (*self._doubts(record), *self._copy(record, home, notes.owner in ("", record["owner"])))
             except (OSError, RuntimeError, ValueError) as error:
                 claims.append(f"{printable(record['filename'])} could not be collected: {printable(str(error))}")
                 make_private(home)  # a row in the table there must be
@@ -142,8 +142,8 @@ class Collect(ExchangeCollect):
             )
         return said
 
-    def _copy(self, record: dict[str, Any], home: Path) -> list[str]:
-        """Put a copy of the ordinary files in the place of what is there. Returns what was left out."""
+    def _copy(self, record: dict[str, Any], home: Path, keep: bool) -> list[str]:
+        """Put the ordinary files in the place of what is there, and `keep` what they lack of it."""
         source = Path(self.inbound_path, record["filename"])
         new = home.with_name(f".{home.name}.new")
         shutil.rmtree(new, ignore_errors=True)
@@ -158,8 +158,10 @@ class Collect(ExchangeCollect):
             )
             # nbgrader reads the time from there, and ends where it can not.
             stamp = new / "timestamp.txt"
-            write_whole(stamp, f"{record['timestamp']:{STAMP}.%f} UTC", mode=_mode(self.coursedir.groupshared))
+            write_whole(stamp, f"{record['timestamp']:{STAMP}.%f} UTC", mode=mode_of(self.coursedir.groupshared))
             stand_in(new)
+            if keep:
+                left_out += keep_earlier(record["username"], home, new, self.coursedir.assignment_id)
             if home.is_symlink():
                 home.unlink()
             elif home.exists():
@@ -168,69 +170,6 @@ class Collect(ExchangeCollect):
         finally:
             shutil.rmtree(new, ignore_errors=True)
         return left_out
-
-
-def copy_ordinary(
-    source: Path,
-    target: Path,
-    *,
-    ignored: Callable[[str, list[str]], Collection[str]] = lambda folder, names: (),
-    largest: int,
-    limit: int,
-    shared: bool = False,
-) -> list[str]:
-    """Copy the folders and ordinary files below `source`; no link is followed, not even one swapped in meanwhile.
-
-    Args:
-        target: a folder that is not there yet; only its owner can read it, or the group too where it is `shared`.
-        largest: bytes of one file, others are left out.
-        limit: bytes of all files.
-
-    Returns:
-        What was left out, by name and with the reason.
-
-    Raises:
-        OSError: something cannot be read or written.
-        ValueError: it is larger than `limit`.
-    """
-    left_out: list[str] = []
-    owner = os.lstat(source).st_uid
-    total = count = 0
-
-    def unreadable(error: OSError) -> None:
-        raise error
-
-    for folder, folders, files, at in os.fwalk(source, onerror=unreadable, follow_symlinks=False):
-        below = PurePosixPath(os.path.relpath(folder, source))
-        place = target / below
-        place.mkdir(parents=True)
-        place.chmod(0o2770 if shared else 0o700)
-        skip = set(ignored(folder, [*folders, *files]))
-        if len(below.parts) > MAX_DEPTH:
-            left_out.append(f"{printable(str(below))} is too deep, and what is in it was left out")
-            folders.clear()
-            continue
-        kept = []
-        for name in [*folders, *files]:
-            if name in skip:
-                continue
-            info = os.stat(name, dir_fd=at, follow_symlinks=False)
-            if what := no_ordinary_file(info, owner):
-                left_out.append(f"{printable(str(below / name))} is {what}, and was left out")
-            elif stat.S_ISDIR(info.st_mode):
-                kept.append(name)
-            elif info.st_size > largest:
-                left_out.append(
-                    f"{printable(str(below / name))} is larger than {largest >> 20} MB, and was left out"
-                )
-            else:
-                count += 1
-                total += info.st_size
-                if total > limit or count > MAX_NAMES:
-                    raise ValueError(f"it has more than {limit >> 20} MB or {MAX_NAMES} files")
-                _copy_file(name, at, place / name, info, _mode(shared))
-        folders[:] = kept
-    return left_out
 
 
 def drop_links(home: Path) -> list[Path]:
@@ -267,25 +206,6 @@ def drop_links(home: Path) -> list[Path]:
             return gone
         write_notes(home, replace(notes, copied=(*notes.copied, *said)))
     return gone
-
-
-def _copy_file(name: str, at: int, target: Path, seen: os.stat_result, mode: int) -> None:
-    """Raises OSError: it is no longer the file that was `seen`, or cannot be read or written."""
-    source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
-    with open(source, "rb") as file:
-        if not os.path.samestat(os.fstat(source), seen):
-            raise OSError(f"{name} was replaced while it was copied")
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as copy:
-            os.fchmod(descriptor, mode)
-            left = seen.st_size
-            while left and (part := file.read(min(left, COPIED))):
-                copy.write(part)
-                left -= len(part)
-
-
-def _mode(shared: bool) -> int:
-    return 0o660 if shared else 0o600
 
 
 def _user(uid: int) -> str:

@@ -7,6 +7,8 @@ ASSIGNMENT_TWO = "lab2"  # part two, for who wants more
 COURSE = "scaling-lab"
 GRADES = "grades"  # in the course directory: the records of `lab grade` and of `nbgrader autograde`
 
+RELEASE = "release"  # nbgrader's name of the folder with what students get
+
 COLLECT = "lab.course.collect.Collect"  # also tells a course of today from one that was built before
 
 _GLUE = "lab.course.nbgrader_glue"

@@ -8,7 +8,7 @@ from lab.base.html import render
 from lab.course.books import Books
 from lab.course.grafting import answer, structure
 from lab.course.marks import SubmissionRecord
-from lab.course.notebooks import PICTURES
+from lab.course.sent.pictures import PICTURES
 from lab.grading.looks import LOOKS
 
 CODE = re.compile(r"`([^`]+)`")

@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,10 +19,12 @@ from lab.course import store
 from lab.course.books import LAB, Assignment
 from lab.course.build import CONFIG
 from lab.course.config import COLLECT, GRADES
-from lab.course.contents import Unusable, limit_of, opened, pieces
+from lab.course.earlier import stays
 from lab.course.folders import SUBMITTED, Notes, close_folders, is_link, make_private, read_notes, write_notes
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import stand_in
+from lab.course.sent.archives import opened
+from lab.course.sent.contents import MEASURED, Unusable, limit_of, pieces
 from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
@@ -82,38 +84,44 @@ class Course:
     def hand_in(self, submissions: Path) -> list[str]:
         """Put submissions from elsewhere into submitted/, as nbgrader wants them; what is there is replaced.
 
-        Where modules of a new one could not be read, or it has none, those that are there and it lacks stay.
+        What a new one lacks, or has as it was given out, stays (lab/course/earlier.py).
 
         Returns:
             What could not be read or written, a line for each student with such trouble.
         """
         said = []
         for student, path in find_submissions(submissions, self.assignment).items():
-            submission = self._read(student, path)
             home = self.submitted / store.file_name(student, "") / self.assignment.name
             if other := self._other(home, student):
                 said.append(
                     f"{student} and {other} would both be {home.parent.name} in the course: rename one of them"
                 )
                 continue
+            submission = self._read(student, path, parse=home.exists())
             keep = not (submission.modules or submission.notebooks) and home.exists()
-            if submission.unread:
-                before = self._read(student, home).modules if home.exists() else {}
-                stays = "; what was handed in before stays" if keep else ""
-                if not keep and before.keys() - submission.modules.keys():
-                    stays = "; files that it lacks in exercises/ stay as they were handed in before"
-                    submission = replace(submission, modules={**before, **submission.modules})
-                said.append(f"{student}: {submission.unread}{stays}")
+            stay = None
+            if home.exists() and not keep:
+                before = self._read(student, home, parse=True)
+                stay = stays(before, submission)
+            if stay and stay.said:
+                modules = {**before.modules, **submission.modules, **stay.modules}
+                submission = replace(submission, modules=modules, look=(*submission.look, stay.said))
+            if stay:
+                submission = replace(submission, results={**before.results, **submission.results})
+            if submission.unread or (stay and stay.said):
+                why = [submission.unread] if submission.unread else []
+                why += ["what was handed in before stays"] if keep else [stay.said] if stay and stay.said else []
+                said.append(f"{student}: {'; '.join(why)}")
             if keep:
                 continue
             try:
-                self._put(submission, path, home)
+                self._put(submission, path, home, stay.notebooks if stay else {})
             except OSError as error:
                 said.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
         return said
 
-    def _read(self, student: str, path: Path) -> Submission:
-        return read_submission(student, path, parse=False, assignment=self.assignment)
+    def _read(self, student: str, path: Path, parse: bool) -> Submission:
+        return read_submission(student, path, parse=parse, assignment=self.assignment)
 
     @staticmethod
     def _other(home: Path, student: str) -> str:
@@ -124,14 +132,16 @@ class Course:
             return ""
         return notes.student if notes and notes.student not in ("", student) else ""
 
-    def _put(self, submission: Submission, path: Path, home: Path) -> None:
-        """Replace what is in `home` once all of it is written. Raises OSError."""
+    def _put(self, submission: Submission, path: Path, home: Path, stay: Mapping[str, HandedInNotebook]) -> None:
+        """Replace what is in `home` but the notebooks that `stay`, once all is written. Raises OSError."""
         new = home.with_name(f".{home.name}.new")
         try:
             shutil.rmtree(new, ignore_errors=True)
             make_private(new)
             for name, content in submission.modules.items():
                 self._write(new / "exercises" / name, content)
+            for folder, content in submission.results.items():
+                self._write(new / PurePosixPath(folder).name / MEASURED.name, content)
             names: set[str] = set()
             for name, notebook in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
                 plain = PurePosixPath(name).name
@@ -141,6 +151,8 @@ class Course:
                 )  # of two of one name both are read, for answers
                 names.add(book)
                 self._copy(path, notebook, new / book)
+            for book, notebook in stay.items():
+                self._copy(home, notebook, new / book)
             stand_in(new)
             if home.exists():
                 shutil.rmtree(home)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from lab.base.html import render
 from lab.course.marks import ExerciseMark, SubmissionRecord
 from lab.course.notebooks import cut
+from lab.course.sent.pictures import placed
+from lab.course.sent.shown import shown_folder
 from lab.grading.looks import LOOKS
 from lab.syllabus.notebooks import check_id
 from lab.syllabus.syllabus import syllabus
@@ -41,7 +43,7 @@ def exercise_of(cell: Any) -> str:
 def answer(record: SubmissionRecord, name: str, book: str, placeholder: str) -> str | None:
     """What the student answered; None where nothing was.
 
-    Of several texts, those in the notebook of the right name count, if there are any: others are copies.
+    Of several texts, those in the notebook of the right name come first; others, of copies, may be the newer.
 
     Args:
         name: the cell's grade id.
@@ -53,8 +55,7 @@ def answer(record: SubmissionRecord, name: str, book: str, placeholder: str) -> 
         for path, text in record.answers.get(name, [])
         if text.strip() and _plain(text) != _plain(placeholder)
     ]
-    texts = list(dict.fromkeys(text for path, text in said if path == book))
-    texts = texts or list(dict.fromkeys(text for _, text in said))
+    texts = list(dict.fromkeys(text for _, text in sorted(said, key=lambda one: one[0] != book)))
     if not texts:
         return None
     return texts[0] if len(texts) == 1 else cut("\n\n---\n\n".join([SEVERAL, *texts]))
@@ -68,8 +69,12 @@ def graft(notebook: NotebookNode, record: SubmissionRecord, book: str) -> None:
         if is_solution(cell):
             said = answer(record, grade_id(cell), book, cell.source)
             if said is not None:
-                cell.source = no_markup(said) if cell.cell_type == "markdown" else said
-                if (pictures := record.pictures.get(grade_id(cell))) and cell.cell_type == "markdown":
+                if cell.cell_type != "markdown":
+                    cell.source = said
+                    continue
+                text, pictures = placed(said, record.pictures.get(grade_id(cell), {}))
+                cell.source = no_markup(text)
+                if pictures:
                     cell.attachments = NotebookNode(pictures)
 
 
@@ -104,6 +109,16 @@ def put_marks(notebook: NotebookNode, marks: Iterable[ExerciseMark]) -> None:
         ]
 
 
+def put_measured(notebook: NotebookNode, record: SubmissionRecord) -> None:
+    """Let every cell that shows measurements show those that were handed in, as the lab reads them."""
+    from nbformat.v4 import new_output
+
+    for cell in notebook.cells:
+        folder = shown_folder(cell.source) if cell.cell_type == "code" else ""
+        if table := record.measured.get(folder):
+            cell.outputs = [new_output("display_data", data={"text/plain": table})]
+
+
 def _in_words(mark: ExerciseMark) -> str:
     lines = [f"{mark.exercise} {mark.title}: {mark.word}, {mark.points_text}"]
     for finding in mark.diagnoses:
@@ -128,6 +143,9 @@ def structure(record: SubmissionRecord, books: dict[str, list[str]]) -> list[str
             found.append(f"{book} is missing" + (f"; its cells were found in {', '.join(other)}" if other else ""))
             continue
         present = [name for name, _ in by_name[book]]
+        if len(names) > 1 and not present:
+            found.append(f"{book} was saved without the lab's cell names: its answers were found by their place")
+            continue
         kinds = dict(by_name[book])
         for name in names:
             if present.count(name) > 1:

@@ -114,6 +114,7 @@ class SubmissionRecord:
     look       what an instructor should look at, whatever the marks are
     deadline   seconds that the checks could have
     reaches    where its code reaches beyond its exercises
+    measured   folder of runs -> the table of what was measured in it
     """
 
     student: str
@@ -129,6 +130,7 @@ class SubmissionRecord:
     look: tuple[str, ...] = ()
     pictures: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     reaches: tuple[str, ...] = ()
+    measured: dict[str, str] = field(default_factory=dict)
 
     @property
     def points(self) -> float:

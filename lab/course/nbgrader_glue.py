@@ -33,7 +33,7 @@ from lab.course.books import assignment_named
 from lab.course.collect import drop_links
 from lab.course.config import GRADES
 from lab.course.folders import is_link
-from lab.course.grafting import exercise_of, grade_id, graft, is_solution, put_marks
+from lab.course.grafting import exercise_of, grade_id, graft, is_solution, put_marks, put_measured
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer
 from lab.course.notebooks import ANSWER
@@ -169,10 +169,11 @@ class GraftAnswers(_OfSubmission):
 
 
 class ModuleMarks(_OfSubmission):
-    """Replaces whatever a check cell has put out by the card and the points of its exercise."""
+    """Replaces whatever a check cell has put out by the card and the points of its exercise; and measurements."""
 
     def preprocess(self, nb: Any, resources: Any) -> Any:
         put_marks(nb, self.record(resources).exercises)
+        put_measured(nb, self.record(resources))
         return nb, resources
 
 

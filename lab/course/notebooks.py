@@ -7,8 +7,6 @@ memory is limited (`python -m lab.course.notebooks BYTES`): 20 MB of brackets be
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import resource
 import subprocess
@@ -19,29 +17,31 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.paths import ROOT
-from lab.base.words import encodable
-from lab.course.contents import Unusable
+from lab.base.words import encodable, one_line
 from lab.course.folders import write_private
+from lab.course.sent.contents import Unusable
+from lab.course.sent.damaged import cells_of, without_outputs
+from lab.course.sent.pictures import Pictures, lifted, new_name, pasted, with_names
+from lab.course.sent.places import reference, source_of, strays
+from lab.course.sent.shown import shown
 from lab.ranks.environment import clean_environment
 
 MAX_ANSWER = 30_000  # characters of one answer: a spreadsheet's cell holds 32,767, and cuts what it saves
 MAX_TEXT = 2_000_000  # characters of all answers, of a notebook and of a submission
 MAX_PICTURES = 6_000_000  # characters of all pictures in them, likewise, as a notebook has them
 MAX_CELLS = 2_000
+LONGEST_STRAY = 800  # characters of a text that belongs to no question
 STAND_IN = "no-notebook-was-handed-in.ipynb"
 ANSWER = "answer-"  # how the grade ids of the free-text answers begin
 
 PLAIN = 1 << 20  # bytes of a notebook that are read at once, without a process of their own
 MEMORY = 1 << 30  # bytes that this process may have
 SECONDS = 60  # and how long it may take
-# What a file that is one begins with, whatever it says that it is.
-PICTURES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 
 MAX_VERSIONS = 10  # of one answer: of notebooks in several copies all are shown, up to these
 
 Cells = dict[str, list[tuple[str, str]]]  # path of the notebook -> (grade id, type) of its graded cells
 Answers = dict[str, list[tuple[str, str]]]  # grade id -> (path of the notebook, text)
-Pictures = dict[str, dict[str, str]]  # name of the picture -> type -> base64, as in a cell's `attachments`
 
 
 @dataclass(frozen=True)
@@ -52,51 +52,81 @@ class Notebook:
     answers   grade id and text of each answer
     pictures  grade id -> the PNG and JPEG pictures pasted into its answer
     remarks   what of it was left out, or why all of it
+    look      those of them that a person has to know of: text that was lost, or that belongs to no question
+    shown     folder of runs -> what its cells have shown of the measurements
     """
 
     cells: list[tuple[str, str]] = field(default_factory=list)
     answers: list[tuple[str, str]] = field(default_factory=list)
     pictures: dict[str, Pictures] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    look: list[str] = field(default_factory=list)
+    shown: dict[str, str] = field(default_factory=dict)
 
 
-def read_notebook(content: bytes) -> Notebook:
-    """What a notebook holds. Whatever is wrong with it is a remark."""
+def read_notebook(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Notebook:
+    """What a notebook holds. Whatever is wrong with it is a remark.
+
+    Args:
+        name: of its file.
+        given: the folders with the notebooks as they were given out.
+    """
     try:
-        return parse(content) if len(content) <= PLAIN else _parse_apart(content)
+        return parse(content, name, given) if len(content) <= PLAIN else _parse_apart(content, name, given)
     except Unusable as error:
-        return Notebook(remarks=[str(error)])
+        return Notebook(remarks=[str(error)], look=[str(error)])
 
 
-def parse(content: bytes) -> Notebook:
+def parse(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Notebook:
     """The same at once, whatever memory that takes. Raises Unusable."""
     try:
-        notebook = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise Unusable(f"is damaged: {str(error) or type(error).__name__}") from error
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if not isinstance(cells, list):
-        raise Unusable("is no notebook of the format 4")
-    found = Notebook()
-    room, pictured = MAX_TEXT, MAX_PICTURES
+        cells, wrong = cells_of(content)
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    found = Notebook(remarks=[wrong] if wrong else [], look=[wrong] if wrong.startswith("is damaged") else [])
+    found.shown.update({encodable(folder): encodable(text) for folder, text in shown(cells[:MAX_CELLS]).items()})
+    reader = _Reader(found, MAX_TEXT, MAX_PICTURES)
+    known = reference(given)
     for cell in cells[:MAX_CELLS]:
-        name = _grade_id(cell) if isinstance(cell, dict) else None
-        if name is None:
+        graded = _grade_id(cell)
+        if graded is None:
             continue
-        found.cells.append((name, encodable(str(cell.get("cell_type"))[:20])))
-        if not _is_answer(cell, name):
-            continue
-        text = _source(cell)
-        if len(text) > room:
-            found.remarks.append(f"has more than {MAX_TEXT} characters of answers: {name} was left out")
-            continue
-        room -= len(text)
-        found.answers.append((name, text))
-        pictures = _pictures(cell, name, pictured, found.remarks)
-        pictured -= sum(len(data) for types in pictures.values() for data in types.values())
-        if pictures:
-            found.pictures[name] = pictures | found.pictures.get(name, {})
+        found.cells.append((graded, encodable(str(cell.get("cell_type"))[:20])))
+        if _is_answer(cell, graded) and (graded in known.grade_ids or not known.grade_ids):
+            reader.take(graded, source_of(cell), cell)
+    for stray in strays(cells[:MAX_CELLS], name, known, _grade_id) if known.books else ():
+        if stray.answer:
+            reader.take(stray.answer, stray.text, stray.cell)
+        else:
+            said = f"has text that belongs to no question: {one_line(encodable(stray.text), LONGEST_STRAY)}"
+            found.remarks.append(said)
+            if name not in known.books or _grade_id(stray.cell):
+                found.look.append(said)
     return found
+
+
+@dataclass
+class _Reader:
+    """Takes answers and the pictures in them, up to the limits."""
+
+    found: Notebook
+    room: int
+    pictured: int
+
+    def take(self, name: str, text: str, cell: dict[str, Any]) -> None:
+        """Add what a cell says to the answer `name`."""
+        cell, text = lifted(cell, text)
+        text = _clean(text)
+        if len(text) > self.room:
+            self.found.remarks.append(f"has more than {MAX_TEXT} characters of answers: {name} was left out")
+            return
+        pictures = pasted(cell, name, self.pictured, self.found.remarks)
+        self.pictured -= sum(len(data) for types in pictures.values() for data in types.values())
+        there = self.found.pictures.setdefault(name, {}) if pictures else {}
+        new = {title: new_name(title, types, there) for title, types in pictures.items()}
+        there |= {new[title]: types for title, types in pictures.items()}
+        self.room -= len(text)
+        self.found.answers.append((name, with_names(text, new)))
 
 
 def stand_in(home: Path) -> None:
@@ -106,10 +136,10 @@ def stand_in(home: Path) -> None:
         write_private(home / STAND_IN, json.dumps(book))
 
 
-def _parse_apart(content: bytes) -> Notebook:
+def _parse_apart(content: bytes, name: str, given: tuple[Path, ...]) -> Notebook:
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "lab.course.notebooks", str(MEMORY)],
+            [sys.executable, "-m", "lab.course.notebooks", str(MEMORY), encodable(name), *map(str, given)],
             input=content,
             capture_output=True,
             cwd=ROOT,
@@ -145,42 +175,8 @@ def _is_answer(cell: dict[str, Any], grade_id: str) -> bool:
     return grade_id.startswith(ANSWER) or (isinstance(nbgrader, dict) and nbgrader.get("solution") is True)
 
 
-def _source(cell: dict[str, Any]) -> str:
-    source = cell.get("source")
-    if isinstance(source, list):
-        source = "".join(part for part in source if isinstance(part, str))
-    return cut(encodable(source if isinstance(source, str) else "").replace("\r\n", "\n").replace("\x00", ""))
-
-
-def _pictures(cell: dict[str, Any], grade_id: str, room: int, remarks: list[str]) -> Pictures:
-    """The pictures pasted into an answer, and remarks on those that are left out."""
-    found: Pictures = {}
-    attachments = cell.get("attachments")
-    for name, types in list(attachments.items())[:MAX_CELLS] if isinstance(attachments, dict) else []:
-        types = types if isinstance(types, dict) else {}
-        kind, data = next(((kind, _base64(data)) for kind, data in types.items() if kind in PICTURES), ("", ""))
-        if not kind or not _is_picture(kind, data):
-            remarks.append(f"{grade_id}: {encodable(name[:100])} is no PNG or JPEG picture, and was left out")
-        elif len(data) > room or len(name) > 200:
-            remarks.append(f"{grade_id}: the picture {encodable(name[:100])} was left out: {len(data) >> 10} KB")
-        else:
-            found[encodable(name)] = {kind: data}
-            room -= len(data)
-    return found
-
-
-def _base64(data: Any) -> str:
-    """Without line ends, which notebooks may have in it."""
-    if isinstance(data, list):
-        data = "".join(part for part in data if isinstance(part, str))
-    return "".join(data.split()) if isinstance(data, str) else ""
-
-
-def _is_picture(kind: str, data: str) -> bool:
-    try:
-        return base64.b64decode(data, validate=True).startswith(PICTURES[kind])
-    except (binascii.Error, ValueError):
-        return False
+def _clean(text: str) -> str:
+    return cut(encodable(text).replace("\r\n", "\n").replace("\x00", ""))
 
 
 def cut(said: str) -> str:
@@ -204,39 +200,47 @@ def all_answers(
     for path, notebook in notebooks.items():
         book = encodable(path)
         remarks += [f"{book} {remark}" for remark in notebook.remarks]
-        if notebook.remarks and not notebook.cells:
+        if notebook.remarks and not (notebook.cells or notebook.answers):
             continue  # it cannot be read at all
         cells[book] = notebook.cells[:left]
         left -= len(cells[book])
         lost = len(notebook.cells) > len(cells[book])
+        renamed: dict[str, dict[str, str]] = {}  # answer -> name of a picture -> in the record
+        for name, found in notebook.pictures.items():
+            there = pictures.get(name, {})
+            new = {new_name(title, types, there): types for title, types in found.items()}
+            renamed[name] = dict(zip(found, new, strict=True))
+            costs = sum(len(data) for title in new.keys() - there.keys() for data in new[title].values())
+            if costs > pictured:
+                lost = True
+            else:
+                pictured -= costs
+                pictures.setdefault(name, {}).update(new)
         for name, text in notebook.answers:
             known = answers.setdefault(name, [])
             if len(text) > room or len(known) >= MAX_VERSIONS:
                 lost = True
             else:
                 room -= len(text)
-                known.append((book, text))
-        for name, found in notebook.pictures.items():
-            new = {picture: types for picture, types in found.items() if picture not in pictures.get(name, {})}
-            costs = sum(len(data) for types in new.values() for data in types.values())
-            if costs > pictured:
-                lost = True
-            elif new:
-                pictured -= costs
-                pictures.setdefault(name, {}).update(new)
+                known.append((book, with_names(text, renamed.get(name, {}))))
         if lost:
             remarks.append(f"{book} was left out in part: the notebooks hold more than all questions need")
-    return cells, {name: sorted(said) for name, said in answers.items()}, pictures, remarks
+    return cells, {name: sorted(said, key=lambda one: one[0]) for name, said in answers.items()}, pictures, remarks
 
 
 def main() -> None:
     """Read a notebook from stdin, and write what it holds to stdout as JSON. Ends with 1 where memory is short."""
     memory = int(sys.argv[1])
+    name, given = sys.argv[2], tuple(map(Path, sys.argv[3:]))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
-        found = parse(sys.stdin.buffer.read())
+        content = sys.stdin.buffer.read()
+        try:
+            found = parse(content, name, given)
+        except MemoryError:  # mostly what its cells have put out
+            found = parse(without_outputs(content), name, given)
     except Unusable as error:
-        found = Notebook(remarks=[str(error)])
+        found = Notebook(remarks=[str(error)], look=[str(error)])
     except MemoryError:
         sys.exit(1)
     json.dump(asdict(found), sys.stdout)

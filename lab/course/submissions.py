@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -14,17 +13,32 @@ from tempfile import TemporaryDirectory
 from lab.base.errors import UserError
 from lab.base.words import encodable, visible
 from lab.course import store
-from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names
-from lab.course.contents import Contents, Unusable, limit_of, opened, pieces, read
+from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names, given_out
 from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
+from lab.course.sent.archives import opened
+from lab.course.sent.choice import choose
+from lab.course.sent.contents import (
+    MEASURED,
+    Contents,
+    Unusable,
+    as_few,
+    as_utf8,
+    common_folder,
+    few,
+    limit_of,
+    pieces,
+    read,
+)
+from lab.course.sent.loose import by_student, is_archive, only_zip
+from lab.course.sent.others import not_used
+from lab.course.sent.shown import folder_of
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
 
 MAX_NOTEBOOKS = 40
 MAX_NOTEBOOKS_BYTES = 200 << 20
-MAX_REMARKS, LONGEST_REMARK = 30, 1000
 MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
@@ -52,6 +66,7 @@ class Submission:
     unread     why modules could not be read, if so: a mark of 0 may then be nobody's fault but the file's
     look       what an instructor should look at, whatever the marks are: links, another's name
     assignment what of it is to be graded
+    results    folder of runs -> the results.csv in it
     """
 
     student: str
@@ -61,13 +76,14 @@ class Submission:
     unread: str = ""
     look: tuple[str, ...] = ()
     assignment: Assignment = LAB
+    results: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Changes with everything that counts, of the submission and of the lab."""
         digest = hashlib.sha256(fingerprint().encode())
         digests = {name: notebook.digest for name, notebook in self.notebooks.items()}
-        for kind in (self.modules, digests):
+        for kind in (self.modules, digests, self.results):
             for name, content in sorted(kind.items()):
                 data = content if isinstance(content, bytes) else str(content).encode()
                 for part in (name.encode("utf-8", "surrogateescape"), data):
@@ -96,7 +112,9 @@ class Submission:
 
 
 def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Path]:
-    """Student -> what they have handed in: every folder and every zip in `folder`, sorted by name.
+    """Student -> what they have handed in: every folder, archive and other file of work in `folder`, by name.
+
+    Where a student has several files there, it is a path that does not exist: opened() reads all of them.
 
     Raises:
         UserError: there is nothing there, a student is there twice, or the names of two become the same.
@@ -109,43 +127,36 @@ def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Pa
         raise UserError(f"{folder} cannot be read: {error.strerror}") from error
     nbgraders = Path(os.path.abspath(folder)).name == SUBMITTED  # abspath: `lab grade .` has no name yet
     found: dict[str, Path] = {}
+    files: list[str] = []
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        student = entry.name
         path = entry
+        if not entry.is_dir():
+            files.append(entry.name)
+            continue
         if entry.is_symlink():
-            student = entry.stem if entry.suffix.lower() == ".zip" else student  # reading it will say why not
+            pass  # reading it will say why not
         elif nbgraders and (entry / assignment.name).is_dir():
             path = entry / assignment.name  # nbgrader's: other assignments may lie beside it
         elif nbgraders and any((entry / name).is_dir() for name in ASSIGNMENTS):
             continue  # the other one is all that this student has handed in
-        elif entry.is_dir():
-            path = _only_zip(entry) or entry
         else:
-            if entry.suffix.lower() != ".zip" or not entry.is_file():
-                continue
-            student = entry.stem
-        student = visible(student)
+            path = only_zip(entry) or entry
+        found[visible(entry.name)] = path
+    for student, names in by_student(files).items():
+        path = folder / (names[0] if len(names) == 1 else student)  # of several: see opened()
         if student in found:
-            both = ", ".join(visible(one.relative_to(folder)) for one in (found[student], path))
+            if not any(is_archive(name) for name in names):
+                continue  # a paper beside a folder
+            both = ", ".join(visible(one.relative_to(folder)) for one in (found[student], folder / names[0]))
             raise UserError(f"{folder}: {student} is there twice ({both}); remove one of them")
         found[student] = path
+    found = dict(sorted(found.items()))
     store.no_clash(found)
     if not found:
         raise UserError(f"{folder} holds no submission: expected one folder or one .zip for each student")
     return found
-
-
-def _only_zip(folder: Path) -> Path | None:
-    """The zip that is all a folder holds, as learning platforms export what a student has uploaded."""
-    try:
-        inside = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    except OSError:
-        return None  # reading it will say why
-    if len(inside) != 1 or inside[0].suffix.lower() != ".zip" or inside[0].is_symlink():
-        return None
-    return inside[0] if inside[0].is_file() else None
 
 
 def read_submission(student: str, path: Path, *, parse: bool = True, assignment: Assignment = LAB) -> Submission:
@@ -157,10 +168,10 @@ def read_submission(student: str, path: Path, *, parse: bool = True, assignment:
     try:
         noted = _noted(path)
         with opened(path) as contents:
-            found = _read(student, contents, parse, assignment)
+            found = _read(student, contents, given_out(path) if parse else (), assignment)
     except Unusable as error:
         return Submission(student, {}, {}, (str(error),), unread=str(error), assignment=assignment)
-    return replace(found, look=_few([*noted, *found.look]))
+    return replace(found, look=as_few([*noted, *found.look]))
 
 
 def _noted(path: Path) -> tuple[str, ...]:
@@ -174,30 +185,34 @@ def _noted(path: Path) -> tuple[str, ...]:
     return notes.look if notes else ()
 
 
-def _read(student: str, contents: Contents, parse: bool, assignment: Assignment) -> Submission:
+def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment: Assignment) -> Submission:
     names = contents.names()
     files = assignment.module_files
     modules: dict[str, bytes | int] = {}
     remarks: list[str] = []
     unread = ""
-    home = _home(names, files)
-    wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or name.name in files])
+
+    def content(name: PurePosixPath) -> bytes | int | None:
+        return _content(contents, name, remarks)
+
+    choice = choose(names, files, content, contents.time)
+    home = choice.home
+    remarks += choice.remarks
+    books = [name for name in names if name.suffix == ".ipynb"]
+    wrapper = common_folder([*books, *(name for name in names if name.name in files)])
     if home is None:
         wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
         unread = f"no folder with {wanted} was found"
+        if not books:
+            unread += f"; what was sent: {few(map(str, names)) or 'nothing'}"
         remarks.append(unread)
     else:
-        others = sorted({str(name.parent) for name in names if name.name in files} - {str(home)})
-        if others:
-            used = encodable(home) if home.parts else "the top folder"
-            remarks.append(
-                f"modules in several folders: {used} was graded, not {encodable(', '.join(others[:3]))}"
-            )
-        total = 0
+        modules = {file: copy.content for file, copy in choice.files.items() if copy.content is not None}
+        total = sum(len(one) for one in modules.values() if isinstance(one, bytes))
         beside = [name for name in names if name.is_relative_to(home) and name.suffix != ".ipynb"]
-        beside.sort(key=lambda name: (name.parent != home, name.name not in files))  # the modules first
+        beside.sort(key=lambda name: (name.parent != home, name))
         for name in beside:
-            if len(name.parts) - len(home.parts) > MAX_PARTS:
+            if len(name.parts) - len(home.parts) > MAX_PARTS or str(name.relative_to(home)) in choice.files:
                 continue
             if not home.parts and len(name.parts) > 1 and name.suffix != ".py":
                 continue  # the modules lie at the top, beside everything else: only what could be imported
@@ -206,27 +221,41 @@ def _read(student: str, contents: Contents, parse: bool, assignment: Assignment)
                     f"more than {MAX_MODULE_FILES} files or {MAX_BYTES >> 21} MB beside the modules: rest left out"
                 )
                 break
-            content = _content(contents, name, remarks)
-            if content is not None:
-                modules[str(name.relative_to(home))] = content
-                total += len(content) if isinstance(content, bytes) else 0
-        lost = [file for file in sorted(files) if home / file in names and file not in modules]
+            found = content(name)
+            if found is not None:
+                modules[str(name.relative_to(home))] = found
+                total += len(found) if isinstance(found, bytes) else 0
+        lost = sorted(file for file, copy in choice.files.items() if copy.content is None)
         unread = f"could not read {', '.join(lost)}" if lost else ""
-    notebooks = _notebooks(contents, wrapper, [name for name in names if name.suffix == ".ipynb"], remarks, parse)
+    notebooks, lost_books = _notebooks(contents, wrapper, books, given)
+    remarks += lost_books
+    graded = {copy.place for copy in choice.files.values()}
+    unused = not_used([name for name in names if name not in graded], content)
+    look = [*contents.look, *choice.look, *lost_books, *unused]
+    results: dict[str, bytes] = {}
+    for name in names:
+        if name.name == MEASURED.name and isinstance(found := content(name), bytes):
+            results.setdefault(encodable(folder_of(name)), found)
     remarks = [*contents.remarks, *remarks]
-    return Submission(student, modules, notebooks, _few(remarks), unread, tuple(contents.look), assignment)
+    return Submission(student, modules, notebooks, as_few(remarks), unread, tuple(look), assignment, results)
 
 
 def _notebooks(
-    contents: Contents, wrapper: PurePosixPath, names: list[PurePosixPath], remarks: list[str], parse: bool
-) -> dict[str, HandedInNotebook]:
-    """Those called like the released ones come first, so that no number of others takes their place."""
+    contents: Contents, wrapper: PurePosixPath, names: list[PurePosixPath], given: tuple[Path, ...]
+) -> tuple[dict[str, HandedInNotebook], list[str]]:
+    """The notebooks, and which were left out. Those called like the released ones come first: no number of others
+    takes their place.
+
+    Args:
+        given: see read_notebook(); without these folders it is not asked what they hold.
+    """
     found: dict[str, HandedInNotebook] = {}
+    lost: list[str] = []
     left = MAX_NOTEBOOKS_BYTES
     for name in sorted(names, key=lambda name: (name.name not in book_names(), len(name.parts), name)):
         if len(found) == MAX_NOTEBOOKS or left <= 0:
             most = f"{MAX_NOTEBOOKS} notebooks or {MAX_NOTEBOOKS_BYTES >> 20} MB of them"
-            remarks.append(f"more than {most}: the rest was left out")
+            lost.append(f"more than {most}: the rest was left out")
             break
         limit = limit_of(name)
         try:
@@ -234,16 +263,17 @@ def _notebooks(
             left -= size
             holds = Notebook()
             if size > limit:
-                holds.remarks.append(f"is too large to be read (over {limit >> 20} MB)")
+                said = f"is too large to be read (over {limit >> 20} MB)"
+                holds = Notebook(remarks=[said], look=[said])
                 digest = MAX_SIZE
-            elif parse:
+            elif given:
                 content = read(contents, name, limit)
-                holds = read_notebook(content) if isinstance(content, bytes) else holds
+                holds = read_notebook(content, name.name, given) if isinstance(content, bytes) else holds
         except Unusable as error:
-            remarks.append(str(error))
+            lost.append(str(error))
             continue
         found[str(name.relative_to(wrapper))] = HandedInNotebook(**vars(holds), place=name, digest=digest)
-    return found
+    return found, lost
 
 
 def _digest(contents: Contents, name: PurePosixPath, limit: int) -> tuple[bytes | int, int]:
@@ -256,35 +286,15 @@ def _digest(contents: Contents, name: PurePosixPath, limit: int) -> tuple[bytes 
     return digest.digest(), size
 
 
-def _few(sentences: list[str]) -> tuple[str, ...]:
-    """No more than a person reads: a student can cause any number."""
-    shown = [one if len(one) <= LONGEST_REMARK else f"{one[:LONGEST_REMARK]}..." for one in sentences]
-    more = [f"and {len(shown) - MAX_REMARKS} more remarks of this kind"] if len(shown) > MAX_REMARKS else []
-    return (*shown[:MAX_REMARKS], *more)
-
-
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:
     try:
         content = read(contents, name, limit_of(name))
-        return content if isinstance(content, bytes) else min(content, MAX_SIZE)
+        if not isinstance(content, bytes):
+            return min(content, MAX_SIZE)
+        if name.suffix == ".py" and (readable := as_utf8(content)) is not None:
+            remarks.append(f"{encodable(name)} is in UTF-16, which Python does not read: it was graded as UTF-8")
+            return readable
+        return content
     except Unusable as error:
         remarks.append(str(error))
         return None
-
-
-def _wrapper(names: list[PurePosixPath]) -> PurePosixPath:
-    """The folder that all of it is in: whether it was handed in too makes no difference."""
-    parts = [name.parent.parts for name in names] or [()]
-    common = zip(*parts, strict=False)
-    return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])
-
-
-def _home(names: list[PurePosixPath], files: Collection[str]) -> PurePosixPath | None:
-    """The folder with the most modules; of several the one called exercises, then the one nearest to the top."""
-    counts: dict[PurePosixPath, int] = {}
-    for name in names:
-        if name.name in files:
-            counts[name.parent] = counts.get(name.parent, 0) + 1
-    if not counts:
-        return None
-    return min(counts, key=lambda folder: (-counts[folder], folder.name != "exercises", len(folder.parts), folder))

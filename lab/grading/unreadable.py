@@ -7,6 +7,8 @@ from pathlib import Path
 from lab.base.source import MAX_SOURCE_BYTES
 from lab.grading.diagnosis import Diagnosis
 
+NO_FILE = "no-file"
+
 
 def unreadable(file: Path) -> Diagnosis | None:
     """A diagnosis when a module is not there or cannot be parsed; None when it is fine."""
@@ -56,7 +58,7 @@ def _size(size: int) -> str:
 def no_file(name: str, what: str = "is not there") -> Diagnosis:
     """The module `name` cannot be used at all."""
     return Diagnosis(
-        "no-file",
+        NO_FILE,
         saw=f"{name} {what}.",
         means="The check imports it from the folder of your code.",
         look=f"lab reset --file {name} brings it back",

@@ -170,7 +170,6 @@ PLACEHOLDER = "*Write your answer here.*"
         ([("1_model.ipynb", f"  {PLACEHOLDER}\n")], None),
         ([("1_model.ipynb", " \n ")], None),
         ([("1_model.ipynb", "mine")], "mine"),
-        ([("x/1_model.ipynb", "mine"), ("1_model-Copy1.ipynb", "older")], "mine"),
         ([("1_model.ipynb", PLACEHOLDER), ("1_model-Copy1.ipynb", "mine")], "mine"),
         ([("1_model.ipynb", "mine"), ("1_model.ipynb", "mine")], "mine"),
         ([("1_model.ipynb", PLACEHOLDER), ("1_model.ipynb", "mine")], "mine"),
@@ -185,6 +184,13 @@ def test_two_different_answers_to_a_question_both_come_up():
     said = answer(record(1.0, {"answer-a": found}), "answer-a", "1_model.ipynb", PLACEHOLDER)
     assert said is not None
     assert said.index("first") < said.index("second")
+
+
+def test_a_copy_of_the_notebook_with_another_answer_comes_up_behind_the_first():
+    found = [("1_model (1).ipynb", "corrected"), ("x/1_model.ipynb", "mine")]
+    said = answer(record(1.0, {"answer-a": found}), "answer-a", "1_model.ipynb", PLACEHOLDER)
+    assert said is not None
+    assert said.index("mine") < said.index("corrected")
 
 
 def test_grafting_changes_only_cells_that_are_for_answers():

@@ -1,17 +1,14 @@
-"""What is in a submission, read without trusting it: a folder, or a zip file that is never unpacked to disk.
+"""What is in a submission, read without trusting it: here a folder, in archives.py what was packed.
 
 Nothing is followed that leads out of the submission, nothing is read beyond a limit, and only what grading needs
-is read at all: names first, then the modules and the notebooks. A zip of any size costs no more than that.
+is read at all: names first, then the modules, the notebooks and the measurements. Of any size, it costs no more.
 """
 
 from __future__ import annotations
 
-import io
-import lzma
+import itertools
 import os
 import stat
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
@@ -22,15 +19,15 @@ from lab.base.words import encodable
 
 MAX_NAMES = 20_000  # students hand in their results/ too
 MAX_DEPTH = 12
-MAX_ZIP_BYTES = 1 << 30
-MAX_DIRECTORY_BYTES = 16 << 20  # of a zip's table of contents, which is read as a whole
-MAX_PART_BYTES = 200  # of a folder's or file's name in a zip: file systems take 255, and we prefix some
 MAX_NOTEBOOK_BYTES = 50 << 20  # mostly pictures that its cells have put out, which do not count
 PIECE = 1 << 20  # bytes
+MAX_REMARKS, LONGEST_REMARK = 30, 1000
 SHOWN, LONGEST_SHOWN = 5, 150  # names in a remark, and characters of each
 # Folders with nothing of the student's answers in them. Those whose name begins with a dot are left out as well:
 # .lab holds backups of the modules, .ipynb_checkpoints old notebooks.
 NO_WORK = {"__pycache__", "__MACOSX", "node_modules", "site-packages", "venv", "results"}
+MEASURED = PurePosixPath("results", "results.csv")  # of all that runs leave in that folder, what is read
+FORK = "._"  # how macOS calls what it stores beside a file, in archives for others
 
 
 class Unusable(Exception):
@@ -52,6 +49,9 @@ class Contents(Protocol):
     def open(self, name: PurePosixPath) -> AbstractContextManager[tuple[IO[bytes], int]]:
         """A file and its size, to be read piece by piece. Raises Unusable, in the block too."""
 
+    def time(self, name: PurePosixPath) -> float:
+        """When a file was last changed, in seconds, as far as anybody says."""
+
 
 def read(contents: Contents, name: PurePosixPath, limit: int) -> bytes | int:
     """The bytes of a file; its size where that is over the limit. Raises Unusable."""
@@ -67,34 +67,6 @@ def pieces(contents: Contents, name: PurePosixPath, limit: int) -> Iterator[byte
         while left and (piece := file.read(min(left, PIECE))):
             yield piece
             left -= len(piece)
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Contents]:
-    """Read a submission: a folder, or a zip. Raises Unusable."""
-    if path.is_dir():
-        yield FolderContents(path)
-        return
-    if not path.is_file() or path.stat().st_size > MAX_ZIP_BYTES:
-        raise Unusable(f"{encodable(path.name)} is no zip file of less than {MAX_ZIP_BYTES >> 30} GB")
-    try:
-        # A copy that is swapped or grows meanwhile harms nothing: each read is bounded by itself.
-        with _ZipReader(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
-            file.limit = None
-            yield ZipContents(archive)
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
-        raise Unusable(f"{encodable(path.name)} is no zip file that can be read: {error}") from error
-
-
-class _ZipReader(io.BufferedReader):
-    """Refuses reads over `limit`: ZipFile reads all of a table of contents, of which a zip may have any amount."""
-
-    limit: int | None = MAX_DIRECTORY_BYTES
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if self.limit is not None and size is not None and size > self.limit:
-            raise zipfile.BadZipFile(f"its table of contents has more than {self.limit >> 20} MB")
-        return super().read(size)
 
 
 class FolderContents:
@@ -127,20 +99,33 @@ class FolderContents:
                 if what := no_ordinary_file(info, self.owner):
                     left_out.append((name, what))
                 elif not stat.S_ISDIR(info.st_mode):
-                    found.append(name)
+                    if wanted(name):
+                        found.append(name)
                 elif worth_reading(name):
                     waiting.append(name)
+                elif name.name == MEASURED.parent.name and self._is_file(name / MEASURED.name):
+                    found.append(name / MEASURED.name)
             if len(found) > MAX_NAMES:
                 self.remarks.append(f"more than {MAX_NAMES} files: the rest was not looked at")
                 break
         if left_out:
-            self.remarks.append(f"left out: {_list(f'{name} ({what})' for name, what in sorted(left_out))}")
+            self.remarks.append(f"left out: {few(f'{name} ({what})' for name, what in sorted(left_out))}")
         self.look += [
             f"{encodable(name)} is {what}, and was left out"
             for name, what in sorted(left_out)
             if may_be_work(name)
         ]
         return sorted(found[:MAX_NAMES])
+
+    def _is_file(self, name: PurePosixPath) -> bool:
+        try:
+            info = os.lstat(self.folder / name)
+        except OSError:
+            return False
+        return stat.S_ISREG(info.st_mode) and not no_ordinary_file(info, self.owner)
+
+    def time(self, name: PurePosixPath) -> float:
+        return os.lstat(self.folder / name).st_mtime
 
     @contextmanager
     def open(self, name: PurePosixPath) -> Iterator[tuple[IO[bytes], int]]:
@@ -163,61 +148,6 @@ class FolderContents:
         finally:
             if folder is not None:
                 os.close(folder)
-
-
-class ZipContents:
-    """A zip file, read in memory, one member at a time."""
-
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
-        self.remarks: list[str] = []
-        self.look: list[str] = []
-        self._members: dict[PurePosixPath, zipfile.ZipInfo] = {}
-
-    def names(self) -> list[PurePosixPath]:
-        odd = 0
-        left_out: list[PurePosixPath] = []
-        for member in self.archive.infolist()[:MAX_NAMES]:
-            name = PurePosixPath(member.filename.replace("\\", "/"))
-            if member.is_dir():
-                continue
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            outside = name.is_absolute() or ".." in name.parts or ":" in str(name) or "\0" in member.filename
-            if outside or kind not in (0, stat.S_IFREG) or member.flag_bits & 1:
-                left_out.append(name)
-            elif any(len(os.fsencode(part)) > MAX_PART_BYTES for part in name.parts):
-                odd += 1
-            elif worth_reading(name.parent):
-                self._members[name] = member  # of two with one name the last, as unzip has it
-        for folder in {parent for name in self._members for parent in name.parents} & self._members.keys():
-            del self._members[folder]  # on a disk it could not be both, a file and a folder
-            odd += 1
-        if len(self.archive.infolist()) > MAX_NAMES:
-            self.remarks.append(f"more than {MAX_NAMES} files: the rest was not looked at")
-        if left_out:
-            self.remarks.append(
-                f"{len(left_out)} file{'s' * (len(left_out) > 1)} of the zip left out: "
-                f"a link, encrypted, or with a name that leads out of it ({_list(map(str, left_out))})"
-            )
-            if any(map(may_be_work, left_out)):
-                self.look.append(self.remarks[-1])
-        if odd:
-            self.remarks.append(
-                f"{odd} file{'s' * (odd > 1)} of the zip left out: with a name of over {MAX_PART_BYTES} bytes, "
-                "or a folder's name"
-            )
-        return sorted(self._members)
-
-    @contextmanager
-    def open(self, name: PurePosixPath) -> Iterator[tuple[IO[bytes], int]]:
-        member = self._members[name]
-        try:
-            with self.archive.open(member) as file:
-                yield file, member.file_size
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
-            raise Unusable(f"{encodable(name)} cannot be read from the zip: {error}") from error
-        except (zlib.error, lzma.LZMAError, MemoryError) as error:  # a zip says how much memory it needs
-            raise Unusable(f"{encodable(name)} is damaged in the zip: {error}") from error
 
 
 def no_ordinary_file(info: os.stat_result, owner: int) -> str:
@@ -243,16 +173,49 @@ def may_be_work(name: PurePosixPath) -> bool:
     return name.suffix in (".py", ".ipynb") or name.name in ("exercises", "notebooks")
 
 
-def _list(names: Iterable[str]) -> str:
+def few(names: Iterable[str]) -> str:
     """No more than some of them: a student can make any number, as long as file systems allow."""
     shown = [encodable(name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}...") for name in names]
     return ", ".join(shown[:SHOWN]) + f" and {len(shown) - SHOWN} more" * (len(shown) > SHOWN)
+
+
+def as_few(sentences: list[str]) -> tuple[str, ...]:
+    """No more than a person reads: a student can cause any number."""
+    shown = [one if len(one) <= LONGEST_REMARK else f"{one[:LONGEST_REMARK]}..." for one in sentences]
+    more = [f"and {len(shown) - MAX_REMARKS} more remarks of this kind"] if len(shown) > MAX_REMARKS else []
+    return (*shown[:MAX_REMARKS], *more)
+
+
+def common_folder(names: list[PurePosixPath]) -> PurePosixPath:
+    """The folder that all of it is in: whether it was handed in too makes no difference."""
+    parts = [name.parent.parts for name in names] or [()]
+    common = zip(*parts, strict=False)
+    return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])
 
 
 def worth_reading(folder: PurePosixPath) -> bool:
     """Whether a folder can hold work of a student's."""
     parts = folder.parts
     return len(parts) <= MAX_DEPTH and not any(part in NO_WORK or part.startswith(".") for part in parts)
+
+
+def wanted(name: PurePosixPath) -> bool:
+    """Whether a file can be work of a student's, or what was measured with it."""
+    if name.name.startswith(FORK):
+        return False
+    measured = name.parts[-2:] == MEASURED.parts and worth_reading(name.parent.parent)
+    return measured or worth_reading(name.parent)
+
+
+def as_utf8(content: bytes) -> bytes | None:
+    """A text that Windows has saved in two bytes a character, as Python reads it; None for any other."""
+    code = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}.get(content[:2])
+    if code is None and b"\0" in content[:2]:
+        code = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
+    try:
+        return content.decode(code).encode() if code else None
+    except UnicodeError:
+        return None
 
 
 def limit_of(name: PurePosixPath) -> int:

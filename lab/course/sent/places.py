@@ -1,0 +1,178 @@
+"""What a student wrote outside of the cells that are for answers, and which question it belongs to.
+
+A notebook as it was given out is compared with what came back: a cell's id, its grade id or its text says where in
+it a reader is. What was not given out, and can be an answer, goes to the question that was asked last.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lab.base.source import parsed
+from lab.course.sent.damaged import Cells
+
+WORDS = re.compile(r"[^\W\d_]{2,}")
+FEWEST = 3  # words of a comment, or of a code cell that is no code, that can be an answer
+COMMENT = re.compile(r"^\s*#+ ?(.*)$")
+SIGNS = re.compile(r"[=()\[\]{}]")  # of a program
+NO_PYTHON = ("%", "!")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A cell as it was given out; answer: the grade id, where it is for one."""
+
+    id: str
+    grade_id: str
+    answer: str
+    is_text: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """All notebooks as they were given out.
+
+    lines      every line in them
+    grade_ids  of all graded cells
+    """
+
+    books: dict[str, list[Given]]
+    lines: frozenset[str]
+    grade_ids: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Stray:
+    """Text of a student's, and the grade id of the answer that it belongs to; "" where nothing was asked yet."""
+
+    answer: str
+    text: str
+    cell: dict[str, Any]
+
+
+@cache
+def reference(folders: tuple[Path, ...]) -> Reference:
+    """The notebooks in these folders; of two with one name both, as a student may have either."""
+    books: dict[str, list[Given]] = {}
+    lines: set[str] = set()
+    for folder in folders:
+        for path in sorted(folder.glob("*.ipynb")):
+            try:
+                cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+                given = [_given(cell) for cell in cells]
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                continue  # not the lab's: what nbgrader cannot read either
+            books[path.name] = given
+            lines |= {plain(line) for cell in given for line in cell.text.splitlines()}
+    ids = {cell.grade_id for cells in books.values() for cell in cells if cell.grade_id}
+    return Reference(books, frozenset(lines), frozenset(ids))
+
+
+def _given(cell: dict[str, Any]) -> Given:
+    graded = cell["metadata"].get("nbgrader") or {}
+    name = str(graded.get("grade_id", ""))
+    answer = name if graded.get("grade") and graded.get("solution") else ""
+    return Given(str(cell.get("id", "")), name, answer, cell["cell_type"] == "markdown", source_of(cell))
+
+
+def strays(
+    cells: Cells, name: str, known: Reference, grade_id: Callable[[dict[str, Any]], str | None]
+) -> Iterator[Stray]:
+    """Every text that may be an answer and stands in no cell for one, in the notebook's order.
+
+    Args:
+        name: of the notebook's file.
+        grade_id: of a cell, if it has one.
+    """
+    given = _book(cells, name, known, grade_id)
+    by_id = {cell.id: place for place, cell in enumerate(given) if cell.id}
+    by_grade_id = {cell.grade_id: place for place, cell in enumerate(given) if cell.grade_id}
+    often = Counter(plain(cell.text) for cell in given)
+    by_text = {text: place for place, cell in enumerate(given) if often[text := plain(cell.text)] == 1}
+    at = -1
+    for cell in cells:
+        graded = grade_id(cell)
+        if graded in known.grade_ids:
+            at = by_grade_id.get(graded or "", at)
+            continue
+        text = source_of(cell)
+        at = by_text.get(plain(text), by_id.get(str(cell.get("id")), at))
+        own = _own_code(text, known) if cell.get("cell_type") == "code" else _own_text(text, known)
+        if own or (cell.get("attachments") and cell.get("cell_type") == "markdown"):
+            yield Stray(_question(given, at), own, cell)
+
+
+def _book(
+    cells: Cells, name: str, known: Reference, grade_id: Callable[[dict[str, Any]], str | None]
+) -> Sequence[Given]:
+    """The notebook that this one was: by its name, else by what is in it."""
+    if name in known.books:
+        return known.books[name]
+    ids = {graded for cell in cells if (graded := grade_id(cell))}
+    texts = {plain(source_of(cell)) for cell in cells}
+
+    def alike(book: str) -> int:
+        return sum(cell.grade_id in ids or plain(cell.text) in texts for cell in known.books[book])
+
+    best = max(known.books, key=alike, default="")
+    return known.books[best] if best and alike(best) > 1 else ()
+
+
+def _question(given: Sequence[Given], at: int) -> str:
+    """The answer to the last question that is asked at or before a place."""
+    asked, answer = -1, ""
+    for place, cell in enumerate(given):
+        if cell.answer:
+            if 0 <= asked <= at:
+                answer = cell.answer
+        elif cell.is_text:
+            asked = place
+    return answer
+
+
+def _own_text(text: str, known: Reference) -> str:
+    lines = [line for line in text.splitlines() if not line.strip() or plain(line) not in known.lines]
+    return "\n".join(lines).strip() if WORDS.search("\n".join(lines)) else ""
+
+
+def _own_code(text: str, known: Reference) -> str:
+    """The comments of a code cell, or all of it where it is no code, as Markdown shows them."""
+    lines = [line for line in text.splitlines() if plain(line) not in known.lines]
+    if not _is_prose("\n".join(line for line in text.splitlines() if not line.lstrip().startswith(NO_PYTHON))):
+        lines = [line.strip() for line in lines if (comment := COMMENT.match(line)) and WORDS.search(comment[1])]
+    own = "\n".join(lines)
+    return f"```\n{own}\n```" if len(WORDS.findall(own)) >= FEWEST else ""
+
+
+def _is_prose(code: str) -> bool:
+    """Whether a code cell holds words: a text in quotes, or what Python cannot read and does not look like it."""
+    tree = parsed(code)
+    if tree is None:
+        return len(WORDS.findall(code)) > 2 * len(SIGNS.findall(code))
+    return bool(tree.body) and all(isinstance(one, ast.Expr) and _is_text(one.value) for one in tree.body)
+
+
+def _is_text(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def source_of(cell: dict[str, Any]) -> str:
+    """A cell's text, which notebooks have in one piece or in lines."""
+    source = cell.get("source")
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    return source if isinstance(source, str) else ""
+
+
+def plain(text: str) -> str:
+    """Without differences in white space."""
+    return " ".join(text.split())

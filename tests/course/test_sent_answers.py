@@ -1,0 +1,312 @@
+"""Answers wherever a student wrote them: beside their cells, in files without ids, in damaged and in old ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import class_kinds
+import nbformat
+import pytest
+from class_kinds import code_cell, find, read_book, say, write_book
+
+from lab.course import notebooks
+from lab.course.assess import record
+from lab.course.books import released_books
+from lab.course.clean import markdown2html
+from lab.course.grafting import answer, graft, structure
+from lab.course.marks import SubmissionRecord
+from lab.course.sent.damaged import cells_of, without_outputs
+from lab.course.submissions import read_submission
+
+MODEL, SETUP = "1_model.ipynb", "2_distributed_setup.ipynb"
+SHAPE = "answer-why-shape"
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(50)).decode()
+OTHER = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60)).decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return class_kinds.released(tmp_path / "alice")
+
+
+def graded(folder: Path) -> SubmissionRecord:
+    return record(read_submission("alice", folder), [], 180.0, 0.0)
+
+
+def said(folder: Path, name: str = SHAPE) -> str | None:
+    """What whoever marks sees."""
+    for book, cells in released_books().items():
+        for cell in cells:
+            if cell.grade_id == name:
+                return answer(graded(folder), name, book, cell.placeholder)
+    raise KeyError(name)
+
+
+def all_said(folder: Path) -> dict[str, str]:
+    found = graded(folder)
+    return {
+        cell.grade_id: text
+        for book, cells in released_books().items()
+        for cell in cells
+        if cell.is_answer and (text := answer(found, cell.grade_id, book, cell.placeholder)) is not None
+    }
+
+
+def text_cell(source: str, kind: str = "markdown", **more: Any) -> dict[str, Any]:
+    return {"cell_type": kind, "metadata": {}, "source": source, **more}
+
+
+def insert(folder: Path, *cells: dict[str, Any], book: str = MODEL, before: str = SHAPE, by: int = 1) -> None:
+    notebook = read_book(folder, book)
+    at = find(notebook, before) + by
+    notebook["cells"][at:at] = cells
+    write_book(folder, book, notebook)
+
+
+def test_as_given_out_nothing_is_an_answer(folder: Path):
+    assert all_said(folder) == {}
+    found = graded(folder)
+    assert (found.look, found.remarks) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        text_cell("The batch differs."),
+        text_cell("The batch differs.", "raw"),
+        code_cell("# The batch differs.\n"),
+        code_cell("x = 3  # no answer\n# The batch differs."),
+        code_cell('"""The batch differs."""'),
+        code_cell("The batch differs, as I said above"),
+        text_cell("The batch differs.", "heading"),
+    ],
+    ids=["markdown", "raw", "comment", "comment beside code", "quoted", "prose", "of an old kind"],
+)
+def test_text_in_a_new_cell_below_the_placeholder_is_the_answer(folder: Path, cell: dict[str, Any]):
+    insert(folder, cell)
+    assert list(all_said(folder)) == [SHAPE]
+    assert "The batch differs" in (said(folder) or "")
+    assert "no answer" not in (said(folder) or "")
+
+
+def test_an_answer_that_goes_on_in_the_next_cell_is_shown_in_order(folder: Path):
+    say(folder, MODEL, SHAPE, "Zeroth, the batch.")
+    insert(folder, text_cell("And then the rest."))
+    text = said(folder) or ""
+    assert text.index("Zeroth") < text.index("And then")
+
+
+def test_an_answer_before_its_cell_or_in_the_question_s_own_is_found(folder: Path):
+    insert(folder, text_cell("Between question and cell."), by=0)
+    assert said(folder) == "Between question and cell."
+    notebook = read_book(folder, SETUP)
+    at = find(notebook, "answer-why-local-rank") - 1
+    notebook["cells"][at]["source"] = "".join(notebook["cells"][at]["source"]) + "\n\nDevices are counted by node."
+    write_book(folder, SETUP, notebook)
+    assert said(folder, "answer-why-local-rank") == "Devices are counted by node."
+
+
+def test_code_and_edited_examples_are_no_answers(folder: Path):
+    insert(
+        folder,
+        code_cell("figures.batch_parts(samples=16, global_batch=8, ranks=2)"),
+        code_cell("%%ranks 2\nprint(rank)\nx = [i for i in range(3)]"),
+        code_cell("for i in range(3) print(i)  # a typing mistake"),
+        code_cell("!ls"),
+        text_cell("---"),
+        text_cell(""),
+    )
+    assert all_said(folder) == {}
+
+
+def bare(folder: Path, change: Callable[[dict[str, Any]], None] = lambda notebook: None) -> dict[str, str]:
+    """Answers of a perfect student's, in notebooks without metadata and ids."""
+    class_kinds.perfect(folder)
+    for book in class_kinds.BOOKS:
+        notebook = read_book(folder, book)
+        for cell in notebook["cells"]:
+            cell.pop("id", None)
+            cell["metadata"] = {}
+        change(notebook)
+        write_book(folder, book, notebook)
+    return class_kinds.EVERY_ANSWER
+
+
+def test_notebooks_without_ids_are_read_by_place(folder: Path):
+    assert bare(folder) == all_said(folder)
+    books = {name: [cell.grade_id for cell in cells] for name, cells in released_books().items()}
+    told = structure(graded(folder), books)
+    assert not [one for one in told if "deleted" in one]
+    assert "1_model.ipynb was saved without the lab's cell names: its answers were found by their place" in told
+
+
+def test_notebooks_of_nbformat_3_are_read(folder: Path):
+    def old(notebook: dict[str, Any]) -> None:
+        cells = notebook.pop("cells")
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                cell["input"] = cell.pop("source")
+        notebook |= {"nbformat": 3, "worksheets": [{"cells": cells}]}
+
+    assert bare(folder, old) == all_said(folder)
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-8-sig", "utf-32"])
+def test_notebooks_in_other_encodings_are_read(folder: Path, code: str):
+    say(folder, MODEL, SHAPE, "Größe")
+    path = folder / MODEL
+    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False), encoding=code)
+    assert said(folder) == "Größe"
+
+
+def test_another_grade_id_is_read_by_place(folder: Path):
+    notebook = read_book(folder, MODEL)
+    cell = notebook["cells"][find(notebook, SHAPE)]
+    cell["metadata"]["nbgrader"]["grade_id"] = cell["id"] = "answer-why-form"
+    cell["source"] = "The batch differs."
+    write_book(folder, MODEL, notebook)
+    assert said(folder) == "The batch differs."
+
+
+def test_questions_that_an_instructor_has_added_to_a_course_are_answers_of_their_own(tmp_path: Path):
+    folder = class_kinds.released(tmp_path / "course" / "submitted" / "alice" / "lab")
+    release = class_kinds.released(tmp_path / "course" / "release" / "lab")
+    for place, text in ((release, "*Write here.*"), (folder, "Mine.")):
+        own = {"grade_id": "own", "grade": True, "solution": True, "points": 1}
+        insert(place, text_cell("A new question?"), text_cell(text, metadata={"nbgrader": own}))
+    found = graded(folder)
+    assert found.answers["own"] == [(MODEL, "Mine.")]
+    assert all_said(folder) == {}  # what the instructor wrote is no student's
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.97])
+def test_a_file_that_is_cut_off_is_read_up_to_there_and_told(folder: Path, keep: float):
+    names = [name for name in class_kinds.grade_ids(SETUP) if name.startswith("answer-")]
+    for name in names:
+        say(folder, SETUP, name, f'An answer, {name}. It has "quotes" and is\nlong.')
+    text = (folder / SETUP).read_text()
+    cut = text.index("An answer, " + names[-1]) + 30 if keep > 0.9 else int(len(text) * keep)
+    (folder / SETUP).write_text(text[:cut])
+    found = all_said(folder)
+    assert found[names[0]].startswith(f'An answer, {names[0]}. It has "quotes"')
+    assert (names[-1] in found) == (keep > 0.9)  # the last one in part
+    assert any(f"{SETUP} is damaged" in one and "could still be read" in one for one in graded(folder).look)
+
+
+def test_a_file_with_marks_of_a_merge_loses_the_damaged_cell_alone(folder: Path):
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    text = json.dumps(read_book(folder, MODEL), indent=1)
+    (folder / MODEL).write_text(text.replace('"# 1 ', '<<<<<<< HEAD\n"# 1 ', 1))
+    assert said(folder) == "The batch differs."
+    assert any("is damaged" in one for one in graded(folder).look)
+
+
+def test_a_file_that_holds_nothing_is_to_look_at(folder: Path):
+    (folder / MODEL).write_bytes(b"")
+    assert any(one.startswith("1_model.ipynb is damaged") for one in graded(folder).look)
+
+
+def test_outputs_of_any_size_cost_no_answer(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    lists = '{"output_type": "stream", "text": [' + "[]," * 1_500_000 + '"]"]}'
+    insert(folder, code_cell("x") | {"outputs": ["HERE"]})
+    (folder / MODEL).write_text((folder / MODEL).read_text().replace('"HERE"', lists))
+    monkeypatch.setattr(notebooks, "MEMORY", 130 << 20)
+    assert said(folder) == "The batch differs."
+    with_them = json.dumps({"cells": [{"cell_type": "code", "outputs": [{"text": 'a " ] [ \\'}], "source": "x"}]})
+    [cell] = cells_of(without_outputs(with_them.encode()))[0]
+    assert cell == {"cell_type": "code", "outputs": [], "source": "x"}
+
+
+def test_a_notebook_of_their_own_and_text_before_any_question_are_told(folder: Path):
+    (folder / "answers.ipynb").write_text(json.dumps({"cells": [text_cell("To 1.1: the batch differs.")]}))
+    insert(folder, text_cell("Alice, 4711"), before="check-1-1", by=-5)
+    found = graded(folder)
+    assert any(
+        "answers.ipynb has text that belongs to no question: To 1.1: the batch" in one for one in found.look
+    )
+    assert any("1_model.ipynb has text that belongs to no question: Alice, 4711" in one for one in found.remarks)
+    assert all_said(folder) == {}
+
+
+def test_a_second_copy_of_a_notebook_shows_what_differs(folder: Path):
+    say(folder, MODEL, SHAPE, "First.")
+    (folder / "1_model (1).ipynb").write_text((folder / MODEL).read_text().replace("First.", "Corrected."))
+    text = said(folder) or ""
+    assert "First." in text
+    assert "Corrected." in text
+
+
+def test_pictures_of_all_cells_are_shown_under_names_of_their_own(folder: Path):
+    def picture(data: str) -> dict[str, Any]:
+        return {"attachments": {"image.png": {"image/png": data}}}
+
+    notebook = read_book(folder, MODEL)
+    cell = notebook["cells"][find(notebook, SHAPE)]
+    cell |= {"source": "One ![image.png](attachment:image.png)", **picture(PNG)}
+    write_book(folder, MODEL, notebook)
+    insert(folder, text_cell("Two ![image.png](attachment:image.png)", **picture(OTHER)))
+    (folder / "1_model (1).ipynb").write_text((folder / MODEL).read_text().replace("Two ", "Three "))
+    found = graded(folder)
+    assert found.pictures[SHAPE] == {"image.png": {"image/png": PNG}, "2-image.png": {"image/png": OTHER}}
+    text = answer(found, SHAPE, MODEL, "") or ""
+    for part in ("One ![image.png](attachment:image.png)", "Two ![image.png](attachment:2-image.png)",
+                 "Three ![image.png](attachment:2-image.png)"):  # fmt: skip
+        assert part in text
+    grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
+    graft(grafted, found, MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
+    assert cell.attachments == {"picture-1": {"image/png": PNG}, "picture-2": {"image/png": OTHER}}
+    assert "One ![image.png](attachment:picture-1)" in cell.source
+
+
+NAMES = ("plot.png", "Screenshot 2026-11-28 at 10.11.12.png", "größe (1).png")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "form", ["![a](attachment:{})", "![a](attachment:{quoted})", '<img src="attachment:{}" width=9>']
+)
+def test_pictures_are_shown_whatever_they_are_called(folder: Path, name: str, form: str):
+    notebook = read_book(folder, MODEL)
+    cell = notebook["cells"][find(notebook, SHAPE)]
+    cell |= {"source": "See " + form.format(name, quoted=quote(name)), "attachments": {name: {"image/png": PNG}}}
+    write_book(folder, MODEL, notebook)
+    grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
+    graft(grafted, graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
+    assert f'src="data:image/png;base64,{PNG}"' in markdown2html({"cell": cell}, cell.source)
+    assert "cannot be shown" not in markdown2html({"cell": cell}, cell.source)
+
+
+@pytest.mark.parametrize(
+    "form", ["![a](data:image/png;base64,{})", '<img alt="a" src="data:image/png;base64,{}">'], ids=["md", "html"]
+)
+def test_a_picture_written_out_in_the_text_is_no_part_of_its_length(folder: Path, form: str):
+    large = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(90_000)).decode()
+    say(folder, MODEL, SHAPE, f"See {form.format(large)} and so on.")
+    grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
+    graft(grafted, graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
+    assert large in markdown2html({"cell": cell}, cell.source)
+    assert cell.source.endswith("and so on.")
+
+
+def test_a_picture_that_is_nowhere_is_text_and_one_that_is_not_shown_comes_last(folder: Path):
+    say(folder, MODEL, SHAPE, "See ![plot](attachment:plot.png) *here*.")
+    grafted = nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4)
+    graft(grafted, graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.source.startswith("See")]
+    assert cell.source == "See (a picture that was not handed in: plot plot.png) *here*."
+    assert "<em>here</em>" in markdown2html({"cell": cell}, cell.source)
+    notebook = read_book(folder, MODEL)
+    notebook["cells"][find(notebook, SHAPE)]["attachments"] = {"a.png": {"image/png": PNG}}
+    write_book(folder, MODEL, notebook)
+    graft(grafted := nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4), graded(folder), MODEL)
+    [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
+    assert cell.source.endswith("![a.png](attachment:picture-1)")

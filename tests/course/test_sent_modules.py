@@ -1,0 +1,266 @@
+"""Which modules are graded where a student sent them twice, under other names, in parts or in other archives."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lab.base.errors import UserError
+from lab.course.sent import archives
+from lab.course.submissions import Submission, find_submissions, read_submission
+from lab.syllabus.syllabus import MODULES
+
+FILES = {f"{name}.py" for name in MODULES}
+OLD, NEW = 1_000_000_000, 1_000_100_000  # seconds
+
+
+@pytest.fixture
+def work(tmp_path: Path, root: Path) -> Path:
+    """A finished submission."""
+    folder = tmp_path / "class" / "alice"
+    (folder / "exercises").mkdir(parents=True)
+    for name in FILES:
+        (folder / "exercises" / name).write_text(f"# {name} of alice\n")
+    return folder
+
+
+def stub(root: Path, target: Path) -> None:
+    shutil.copyfile(root / "exercises" / target.name, target)
+
+
+def written(folder: Path, name: str, text: str, time: float = OLD) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    os.utime(folder / name, (time, time))
+
+
+def graded(path: Path) -> Submission:
+    return read_submission("alice", path)
+
+
+def told(submission: Submission) -> str:
+    return "; ".join((*submission.remarks, *submission.look))
+
+
+@pytest.mark.parametrize("name", ["data (1).py", "Data.py", "data-1.py", "data - Copy.py", "DATA.PY"])
+def test_a_module_under_nearly_its_name_is_it_where_there_is_no_other(work: Path, name: str):
+    (work / "exercises" / "data.py").rename(work / "exercises" / name)
+    found = graded(work)
+    assert found.modules["data.py"] == b"# data.py of alice\n"
+    assert (found.look, found.remarks) == ((), (f"exercises/{name} was graded as data.py",))
+
+
+@pytest.mark.parametrize("name", ["data_final.py", "mueller_data.py", "data.py.txt", "data_v2_fixed.py"])
+def test_a_module_under_a_name_of_the_student_s_own_is_graded_and_looked_at(work: Path, name: str):
+    (work / "exercises" / "data.py").rename(work / "exercises" / name)
+    found = graded(work)
+    assert found.modules["data.py"] == b"# data.py of alice\n"
+    assert found.look == (f"exercises/{name} was graded as data.py",)
+
+
+def test_a_copy_beside_an_untouched_stub_is_the_work(work: Path, root: Path):
+    (work / "exercises" / "data.py").rename(work / "exercises" / "data (1).py")
+    stub(root, work / "exercises" / "data.py")
+    found = graded(work)
+    assert found.modules["data.py"] == b"# data.py of alice\n"
+    assert "exercises/data (1).py was graded as data.py, for exercises/data.py is as it was given out" in told(
+        found
+    )
+
+
+def test_of_two_that_differ_the_one_of_the_right_name_counts_and_a_person_looks(work: Path):
+    written(work, "exercises/data (1).py", "# another\n")
+    found = graded(work)
+    assert found.modules["data.py"] == b"# data.py of alice\n"
+    assert found.look == (
+        "exercises/data.py was graded as data.py; not exercises/data (1).py, which says something else",
+    )
+    written(work, "exercises/data (1).py", "# data.py of alice\n")
+    assert graded(work).look == ()
+    written(work, "exercises/test_data.py", "# a program of their own\n")
+    assert graded(work).look == ()
+
+
+def test_finished_modules_are_graded_wherever_they_lie_beside_stubs(work: Path, root: Path):
+    for name in FILES:
+        (work / "exercises-original").mkdir(exist_ok=True)
+        stub(root, work / "exercises-original" / name)
+    (work / "exercises" / "main.py").unlink()
+    found = graded(work)
+    assert {name for name, text in found.modules.items() if b"of alice" in text} == FILES - {"main.py"}
+    assert found.modules["main.py"] == (root / "exercises" / "main.py").read_bytes()
+    assert "main.py is missing beside the others" in found.look[0]
+    (work / "exercises" / "data.py").rename(work / "data.py")
+    stub(root, work / "exercises" / "data.py")
+    found = graded(work)
+    assert found.modules["data.py"] == b"# data.py of alice\n"
+    assert any("data.py was graded as data.py, for exercises/data.py is as" in said for said in found.look)
+
+
+def test_an_incomplete_set_is_to_look_at(work: Path):
+    for name in FILES - {"train.py"}:
+        (work / "exercises" / name).unlink()
+    found = graded(work)
+    assert set(found.modules) == {"train.py"}
+    [said] = found.look
+    assert said.startswith("an incomplete set of modules: without data.py, ddp_utils.py")
+
+
+def test_utf_16_is_read(work: Path):
+    (work / "exercises" / "data.py").write_bytes("# é\nx = 1\n".encode("utf-16"))
+    (work / "exercises" / "model.py").write_bytes("# é\nx = 1\n".encode("utf-16-le"))
+    found = graded(work)
+    assert found.modules["data.py"] == found.modules["model.py"] == "# é\nx = 1\n".encode()
+    assert "exercises/data.py is in UTF-16" in told(found)
+
+
+def zipped(folder: Path, target: Path, time: float = OLD) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for path in folder.rglob("*"):
+        os.utime(path, (time, time))
+    return Path(shutil.make_archive(str(target.with_suffix("")), "zip", folder))
+
+
+def tarred(folder: Path, target: Path, mode: str) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(target, mode) as archive:
+        archive.add(folder, "my-lab")
+    return target
+
+
+TARS = {"tar": "w", "tar.gz": "w:gz", "tgz": "w:gz", "tar.xz": "w:xz", "tar.bz2": "w:bz2"}
+
+
+@pytest.mark.parametrize(("end", "mode"), TARS.items())
+def test_tars_are_read(work: Path, tmp_path: Path, end: str, mode: str):
+    (work / "exercises" / "._data.py").write_bytes(b"\0\5\26\7")  # as macOS adds them
+    path = tarred(work, tmp_path / "tars" / f"alice.{end}", mode)
+    assert find_submissions(path.parent) == {"alice": path}
+    assert set(graded(path).modules) == FILES
+    inside = tmp_path / "inside" / "alice"
+    inside.mkdir(parents=True)
+    shutil.copy(path, inside)
+    assert set(graded(inside).modules) == FILES
+
+
+def test_a_tar_cannot_lead_out_of_itself(work: Path, tmp_path: Path):
+    path = tarred(work, tmp_path / "alice.tar", "w")
+    with tarfile.open(path, "a") as archive:
+        for name, kind in (("my-lab/exercises/l.py", tarfile.SYMTYPE), ("../../x.py", tarfile.REGTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            archive.addfile(member)
+    found = graded(path)
+    assert set(found.modules) == FILES
+    assert "2 files of the tar left out" in found.look[0]
+
+
+@pytest.mark.parametrize("damage", ["cut off", "a bomb", "no tar"])
+def test_a_damaged_tar_is_a_sentence(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str):
+    path = tarred(work, tmp_path / "alice.tar.gz", "w:gz")
+    if damage == "cut off":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "a bomb":
+        monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 10_000)
+    else:
+        path.write_bytes(b"hello")
+    found = graded(path)
+    assert found.modules == {}
+    assert "alice.tar.gz is no archive file that can be read" in found.unread
+
+
+def test_what_python_cannot_read_is_said_by_name(tmp_path: Path):
+    folder = tmp_path / "class"
+    folder.mkdir()
+    (folder / "alice.7z").write_bytes(b"7z\xbc\xaf\x27\x1c rest")
+    (folder / "bob.rar").write_bytes(b"Rar!\x1a\x07 rest")
+    (folder / "eve.pdf").write_bytes(b"%PDF")
+    (folder / "zoe").mkdir()
+    (folder / "zoe" / "homework.rar").write_bytes(b"Rar!\x1a\x07 rest")
+    (folder / "joe.zip").write_bytes(b"Rar!\x1a\x07 rest")
+    (folder / "kim").mkdir()
+    unread = {name: read_submission(name, path).unread for name, path in find_submissions(folder).items()}
+    assert unread["alice"].startswith("alice.7z is a 7z archive, which is not read: unpack it")
+    assert unread["bob"].startswith("bob.rar is a RAR archive")
+    assert unread["joe"].startswith("joe.zip is a RAR archive")
+    assert unread["eve"].endswith("what was sent: eve.pdf")
+    assert unread["zoe"].endswith("what was sent: homework.rar")
+    assert unread["kim"].endswith("what was sent: nothing")
+    assert "homework.rar is a RAR archive" in read_submission("zoe", folder / "zoe").look[0]
+
+
+def test_a_zip_in_a_zip_beside_a_paper_is_read(work: Path, tmp_path: Path):
+    inner = zipped(work, tmp_path / "inner" / "my-lab.zip")
+    (inner.parent / "report.pdf").write_bytes(b"%PDF")
+    (inner.parent / "notes.txt").write_text("My answer to 1:\nbecause.")
+    outer = zipped(inner.parent, tmp_path / "zips" / "alice.zip")
+    again = zipped(outer.parent, tmp_path / "bob.zip")
+    for path in (inner.parent, outer, again):
+        found = graded(path)
+        assert set(found.modules) >= FILES
+        assert any("notes.txt was not used; it says: My answer to 1: because." in said for said in found.look)
+        assert any("to be read by a person: " in said and "report.pdf" in said for said in found.look)
+
+
+def test_of_two_zips_the_newer_counts_module_by_module(work: Path, tmp_path: Path):
+    folder = tmp_path / "two"
+    zipped(work, folder / "alice" / "my-lab.zip", OLD)
+    for name in FILES - {"train.py"}:
+        (work / "exercises" / name).unlink()
+    written(work, "exercises/train.py", "# corrected\n")
+    zipped(work, folder / "alice" / "my-lab (1).zip", NEW)
+    shutil.copy(folder / "alice" / "my-lab.zip", folder / "bob.zip")
+    shutil.copy(folder / "alice" / "my-lab (1).zip", folder / "bob (1).zip")
+    found = find_submissions(folder)
+    assert sorted(found) == ["alice", "bob"]
+    for path in found.values():
+        submission = graded(path)
+        assert submission.modules["train.py"] == b"# corrected\n"
+        assert submission.modules["data.py"] == b"# data.py of alice\n"
+        assert any("exercises/train.py was graded, which is later than" in said for said in submission.look)
+
+
+def test_loose_files_are_put_together_by_their_students_names(work: Path, tmp_path: Path):
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    for number, name in enumerate(sorted(FILES)):
+        shutil.copy(work / "exercises" / name, folder / f"muellerzoe_1234_{number}_{name}")
+    shutil.copy(work / "exercises" / "train.py", folder / "bob_train.py")
+    (folder / "bob_1_model.ipynb").write_text('{"cells": []}')
+    (folder / "eve.ipynb").write_text('{"cells": []}')
+    for name in ("marks.csv", "model.py", "run_benchmarks.py", "notes.txt"):
+        (folder / name).write_text("no submission\n")
+    (folder / "joe.zip").write_bytes(zipped(work, tmp_path / "joe.zip").read_bytes())
+    (folder / "joe.pdf").write_bytes(b"%PDF")
+    found = {name: read_submission(name, path) for name, path in find_submissions(folder).items()}
+    assert sorted(found) == ["bob", "eve", "joe", "muellerzoe_1234"]
+    assert set(found["muellerzoe_1234"].modules) == set(found["joe"].modules) == FILES
+    assert set(found["bob"].modules) == {"train.py"}
+    assert list(found["bob"].notebooks) == ["1_model.ipynb"]
+    assert found["eve"].unread
+    assert "joe.pdf" in told(found["joe"])
+
+
+def test_a_paper_beside_a_folder_does_not_stop_the_class(work: Path):
+    (work.parent / "alice.pdf").write_bytes(b"%PDF")
+    assert find_submissions(work.parent) == {"alice": work}
+    (work.parent / "alice.tar").write_bytes(b"")
+    with pytest.raises(UserError, match="alice is there twice"):
+        find_submissions(work.parent)
+
+
+def test_an_archive_in_a_submission_that_is_a_link_is_not_opened(work: Path, tmp_path: Path):
+    packed = zipped(work, tmp_path / "secret.zip")
+    (work / "more.zip").symlink_to(packed)
+    assert "more.zip (a symbolic link)" in told(graded(work))
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("x/model.py", "# other\n")
+    (work / "old.zip").write_bytes(stream.getvalue()[:-30])
+    assert any("old.zip is no zip file that can be read" in said for said in graded(work).look)
