@@ -22,7 +22,11 @@ GROUPS = {
     "A training run": ({"runs", "training"}, "#0969da", "#58a6ff"),
     "The sweep, and a job that failed": ({"sweep", "roofline", "diagnose"}, "#9a5b00", "#d8a13a"),
     "Exercises, and checks on real ranks": ({"syllabus", "ranks", "grading", "checks"}, "#1a7f37", "#3fb950"),
-    "What people use": ({"student", "course", "notebook", "doctor", "commands"}, "#8250df", "#bc8cff"),
+    "What people use": (
+        {"student", "course", "questions", "first_look", "notebook", "doctor", "commands"},
+        "#8250df",
+        "#bc8cff",
+    ),
 }
 # Two-liners for packages and courses that were handed out before the rooms were made.
 KEPT = {"sweep", "grading/course"}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
 COMMANDS = (
-    *("check", "watch", "hint", "trace", "start", "jupyter", "reset", "fetch"),
+    *("check", "watch", "hint", "question", "trace", "start", "jupyter", "reset", "fetch"),
     *("doctor", "system", "diagnose", "tensorboard", "predict", "roofline", "cluster"),
     *("course", "grade", "report"),
     *("stubs", "notebooks"),

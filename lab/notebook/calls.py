@@ -1,4 +1,4 @@
-"""check, hint, trace and progress, as a notebook's cells call them."""
+"""check, hint, question, trace and progress, as a notebook's cells call them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.grading.diagnosis import LabError, Passed
+from lab.grading.diagnosis import Diagnosis, Failed, LabError, Passed
 from lab.grading.suite import ExerciseResult, Suite
 from lab.notebook import session
-from lab.notebook.card import hint_card, note_card, result_card
+from lab.notebook.card import framed, hint_card, note_card, result_card
 from lab.notebook.show import Said, Shown, one_sentence
 from lab.notebook.strip import strip_card
+from lab.questions.asking import all_questions, answered, ask, judge
+from lab.questions.question import Number
+from lab.questions.words import list_lines, question_lines, verdict
 from lab.student import hints as had_hints
 from lab.student import outcomes
 from lab.syllabus.paths import is_labs_own, student_folder
@@ -55,6 +58,31 @@ def hint(name: str | None = None, *, all: bool = False) -> None:
     if not all and not is_labs_own(code):
         had_hints.store(student_folder(code), exercise, number)
     Shown(hint_card(exercise, range(1, len(exercise.hints) + 1) if all else [number]))
+
+
+@one_sentence
+def question(name: str | None = None, answer: object = None) -> None:
+    """A small question with numbers of your own, and what an answer to it means; without a name: all of them."""
+    if session.graded_elsewhere():
+        print("Not asked while it is graded.")
+        return
+    code = session.code()
+    folder = None if is_labs_own(code) else student_folder(code)
+    if name is None:
+        names, right = [(one.section, one.name) for one in all_questions()], answered(folder)
+        text = "\n".join(list_lines(names, right))
+        Shown(framed("question.html", "questions", text, names=names, right=right))
+        return
+    asked = ask(folder, name)
+    judged = None if answer is None else judge(folder, name, answer)
+    example = asked.example if isinstance(asked, Number) else f'"{asked.example}"'
+    lines = [*question_lines(asked), verdict(judged) if judged else f'question("{name}", {example})']
+    outcome = None
+    if judged:
+        outcome = Passed() if judged.right else Failed(Diagnosis(name, saw="", means=judged.sentence, look=""))
+    unit = f", in {asked.unit}," if isinstance(asked, Number) and asked.unit else ""
+    shown = {"names": (), "asked": asked, "judged": judged, "name": name, "example": example, "unit": unit}
+    Shown(framed("question.html", f"question {name}", "\n".join(lines), outcome, **shown))
 
 
 @one_sentence

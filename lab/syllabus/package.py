@@ -31,6 +31,8 @@ CONTENTS = (
     "docs/cluster.md",
     "docs/failures.md",
     "docs/glossary.md",
+    "docs/other-hands.md",
+    "docs/scaling-plot.png",
 )
 NOT_FOR_STUDENTS = ("__pycache__", ".ipynb_checkpoints", "source", "results")
 

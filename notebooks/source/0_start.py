@@ -13,9 +13,24 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
+# ## See it first
+#
+# Before you read on, see what you are going to build. The next cell trains a small network on drawn images, on one rank, and then
+# on two, which share the images of every step. It takes a few seconds.
+
+# %%
+from lab.first_look import first_look
+
+first_look(ranks=(1, 2), epochs=5)
+
+# %% [markdown]
+# Both have learned the same, and the losses are the same to the second or third digit: two ranks make the steps that one would make.
+# With a free core for each rank they need fewer seconds, but not half as many. Try `ranks=(1, 2, 4)`: what if there are more ranks
+# than cores? All that happened in there is what you write in sections 1 to 6.
+#
 # ## The idea of the whole lab
 #
 # Every rank has the same weights and its own samples. Each computes a gradient of its own. The ranks average these, make the
@@ -49,10 +64,17 @@ figures.one_step(ranks=3, samples=4)
 # 6. **Answer** the questions in the cells below them: two or three sentences are enough. Your instructor reads them. Who learns alone,
 #    from the lab's repository, gets a model answer with `answer("why-shape")` once an own one is written and saved; `answer()` lists them.
 #
+# 7. **Small questions** have a number, a letter or an order as their answer, and numbers of your own: put your answer into the cell
+#    (`question("ddp-sends", 120)`) and run it again. Wrong answers are explained, and nothing is counted. `question()` lists them.
+#
+# Each exercise says how difficult it is and how important, of three dots each. Short of time? Do those with three dots of importance
+# yourself and take more hints for the others. A **bonus** at a section's end is for who has time left: nothing builds on it.
+#
 # A notebook whose first cell has run keeps PyTorch loaded, in about 0.8 GB. When you have finished one: *File, Close and Shut Down
 # Notebook*.
 #
-# The same in a terminal (*File, New, Terminal*): `lab check 1.1`, `lab hint 1.1`, `lab watch`. If something looks wrong with the
+# The same in a terminal (*File, New, Terminal*): `lab check 1.1`, `lab hint 1.1`, `lab watch`; in VS Code, too:
+# [other hands](../docs/other-hands.md). If something looks wrong with the
 # machine: `lab doctor`.
 
 # %% [markdown]
@@ -71,5 +93,7 @@ progress()
 # | [5 Putting it together](5_putting_it_together.ipynb) | a program that starts, trains and ends | 30 |
 # | [6 The training loop](6_training_loop.ipynb) | steps, epochs, validation over all ranks | 55 |
 # | [7 Benchmarks](7_benchmarks.ipynb) | a sweep that you can defend | 60 |
+#
+# **What you could not do before:** say in three sentences what happens when two processes train one network.
 #
 # Go on with [section 1](1_model.ipynb).

@@ -11,7 +11,7 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
 # ## The idea
@@ -28,11 +28,16 @@ figures.batch_parts(samples=10, global_batch=8, ranks=4)
 # %% [markdown]
 # ## Exercise 1.1: a network for any batch size
 #
+# *Difficulty ●○○, importance ●●○, 15 minutes.*
+#
 # Open [exercises/model.py](../exercises/model.py), find `TODO 1.1` in `CNN.forward`, and save what you write. The layers are there
 # already. They have no BatchNorm and no dropout, so that many ranks compute what one device would: section 4 comes back to this.
 
 # %% check="1.1"
 check("1.1")
+
+# %%
+question("last-batch")
 
 # %% [markdown]
 # **Question.** Why is the assertion about `x.shape[1:]` and not about `x.shape`? Name two situations in which the first entry is not
@@ -44,5 +49,10 @@ check("1.1")
 # %% [markdown]
 # **Look it up:** [torch.nn.Module](https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html), and what
 # [flatten](https://docs.pytorch.org/docs/stable/generated/torch.flatten.html) does to a shape.
+#
+# **Bonus:** give the network a BatchNorm in `conv_block`, and run `check("1.1")` again. It passes, and section 4 will tell why it
+# is no good idea here. Take it out again.
+#
+# **What you could not do before:** write a network that is right on every rank, whatever part of the batch it gets.
 #
 # Next: [2 Ranks and devices](2_distributed_setup.ipynb).

@@ -12,7 +12,7 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
 # ## The idea
@@ -38,8 +38,13 @@ figures.rank_map(nodes=2, gpus_per_node=4)
 # | local rank | `LOCAL_RANK` | `SLURM_LOCALID` |
 # | world size | `WORLD_SIZE` | `SLURM_NTASKS` |
 
+# %%
+question("global-rank")
+
 # %% [markdown]
 # ## Exercise 2.1: who am I?
+#
+# *Difficulty ●●○, importance ●●●, 15 minutes.*
 #
 # Find `TODO 2.1` in [exercises/distributed_utils.py](../exercises/distributed_utils.py). Be strict: if a variable is missing, a program
 # that guesses "world size 1" trains alone on every rank, and looks perfectly well while it does.
@@ -49,6 +54,8 @@ check("2.1")
 
 # %% [markdown]
 # ## Exercise 2.2: join the process group
+#
+# *Difficulty ●●○, importance ●●●, 15 minutes.*
 #
 # `TODO 2.2`: choose the device first, then join the group with `dist.init_process_group`. With CUDA the ranks talk through **nccl**, without through **gloo**.
 
@@ -140,7 +147,14 @@ show("seconds at the barrier", round(time.monotonic() - start, 1))
 # | `all_to_all` | W parts | part r of every rank | models of experts, not in this lab |
 #
 # Can you make an all_reduce from two of the others? Try it, in a cell of your own.
-#
+
+# %%
+question("sum-everywhere")
+
+# %%
+question("own-part")
+
+# %% [markdown]
 # Now what happens to almost everybody once: one rank leaves out a collective. Nothing raises, the others wait for it for ever. Which line
 # will wait, and for whom? Predict, run it, then repair it.
 
@@ -152,8 +166,16 @@ if rank == 0:
     print("mean loss", loss.item() / world_size)
 dist.barrier()
 
+# %%
+question("who-waits")
+
+# %%
+question("line-that-hangs")
+
 # %% [markdown]
 # ## Exercise 2.3: leave in good order
+#
+# *Difficulty ●○○, importance ●●○, 5 minutes.*
 #
 # A process group is threads and open connections to the other ranks, with nccl GPU memory too. A process has one *default* group, of
 # all ranks, and must leave it before it can join another; further groups of some of its ranks are made with `dist.new_group`.
@@ -184,5 +206,10 @@ check("2.3")
 # [torch.distributed](https://docs.pytorch.org/docs/stable/distributed.html) (initialization, backends),
 # [srun](https://slurm.schedmd.com/srun.html) (its output environment variables),
 # [NCCL's environment variables](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+#
+# **Bonus:** all_reduce with nothing but `dist.send` and `dist.recv`, in a `%%ranks 3` cell: pass sums around a ring. Section 4 shows
+# how the fast one goes.
+#
+# **What you could not do before:** start one program on many ranks, let them talk, and say which line hangs when they do not.
 #
 # Next: [3 The data](3_data.ipynb).

@@ -12,10 +12,12 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
 # ## Exercise 3.1: download once
+#
+# *Difficulty ●●○, importance ●●○, 15 minutes.*
 #
 # Four ranks that download to the same folder at once overwrite each other's files. So one goes first, and the others wait for it at
 # a **barrier**, `dist.barrier()`, which nobody passes before all have come. Which one goes first, `is_first` says: rank 0 where all
@@ -58,7 +60,29 @@ figures.who_draws_what(samples=12, ranks=3, set_epoch=False)
 # %% [markdown]
 # Try `samples=13` here and in the first figure. One sample is left out: is it the same one in both epochs?
 #
+# The same on three real ranks. Predict which rows are alike, then run it.
+
+# %%
+# %%ranks 3
+from torch.utils.data import DistributedSampler
+
+for told in (False, True):
+    sampler = DistributedSampler(range(12), seed=4)
+    for epoch in (1, 2):
+        if told:
+            sampler.set_epoch(epoch)
+        show(f"{'told' if told else 'not told'}, epoch {epoch}", list(sampler))
+
+# %%
+question("no-set-epoch")
+
+# %%
+question("samples-a-rank")
+
+# %% [markdown]
 # ## Exercise 3.2: every rank its own samples
+#
+# *Difficulty ●●●, importance ●●●, 20 minutes.*
 #
 # `TODO 3.2` in `get_dataloaders`. The **global batch** is what all ranks draw together for one step: each rank loads its share of it.
 # A **shard** is one rank's part of something larger: the validation loader reads your `ValidationShard`, which exercise 3.3 fills in.
@@ -73,8 +97,13 @@ check("3.2")
 # %% [markdown] answer="no-sampler" points=2
 # *Write your answer here.*
 
+# %%
+question("steps-an-epoch")
+
 # %% [markdown]
 # ## Exercise 3.3: validate every sample just once
+#
+# *Difficulty ●●●, importance ●●○, 20 minutes.*
 #
 # In training a few dropped samples do no harm. In validation they change the result, and so do samples that are counted
 # twice. Yet every rank needs the same number of batches, or one waits for ever for a collective that the other does not
@@ -87,6 +116,12 @@ figures.validation_parts(samples=7, ranks=2)
 # %% [markdown]
 # Try 4 ranks with 7, 8 and 9 samples. How much filler can there be at most?
 #
+# You know it? Then it is one line of arithmetic:
+
+# %%
+question("how-much-filler")
+
+# %% [markdown]
 # `TODO 3.3a` and `TODO 3.3b` in `ValidationShard`.
 
 # %% check="3.3"
@@ -96,5 +131,10 @@ check("3.3")
 # **Look it up:** [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler),
 # [DataLoader](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader),
 # [cross_entropy](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html) and its `ignore_index`.
+#
+# **Bonus:** the last few samples of each epoch are dropped, so that batches are whole. Count in a `%%ranks 3` cell how often each of 13
+# samples is drawn in 20 epochs. Is any of them drawn less often than others?
+#
+# **What you could not do before:** give W ranks disjoint samples in a new order each epoch, and validate on every sample just once.
 #
 # Next: [4 Wrapping the model](4_wrapping.ipynb).

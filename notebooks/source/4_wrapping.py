@@ -12,7 +12,7 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
 # ## How ranks add up
@@ -25,8 +25,14 @@ figures.ring_all_reduce(ranks=4)
 
 # %% [markdown]
 # Before you try `ranks=6`: how many steps will it take, and how much will each rank send in all?
-#
+
+# %%
+question("ring-steps")
+
+# %% [markdown]
 # ## Exercise 4.0: average gradients by hand
+#
+# *Difficulty ●○○, importance ●●●, 15 minutes.*
 #
 # Every rank has the gradient of its own samples. The mean of these is the gradient of the whole batch, since every rank has equally
 # many, and since no sample's gradient depends on the others in its batch. (That is why section 1's network has no BatchNorm: its mean
@@ -47,8 +53,14 @@ figures.averaging(bucket_cap_mb=25)
 # %% [markdown]
 # Predict, then try: `bucket_cap_mb=1`, `bucket_cap_mb=100`. Then make starting a collective expensive: `bucket_cap_mb=1, latency_ms=6`.
 # Why is neither the smallest nor the largest bucket the best?
-#
+
+# %%
+question("first-bucket")
+
+# %% [markdown]
 # ## Exercise 4.1: let DDP do it
+#
+# *Difficulty ●○○, importance ●●●, 10 minutes.*
 #
 # `TODO 4.1`, in the same file.
 
@@ -89,7 +101,11 @@ figures.memory(million_parameters=100, ranks=4, optimizer="adam", blocks=12)
 
 # %% [markdown]
 # Try `ranks=16`, then `blocks=1`, then this lab's CNN: `million_parameters=0.11, ranks=2, optimizer="momentum", blocks=3`.
-#
+
+# %%
+question("shards-memory")
+
+# %% [markdown]
 # ## One step under FSDP
 #
 # No rank can compute with a part of the weights. So before a block computes, its parameters are gathered from all ranks (**all-gather**),
@@ -105,8 +121,15 @@ figures.fsdp_timeline(blocks=3, ranks=4)
 #
 # **How much is sent?** On a ring, an all-gather and a reduce-scatter each send (W - 1)/W of the tensor: call that one unit of the model.
 # Section 2 asked how to make an all-reduce from two of the others: a reduce-scatter, then an all-gather. So how many units does DDP send
-# in a step, and how many FSDP? Count the letters in the figure before you go on. (The answers are a 2 and a 3.)
-#
+# in a step, and how many FSDP? Count the letters in the figure, and work it out for a model of your own:
+
+# %%
+question("ddp-sends")
+
+# %%
+question("fsdp-sends")
+
+# %% [markdown]
 # And here it is, the smallest model that is sharded, on two real ranks. Compare the trace with the figure.
 
 # %%
@@ -136,6 +159,8 @@ optimizer.step()
 
 # %% [markdown]
 # ## Exercise 4.2: shard the model with FSDP
+#
+# *Difficulty ●●●, importance ●●●, 25 minutes.*
 #
 # **Mixed precision** means to compute in 16 bits (bf16 or fp16), which is faster and halves what is sent, and to keep in 32 bits (fp32)
 # what would suffer: the parameters that the optimizer changes, the sum of the gradients, the logits that the loss is made from.
@@ -176,5 +201,10 @@ check("4.2")
 # [fully_shard](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html),
 # [the first FSDP](https://docs.pytorch.org/docs/stable/fsdp.html),
 # [NCCL's collectives](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/collectives.html).
+#
+# **Bonus:** in the small sharded model above, leave out the two inner `fully_shard` calls. How does the trace change, and what is whole
+# in memory at the worst moment? Then shard each layer and pass `reshard_after_forward=False`: which all-gathers vanish, and what do they cost?
+#
+# **What you could not do before:** train a model that does not fit on one device, and say what that costs in bytes.
 #
 # Next: [5 Putting it together](5_putting_it_together.ipynb).

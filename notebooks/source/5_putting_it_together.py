@@ -11,7 +11,7 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
 # ## The idea
@@ -22,8 +22,13 @@ from lab.notebook import answer, check, figures, hint, progress, trace
 # %%
 figures.run_in_order()
 
+# %%
+question("order-of-main")
+
 # %% [markdown]
 # ## Exercise 5.1: put it all together
+#
+# *Difficulty ●●○, importance ●●●, 30 minutes.*
 #
 # `TODO 5.1a` and `TODO 5.1b` in [exercises/main.py](../exercises/main.py). This exercise builds on the ones before: if one of them
 # has not passed, the card says "blocked" and names it.
@@ -51,6 +56,30 @@ check("5.1")
 #
 # What world size is that? Which local ranks are there, and which rank is the first on the second node?
 
+# %%
+question("share-of-a-job")
+
+# %% [markdown]
+# ## What each rank keeps
+#
+# Your own parts once more, on two ranks: how many of the network's numbers does a rank have after wrapping, and does an optimizer that
+# was made before still hold the network's parameters? Predict all four rows.
+
+# %%
+# %%ranks 2
+from ddp_utils import get_ddp_model  # yours, all three
+from fsdp_utils import get_fsdp_model
+from model import CNN
+
+for name, wrap in (("DDP", get_ddp_model), ("FSDP", get_fsdp_model)):
+    model = CNN()
+    early = torch.optim.SGD(model.parameters(), lr=0.1)
+    wrapped = wrap(model, torch.device("cpu"))
+    own = [p.to_local() if name == "FSDP" else p for p in wrapped.parameters()]
+    show(f"{name}: it keeps", sum(p.numel() for p in own))
+    held = early.param_groups[0]["params"]
+    show(f"{name}: early optimizer", "its parameters" if held[0] is next(wrapped.parameters()) else "others")
+
 # %% [markdown]
 # **Question.** Why is the optimizer built from the wrapped model, after the wrapping? What would an optimizer that was built before hold
 # when the model is sharded with FSDP?
@@ -62,5 +91,11 @@ check("5.1")
 # **Look it up:** [sbatch](https://slurm.schedmd.com/sbatch.html) (`--nodes`, `--ntasks-per-node`, `--gpus-per-node`),
 # [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) (`--nnodes`, `--nproc-per-node`),
 # [torch.optim](https://docs.pytorch.org/docs/stable/optim.html).
+#
+# **Bonus:** start the dry run with 3 ranks and `--global-batch-size 512`, which 3 does not divide. Who says so, and where?
+# Then with 2 ranks and `--strategy none`.
+#
+# **What you could not do before:** start a distributed program of your own, on a laptop and in a job, and say why its steps are in this
+# order.
 #
 # Next: [6 The training loop](6_training_loop.ipynb).

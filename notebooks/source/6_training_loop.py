@@ -11,14 +11,19 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
 # ## Exercise 6.1: the training step and the epoch
 #
+# *Difficulty ●●○, importance ●●●, 20 minutes.*
+#
 # The step is the one you know: the wrapper communicates by itself. DDP averages the gradients during the backward pass; FSDP also gathers
 # parameters, before each block of the forward and of the backward pass. `TODO 6.1a` and `TODO 6.1b` in
 # [exercises/train.py](../exercises/train.py).
+
+# %%
+question("order-of-a-step")
 
 # %% check="6.1"
 check("6.1")
@@ -38,13 +43,42 @@ figures.gradients_kept(steps=5)
 # %% [markdown]
 # ## Exercise 6.2: evaluate over all ranks
 #
+# *Difficulty ●●●, importance ●●●, 25 minutes.*
+#
 # Every rank sees only its part of the validation set, and the parts differ by the filler.
 
 # %%
 figures.sums_or_means(right=(9, 1), samples=(10, 4))
 
 # %% [markdown]
-# For which numbers are the two the same? `TODO 6.2` in [exercises/train.py](../exercises/train.py).
+# For which numbers are the two the same?
+
+# %%
+question("accuracy-of-all")
+
+# %% [markdown]
+# **What padding does.** PyTorch's own sampler makes the ranks' parts equally long by repeating samples. Seven validation samples on two
+# ranks, four of them right: which of the three accuracies is 4/7?
+
+# %%
+# %%ranks 2
+from torch.utils.data import DistributedSampler
+
+right = torch.tensor([1.0, 0, 1, 1, 0, 1, 0])  # whether the network has each of them right
+for name, mine in (
+    ("padded", list(DistributedSampler(range(7), shuffle=False))),
+    ("each once", list(range(rank, 7, world_size))),
+):
+    counts = torch.tensor([right[mine].sum(), len(mine)])
+    mean = counts[0] / counts[1]
+    show(f"{name}: samples", mine)
+    dist.all_reduce(counts)
+    show(f"{name}: accuracy", counts[0] / counts[1])
+dist.all_reduce(mean)
+show("mean of the means", mean / world_size)
+
+# %% [markdown]
+# `TODO 6.2` in [exercises/train.py](../exercises/train.py).
 
 # %% check="6.2"
 check("6.2")
@@ -76,6 +110,8 @@ trace("6.2")
 
 # %% [markdown]
 # ## Exercise 6.3: the whole training run
+#
+# *Difficulty ●○○, importance ●●○, 10 minutes.*
 #
 # `TODO 6.3`: three calls for each epoch.
 
@@ -128,5 +164,10 @@ check("6.3")
 # [automatic mixed precision](https://docs.pytorch.org/docs/stable/amp.html) (`autocast`),
 # [all_reduce](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce),
 # [squeue](https://slurm.schedmd.com/squeue.html).
+#
+# **Bonus:** train with `--accumulate 4`: four smaller batches for each step of the optimizer. Under DDP three of the four backward passes
+# need not communicate. Which call of DDP's says so? Look in its documentation for `no_sync`.
+#
+# **What you could not do before:** train on many ranks and report a loss and an accuracy that are those of the whole data set.
 #
 # Next: [7 Benchmarks](7_benchmarks.ipynb).

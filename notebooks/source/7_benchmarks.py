@@ -11,7 +11,7 @@
 
 # %%
 # Run this cell first, here and in every notebook.
-from lab.notebook import answer, check, figures, hint, progress, trace
+from lab.notebook import answer, check, figures, hint, progress, question, trace
 
 # %% [markdown]
 # ## The idea
@@ -28,7 +28,61 @@ figures.scaling(compute_ms=100, communication_ms=20, hidden=0.0)
 # Try `hidden=0.8`: most of the communication overlaps with the backward pass. Then `compute_ms=10`: a small network. Which of the
 # three numbers would you change by buying a faster GPU, which by buying a faster network?
 
+# %%
+question("strong-efficiency")
+
+# %%
+question("weak-efficiency")
+
+# %%
+question("step-on-more")
+
 # %% [markdown]
+# ## What a message costs
+#
+# Two ranks on this machine: how long does an all-reduce take, and what does it depend on? From the smallest you read what it costs to
+# begin one, from the largest how many bytes pass in a second. `lab predict` will want to know both.
+
+# %%
+# %%ranks 2
+import time
+
+for kilobytes in (1, 64, 1024, 16384):
+    x = torch.ones(kilobytes * 256)  # 4 bytes each
+    dist.all_reduce(x)  # the first one makes connections
+    dist.barrier()
+    start = time.perf_counter()
+    dist.all_reduce(x)
+    show(f"{kilobytes} KB", f"{1000 * (time.perf_counter() - start):.2f} ms")
+
+# %% [markdown]
+# A gradient of this lab's CNN has 0.45 MB, one of ResNet-18 45 MB. Which of the two costs does each feel?
+#
+# ## A worked reading
+#
+# A real measurement: ResNet-18 on one, two and four H100 of one node, 128 images on each.
+#
+# ![Weak scaling efficiency of ResNet-18 on one, two and four H100: without a wrapper 100%; ddp 77, 74 and 65%; fsdp 21, 11 and 10%](../docs/scaling-plot.png)
+#
+# Six questions to ask of any scaling plot, and what this one answers:
+#
+# 1. **What is 100%?** One device *without* a wrapper, 13,198 images/s. Against DDP on one device (10,183) the line would begin at
+#    100%, and four devices would look better: 85% in place of 65%. Nothing would be faster.
+# 2. **What stays the same, and what grows?** Weak scaling: 128 images on each device, so 512 in all on four. The ideal is a flat line.
+# 3. **How much do repeats differ?** The bars are the least and the largest of three. Those of DDP overlap at all numbers of devices: that
+#    74% is less than 77% is not shown. The baseline alone goes from 95 to 116%: a machine whose repeats differ so much is waiting
+#    for something that is not computing.
+# 4. **Where is the loss?** Most of DDP's is there on *one* device, where nothing is sent. FSDP has lost four fifths there. So the network
+#    between the GPUs cannot be the cause.
+# 5. **What else could make this picture?** A step of ResNet-18 is hundreds of small kernels, and the CPU needs 10 to 16 ms to
+#    launch them, on one GPU as on four. With the step recorded as one CUDA graph, DDP keeps 90, 86 and 85%, and repeats agree within
+#    0.1%. The plot shows the CPU.
+# 6. **What does it not say?** Whether FSDP is slow where there is something to shard (11 million parameters are not). Anything about
+#    more than one node, or about accuracy: the global batch grew fourfold.
+#
+# The sentence to write under it: *eager, the step is launch-bound; DDP loses 23% on one GPU before anything is sent, and about 12 points
+# more on four, not much more than the spread of the repeats.* Ask the same six of your own plots below.
+#
 # ## Measure
 #
 # In a terminal: one device without a wrapper as the baseline, then DDP and FSDP on more. `--dry-run` shows the commands first.
@@ -162,9 +216,14 @@ figures.show_results("results-precision")
 # [PyTorch's tuning guide](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html),
 # [DDP's paper](https://arxiv.org/abs/2006.15704) and [FSDP's](https://arxiv.org/abs/2304.11277), with their own scaling plots.
 #
+# **Bonus:** hide communication. `python run_benchmarks.py --devices 2 --strategies ddp --bucket-cap-mb 1 5 25 --output-dir
+# results-buckets -- --model resnet18` runs DDP on a network with more to send. Explain the order with section 4's figure.
+#
 # ## Look back
 #
 # In section 0 you guessed how many times as fast 4 devices are as 1. What would you say today, and what would you ask first?
+#
+# **What you could not do before:** measure how a training scales, say what the measurement shows and what it does not, and defend both.
 
 # %%
 progress()

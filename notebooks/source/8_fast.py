@@ -16,6 +16,8 @@ from lab.notebook import check, figures, hint, progress, trace
 # %% [markdown]
 # ## Exercise 8.1: where a step's time goes
 #
+# *Difficulty ●●○, importance ●●●, 20 minutes.*
+#
 # A GPU does nothing by itself: the CPU tells it each **kernel** by a **launch**, and goes on without waiting. As long as kernels take
 # longer than launches, the CPU is ahead, and the GPU always has something to do. In a small network it is the other way round: the GPU
 # is done before the CPU has told it what comes next. Such a step is **launch-bound**.
@@ -43,6 +45,8 @@ check("8.1")
 # %% [markdown]
 # ## Exercise 8.2: no waiting in the loop
 #
+# *Difficulty ●○○, importance ●●●, 15 minutes.*
+#
 # `loss.item()` asks for a number that the GPU has not computed yet. So the CPU waits until the GPU has done everything that it was
 # given, and launches nothing meanwhile; then the GPU waits for the CPU. `TODO 8.2` adds up the losses where they are, and reads once.
 
@@ -59,6 +63,8 @@ check("8.2")
 # %% [markdown]
 # ## Exercise 8.3: the data set on the device
 #
+# *Difficulty ●●○, importance ●●○, 25 minutes.*
+#
 # The 50,000 images of CIFAR-10 are 150 MB as bytes: they fit on any GPU, and then no worker has to read them and no copy has to be made
 # in a step. What stays the same is the order: each rank takes its part from the sampler, in a new order in each epoch. `TODO 8.3a` and
 # `TODO 8.3b`.
@@ -68,6 +74,8 @@ check("8.3")
 
 # %% [markdown]
 # ## Exercise 8.4: capture a step
+#
+# *Difficulty ●●●, importance ●●●, 40 minutes.*
 #
 # A **CUDA graph** is a list of kernels with the addresses of the tensors that they read and write. It is recorded once, without
 # computing anything, and then launched as a whole: one launch in place of hundreds.
@@ -103,6 +111,8 @@ check("8.4")
 # %% [markdown]
 # ## Exercise 8.5: a rate that replays see
 #
+# *Difficulty ●●○, importance ●●○, 15 minutes.*
+#
 # A schedule changes the learning rate in every step. A float would be part of the recording; a tensor is read anew in each replay.
 # `TODO 8.5a` and `TODO 8.5b`.
 
@@ -111,6 +121,8 @@ check("8.5")
 
 # %% [markdown]
 # ## Exercise 8.6: what was gained, and kept
+#
+# *Difficulty ●●○, importance ●●●, 20 minutes.*
 #
 # A faster step that trains something else is no gain, and a time that was read before the GPU was done is no time. `TODO 8.6a` measures,
 # `TODO 8.6b` compares.
@@ -136,6 +148,12 @@ check("8.6")
 # **Look it up:** [CUDA graphs](https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs) and
 # [torch.cuda.graph](https://docs.pytorch.org/docs/stable/generated/torch.cuda.graph.html), whose example is this step without a
 # wrapper; [SGD](https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html) and its `fused`.
+
+# %% [markdown]
+# **Bonus:** take the profile of a run of your own (`--profile`, [torch.profiler](https://docs.pytorch.org/docs/stable/profiler.html)
+# says what is in it) and let your 8.1 judge it.
+#
+# **What you could not do before:** say what a step waits for, take the CPU out of its way, and prove that the numbers are the same.
 
 # %%
 progress()

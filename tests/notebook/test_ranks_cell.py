@@ -11,6 +11,9 @@ from lab.cli import main
 from lab.grading.trace.cell import MARK, split_output
 
 IMPORT = "from lab.notebook import check"
+# How rows begin of which every number is known.
+EXPERIMENTS = ("largest difference", "DDP: it", "DDP: early", "FSDP: it", "FSDP: early", "padded: accuracy")
+EXPERIMENTS += ("each once: accuracy", "mean of the means")
 
 
 @pytest.fixture
@@ -113,7 +116,7 @@ def test_every_cell_of_the_notebooks_ends_as_it_should(run, root: Path, monkeypa
     from lab.notebook import session
 
     monkeypatch.setattr(session, "HERE", root / "solutions")
-    hang, ran, same = [], 0, []
+    hang, ran, said = [], 0, []
     for book in sorted((root / "notebooks").glob("*.ipynb")):
         for cell in json.loads(book.read_text())["cells"]:
             magic, _, code = "".join(cell["source"]).partition("\n")
@@ -121,9 +124,25 @@ def test_every_cell_of_the_notebooks_ends_as_it_should(run, root: Path, monkeypa
                 ran += 1
                 text = run(int(magic.split()[1]), code).text
                 assert "Warning" not in text, code
-                same += re.findall("largest difference: (.*)", text)
+                said += text.splitlines()
                 if "saw  " in text:
                     hang.append(book.stem)
-    assert ran >= 7
+    assert ran >= 11
     assert hang == ["2_distributed_setup"]
-    assert same == ["0  0"], "averaged by hand and by DDP"
+    assert [line for line in said if line.startswith(EXPERIMENTS)] == [
+        "largest difference: 0  0",  # averaged by hand and by DDP, to the last digit
+        "DDP: it keeps: 113738  113738",
+        "DDP: early optimizer: its parameters  its parameters",
+        "FSDP: it keeps: 56869  56869",
+        "FSDP: early optimizer: others  others",
+        "padded: accuracy: 0.625  0.625",
+        "each once: accuracy: 0.5714  0.5714",  # 4/7
+        "mean of the means: 0.5833  0.5833",
+    ]
+    drawn = [line.partition(": ") for line in said if line.startswith(("told", "not told"))]
+    assert [name for name, _, _ in drawn] == [f"{how}, epoch {n}" for how in ("not told", "told") for n in (1, 2)]
+    for _, _, row in drawn:
+        assert sorted(map(int, re.findall(r"\d+", row))) == list(range(12)), "each sample once, told or not"
+    assert drawn[0][2] == drawn[1][2]
+    assert len({row for _, _, row in drawn[1:]}) == 3
+    assert [line for line in said if re.match(r"16384 KB: [\d.]+ ms  [\d.]+ ms", line)]

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from lab.cli import main
+from lab.questions.asking import BANK
 from lab.syllabus import notebooks
 from lab.syllabus.generated import drift
 from lab.syllabus.notebooks import NotebookError, build_notebook, check_id
@@ -197,6 +198,41 @@ def test_every_notebook_says_how_long_it_takes_and_what_one_can_do_afterwards(bu
         assert int(minutes) == sum(exercises) or not exercises, name
 
 
+def test_every_exercise_says_how_difficult_and_important_it_is_before_its_check(built):
+    for name, notebook in built.items():
+        text = "\n".join(cell.source for cell in notebook.cells)
+        for exercise in syllabus().every:
+            if exercise.section == int(name[0]) <= 8:
+                heading = rf"^## Exercise {re.escape(exercise.id)}: .+\n\n"
+                line = rf"\*Difficulty ●+○*, importance ●+○*, {exercise.minutes} minutes\.\*\n\n"
+                assert re.search(heading + line, text, re.M), exercise.id
+
+
+def test_every_section_ends_with_what_one_could_not_do_before_and_most_have_a_bonus(built):
+    for name, notebook in built.items():
+        if int(name[0]) <= 8:
+            text = "\n".join(cell.source for cell in notebook.cells[-4:])
+            assert "**What you could not do before:**" in text, name
+            assert ("**Bonus:**" in text) == (name != "0_start"), name
+
+
+def test_every_small_question_is_asked_once_in_its_section(built):
+    asked = {
+        question: int(name[0])
+        for name, notebook in built.items()
+        for cell in notebook.cells
+        for question in re.findall(r'^question\("([\w-]+)"\)$', cell.source, re.M)
+    }
+    assert asked == {one.name: one.section for one in BANK.values()}
+
+
+def test_every_section_from_2_to_7_has_an_experiment_on_real_ranks(built):
+    ran = {
+        int(name[0]) for name, book in built.items() for cell in book.cells if cell.source.startswith("%%ranks")
+    }
+    assert ran >= {2, 3, 4, 5, 6, 7}
+
+
 DOCUMENTATION = (
     *("https://docs.pytorch.org/", "https://docs.nvidia.com/deeplearning/nccl/", "https://slurm.schedmd.com/"),
     "https://arxiv.org/abs/",
@@ -231,6 +267,6 @@ def test_students_get_the_notebooks_but_neither_sources_nor_marking_guide(guide)
     files = {str(path): file for path, file in package_files().items()}
     assert sum(name.endswith(".ipynb") for name in files) == 9
     assert not [name for name in files if "source" in name or "guide" in name]
-    everything = "\n".join(file.read_text() for file in files.values())
+    everything = "\n".join(file.read_text(errors="replace") for file in files.values())
     for name, entry in guide.items():
         assert entry["answer"][:40] not in everything, name
