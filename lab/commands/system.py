@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-HELP = "write SYSTEM.md (this machine, its versions) and docs/reproduce.md (the command behind each figure)"
+HELP = (
+    "write SYSTEM.md (this machine), requirements-lock.txt, and docs/reproduce.md (the command behind each figure)"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
     from lab.base.errors import UserError
     from lab.base.paths import checkout
-    from lab.doctor.pages import reproduce_page, system_page
+    from lab.doctor.pages import lock, reproduce_page, system_page
 
     folder, root = args.dir.expanduser(), checkout()
     why_not = _why_no_commands(folder, root)
@@ -32,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     if root is not None and not why_not:
         pages[folder / "docs" / "reproduce.md"] = reproduce_page(root)
     if not args.commands_only:
-        pages[folder / "SYSTEM.md"] = system_page(datetime.now(UTC).date().isoformat())
+        today = datetime.now(UTC).date().isoformat()
+        pages |= {folder / "SYSTEM.md": system_page(today), folder / "requirements-lock.txt": lock(today)}
     for path, text in pages.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

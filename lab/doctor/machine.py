@@ -1,5 +1,6 @@
 """What this machine is, without its name, its users and its paths. What cannot be found out is left out."""
 
+import hashlib
 import importlib
 import os
 import platform
@@ -15,6 +16,7 @@ from lab.base.paths import PACKAGE
 from lab.runs.records.provenance import git_commit
 
 GIB = 2**30
+IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # the image's path, where one is running
 Facts = dict[str, str]  # what -> as a person reads it; only what is known
 
 
@@ -62,6 +64,8 @@ def software() -> Facts:
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "PyTorch": str(torch.__version__) if torch else "not here",
         "torchvision": str(torchvision.__version__) if torchvision else "not here",
+        "modules": " ".join(os.environ.get("LOADEDMODULES", "").split(":")).strip(),
+        "container": _container(),
         "Slurm": _said("sinfo", "--version").strip().removeprefix("slurm-wlm ").removeprefix("slurm "),
     }
     if torch is not None and torch.cuda.is_available():
@@ -80,6 +84,19 @@ def packages() -> list[str]:
         if name and version:  # else the remains of one that was removed badly
             found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), f"{name}=={version}")
     return [found[name] for name in sorted(found)]
+
+
+def _container() -> str:
+    """The image that this runs in, by its contents: another file of the same name is another system."""
+    image = next((path for name in IMAGES if (path := os.environ.get(name))), "")
+    if not image:
+        return ""
+    file = Path(image)
+    try:
+        with file.open("rb") as stream:
+            return f"{file.name}, SHA-256 {hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    except OSError:  # an unpacked image, or one that is not seen from inside
+        return f"{file.name}, whose contents cannot be read from inside"
 
 
 def _import(name: str) -> Any:

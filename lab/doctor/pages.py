@@ -1,12 +1,14 @@
-"""SYSTEM.md and docs/reproduce.md as Markdown."""
+"""SYSTEM.md and docs/reproduce.md as Markdown; requirements-lock.txt."""
 
 import ast
+import platform
 import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import __version__
 from lab.base.errors import UserError
 from lab.doctor import machine
 
@@ -45,6 +47,21 @@ def system_page(date: str) -> str:
         parts += ["How the GPUs are connected (`nvidia-smi topo -m`):", _block([topology])]
     parts += ["## Software", _table(machine.software()), "## Packages", _block(machine.packages())]
     return "\n\n".join(parts) + "\n"
+
+
+def lock(date: str) -> str:
+    """Every installed package with its version, for `pip install -r`. `date` is that of the measurement."""
+    ours = f"scaling-lab=={__version__}"
+    software = machine.software()
+    lines = [
+        f"# Written by `lab system` on {date}, with Python {platform.python_version()} on {platform.machine()}.",
+        f"# Without {ours} itself: install the repository's commit {software.get('commit', '(unknown)')}.",
+    ]
+    if "+" in software["PyTorch"]:  # 2.11.0+cu130: for one CUDA, and not from everywhere
+        lines.append(
+            "# PyTorch is a build of its own kind: pytorch.org/get-started/locally has the command for it."
+        )
+    return "\n".join([*lines, *(one for one in machine.packages() if one != ours)]) + "\n"
 
 
 def reproduce_page(root: Path) -> str:

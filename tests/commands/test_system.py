@@ -1,18 +1,21 @@
 """`lab system`: what measurements were made on, without saying whose machine it is, and how to make them again."""
 
 import getpass
+import hashlib
 import re
 import socket
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from lab import __version__
 from lab.base.errors import UserError
 from lab.cli import main
 from lab.doctor import machine
-from lab.doctor.pages import read_benchmarks, read_results, reproduce_page, system_page
+from lab.doctor.pages import lock, read_benchmarks, read_results, reproduce_page, system_page
 from lab.runs.options.parser import build_parser
 
 
@@ -22,7 +25,35 @@ def test_both_pages_are_written_where_asked(tmp_path, capsys):
     for part in ("| processor |", "| memory |", "| Python | CPython 3.", "| PyTorch | 2.", "\nnumpy=="):
         assert part in page
     assert (tmp_path / "new" / "docs" / "reproduce.md").is_file()
-    assert capsys.readouterr().out.count("is written") == 2
+    assert capsys.readouterr().out.count("is written") == 3
+    locked = (tmp_path / "new" / "requirements-lock.txt").read_text().splitlines()
+    assert locked[0].startswith("# Written by `lab system` on 20")
+    wanted = [line for line in locked if not line.startswith("#")]
+    assert f"numpy=={version('numpy')}" in wanted
+    assert all(re.fullmatch(r"[\w.-]+==[\w.!+-]+", line) for line in wanted)  # as pip install -r takes it
+    assert not [line for line in wanted if line.startswith("scaling-lab")]
+    assert f"# Without scaling-lab=={__version__} itself" in "\n".join(locked)
+
+
+@pytest.mark.parametrize(("torch", "said"), [("2.14.1", 0), ("2.11.0+cu130", 1)])
+def test_a_torch_for_one_cuda_is_said_in_the_lock(monkeypatch, torch, said):
+    monkeypatch.setattr(machine, "software", lambda: {"PyTorch": torch, "commit": "abc"})
+    assert lock("2026-01-01").count("pytorch.org/get-started/locally") == said
+
+
+def test_modules_and_the_image_belong_to_the_system(tmp_path, monkeypatch):
+    image = tmp_path / "project.sif"
+    image.write_bytes(b"image")
+    monkeypatch.setenv("LOADEDMODULES", "gcc/13:cuda/13.0")
+    monkeypatch.setenv("APPTAINER_CONTAINER", str(image))
+    page = system_page("2026-01-01")
+    assert "| modules | gcc/13 cuda/13.0 |" in page
+    assert f"| container | project.sif, SHA-256 {hashlib.sha256(b'image').hexdigest()} |" in page
+    image.unlink()
+    assert "| container | project.sif, whose contents cannot be read from inside |" in system_page("2026-01-01")
+    monkeypatch.delenv("APPTAINER_CONTAINER")
+    monkeypatch.delenv("LOADEDMODULES")
+    assert "| container" not in system_page("2026-01-01")
 
 
 def test_the_commands_alone_ask_nothing_of_the_machine(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from lab.sweep.compare.table import setting_titles
 from lab.sweep.draw.report_tables import TEXTS
 from lab.sweep.draw.style import EXCELLENT, GOOD
 
-TEMPLATES = ("paper", "proposal", "pitch")
+TEMPLATES = ("paper", "proposal", "pitch", "abstract")
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 # Heading on the page -> one of TEXTS.
