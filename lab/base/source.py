@@ -38,3 +38,14 @@ def parsed(text: str) -> ast.Module | None:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def as_utf8(content: bytes) -> bytes | None:
+    """A text that Windows has saved in two bytes a character, as Python reads it; None for any other."""
+    code = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}.get(content[:2])
+    if code is None and b"\0" in content[:2]:
+        code = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
+    try:
+        return content.decode(code).encode() if code else None
+    except UnicodeError:
+        return None

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from lab.base.errors import UserError
+from lab.base.source import as_utf8
 from lab.base.words import encodable, visible
 from lab.course import store
 from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names, given_out
@@ -23,7 +24,6 @@ from lab.course.sent.contents import (
     Contents,
     Unusable,
     as_few,
-    as_utf8,
     common_folder,
     few,
     limit_of,

@@ -99,6 +99,8 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
     assert error is not None  # or the report would be garbled
     rank, kind = report.rank, error.type
     said = f"{kind}: {one_line(error.message)}" if error.message else kind
+    if kind == "BdbQuit":
+        said = "BdbQuit: pdb.set_trace() was left in the code, and nobody can type into a check"
     if kind in ("SyntaxError", "IndentationError", "TabError"):
         for name in ALL_MODULES:
             if (code / f"{name}.py").exists() and (diagnosis := unreadable(code / f"{name}.py")):

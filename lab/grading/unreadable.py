@@ -4,7 +4,7 @@ import ast
 import warnings
 from pathlib import Path
 
-from lab.base.source import MAX_SOURCE_BYTES
+from lab.base.source import MAX_SOURCE_BYTES, as_utf8
 from lab.grading.diagnosis import Diagnosis
 
 NO_FILE = "no-file"
@@ -27,6 +27,13 @@ def unreadable(file: Path) -> Diagnosis | None:
             saw=f"{file.name} is {_size(size)} large.",
             means=f"A module of this lab has a few kilobytes; over {MAX_SOURCE_BYTES // 1000} kB is no code.",
             look=f"what was pasted into {file.name}",
+        )
+    if as_utf8(source) is not None:
+        return Diagnosis(
+            "syntax-error",
+            saw=f"Python cannot read {file.name}: it was saved in UTF-16, two bytes for each character.",
+            means="Python reads UTF-8. Notepad and PowerShell's > may write the other one.",
+            look=f"save {file.name} as UTF-8: editors have it where the encoding is named, or under Save As",
         )
     try:
         with warnings.catch_warnings():

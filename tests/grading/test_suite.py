@@ -178,6 +178,8 @@ def must_not_run(group: Group) -> None:
         (b"def answer(rank)\n    return 42\n", "syntax-error", "Python cannot read data.py:1: expected ':'."),
         (b"x = '\xff'\n", "syntax-error", "Python cannot read data.py"),
         (b"x = 1\0\n", "syntax-error", "Python cannot read data.py"),
+        ("x = 'é'\n".encode("utf-16"), "syntax-error", "Python cannot read data.py: it was saved in UTF-16"),
+        (b"x\0=\0 \0001\0", "syntax-error", "Python cannot read data.py: it was saved in UTF-16"),
         (b"(" * 5000, "syntax-error", "Python cannot read data.py"),
         (b"#" * 1_500_000, "file-too-large", "data.py is 1.5 MB large."),
         (None, "no-file", "data.py is not there."),
@@ -190,6 +192,14 @@ def test_a_file_that_python_cannot_read_needs_no_ranks(tmp_path: Path, source: b
     said = diagnosis(result.outcome)
     assert said.name == name
     assert said.saw.startswith(saw)
+
+
+@pytest.mark.parametrize("call", ["breakpoint()", "__import__('pdb').set_trace()"])
+def test_a_debugger_that_was_left_in_is_named(tmp_path: Path, call: str):
+    said = diagnosis(run(tmp_path, f"def answer(rank):\n    {call}\n    return 42").outcome)
+    assert said.name == "raised"
+    assert f"{call.split('.')[-1].split('(')[0]}() was left in the code, and nobody can type" in said.saw
+    assert said.look.startswith(("data.py:2", "data.py:3"))  # pdb stops at the next line
 
 
 def test_a_folder_in_place_of_a_file(tmp_path: Path):

@@ -207,17 +207,6 @@ def wanted(name: PurePosixPath) -> bool:
     return measured or worth_reading(name.parent)
 
 
-def as_utf8(content: bytes) -> bytes | None:
-    """A text that Windows has saved in two bytes a character, as Python reads it; None for any other."""
-    code = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}.get(content[:2])
-    if code is None and b"\0" in content[:2]:
-        code = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
-    try:
-        return content.decode(code).encode() if code else None
-    except UnicodeError:
-        return None
-
-
 def limit_of(name: PurePosixPath) -> int:
     """How many bytes of a file are read."""
     return MAX_NOTEBOOK_BYTES if name.suffix == ".ipynb" else MAX_MODULE_BYTES
