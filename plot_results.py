@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from lab.base.errors import UserError
-from lab.sweep.draw.plot import plot, read_results
+from lab.sweep.compare.frame import load
+from lab.sweep.draw.plot import plot
 from lab.sweep.draw.report import write_report
 
 
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
     try:
         plots = plot(args.csv, args.output, command=shlex.join(["python", "plot_results.py", *argv]))
         if args.report:
-            plots.files += write_report(read_results(args.csv), args.csv.parent, plots.files, args.report)
+            plots.files += write_report(load(args.csv), args.csv.parent, plots.files, args.report)
     except UserError as error:
         print(f"plot_results.py: {error}", file=sys.stderr)
         return error.exit_code

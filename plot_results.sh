@@ -13,14 +13,15 @@ results=${1:-results}
 
 # The active Python if it can draw, else the one in .venv beside this script.
 can_draw() {
-    "$1" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("matplotlib") is None)' 2>/dev/null
+    "$1" -c 'import sys; from importlib.util import find_spec; sys.exit(not find_spec("matplotlib") or not find_spec("pandas"))' \
+        2>/dev/null
 }
 if can_draw python; then
     python=python
 elif can_draw "$here/.venv/bin/python"; then
     python=$here/.venv/bin/python
 else
-    echo "plot_results.sh: no Python with matplotlib: activate your environment, or make one in $here/.venv" >&2
+    echo "plot_results.sh: no Python with matplotlib and pandas: activate your environment, or make one in $here/.venv" >&2
     exit 1
 fi
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "project")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 
 def write_many(results: Path, count: int) -> None:

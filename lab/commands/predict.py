@@ -25,17 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from lab.sweep.collect.collect import FIGURES_FOLDER
     from lab.sweep.compare.forecast import forecast, table
+    from lab.sweep.compare.frame import load
     from lab.sweep.compare.table import doubts
     from lab.sweep.draw.forecast_figure import drawings
-    from lab.sweep.draw.plot import draw_all, read_results
+    from lab.sweep.draw.plot import draw_all
 
-    rows = read_results(args.results)
-    forecasts, left_out = forecast(rows, args.devices, args.fit_on)
+    runs = load(args.results)
+    forecasts, left_out = forecast(runs, args.devices, args.fit_on)
     for one in forecasts:
         print("\n".join([*table(one), ""]))
     for sentence in left_out:
         print(f"Not predicted: {sentence}")
-    for doubt in doubts(rows):
+    for doubt in doubts(runs):
         print(f"Doubtful: {doubt}")
     known = f" --fit-on {' '.join(map(str, args.fit_on))}" if args.fit_on else ""
     command = f"lab predict {args.results} --devices {' '.join(map(str, args.devices))}{known}"

@@ -3,8 +3,7 @@
 Importing this begins to load PyTorch, here and in the process that the ranks are forked from, in the background:
 by the time the first check cell runs, most of it is done. With LAB_GRADING in the environment nothing is started.
 
-May import: base, grading, grading/trace, questions, ranks, student, sweep/collect, sweep/compare,
-sweep/draw, syllabus.
+May import: base, grading, grading/trace, questions, ranks, student, sweep/collect, sweep/compare, syllabus.
 """
 
 from lab.notebook import figures

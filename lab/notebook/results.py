@@ -17,13 +17,13 @@ FIRST = ("time_per_epoch", "validation", "memory")  # the three that the questio
 def show_results(folder: str = "results") -> Card:
     """The table and the figures of results.csv in a folder of runs, as they were written last. Runs nothing."""
     from lab.sweep.collect.collect import FIGURES_FOLDER
+    from lab.sweep.compare.frame import load
     from lab.sweep.compare.table import summary
-    from lab.sweep.draw.plot import read_results
 
     results = student_folder(session.code()) / folder
     if not (results / "results.csv").is_file():
         return note_card(f"{folder}/ has no results.csv yet: run the two commands above in a terminal.")
-    table = summary(read_results(results / "results.csv"))
+    table = summary(load(results / "results.csv"))
     folder_of_figures = results / FIGURES_FOLDER
     figures = [
         (

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lab.sweep.collect.run_folder import RESULT_COLUMNS
+from lab.sweep.compare.columns import RESULT_COLUMNS
 
 
 @pytest.fixture(autouse=True)

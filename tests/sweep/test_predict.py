@@ -7,9 +7,10 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
-from lab.sweep.collect.run_folder import RESULT_COLUMNS
+from lab.sweep.compare.columns import RESULT_COLUMNS
 from lab.sweep.compare.forecast import Forecast, table
 from lab.sweep.compare.forecast import forecast as forecast_and_left_out
+from lab.sweep.compare.frame import typed
 from lab.sweep.compare.predict import fit, measurements
 from lab.sweep.draw.forecast_figure import file_names
 
@@ -59,13 +60,13 @@ def sweep(counts=(1, 2, 4), noise: float = 0.01) -> list[dict[str, str]]:
 
 
 def forecast(rows: list[dict[str, str]], devices: list[int]) -> list[Forecast]:
-    return forecast_and_left_out(rows, devices)[0]
+    return forecast_and_left_out(typed(rows), devices)[0]
 
 
 @pytest.mark.parametrize("devices", [4, 8])
 @pytest.mark.parametrize("scaling", ["strong", "weak"])
 def test_from_one_and_two_devices_to_more(scaling, devices):
-    (points,) = measurements(sweep(counts=(1, 2))).values()
+    (points,) = measurements(typed(sweep(counts=(1, 2)))).values()
     one = 512 if scaling == "strong" else 128
     predicted = fit(points, "ddp").predict(scaling, devices, one)
     truth = step(devices, predicted.batch)
@@ -77,7 +78,7 @@ def test_from_one_and_two_devices_to_more(scaling, devices):
 
 
 def test_the_range_widens_away_from_what_was_measured():
-    (points,) = measurements(sweep(counts=(1, 2))).values()
+    (points,) = measurements(typed(sweep(counts=(1, 2)))).values()
     model = fit(points, "ddp")
     widths = []
     for devices in (2, 4, 16, 64):
@@ -87,7 +88,7 @@ def test_the_range_widens_away_from_what_was_measured():
 
 
 def test_the_same_points_give_the_same_prediction():
-    (points,) = measurements(sweep(counts=(1, 2))).values()
+    (points,) = measurements(typed(sweep(counts=(1, 2)))).values()
     assert fit(points, "ddp").predict("weak", 8, 128) == fit(points, "ddp").predict("weak", 8, 128)
 
 
@@ -117,7 +118,7 @@ def test_machines_and_failed_runs_are_not_mixed_in():
 
 
 def test_strong_scaling_ends_where_a_device_has_no_image():
-    (points,) = measurements(sweep(counts=(1, 2))).values()
+    (points,) = measurements(typed(sweep(counts=(1, 2)))).values()
     with pytest.raises(UserError, match="cannot be divided among 1024 devices"):
         fit(points, "ddp").predict("strong", 1024, 512)
 
@@ -151,7 +152,7 @@ def test_what_cannot_be_predicted_beside_the_rest_is_said():
     rows = sweep(counts=(1, 2))
     rows += [one | {"strategy": "fsdp"} for one in rows if (one["strategy"], one["world_size"]) == ("ddp", "1")]
     rows = [one for one in rows if (one["strategy"], one["scaling"]) != ("none", "weak")]
-    found, (weak, fsdp) = forecast_and_left_out(rows, [4, 600])
+    found, (weak, fsdp) = forecast_and_left_out(typed(rows), [4, 600])
     assert weak.startswith("ddp, weak scaling (resnet18 on shapes, bf16, A card): there is no finished run")
     assert fsdp.startswith(
         "fsdp (resnet18 on shapes, bf16, A card): there is no finished run of fsdp on 2 devices"
@@ -230,14 +231,14 @@ def test_the_command_repeats_what_is_doubtful_in_its_data(tmp_path, capsys):
 def test_ddps_usual_bucket_is_not_another_machine_and_other_buckets_are_left_out():
     rows = [one | {"bucket_cap_mb": "25" if one["strategy"] == "ddp" else ""} for one in sweep(counts=(1, 2))]
     odd = [one | {"bucket_cap_mb": "1", "images_per_sec": "1"} for one in rows if one["strategy"] == "ddp"]
-    (points,) = measurements([*rows, *odd]).values()
+    (points,) = measurements(typed([*rows, *odd])).values()
     assert {point.strategy for point in points} == {"none", "ddp"}
     assert all(point.seconds < 1 for point in points)
 
 
 def test_ranks_on_a_node_are_counted_without_gpus_too():
     rows = [row("ddp", "weak", 8, 128, 0.1, nodes="2", gpus_per_node="0"), row("ddp", "weak", 2, 128, 0.1)]
-    (points,) = measurements(rows).values()
+    (points,) = measurements(typed(rows)).values()
     assert {point.devices: point.node for point in points} == {8: 4, 2: 2}
 
 

@@ -11,7 +11,7 @@ import collect_results
 from lab.base.errors import UserError
 from lab.sweep.collect.bare_log import read_log
 from lab.sweep.collect.collect import collect
-from lab.sweep.compare.points import Row
+from lab.sweep.compare.columns import Row
 
 FIGURES = ("time_epoch_s", "images_per_sec", "step_time_s", "train_loss", "val_loss", "val_top1", "mem_gb")
 

@@ -16,8 +16,8 @@ from lab.base.allocator import KEEPS
 from lab.base.errors import UserError
 from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS
 from lab.sweep.collect.collect import collect
-from lab.sweep.collect.run_folder import RESULT_COLUMNS
-from lab.sweep.compare.points import setting
+from lab.sweep.compare.columns import RESULT_COLUMNS
+from lab.sweep.compare.frame import typed
 from lab.sweep.compare.table import describe_setting, doubts, summary
 
 MEASURED = (
@@ -257,8 +257,8 @@ def test_a_doubt_names_what_can_be_its_cause(results, scaling, device, allocator
     rows = collect(results).rows
     (line,) = (line for line in summary(rows).splitlines() if "faster than ideal" in line)
     assert cause in line
-    (doubt,) = doubts(rows)  # for lab predict
-    assert doubt == f"{describe_setting(setting(rows[0]))}: {line.strip()}"
+    (doubt,) = doubts(typed(rows))  # for lab predict
+    assert doubt == f"{describe_setting(typed(rows)['setting'].iloc[0])}: {line.strip()}"
 
 
 def test_nan_stays_visible(results):

@@ -11,13 +11,16 @@ from run_folders import write_run
 import plot_results
 from lab.base.errors import UserError
 from lab.sweep.collect.collect import collect
+from lab.sweep.compare.columns import Row
+from lab.sweep.compare.frame import load, typed
 from lab.sweep.compare.pairs import pairs, unpaired
-from lab.sweep.compare.points import Row
+from lab.sweep.compare.points import points
 from lab.sweep.compare.table import summary
-from lab.sweep.draw.axes import plt, series
+from lab.sweep.draw.axes import plt
 from lab.sweep.draw.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
-from lab.sweep.draw.figures_across import before_after, lines, sensitivity
-from lab.sweep.draw.plot import plot, read_results
+from lab.sweep.draw.figures_across import before_after
+from lab.sweep.draw.plot import plot
+from lab.sweep.draw.sensitivity import lines, sensitivity
 from lab.sweep.draw.style import DPI, LOOKS, STYLE
 from lab.sweep.launch import job_folder
 from lab.sweep.plan.plan import plan_jobs
@@ -82,7 +85,7 @@ def test_the_same_results_give_the_same_svg(results, tmp_path):
 
 
 def test_time_is_logarithmic_with_the_ideal_line_and_whole_ticks(rows):
-    (axes,) = time_per_epoch(rows, "setting").axes
+    (axes,) = time_per_epoch(typed(rows), "setting").axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     axes.figure.canvas.draw()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "4"]
@@ -95,17 +98,17 @@ def test_time_is_logarithmic_with_the_ideal_line_and_whole_ticks(rows):
 
 
 def test_y_ticks_of_a_logarithmic_axis_are_written_out(rows):
-    (axes,) = time_per_epoch(rows, "setting").axes
+    (axes,) = time_per_epoch(typed(rows), "setting").axes
     axes.figure.canvas.draw()
     assert {"2", "5"} <= {label.get_text() for label in axes.get_yticklabels()}
 
 
 def test_without_a_baseline_each_strategy_has_an_ideal_line_from_its_own_device_or_none(rows):
     rows = [row for row in rows if row["strategy"] != "none"]
-    (axes,) = time_per_epoch(rows, "setting").axes
+    (axes,) = time_per_epoch(typed(rows), "setting").axes
     ideal = {drawn.get_gid(): list(drawn.get_ydata()) for drawn in axes.lines if drawn.get_gid()}
     assert ideal == {"ideal ddp": pytest.approx([8.4, 4.2, 2.1]), "ideal fsdp": [9.0, 4.5, 2.25]}
-    (axes,) = time_per_epoch([row for row in rows if row["world_size"] != "1"], "setting").axes
+    (axes,) = time_per_epoch(typed([row for row in rows if row["world_size"] != "1"]), "setting").axes
     assert not any("ideal" in label for label in labels(axes))
 
 
@@ -113,7 +116,7 @@ def test_the_labels_of_two_strategies_never_touch(rows):
     """On 2 devices 4.20 s and 4.21 s would be written on top of each other."""
     close = [row | ({"time_epoch_s": "4.21"} if row["strategy"] == "fsdp" else {}) for row in rows]
     close = [row for row in close if row["world_size"] != "4"]
-    figure = time_per_epoch(close, "setting")
+    figure = time_per_epoch(typed(close), "setting")
     figure.canvas.draw()
     first, second = (
         text.get_window_extent() for text in figure.axes[0].texts if re.fullmatch(r"\d\.\dx", text.get_text())
@@ -122,22 +125,22 @@ def test_the_labels_of_two_strategies_never_touch(rows):
 
 
 def test_throughput_is_over_all_devices(rows):
-    (axes,) = throughput(rows, "setting").axes
+    (axes,) = throughput(typed(rows), "setting").axes
     mine = [float(row["images_per_sec"]) for row in rows if row["strategy"] == "ddp"]
     assert list(line(axes, "ddp").get_ydata()) == pytest.approx(mine)
 
 
 def test_efficiency_has_the_lines_of_70_and_90_per_cent(rows):
-    (axes,) = efficiency(rows, "setting").axes
+    (axes,) = efficiency(typed(rows), "setting").axes
     assert list(line(axes, "ddp").get_ydata()) == pytest.approx([100 * 8.0 / 8.4] * 3, rel=1e-3)
     assert {text.get_text().strip() for text in axes.texts} >= {"70%", "90%"}
     assert axes.get_ylim()[0] == 0
     without = [row | {"eff_strong": "", "eff_weak": ""} for row in rows]
-    assert efficiency(without, "setting") is None  # no baseline, nothing to show
+    assert efficiency(typed(without), "setting") is None  # no baseline, nothing to show
 
 
 def test_validation_shows_loss_and_accuracy_in_percent(rows):
-    loss, accuracy = validation(rows, "setting").axes
+    loss, accuracy = validation(typed(rows), "setting").axes
     assert list(line(loss, "ddp").get_ydata()) == pytest.approx([0.75, 0.75, 0.75])
     assert list(line(accuracy, "ddp").get_ydata()) == pytest.approx([70.0, 70.0, 70.0])
     assert (loss.get_ylabel(), accuracy.get_ylabel()) == (
@@ -149,7 +152,7 @@ def test_validation_shows_loss_and_accuracy_in_percent(rows):
 
 
 def test_memory_starts_at_zero(rows):
-    (axes,) = memory(rows, "setting").axes
+    (axes,) = memory(typed(rows), "setting").axes
     assert axes.get_ylim()[0] == 0
     assert axes.get_ylabel() == "peak memory per device (GiB)"
     assert list(line(axes, "fsdp").get_ydata()) == pytest.approx([0.4, 0.2])
@@ -157,7 +160,7 @@ def test_memory_starts_at_zero(rows):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failed_point_is_marked_where_it_would_be(rows, name):
-    for axes in FIGURES[name](rows, "setting").axes:
+    for axes in FIGURES[name](typed(rows), "setting").axes:
         mark = line(axes, "fsdp failed on 4")
         assert mark.get_marker() == "X"
         assert list(mark.get_xdata()) == [4]
@@ -167,22 +170,22 @@ def test_a_failed_point_is_marked_where_it_would_be(rows, name):
 
 def test_a_point_that_failed_once_and_then_was_done_is_not_marked(results):
     write_run(results, "fsdp", 4, run_id="fsdp-4-again", seconds=(9.0, 3.0))
-    (axes,) = time_per_epoch(collect(results).rows, "setting").axes
+    (axes,) = time_per_epoch(typed(collect(results).rows), "setting").axes
     assert not any("failed" in label for label in labels(axes))
 
 
 def test_repeats_are_a_median_with_the_least_and_the_largest(tmp_path):
     for repeat, seconds in enumerate((2.0, 3.0, 7.0), start=1):
         write_run(tmp_path, "ddp", 2, run_id=f"ddp-{repeat}", repeat=repeat, seconds=(seconds,))
-    (point,) = series(collect(tmp_path).rows, "ddp")
-    spread = point.spread("time_epoch_s")
-    assert (point.devices, spread.median, spread.least, spread.largest) == (2, 3.0, 2.0, 7.0)
+    (point,) = points(typed(collect(tmp_path).rows)).itertuples()
+    spread = (point.time_epoch_s, point.time_epoch_s_least, point.time_epoch_s_largest)
+    assert (point.label, point.world_size, point.runs, spread) == ("ddp", 2, 3, (3.0, 2.0, 7.0))
 
 
 def test_a_diverged_run_is_shown_as_nan(tmp_path):
     write_run(tmp_path, "none", 1)
     write_run(tmp_path, "ddp", 2, loss=math.nan)
-    loss, _ = validation(collect(tmp_path).rows, "setting").axes
+    loss, _ = validation(typed(collect(tmp_path).rows), "setting").axes
     assert any("nan" in str(drawn.get_marker()) for drawn in loss.lines)
 
 
@@ -192,7 +195,7 @@ def measured(rows: list[Row], **more: str) -> list[Row]:
 
 def test_weak_scaling_shows_the_time_of_one_devices_epoch(rows):
     weak = measured(rows, scaling="weak")
-    (axes,) = time_per_epoch(weak, "setting").axes
+    (axes,) = time_per_epoch(typed(weak), "setting").axes
     assert list(line(axes, "ddp").get_ydata()) == pytest.approx([0.2, 0.2, 0.2])
     assert axes.get_title(loc="left") == "Time per epoch, weak scaling"
 
@@ -202,38 +205,39 @@ def test_what_was_varied_by_itself_is_a_line_of_its_own(rows):
     more = [row | {"bucket_cap_mb": "5", "images_per_sec": "7"} for row in ddp]
     more += [row | {"precision": "bf16", "images_per_sec": "9"} for row in ddp]
     more += [row | {"precision": "bf16", "bucket_cap_mb": "5", "model": "vit"} for row in ddp]  # differs in three
-    found = {one.axis: one for one in lines([*ddp, *more])}
-    assert found.keys() == {"bucket_cap_mb", "precision"}
-    assert found["bucket_cap_mb"].values == ("5", "25")
-    assert found["bucket_cap_mb"].speeds[0].median == 7
-    figure = sensitivity([*ddp, *more])
+    buckets = lines(typed([*ddp, *more]), "bucket_cap_mb")
+    assert list(buckets[["bucket_cap_mb", "images_per_sec"]].iloc[0]) == [5, 7]
+    assert list(buckets["bucket_cap_mb"]) == [5, 25]
+    figure = sensitivity(typed([*ddp, *more]))
     assert [axes.get_xlabel() for axes in figure.axes] == ["DDP's bucket (MiB)", "precision"]
-    assert sensitivity(ddp) is None
+    assert sensitivity(typed(ddp)) is None
 
 
 def test_loader_processes_are_taken_from_the_options(rows):
     ddp = [row | {"input": "loader"} for row in measured(rows) if row["strategy"] == "ddp"]
     four = [row | {"variant": "--num-workers 4 --augment"} for row in ddp]
-    (line_of,) = {one.values for one in lines([*ddp, *[row | {"variant": "--augment"} for row in ddp], *four])}
-    assert line_of == ("0", "4")
+    found = lines(typed([*ddp, *[row | {"variant": "--augment"} for row in ddp], *four]), "workers")
+    assert [list(line["workers"]) for _, line in found.groupby("line")] == [[0, 4]] * 3
 
 
 def test_before_and_after_compare_runs_that_differ_in_options_and_in_nothing_else(rows):
     ddp = [row for row in measured(rows) if row["strategy"] == "ddp"]
     after = [row | {"variant": "--capture", "step_time_s": "0.004"} for row in ddp]
-    (axes,) = before_after([*ddp, *after]).axes
+    (axes,) = before_after(typed([*ddp, *after])).axes
     assert [text.get_text() for text in axes.texts[1:]] == ["2.50x"] * 3
     assert "--capture" in axes.get_title(loc="left")
-    assert before_after(ddp) is None
-    assert before_after([*ddp, *[row | {"precision": "bf16"} for row in after]]) is None
+    assert before_after(typed(ddp)) is None
+    assert before_after(typed([*ddp, *[row | {"precision": "bf16"} for row in after]])) is None
     both = [row | {"variant": "--accumulate 2 --capture"} for row in after]
-    assert {pair.options for pair in pairs([*ddp, *both])} == {"--accumulate 2 --capture"}
+    assert {*pairs(typed([*ddp, *both]))["compared"]} == {"--accumulate 2 --capture"}
     # one that is between them is nearer
-    assert {pair.options for pair in pairs([*ddp, *after, *both])} == {"--capture", "--accumulate 2"}
+    assert {*pairs(typed([*ddp, *after, *both]))["compared"]} == {"--capture", "--accumulate 2"}
     compiled = [row | {"variant": "--capture --compile"} for row in after]
-    assert {pair.options for pair in pairs([*ddp, *after, *compiled])} == {"--capture", "--compile"}
+    assert {*pairs(typed([*ddp, *after, *compiled]))["compared"]} == {"--capture", "--compile"}
     # how long was measured is no optimisation
-    assert pairs([*ddp, *[row | {"variant": "--measure-steps 50 --measure-warmup 10"} for row in ddp]]) == []
+    assert pairs(
+        typed([*ddp, *[row | {"variant": "--measure-steps 50 --measure-warmup 10"} for row in ddp]])
+    ).empty
 
 
 @pytest.mark.parametrize(
@@ -250,19 +254,19 @@ def test_before_and_after_compare_runs_that_differ_in_options_and_in_nothing_els
 def test_what_a_sweep_was_told_to_compare_is_paired_whatever_it_sets(rows, compare, before, after):
     plain = [row | before for row in measured(rows) if row["strategy"] == "ddp"]
     told = [row | after | {"compare": compare, "run_id": f"{row['run_id']}-after"} for row in plain]
-    assert [pair.options for pair in pairs([*plain, *told])] == [compare] * 3
-    assert unpaired([*plain, *told]) == []
+    assert [*pairs(typed([*plain, *told]))["compared"]] == [compare] * 3
+    assert unpaired(typed([*plain, *told])) == []
     half = [row for row in plain if row["world_size"] != "4"]
-    assert unpaired([*half, *told]) == [
+    assert unpaired(typed([*half, *told])) == [
         f"no before and after of {compare} (ddp on 4, {told[-1]['per_gpu_batch']} each, strong): "
         "no run without it is done"
     ]
     useless = [row | {"run_id": f"{row['run_id']}-again", "compare": compare} for row in half]
-    assert unpaired([*half, *useless])[0].endswith(
+    assert unpaired(typed([*half, *useless]))[0].endswith(
         "the runs with it did the same work as those without: it changes nothing here"
     )
     failed = [row | {"status": "failed"} for row in told]
-    assert all(said.endswith("no run with it is done") for said in unpaired([*plain, *failed]))
+    assert all(said.endswith("no run with it is done") for said in unpaired(typed([*plain, *failed])))
 
 
 def test_the_run_before_may_be_one_that_another_comparison_made(rows):
@@ -271,14 +275,14 @@ def test_the_run_before_may_be_one_that_another_comparison_made(rows):
     bf16 = [row | {"compare": "--precision bf16"} for row in bf16]
     for compare, sets in (("--capture", {"variant": "--capture"}), ("--input device", {"input": "device"})):
         told = [row | sets | {"run_id": f"{row['run_id']}-after", "compare": compare} for row in bf16]
-        found = pairs([*ddp, *bf16, *told])
-        assert sorted(pair.options for pair in found) == sorted([compare, "--precision bf16"] * 3)
-        assert {pair.before.rows[0]["precision"] for pair in found if pair.options == compare} == {"bf16"}
-        assert unpaired([*ddp, *bf16, *told]) == []
+        found = pairs(typed([*ddp, *bf16, *told]))
+        assert sorted(found["compared"]) == sorted([compare, "--precision bf16"] * 3)
+        assert {*found["precision_before"][found["compared"] == compare]} == {"bf16"}
+        assert unpaired(typed([*ddp, *bf16, *told])) == []
     # but not one that sets the same
     no_amp = [row | {"precision": "fp32", "compare": "--no-amp"} for row in bf16]
-    assert pairs([*bf16, *no_amp]) == []
-    assert unpaired([*bf16, *no_amp])[0].endswith("no run without it is done")
+    assert pairs(typed([*bf16, *no_amp])).empty
+    assert unpaired(typed([*bf16, *no_amp]))[0].endswith("no run without it is done")
 
 
 def test_a_sweep_notes_what_it_was_told_to_compare(tmp_path):
@@ -301,14 +305,14 @@ def test_the_share_of_communication_is_that_of_a_profiled_run_of_the_same_settin
             writer.writeheader()
             writer.writerows([*epochs, last | {"comm_time_s": 2.0 if name == "before" else 1.0}])
     collection = collect(tmp_path)
-    (axes,) = before_after(collection.rows).axes
+    (axes,) = before_after(typed(collection.rows)).axes
     assert [text.get_text() for text in axes.texts[1:]] == [
         "50%",
         "25%",
         "1.00x",
     ]  # and no pair of the profiled runs
     without = [row for row in collection.rows if not row["run_id"].endswith("profiled")]
-    assert [text.get_text() for text in before_after(without).axes[0].texts[1:]] == ["1.00x"]
+    assert [text.get_text() for text in before_after(typed(without)).axes[0].texts[1:]] == ["1.00x"]
 
 
 def test_a_setting_with_one_count_of_devices_is_left_to_the_figures_across_settings(results):
@@ -343,7 +347,7 @@ def test_any_number_of_points_can_be_drawn(tmp_path, devices):
         write_run(tmp_path, "ddp", count, global_batch=256)
     with plt.rc_context(STYLE):
         for draw in FIGURES.values():
-            if (figure := draw(collect(tmp_path).rows, "setting")) is not None:
+            if (figure := draw(typed(collect(tmp_path).rows), "setting")) is not None:
                 figure.canvas.draw()
 
 
@@ -416,14 +420,14 @@ def test_a_damaged_line_is_named(results):
     path = collect(results).path
     path.write_text(path.read_text()[:-100])
     with pytest.raises(UserError, match=r"line 8 of .*results.csv is damaged"):
-        read_results(path)
+        load(path)
 
 
 def test_only_the_header_is_empty(results):
     path = collect(results).path
     path.write_text(path.read_text().splitlines()[0] + "\n")
     with pytest.raises(UserError, match="is empty"):
-        read_results(path)
+        load(path)
 
 
 def test_without_a_finished_run_there_is_nothing_to_draw(tmp_path):

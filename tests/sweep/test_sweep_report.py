@@ -9,6 +9,7 @@ from run_folders import write_run
 
 import plot_results
 from lab.sweep.collect.collect import collect
+from lab.sweep.compare.frame import typed
 from lab.sweep.draw.report import TEMPLATES, commands, fill, headlines
 from lab.sweep.draw.report_tables import bottlenecks, resources, run_hours, scaling, system, unfinished
 
@@ -68,7 +69,7 @@ def test_an_outline_in_which_somebody_writes_is_left_alone(results, tmp_path, mo
 
 
 def test_the_scaling_table_has_medians_and_spreads(rows):
-    (table,) = scaling(rows)
+    (table,) = scaling(typed(rows))
     ddp = next(row for row in table.rows if row[0] == "ddp")
     assert ddp[1:4] == ("2", "3", "5.2 ± 0.3")
     assert ddp[5].startswith("77%")  # 8 / (2 x 5.2)
@@ -76,18 +77,18 @@ def test_the_scaling_table_has_medians_and_spreads(rows):
 
 
 def test_what_the_terminals_table_warns_of_is_below_the_reports(rows):
-    (table,) = scaling(rows)
+    (table,) = scaling(typed(rows))
     assert "Only 20 steps were measured" in table.note
     others = [row | {"commit": "abc"} if row["strategy"] == "ddp" else row for row in rows]
-    assert "Measured with different commits: 0123456789ab; abc." in scaling(others)[0].note
+    assert "Measured with different commits: 0123456789ab; abc." in scaling(typed(others))[0].note
     without = [row for row in rows if row["strategy"] != "none"]
-    assert "No speed-up: there is no finished run of --strategy none" in scaling(without)[0].note
+    assert "No speed-up: there is no finished run of --strategy none" in scaling(typed(without))[0].note
 
 
 def test_what_failed_is_in_a_table_of_its_own(rows):
-    table = unfinished(rows)
+    table = unfinished(typed(rows))
     assert [row[2:] for row in table.rows] == [("failed", "CUDA out of <memory>")]
-    assert unfinished([row for row in rows if row["status"] == "done"]).note == "every run is done"
+    assert unfinished(typed([row for row in rows if row["status"] == "done"])).note == "every run is done"
 
 
 def test_hours_count_nodes_and_devices(results, rows):
@@ -96,13 +97,13 @@ def test_hours_count_nodes_and_devices(results, rows):
     hours(results / "ddp-2-3", "2026-03-01T10:00:00+00:00", None)  # it was killed
     assert run_hours(results / "none-1") == 0.5
     assert run_hours(results / "nowhere") is None
-    (table,) = resources(rows, results)
+    (table,) = resources(typed(rows), results)
     *_, total = table.rows
     # four known runs: one on 1 rank, three on 2
     assert total[-2:] == ("2.000", "3.500")
     assert "1 run left no times" in table.note
     assert table.header[-2:] == ("node-hours", "rank-hours")
-    on_gpus, on_cpus = resources([rows[0] | {"device": "A card"}, *rows[1:]], results)
+    on_gpus, on_cpus = resources(typed([rows[0] | {"device": "A card"}, *rows[1:]]), results)
     assert (on_gpus.header[-1], on_gpus.rows[-1][-1]) == ("GPU-hours", "0.500")
     assert (on_cpus.header[-1], on_cpus.rows[-1][-1]) == ("rank-hours", "3.000")
     assert on_gpus.title != on_cpus.title
@@ -112,15 +113,15 @@ def test_hours_count_nodes_and_devices(results, rows):
 def test_devices_are_counted_once_however_many_nodes_they_are_on(tmp_path, device):
     run = write_run(tmp_path, "ddp", 8, nodes=2, device=device, status="failed")  # so gpus_per_node is empty
     hours(run, "2026-03-01T10:00:00+00:00", "2026-03-01T11:00:00+00:00")
-    (table,) = resources(collect(tmp_path).rows, tmp_path)
+    (table,) = resources(typed(collect(tmp_path).rows), tmp_path)
     assert table.rows[0][2:] == ("2", "4", "1.000", "2.000", "8.000")
     assert table.header[-1] == ("rank-hours" if device == "cpu" else "GPU-hours")
     write_run(tmp_path, "ddp", 8, run_id="done", nodes=2, device=device)
-    assert dict(system(collect(tmp_path).rows).rows)["nodes x devices"] == "2 x 4"
+    assert dict(system(typed(collect(tmp_path).rows)).rows)["nodes x devices"] == "2 x 4"
 
 
 def test_verdicts_come_from_the_profiles(results, rows):
-    assert "No run was profiled" in bottlenecks(rows, results).note
+    assert "No run was profiled" in bottlenecks(typed(rows), results).note
     folder = results / "ddp-2-1" / "profile"
     folder.mkdir()
     share = {"data": 0.1, "communication": 0.62, "launch": 0.0}
@@ -132,7 +133,7 @@ def test_verdicts_come_from_the_profiles(results, rows):
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     (results / "ddp-2-2" / "profile").mkdir()
     (results / "ddp-2-2" / "profile" / "summary.json").write_text("garbage", encoding="utf-8")
-    table = bottlenecks(rows, results)
+    table = bottlenecks(typed(rows), results)
     assert [row[4] for row in table.rows] == ["62%"]
     assert table.rows[0][-1].startswith("communication-bound")
 
@@ -140,30 +141,30 @@ def test_verdicts_come_from_the_profiles(results, rows):
 def test_the_system_is_that_of_the_finished_runs(rows):
     rows = [row | {"device": "A card", "driver": "580.1", "versions": "torch 2.11"} for row in rows]
     rows[0] = rows[0] | {"driver": "590.2"}
-    known = dict(system(rows).rows)
+    known = dict(system(typed(rows)).rows)
     assert known["device"] == "A card"
     assert known["driver"] == "580.1; 590.2"
 
 
 def test_a_headline_says_which_line_was_reached(rows):
-    (said,) = headlines(rows)
+    (said,) = headlines(typed(rows))
     assert said.endswith("ddp on 2 devices reaches 77%, above the 70% line.")
-    assert headlines([row | {"eff_strong": ""} for row in rows]) == []
+    assert headlines(typed([row | {"eff_strong": ""} for row in rows])) == []
 
 
 def test_every_place_in_the_outlines_is_filled(rows, results):
     root = Path(plot_results.__file__).parent / "docs" / "templates"
     assert {file.stem for file in root.glob("*.md")} == set(TEMPLATES)
     for name in TEMPLATES:
-        filled = fill((root / f"{name}.md").read_text(encoding="utf-8"), rows, results)
+        filled = fill((root / f"{name}.md").read_text(encoding="utf-8"), typed(rows), results)
         assert "{{" not in filled
         assert "ddp" in filled or "CPU" in filled
     with pytest.raises(KeyError):
-        fill("{{nothing}}", rows, results)
+        fill("{{nothing}}", typed(rows), results)
 
 
 def test_commands_end_with_collecting_and_drawing(rows, results):
-    assert commands(rows, results)[-2:] == [
+    assert commands(typed(rows), results)[-2:] == [
         f"python collect_results.py {results}",
         f"python plot_results.py {results / 'results.csv'} --report report.html",
     ]

@@ -54,6 +54,21 @@ for own in ([], ["--", "--model", "mynet:MyNet", "--dataset", "my.data:load"]):
     assert "pip install jinja2" in done.stderr
 
 
+def test_what_launches_jobs_and_what_trains_them_needs_no_pandas(root, tmp_path):
+    """A container of a cluster may have torch alone."""
+    program = f"""
+import sys
+sys.modules["pandas"] = None
+sys.path[:0] = [{str(root)!r}, {str(root / "solutions")!r}]
+import lab.cli, lab.sweep, lab.training, main, run_benchmarks
+import pathlib
+pathlib.Path("exercises").mkdir(); pathlib.Path("exercises/main.py").touch()
+assert run_benchmarks.main(["--launcher", "local", "--dry-run"]) == 0
+"""
+    done = start(sys.executable, "-c", program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture
 def viewer(tmp_path) -> Path:
     """A folder for PATH in which xdg-open and open note what they were asked to show."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from lab.runs.records.folder import SUMMARY
 from lab.slurm import reasons, states
 from lab.sweep.collect.record_files import NotUsable
-from lab.sweep.collect.run_folder import RESULT_COLUMNS, median, write_number
-from lab.sweep.compare.points import device_count
+from lab.sweep.collect.run_folder import median, write_number
+from lab.sweep.compare.columns import RESULT_COLUMNS, device_count
 
 LONGEST_LINE = 1 << 16  # bytes; what is longer is no line of a run
 FROM_A_LOG = "known from its log only"  # stands as the variant: what else was configured cannot be told

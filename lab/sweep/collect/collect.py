@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,8 @@ from lab.base.files import write_whole
 from lab.runs.records.job import mark, read_json
 from lab.slurm import query, states
 from lab.sweep.collect.bare_log import read_log
-from lab.sweep.collect.run_folder import RESULT_COLUMNS, is_run_folder, read_run
-from lab.sweep.compare.points import Row, fill_efficiencies, grouped
+from lab.sweep.collect.run_folder import is_run_folder, read_run
+from lab.sweep.compare.columns import RESULT_COLUMNS, Row
 
 RESULTS_FILE = "results.csv"
 FIGURES_FOLDER = "figures"
@@ -66,10 +67,22 @@ def collect(results: Path, logs: Sequence[Path] = ()) -> Collection:
     collection.rows += [_compact(read_log(log)) for log in dict.fromkeys([*lying_there, *logs])]
     if not collection.rows:
         raise UserError(f"there are no runs in {results}: run_benchmarks.py makes them")
-    fill_efficiencies(collection.rows)
-    collection.rows = [row for members in grouped(collection.rows).values() for row in members]
+    collection.rows = filled_in_order(collection.rows)
     _write(collection)
     return collection
+
+
+def filled_in_order(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the efficiencies that a single run cannot know, in the order of the table."""
+    from lab.sweep.compare.frame import typed  # here, so that to launch a sweep needs no pandas
+    from lab.sweep.compare.points import efficiencies
+
+    runs = typed(rows)
+    filled = []
+    for place, weak, share in zip(runs.index, runs["scaling"] == "weak", efficiencies(runs), strict=True):
+        text = "" if math.isnan(share) else f"{share:.6g}"
+        filled.append(rows[place] | {"eff_strong": "" if weak else text, "eff_weak": text if weak else ""})
+    return filled
 
 
 def _folders(results: Path) -> Iterator[Path]:

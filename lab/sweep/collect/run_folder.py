@@ -9,27 +9,14 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.runs.records.folder import (
-    BEST_COLUMNS,
-    CORE_COLUMNS,
-    EFFICIENCY_COLUMNS,
-    HOW_COLUMNS,
-    RUN_COLUMNS,
-    SUMMARY,
-)
+from lab.runs.records.folder import BEST_COLUMNS, CORE_COLUMNS, HOW_COLUMNS, SUMMARY
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
 from lab.sweep.collect.record_files import NotUsable, csv_rows, json_object, text_of
 from lab.sweep.collect.run_status import slurm_job, status_of
-from lab.sweep.compare.points import device_count
+from lab.sweep.compare.columns import RESULT_COLUMNS, device_count
 
-_LATER = (*HOW_COLUMNS, *BEST_COLUMNS, *EFFICIENCY_COLUMNS)
-RESULT_COLUMNS = (
-    *(name for name in RUN_COLUMNS if name not in _LATER),
-    *("train_loss", "val_loss", "compare"),  # compare: what run_benchmarks.py was told
-    *_LATER,  # these last, because tables of earlier versions end before them
-)
 RECORDS = ("config.json", "status.json", "run.csv", "metrics.csv", "train.log", "train.err", JOB_FILE)
 
 # Column of results.csv -> name in config.json. Where run.csv has the column too, the two must agree.

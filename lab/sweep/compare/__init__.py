@@ -1,4 +1,4 @@
-"""What is compared with what: baselines, efficiencies, pairs, predictions.
+"""What is compared with what: the table of runs, baselines, efficiencies, pairs, predictions.
 
-May import: base, runs/options, slurm.
+May import: base, diagnose, runs/options, runs/records, slurm.
 """

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from lab.base.errors import UserError
 from lab.base.words import digits
-from lab.sweep.compare.points import BASELINE, Row
+from lab.sweep.compare.columns import BASELINE
 from lab.sweep.compare.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
 from lab.sweep.compare.table import distinct, without_measuring
 
@@ -80,7 +82,7 @@ class Forecast:
 
 
 def forecast(
-    rows: Sequence[Row], devices: Sequence[int], fit_on: Sequence[int] = ()
+    runs: pd.DataFrame, devices: Sequence[int], fit_on: Sequence[int] = ()
 ) -> tuple[list[Forecast], list[str]]:
     """Predict for these numbers of devices. Also returns a sentence for all that was measured and not predicted.
 
@@ -95,7 +97,7 @@ def forecast(
     known = set(fit_on)
     forecasts: list[Forecast] = []
     left_out: list[str] = []
-    machines = measurements(rows)
+    machines = measurements(runs)
     titles = distinct({machine: (_title(machine), _title(machine, whole=True)) for machine in machines})
     for machine, points in machines.items():
         used = [p for p in points if (p.devices in known if known else p.devices < min(devices)) or _is_base(p)]

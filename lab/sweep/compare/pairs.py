@@ -1,12 +1,12 @@
 """Before and after: which finished runs differ in one comparison and in nothing else. Imports no matplotlib."""
 
-import math
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from lab.slurm import states
-from lab.sweep.compare.points import BASELINE, Point, Row, batch, number
+import pandas as pd
+
+from lab.sweep.compare.columns import BASELINE
+from lab.sweep.compare.points import finished, spread
+from lab.sweep.compare.table import count_text
 
 # What a comparison may set that results.csv has a column for; all other options are in `variant`.
 COLUMN_OF = {
@@ -17,36 +17,14 @@ COLUMN_OF = {
     "--model": "model",
     "--dataset": "dataset",
 }
-WORK = (
+# What a step did: these columns, and the options of main.py that have no column.
+STEP = [
     *("strategy", "world_size", "bucket_cap_mb", "model", "dataset", "precision", "batch", "scaling"),
-    *("input", "device"),
-)
+    *("input", "device", "options"),
+]
+WORK = [*STEP, "measured"]  # and how long was measured
+SIDES = ("before", "after")
 VARIED_ALONE = ("--num-workers",)  # of a sweep's axes: the figure of the sensitivity shows it
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a step did: the columns, the options of main.py that have no column, and how long was measured."""
-
-    columns: tuple[str, ...]
-    options: frozenset[str]
-    measured: tuple[str, ...]
-
-    def without(self, names: frozenset[str]) -> "Work":
-        """The same with these options of main.py left open."""
-        open_columns = {COLUMN_OF[name] for name in names if name in COLUMN_OF}
-        columns = ("" if name in open_columns else value for name, value in zip(WORK, self.columns, strict=True))
-        options = frozenset(option for option in self.options if option.split()[0] not in names)
-        return Work(tuple(columns), options, self.measured)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Repeats of one point without the options, and with them."""
-
-    options: str
-    before: Point
-    after: Point
 
 
 def options_of(variant: str) -> list[str]:
@@ -54,129 +32,140 @@ def options_of(variant: str) -> list[str]:
     return [f"--{word}".strip() for word in variant.split("--") if word.strip()] if variant else []
 
 
-def work_of(row: Mapping[str, str]) -> Work:
-    """Of a run, also of one that is not finished."""
-    options = options_of(row["variant"])
-    measuring = tuple(option for option in options if option.startswith("--measure-"))
-    columns = tuple(batch(row) if name == "batch" else row[name] for name in WORK)
-    return Work(columns, frozenset(options) - {*measuring}, (row["epochs"], *measuring))
-
-
-def pairs(rows: Sequence[Row]) -> list[Pair]:
-    """All of them, those of the baseline first.
+def pairs(runs: pd.DataFrame) -> pd.DataFrame:
+    """All of them, those of the baseline first: the options (`compared`), and two rows of works() side by side.
 
     What a sweep was told to compare is in the column `compare`. Of other runs those are paired whose options of
-    main.py are those of another and some more, with the fewest more.
+    main.py are those of another and some more, with the fewest more. The columns of works() end in _before and
+    _after; so does `share`, of communication in a step, NaN where no run of the same was profiled.
     """
-    found = [*_told(rows), *_by_their_options(rows)]
-    known: dict[tuple[Work, Work], Pair] = {}
-    for before, after, pair in found:
-        known.setdefault((before, after), pair)
-    quiet = {(b.columns, b.options, a.columns, a.options) for (b, a), pair in known.items() if not _profiled(pair)}
-    kept = [
-        ((before, after), pair)
-        for (before, after), pair in known.items()
-        # a profile slows the steps: it tells of another pair's communication
-        if not _profiled(pair) or (before.columns, before.options, after.columns, after.options) not in quiet
-    ]
-    return [pair for _, pair in sorted(kept, key=lambda one: _order(one[0][0], one[1]))]
+    found = pd.concat([_told(runs), _by_their_options(runs)]).drop_duplicates(["work_before", "work_after"])
+    # A profile slows the steps: it tells of another pair's communication.
+    profiled = found["profiled_before"] | found["profiled_after"]
+    steps = found["step_work_before"] + found["step_work_after"]
+    found = found[~(profiled & steps.isin(steps[~profiled]))]
+    shares = _shares_of_communication(runs)
+    found = found.assign(**{f"share_{side}": found[f"step_work_{side}"].map(shares) for side in SIDES})
+    first = ("world_size", "strategy", "per_gpu_batch", "scaling")
+    order = ["wrapped", *(f"{name}_before" for name in first), "compared", "work_before"]
+    return found.assign(wrapped=found["strategy_before"] != BASELINE).sort_values(order, ignore_index=True)
 
 
-def unpaired(rows: Sequence[Row]) -> list[str]:
+def unpaired(runs: pd.DataFrame) -> list[str]:
     """A sentence for each point that was to be compared and has no finished run without, or with, the options."""
-    paired = {row["run_id"] for _, _, pair in _told(rows) for row in pair.after.rows}
-    points: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        if row["compare"]:
-            key = (row["compare"], row["strategy"], row["world_size"], row["per_gpu_batch"], row["scaling"])
-            points.setdefault(key, []).append(row)
+    paired = {run_id for run_ids in _told(runs)["run_ids_after"] for run_id in run_ids}
     said = []
-    for (options, strategy, devices, each, scaling), members in points.items():
-        if any(row["run_id"] in paired for row in members):
+    asked = ["compare", "strategy", "world_size", "per_gpu_batch", "scaling"]
+    told = runs[runs["compare"] != ""]
+    for (options, strategy, devices, each, scaling), members in told.groupby(asked, sort=False, dropna=False):
+        if paired.intersection(members["run_id"]):
             continue
-        with_it, without = _grouped(members), _grouped(row for row in rows if _is_without(row, options))
-        if with_it.keys() & without.keys():
+        with_it, without = works(members), works(runs[_are_without(runs, options)])
+        if with_it["work"].isin(without["work"]).any():
             why = "the runs with it did the same work as those without: it changes nothing here"
         else:
-            why = f"no run {'without' if with_it else 'with'} it is done"
-        said.append(f"no before and after of {options} ({strategy} on {devices}, {each} each, {scaling}): {why}")
+            why = f"no run {'with' if with_it.empty else 'without'} it is done"
+        point = f"{strategy} on {count_text(devices)}, {count_text(each)} each, {scaling}"
+        said.append(f"no before and after of {options} ({point}): {why}")
     return said
 
 
-def _told(rows: Sequence[Row]) -> Iterator[tuple[Work, Work, Pair]]:
-    for options in dict.fromkeys(row["compare"] for row in rows if row["compare"]):
+def works(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row for all finished runs that did the same: WORK, `run_ids`, `profiled`, and the spread of `step`.
+
+    step  seconds; from the images a second where no step was measured by itself
+    """
+    done = finished(runs).pipe(with_work)
+    step = done["step_time_s"].where(done["step_time_s"] > 0, done["global_batch"] / done["images_per_sec"])
+    groups = done.assign(step=step.astype("float64")).groupby(
+        [*WORK, "step_work", "work"], sort=False, dropna=False
+    )
+    others = groups.agg(
+        run_ids=("run_id", list),
+        per_gpu_batch=("per_gpu_batch", "first"),
+        profiled=("comm_time_s", lambda seconds: seconds.notna().any()),
+    )
+    return pd.concat([spread(groups, ("step",)), others], axis=1).reset_index().astype({"profiled": bool})
+
+
+def with_work(runs: pd.DataFrame) -> pd.DataFrame:
+    """With the columns `options` and `measured`, and as one text each all of STEP and all of WORK."""
+    options, measured = [], []
+    for variant, epochs in zip(runs["variant"], runs["epochs"], strict=True):
+        parts = options_of(variant)
+        measuring = [option for option in parts if option.startswith("--measure-")]
+        options.append(" ".join(sorted({*parts} - {*measuring})))
+        measured.append(" ".join([count_text(epochs), *measuring]))
+    runs = runs.assign(options=_texts(options, runs), measured=_texts(measured, runs))
+    keys = [" | ".join(map(str, key)) for key in zip(*(runs[name] for name in STEP), strict=True)]
+    return runs.assign(step_work=_texts(keys, runs), work=_texts(keys, runs) + " | " + runs["measured"])
+
+
+def _texts(values: list[str], table: pd.DataFrame) -> "pd.Series[str]":
+    """A column for the table; of text also where it has no rows."""
+    return pd.Series(values, table.index, dtype="str")
+
+
+def _told(runs: pd.DataFrame) -> pd.DataFrame:
+    """What the sweep was told to compare."""
+    nothing = works(runs).head(0)
+    found = [_beside(nothing, nothing, WORK, "")]
+    for options in dict.fromkeys(runs["compare"][runs["compare"] != ""]):
         names = _names(options)
-        plain = _grouped(row for row in rows if _is_without(row, options))
-        candidates: dict[Work, list[Work]] = {}
-        for before in plain:
-            candidates.setdefault(before.without(names), []).append(before)
-        for work, members in _grouped(row for row in rows if row["compare"] == options).items():
-            for before in candidates.get(work.without(names), []):
-                if before != work:
-                    yield before, work, Pair(options, _point(plain[before]), _point(members))
+        before, after = works(runs[_are_without(runs, options)]), works(runs[runs["compare"] == options])
+        for side in (before, after):
+            side["rest"] = _texts([_without(text, names) for text in side["options"]], side)
+        open_columns = {COLUMN_OF.get(name) for name in names} | {"options"}
+        found.append(_beside(before, after, [*(n for n in WORK if n not in open_columns), "rest"], options))
+    return pd.concat(found)
 
 
-def _is_without(row: Row, options: str) -> bool:
-    """Whether a run can be the one before: one that another comparison made can, unless that sets the same."""
-    mine, other = ({COLUMN_OF.get(name, name) for name in _names(words)} for words in (options, row["compare"]))
-    return row["compare"] != options and mine.isdisjoint(other)
+def _beside(before: pd.DataFrame, after: pd.DataFrame, same: list[str], options: str) -> pd.DataFrame:
+    """Rows that agree in `same` and did not do the same work."""
+    on = [f"on_{name}" for name in same]
+    one, other = (side.assign(**{f"on_{name}": side[name] for name in same}) for side in (before, after))
+    beside = one.merge(other, on=on, suffixes=tuple(f"_{side}" for side in SIDES))
+    return beside[beside["work_before"] != beside["work_after"]].assign(compared=options)
+
+
+def _are_without(runs: pd.DataFrame, options: str) -> "pd.Series[bool]":
+    """Which can be the one before: one that another comparison made can, unless that sets the same."""
+    mine = {COLUMN_OF.get(name, name) for name in _names(options)}
+    fit = {
+        other: other != options and mine.isdisjoint(COLUMN_OF.get(name, name) for name in _names(other))
+        for other in runs["compare"].unique()
+    }
+    return runs["compare"].map(fit).astype(bool)
+
+
+def _by_their_options(runs: pd.DataFrame) -> pd.DataFrame:
+    """Those that have some options more than others."""
+    every = works(runs)
+    found = _beside(every, every, [name for name in WORK if name != "options"], "")
+    options = [
+        tuple(frozenset(options_of(text)) for text in texts)
+        for texts in zip(found["options_before"], found["options_after"], strict=True)
+    ]
+    found["compared"] = _texts([" ".join(sorted(late - early)) for early, late in options], found)
+    found["count"] = pd.Series([len(late - early) for early, late in options], found.index, dtype="int64")
+    found = found[pd.Series([early < late for early, late in options], found.index, dtype="bool")]
+    least = found.groupby("work_after")["count"].transform("min")
+    return found[(found["count"] == least) & ~found["compared"].str.contains("|".join(VARIED_ALONE))]
 
 
 def _names(options: str) -> frozenset[str]:
     return frozenset(word.split("=")[0] for word in options.split() if word.startswith("--"))
 
 
-def _by_their_options(rows: Sequence[Row]) -> Iterator[tuple[Work, Work, Pair]]:
-    alike: dict[tuple[tuple[str, ...], ...], dict[Work, list[Row]]] = {}
-    for work, members in _grouped(rows).items():
-        alike.setdefault((work.columns, work.measured), {})[work] = members
-    for groups in alike.values():
-        for work, members in groups.items():
-            fewer = {one: work.options - one.options for one in groups if one.options < work.options}
-            least = min(map(len, fewer.values()), default=0)
-            for before, more in fewer.items():
-                if len(more) == least and not any(option.split()[0] in VARIED_ALONE for option in more):
-                    yield before, work, Pair(" ".join(sorted(more)), _point(groups[before]), _point(members))
+def _without(options: str, names: Iterable[str]) -> str:
+    return " ".join(option for option in options_of(options) if option.split()[0] not in names)
 
 
-def _grouped(rows: Iterable[Row]) -> dict[Work, list[Row]]:
-    groups: dict[Work, list[Row]] = {}
-    for row in rows:
-        if row["status"] == states.DONE:
-            groups.setdefault(work_of(row), []).append(row)
-    return groups
+def _shares_of_communication(runs: pd.DataFrame) -> "pd.Series[float]":
+    """The fraction of a step, from profiled runs, by what they did: how long was measured does not matter here.
 
-
-def _point(rows: Sequence[Row]) -> Point:
-    first = rows[0]
-    return Point(first["strategy"], int(first["world_size"]), first["bucket_cap_mb"], tuple(rows))
-
-
-def _profiled(pair: Pair) -> bool:
-    return any(row["comm_time_s"] for point in (pair.before, pair.after) for row in point.rows)
-
-
-def _order(before: Work, pair: Pair) -> tuple[object, ...]:
-    point, row = pair.before, pair.before.rows[0]
-    one = (point.strategy != BASELINE, point.devices, point.strategy, number(row, "per_gpu_batch"), row["scaling"])
-    return *one, pair.options, before.columns, before.measured
-
-
-def share_of_communication(point: Point, rows: Sequence[Row]) -> float:
-    """The fraction of a step, from the profiled runs among `rows` that did the same; nan where there is none.
-
-    A run that is timed is not profiled, because that slows its steps: how long was measured does not matter here.
+    A run that is timed is not profiled, because that slows its steps.
     """
-    mine = work_of(point.rows[0])
-    shares = [
-        number(row, "comm_time_s") / number(row, "time_epoch_s")
-        for row in rows
-        if row["status"] == states.DONE and row["comm_time_s"] and _does(row, mine)
-    ]
-    known = [share for share in shares if not math.isnan(share)]
-    return statistics.median(known) if known else math.nan
-
-
-def _does(row: Row, work: Work) -> bool:
-    other = work_of(row)
-    return (other.columns, other.options) == (work.columns, work.options)
+    done = finished(runs).pipe(with_work)
+    share = done["comm_time_s"] / done["time_epoch_s"]
+    return share.dropna().groupby(done["step_work"]).median()

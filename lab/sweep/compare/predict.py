@@ -17,16 +17,17 @@ range is honest about what was not measured; it knows nothing of what the model 
 between nodes.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from lab.base.errors import UserError
 from lab.runs.options.precision import DEFAULT_BUCKET_CAP_MB
-from lab.sweep.compare.points import BASELINE, Row, device_count, number
+from lab.slurm import states
+from lab.sweep.compare.columns import BASELINE
 
 # Runs that differ in one of these have other constants.
 MACHINE = ("model", "dataset", "precision", "device", "input", "variant")
@@ -106,31 +107,26 @@ def too_many(batch: int, devices: int) -> str:
     return f"a batch of {batch} cannot be divided among {devices} devices: predict for fewer"
 
 
-def measurements(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Measured]]:
+def measurements(runs: pd.DataFrame) -> dict[tuple[str, ...], list[Measured]]:
     """The finished runs, those of one machine and one network together."""
-    found: dict[tuple[str, ...], dict[tuple[str, str, int, int, int], list[float]]] = {}
-    for row in rows:
-        devices, images = device_count(row["world_size"]), number(row, "images_per_sec")
-        total = device_count(row["global_batch"])
-        if row["status"] != "done" or not devices or not total or not images > 0 or total < devices:
-            continue
-        if row["bucket_cap_mb"] and number(row, "bucket_cap_mb") != DEFAULT_BUCKET_CAP_MB:
-            continue  # other buckets, other constants
-        machine = tuple(row.get(name, "") for name in MACHINE)
-        node = devices // (device_count(row["nodes"]) or 1)
-        key = (row["strategy"], row["scaling"] or "strong", devices, total // devices, node)
-        found.setdefault(machine, {}).setdefault(key, []).append(total / images)
-    return {
-        machine: [
-            Measured(strategy, scaling, devices, batch, statistics.median(times), _spread(times), node)
-            for (strategy, scaling, devices, batch, node), times in sorted(points.items())
-        ]
-        for machine, points in sorted(found.items())
-    }
-
-
-def _spread(times: Sequence[float]) -> float:
-    return (max(times) - min(times)) / (2 * statistics.median(times))
+    usual = runs["bucket_cap_mb"].fillna(DEFAULT_BUCKET_CAP_MB) == DEFAULT_BUCKET_CAP_MB  # others, other constants
+    known = runs[(runs["status"] == states.DONE) & usual & (runs["images_per_sec"] > 0)]
+    known = known[(known["global_batch"] >= known["world_size"]).fillna(False)]
+    known = known.assign(
+        scaling=known["scaling"].replace("", "strong"),
+        batch=known["global_batch"] // known["world_size"],
+        node=known["world_size"] // known["nodes"].where(known["nodes"] > 0).fillna(1),
+        step=(known["global_batch"] / known["images_per_sec"]).astype("float64"),
+    )
+    point = ["strategy", "scaling", "world_size", "batch", "node"]
+    found: dict[tuple[str, ...], list[Measured]] = {}
+    times = known.groupby([*MACHINE, *point])["step"].agg(["min", "median", "max"])
+    for key, (least, middle, largest) in zip(times.index, times.to_numpy(), strict=True):
+        strategy, scaling, devices, batch, node = key[len(MACHINE) :]
+        spread = (largest - least) / (2 * middle)
+        one = Measured(strategy, scaling, int(devices), int(batch), float(middle), float(spread), int(node))
+        found.setdefault(key[: len(MACHINE)], []).append(one)
+    return found
 
 
 def fit(points: Sequence[Measured], strategy: str, seed: int = 0) -> Model:

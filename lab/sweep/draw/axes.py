@@ -2,10 +2,11 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
+import pandas as pd
 
 matplotlib.use("Agg")  # files only: no display is needed
 
@@ -16,21 +17,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lab.slurm.states import BAD_ENDS, DONE
-from lab.sweep.compare.points import Point, Row, Spread, device_count, points
+from lab.sweep.compare.points import points
 from lab.sweep.draw.style import IDEAL, LOOKS
 
-Value = Callable[[Point], Spread]
 
-
-def series(rows: Sequence[Row], strategy: str) -> list[Point]:
-    """The points of a strategy in order of devices; those with buckets of their own are another figure's."""
-    mine = [point for point in points(rows) if point.label == strategy]
-    return sorted(mine, key=lambda point: point.devices)
-
-
-def column(name: str) -> Value:
-    """A column of results.csv as the value to draw."""
-    return lambda point: point.spread(name)
+def curves(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The points of each strategy in order of devices; those with buckets of their own are another figure's."""
+    found = dict(list(points(runs).groupby("label")))
+    return {name: found[name].sort_values("world_size") for name in LOOKS if name in found}
 
 
 def new_figure(panels: int, title: str, subtitle: str) -> tuple[Figure, list[Axes]]:
@@ -52,22 +46,22 @@ def new_figure(panels: int, title: str, subtitle: str) -> tuple[Figure, list[Axe
     return figure, list(axes[0])
 
 
-def about_bars(rows: Sequence[Row]) -> str:
+def about_bars(runs: pd.DataFrame) -> str:
     """What the error bars mean, where there are any."""
-    return "\nbars: least and largest of the repeats" if any(len(p.rows) > 1 for p in points(rows)) else ""
+    return "\nbars: least and largest of the repeats" if (points(runs)["runs"] > 1).any() else ""
 
 
-def on_cpu(rows: Sequence[Row]) -> bool:
-    return any(row["device"] == "cpu" for row in rows)
+def on_cpu(runs: pd.DataFrame) -> bool:
+    return bool((runs["device"] == "cpu").any())
 
 
-def device_axis(axes: Axes, rows: Sequence[Row]) -> list[int]:
+def device_axis(axes: Axes, runs: pd.DataFrame) -> list[int]:
     """Devices on a logarithmic x-axis, with a tick at every count of the sweep. Returns the counts."""
-    counts = sorted({count for row in rows if (count := device_count(row["world_size"]))})
+    counts = sorted(map(int, runs["world_size"].dropna().unique()))
     count_axis(axes, counts)
     margin = 2 ** (0.12 * max(1.0, math.log2(counts[-1] / counts[0])))
     axes.set_xlim(counts[0] / margin, counts[-1] * margin)
-    axes.set_xlabel(f"number of devices ({'CPU ranks' if on_cpu(rows) else 'GPUs'})")
+    axes.set_xlabel(f"number of devices ({'CPU ranks' if on_cpu(runs) else 'GPUs'})")
     return counts
 
 
@@ -85,25 +79,24 @@ def beside(axes: Axes, steps: float) -> float:
     return (high / low) ** (0.022 * steps)
 
 
-def draw(axes: Axes, rows: Sequence[Row], value: Value, scale: float = 1.0, *, side_by_side: bool = False) -> None:
+def draw(axes: Axes, runs: pd.DataFrame, column: str, scale: float = 1.0, *, side_by_side: bool = False) -> None:
     """A line with markers for each strategy; a bar from the least to the largest where runs were repeated.
 
+    A point of which a repeat is not a number breaks the line, and is marked on the axis.
+
     Args:
+        column: of points().
         side_by_side: shift the strategies a little, so that equal values do not hide each other.
     """
-    shown = [strategy for strategy in LOOKS if series(rows, strategy)]
-    for i, strategy in enumerate(shown):
+    found = curves(runs)
+    for i, (strategy, mine) in enumerate(found.items()):
         look = LOOKS[strategy]
-        found = [(point.devices, value(point)) for point in series(rows, strategy)]
-        shift = beside(axes, i - (len(shown) - 1) / 2) if side_by_side else 1.0
-        drawn = [(devices, spread) for devices, spread in found if not math.isnan(spread.median)]
+        shift = beside(axes, i - (len(found) - 1) / 2) if side_by_side else 1.0
+        places = mine["world_size"].astype("float64") * shift
         axes.errorbar(
-            [devices * shift for devices, _ in drawn],
-            [spread.median * scale for _, spread in drawn],
-            yerr=[
-                [(spread.median - spread.least) * scale for _, spread in drawn],
-                [(spread.largest - spread.median) * scale for _, spread in drawn],
-            ],
+            places,
+            mine[column] * scale,
+            yerr=bars(mine, column, scale),
             color=look.colour,
             marker=look.marker,
             linestyle=look.line,
@@ -113,28 +106,38 @@ def draw(axes: Axes, rows: Sequence[Row], value: Value, scale: float = 1.0, *, s
             label=look.label,
             zorder=3,
         )
-        for devices, spread in found:
-            if math.isnan(spread.median):
-                on_axis(axes, devices * shift, r"$\mathrm{nan}$", look.colour, size=16)
+        for place in places[mine[column].isna()]:
+            no_number(axes, place, look.colour)
 
 
-def mark_failed(axes: Axes, rows: Sequence[Row]) -> None:
+def bars(table: pd.DataFrame, column: str, scale: float = 1.0) -> list[Any]:
+    """For errorbar: how far the least and the largest are from the median."""
+    middle, least, largest = (table[f"{column}{end}"] * scale for end in ("", "_least", "_largest"))
+    return [(middle - least).to_numpy(), (largest - middle).to_numpy()]
+
+
+def no_number(axes: Axes, x: float, colour: str) -> None:
+    on_axis(axes, x, r"$\mathrm{nan}$", colour, size=16)
+
+
+def mark_failed(axes: Axes, runs: pd.DataFrame) -> None:
     """A cross on the x-axis for every point that failed: a missing marker could be taken for not planned."""
     seen: dict[int, int] = {}
-    for devices, strategy in _failed(rows):
+    for devices, strategy in _failed(runs):
         colour = LOOKS[strategy].colour if strategy in LOOKS else IDEAL
         shift = beside(axes, seen.setdefault(devices, 0))
         seen[devices] += 1
         on_axis(axes, devices * shift, "X", colour, size=10, label=f"{strategy} failed on {devices}")
 
 
-def _failed(rows: Sequence[Row]) -> list[tuple[int, str]]:
+def _failed(runs: pd.DataFrame) -> list[tuple[int, str]]:
     """The points without a single finished run."""
+    known = runs.dropna(subset="world_size")
     done, failed = (
-        {(device_count(row["world_size"]), row["strategy"]) for row in rows if row["status"] in states}
+        {*known[known["status"].isin(states)][["world_size", "strategy"]].itertuples(index=False, name=None)}
         for states in ((DONE,), BAD_ENDS)
     )
-    return sorted(point for point in failed - done if point[0])
+    return sorted(failed - done)
 
 
 def on_axis(axes: Axes, x: float, marker: str, colour: str, size: float, label: str = "") -> None:
@@ -157,7 +160,7 @@ def on_axis(axes: Axes, x: float, marker: str, colour: str, size: float, label: 
 def legend(figure: Figure, axes: Axes) -> None:
     """Below the axes, where it can hide nothing; in the order of the lines, the failures last."""
     handles, labels = axes.get_legend_handles_labels()
-    plain = _without_bars(handles)
+    plain, _ = legend_entries(axes)
     order = sorted(range(len(labels)), key=lambda i: ("failed" in labels[i], not isinstance(handles[i], tuple)))
     columns = min(len(labels), 4 if figure.get_figwidth() > 8 else 2)
     figure.legend(
@@ -169,15 +172,10 @@ def legend(figure: Figure, axes: Axes) -> None:
     )
 
 
-def panel_legend(axes: Axes) -> None:
-    """Inside one panel, at its foot."""
+def legend_entries(axes: Axes) -> tuple[list[Any], list[str]]:
+    """Handles and labels; an error bar's own handle would show a bar that most markers do not have."""
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(_without_bars(handles), labels, fontsize=8.5, loc="lower center", handlelength=3.2)
-
-
-def _without_bars(handles: Sequence[Any]) -> list[Any]:
-    """An error bar's own handle would show a bar that most markers in the figure do not have."""
-    return [handle[0] if isinstance(handle, ErrorbarContainer) else handle for handle in handles]
+    return [handle[0] if isinstance(handle, ErrorbarContainer) else handle for handle in handles], labels
 
 
 def not_narrower_than(axes: Axes, span: float) -> None:

@@ -1,25 +1,28 @@
 """From results.csv to figures: which runs belong in which figure, and where the files are."""
 
-import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from lab.base.errors import UserError
 from lab.base.words import slug
-from lab.runs.records.folder import CORE_COLUMNS
 from lab.slurm.states import BAD_ENDS, DONE
 from lab.sweep.collect.collect import FIGURES_FOLDER
-from lab.sweep.collect.run_folder import RESULT_COLUMNS
+from lab.sweep.compare.frame import load
 from lab.sweep.compare.pairs import unpaired
-from lab.sweep.compare.points import Row, device_count, grouped, is_baseline
+from lab.sweep.compare.points import baselines, finished
+from lab.sweep.compare.reasons import in_words
 from lab.sweep.compare.table import setting_titles
 from lab.sweep.draw.style import DPI, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+read_results = load  # as scripts call it that students were given before there was a table
 
 
 @dataclass
@@ -45,93 +48,56 @@ def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plo
     Raises:
         UserError: results.csv cannot be used or has no finished run; the figures cannot be written.
     """
-    rows = read_results(results)
+    from lab.sweep.draw.sensitivity import left_out
+
+    runs = load(results)
     output = output or results.parent / FIGURES_FOLDER
     plots = Plots()
-    every = grouped(rows)
-    titles = setting_titles(every)
-    groups = _with_a_curve({key: members for key, members in every.items() if _drawable(members)})
-    if not groups:
+    titles = setting_titles(runs["setting"])
+    if finished(runs).empty:
         raise UserError(
-            f"{results} has {len(rows)} run{'s' * (len(rows) > 1)}, but none is done: there is nothing to draw yet"
+            f"{results} has {len(runs)} run{'s' * (len(runs) > 1)}, but none is done: there is nothing to draw yet"
         )
-    for key, members in every.items():
-        if key not in groups:
-            lost = [row for row in members if row["status"] != DONE]
-            plots.notes += [f"not drawn: {row['run_id']} ({row['status']}: {row['reason']})" for row in lost]
-    most = max(groups, key=lambda key: sum(row["status"] == DONE for row in groups[key]))
-    for key in sorted(groups, key=lambda key: key != most):
-        title = titles[key]
-        folder = output if key == most else output / slug(title)
-        plots.files += draw_all(_of_setting(groups[key], title), folder, command)
-        unfinished = [row["run_id"] for row in groups[key] if row["status"] not in (DONE, *BAD_ENDS)]
-        if unfinished:
+    drawn = _with_a_curve(runs)
+    for run in runs[(runs["status"] != DONE) & ~runs["setting"].isin(drawn["setting"])].itertuples():
+        plots.notes.append(f"not drawn: {run.run_id} ({run.status}: {in_words(run.reason)})")
+    most = finished(drawn)["setting"].value_counts(sort=False).idxmax()
+    groups = dict(list(drawn.groupby("setting", sort=False)))
+    for setting in sorted(groups, key=lambda setting: setting != most):
+        members, folder = groups[setting], output if setting == most else output / slug(titles[setting])
+        plots.files += draw_all(_of_setting(members, titles[setting]), folder, command)
+        unfinished = members["run_id"][~members["status"].isin([DONE, *BAD_ENDS])]
+        if len(unfinished):
             plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
-    plots.files += draw_all(_across(rows), output, command)
-    plots.notes += unpaired(rows)
+    plots.files += draw_all(_across(runs), output, command)
+    plots.notes += [*left_out(runs), *unpaired(runs)]
     return plots
 
 
-def read_results(path: Path) -> list[Row]:
-    """The rows of results.csv.
-
-    Raises:
-        UserError: it is missing, empty, or not what collect_results.py writes.
-    """
-    again = "write it with collect_results.py"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns = reader.fieldnames
-            rows = [dict.fromkeys(RESULT_COLUMNS, "") | row for row in reader]  # of an earlier version too
-    except FileNotFoundError:
-        raise UserError(f"there is no {path}: {again}") from None
-    except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"{path} is not a CSV file: {again}") from None
-    if not columns or not rows:
-        raise UserError(f"{path} is empty: {again}")
-    if not {*CORE_COLUMNS, "train_loss", "val_loss", "device"} <= set(columns):
-        raise UserError(f"{path} lacks columns of a results.csv: {again}")
-    for line, row in enumerate(rows, start=2):
-        # DictReader keeps surplus values under the key None, and gives None for missing ones
-        cut_off = None in row or None in row.values()
-        if cut_off or (row["status"] == "done" and not device_count(row["world_size"])):
-            raise UserError(f"line {line} of {path} is damaged: {again}")
-    return rows
-
-
-def _drawable(rows: list[Row]) -> bool:
-    return any(row["status"] == "done" for row in rows)
-
-
-def _with_a_curve(groups: dict[tuple[str, ...], list[Row]]) -> dict[tuple[str, ...], list[Row]]:
+def _with_a_curve(runs: pd.DataFrame) -> pd.DataFrame:
     """Without settings of which a single count of devices was measured: those are for the figures across settings.
 
     A baseline alone is kept, and so is everything where there is nothing else.
     """
-    with_curve = {
-        key: rows
-        for key, rows in groups.items()
-        if len({row["world_size"] for row in rows if row["status"] == DONE}) > 1 or any(map(is_baseline, rows))
-    }
-    return with_curve or groups
+    done = finished(runs)
+    several = done.groupby("setting")["world_size"].nunique() > 1
+    with_curve = {*several[several].index, *baselines(runs)["setting"]} or {*done["setting"]}
+    return runs[runs["setting"].isin(with_curve)]
 
 
 Drawing = Callable[[], "Figure | None"]
 
 
-def _of_setting(rows: list[Row], title: str) -> dict[str, Drawing]:
+def _of_setting(runs: pd.DataFrame, title: str) -> dict[str, Drawing]:
     from lab.sweep.draw.figures import FIGURES
 
-    return {name: partial(draw, rows, title) for name, draw in FIGURES.items()}
+    return {name: partial(draw, runs, title) for name, draw in FIGURES.items()}
 
 
-def _across(rows: list[Row]) -> dict[str, Drawing]:
+def _across(runs: pd.DataFrame) -> dict[str, Drawing]:
     from lab.sweep.draw.figures_across import ACROSS
 
-    return {name: partial(draw, rows) for name, draw in ACROSS.items()}
+    return {name: partial(draw, runs) for name, draw in ACROSS.items()}
 
 
 def draw_all(drawings: Mapping[str, Drawing], folder: Path, command: str) -> list[Path]:

@@ -10,13 +10,14 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from lab.base.errors import UserError
 from lab.base.files import write_whole
 from lab.base.html import render
 from lab.base.paths import student_sources
 from lab.runs.records.job import read_json
-from lab.slurm import states
-from lab.sweep.compare.points import Row, grouped, points
+from lab.sweep.compare.points import finished, points
 from lab.sweep.compare.table import setting_titles
 from lab.sweep.draw.report_tables import TEXTS
 from lab.sweep.draw.style import EXCELLENT, GOOD
@@ -34,11 +35,11 @@ SECTIONS = {
 }
 
 
-def write_report(rows: Sequence[Row], results: Path, figures: Sequence[Path], page: Path) -> list[Path]:
+def write_report(runs: pd.DataFrame, results: Path, figures: Sequence[Path], page: Path) -> list[Path]:
     """Write the page and the filled outlines; returns the files.
 
     Args:
-        rows: of results.csv.
+        runs: of results.csv.
         results: the folder with the runs' folders.
         figures: PNG files; the SVG of the same name beside one is what goes into the page.
         page: report.html.
@@ -48,14 +49,14 @@ def write_report(rows: Sequence[Row], results: Path, figures: Sequence[Path], pa
     """
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(page, _page(rows, results, figures))
+        write_whole(page, _page(runs, results, figures))
         files = [page]
         for name in TEMPLATES:
             template = student_sources() / "docs" / "templates" / f"{name}.md"
             target = page.with_name(f"{page.stem}_{name}.md")
             if target.exists() and not _is_filled_outline(target):
                 continue  # somebody has begun to write in it
-            write_whole(target, fill(template.read_text(encoding="utf-8"), rows, results))
+            write_whole(target, fill(template.read_text(encoding="utf-8"), runs, results))
             files.append(target)
     except OSError as error:
         raise UserError(f"cannot write the report: {error.filename or page}: {error.strerror}") from error
@@ -72,60 +73,57 @@ def _is_filled_outline(file: Path) -> bool:
         return stream.readline().rstrip("\n") == _MARK
 
 
-def fill(template: str, rows: Sequence[Row], results: Path) -> str:
+def fill(template: str, runs: pd.DataFrame, results: Path) -> str:
     """An outline with its tables. Raises KeyError for a place that nothing fills."""
 
     def table(place: re.Match[str]) -> str:
         if place[1] == "commands":
-            return "```\n" + "\n".join(commands(rows, results)) + "\n```"
-        return "\n\n".join(table.markdown() for table in TEXTS[place[1]](rows, results))
+            return "```\n" + "\n".join(commands(runs, results)) + "\n```"
+        return "\n\n".join(table.markdown() for table in TEXTS[place[1]](runs, results))
 
     return _MARK + "\n" + _PLACE.sub(table, template)
 
 
-def commands(rows: Sequence[Row], results: Path) -> list[str]:
+def commands(runs: pd.DataFrame, results: Path) -> list[str]:
     """What was typed: the command of one run of each point, then collecting and drawing."""
     found: dict[str, None] = {}
-    for members in grouped(rows).values():
-        for point in points(members):
-            command = read_json(results / point.rows[0]["run_id"] / "job.json").get("command")
-            if isinstance(command, str):
-                found[command] = None
+    for run_id in points(runs)["run_id"]:
+        command = read_json(results / run_id / "job.json").get("command")
+        if isinstance(command, str):
+            found[command] = None
     collect = shlex.join(["python", "collect_results.py", str(results)])
     plot = shlex.join(["python", "plot_results.py", str(results / "results.csv"), "--report", "report.html"])
     return [*found, collect, plot]
 
 
-def headlines(rows: Sequence[Row]) -> list[str]:
+def headlines(runs: pd.DataFrame) -> list[str]:
     """A sentence for each setting: how far its largest number of devices has come, and whether that is good."""
+    found = points(runs)
+    judged = found[(found["world_size"] > 1) & (found["efficiency"] > 0)].sort_values(
+        ["world_size", "efficiency"], ascending=False, kind="stable"
+    )
+    titles = setting_titles(runs["setting"])
+    best = judged.drop_duplicates("setting").set_index("setting")
     said = []
-    groups = grouped(rows)
-    titles = setting_titles(groups)
-    for key, members in groups.items():
-        found = [point for point in points(members) if point.devices > 1]
-        judged = [point for point in found if point.efficiency().median > 0]
-        if not judged:
-            continue
-        most = max(point.devices for point in judged)
-        best = max((p for p in judged if p.devices == most), key=lambda p: p.efficiency().median)
-        share = best.efficiency().median
+    for setting in [setting for setting in titles if setting in best.index]:
+        label, devices, share = best.loc[setting, ["label", "world_size", "efficiency"]]
         above = next((line for line in (EXCELLENT, GOOD) if share >= line), None)
         grade = f"above the {above:.0%} line" if above else f"below the {GOOD:.0%} line"
-        said.append(f"{titles[key]}: {best.label} on {most} devices reaches {share:.0%}, {grade}.")
+        said.append(f"{titles[setting]}: {label} on {devices} devices reaches {share:.0%}, {grade}.")
     return said
 
 
-def _page(rows: Sequence[Row], results: Path, figures: Sequence[Path]) -> str:
-    networks = ", ".join(sorted({row["model"] for row in rows if row["model"]})) or "no network"
+def _page(runs: pd.DataFrame, results: Path, figures: Sequence[Path]) -> str:
+    networks = ", ".join(sorted({*runs["model"]} - {""})) or "no network"
     return render(
         "scaling.html",
         title=f"Scaling report: {networks}",
-        runs=len(rows),
-        done=sum(row["status"] == states.DONE for row in rows),
-        headlines=headlines(rows),
+        runs=len(runs),
+        done=len(finished(runs)),
+        headlines=headlines(runs),
         figures=[_figure(png) for png in figures],
-        sections=[(heading, TEXTS[name](rows, results)) for heading, name in SECTIONS.items()],
-        commands=commands(rows, results),
+        sections=[(heading, TEXTS[name](runs, results)) for heading, name in SECTIONS.items()],
+        commands=commands(runs, results),
     )
 
 

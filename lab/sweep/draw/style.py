@@ -13,7 +13,7 @@ class Look:
     label: str
     colour: str
     marker: str
-    line: str
+    line: str | tuple[int, tuple[int, ...]]
 
 
 # Okabe and Ito's palette, which stays apart for the colour-blind; the lines and markers do in black and white.
@@ -23,6 +23,11 @@ LOOKS = {
     "fsdp": Look("fsdp", "#D55E00", "s", "--"),
     "fsdp1": Look("fsdp1", "#009E73", "^", "-."),
 }
+LINES = 6  # that can be told apart in one panel
+_LINES = (
+    *(("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", "-.")),
+    *(("#CC79A7", "D", ":"), ("#E69F00", "v", (0, (6, 2))), ("#56B4E9", "P", (0, (1, 1)))),
+)
 IDEAL = "#767676"
 GOOD, EXCELLENT = 0.7, 0.9  # efficiencies that a line is drawn at
 DPI = 200
@@ -42,6 +47,11 @@ STYLE: Any = {  # matplotlib types this as a dictionary of its 300 names
     "figure.constrained_layout.h_pad": 0.06,
     "svg.hashsalt": "scaling-lab",  # the same data gives the same file
 }
+
+
+def look_of_line(number: int) -> Look:
+    """Of one of at most LINES lines that are no strategies."""
+    return Look("", *_LINES[number])
 
 
 def readable_log_ticks(axes: "Axes") -> None:

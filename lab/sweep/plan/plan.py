@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from lab.runs.options.precision import DEFAULT_BUCKET_CAP_MB
-from lab.sweep.compare.points import BASELINE
+from lab.sweep.compare.columns import BASELINE
 from lab.sweep.plan.check import check_job, check_sweep, without_those_that_compare_nothing
 from lab.sweep.plan.sweep import Job, Sweep
 
