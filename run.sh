@@ -15,6 +15,7 @@
 #   LAUNCHER=torchrun     one torchrun for each node instead of one srun task for each GPU
 #   LAB_ENV=...           where PyTorch comes from: the folder of a virtual environment; env/load_modules.sh;
 #                         an Apptainer image (env/project.sif); edf.toml, where Slurm has a container engine
+#   STAGE=1               copy --data-dir to each node's own disk first, to $TMPDIR there; STAGE=DIR to another folder
 #   NCCL_DEBUG=INFO       what NCCL says of its network, in the run's folder
 #   FLIGHT_RECORDER=1     each rank's last collectives there, if one hangs: lab diagnose reads them
 #   PROFILER=...          what to start each rank's Python with; see slurm/profile_nsys.sh
@@ -159,6 +160,15 @@ for stream in log err; do
     ln -sfn "$folder/train.$stream" "train.$stream" || true # two jobs may do this at the same time
 done
 
+# Many ranks that read many small files of a shared file system wait for it, and make others wait.
+data=
+if [[ -n ${STAGE:-} ]]; then
+    data=$(option --data-dir "" "$@")
+    [[ -n $data ]] || fail "STAGE=$STAGE copies the folder that --data-dir names, and there is no --data-dir"
+    [[ -d $data ]] || fail "STAGE=$STAGE: --data-dir $data is no folder: lab fetch makes one"
+    [[ $STAGE == 1 || $STAGE == /* ]] || fail "STAGE=$STAGE: it is 1, or a folder's whole path, that each node has of its own"
+fi
+
 # NCCL's log goes to a file for each process, not between the ranks' lines.
 if [[ -n ${NCCL_DEBUG:-} ]]; then
     export NCCL_DEBUG_FILE=${NCCL_DEBUG_FILE:-$folder/nccl-%h-%p.log}
@@ -182,6 +192,9 @@ export RUN_FOLDER=$folder
 if [[ -z ${SLURM_JOB_ID:-} ]]; then
     if command -v sbatch >/dev/null; then
         echo "note: this trains on $(hostname -s) itself, without a job; sbatch run.sh would submit one" >&2
+    fi
+    if [[ -n $data ]]; then
+        echo "note: STAGE is for jobs; here $data is read where it is" >&2
     fi
     # Number of ranks: one for each GPU that torch sees, or two on the CPU. NPROC=3 ./run.sh starts three.
     NPROC=${NPROC:-$("${python[@]}" -c 'import torch; print(torch.cuda.device_count() or 2)')}
@@ -289,6 +302,18 @@ if [[ $restarts != 0 && $folder/checkpoints/latest.pth -nt $begun ]]; then
     arguments+=(--resume auto)
 fi
 
+# With STAGE, the data lie on each node's own disk before a rank begins.
+once_a_node() {
+    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=1 "$@"
+}
+if [[ -n $data ]]; then
+    if [[ $STAGE == 1 ]]; then STAGE=${TMPDIR:-/tmp}; fi
+    staged=${STAGE%/}/scaling-lab-$SLURM_JOB_ID
+    once_a_node bash slurm/stage_data.sh "$data" "$staged" || fail "the data could not be copied to the nodes"
+    arguments+=(--data-dir "$staged")
+    export APPTAINER_BIND=${APPTAINER_BIND:+$APPTAINER_BIND,}$staged
+fi
+
 # scancel, and jobs that are more important than this one, send SIGTERM to the ranks and to this script. The ranks
 # save; the script only takes note, so that it is there when they have ended.
 ended_by_slurm=
@@ -301,6 +326,9 @@ srun "${srun_options[@]}" "${profiler[@]}" "${python[@]}" "${launcher[@]}" "$COD
 
 if [[ -f slurm/system_records.sh ]]; then
     end_system_records "$folder" "$job"
+fi
+if [[ -n $data ]]; then
+    once_a_node rm -rf "$staged" "$staged.start" "$staged.lock" || echo "run.sh: $staged may still lie on a node" >&2
 fi
 
 # Was it told to stop, and has it saved? Then it says so in status.json, under torchrun too, whose own code is 1.

@@ -1,5 +1,6 @@
 """run.sh: its #SBATCH head, and what it starts, with srun, scontrol and python played by scripts on PATH."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -321,3 +322,87 @@ def test_an_array_script_outside_of_an_array_says_so(root):
     done = subprocess.run(["slurm/sensitivity.sh"], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "this script is for a job array" in done.stderr
+
+
+def test_data_are_copied_to_each_node_first_and_removed_after(package):
+    play(package / "bin", "srun", 'echo "srun $*" >>"$NOTES"; echo "bind $APPTAINER_BIND" >>"$NOTES"')
+    (package / "images").mkdir()
+    done = start(package, "--data-dir=images", STAGE="1", TMPDIR="/local", APPTAINER_BIND="/work", **SLURM)
+    assert done.returncode == 0, done.stderr
+    once = "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1"
+    there = "/local/scaling-lab-123456"
+    copy, _, train, bind, remove, _ = notes(package)
+    assert copy == f"{once} bash slurm/stage_data.sh images {there}"
+    assert train.endswith(f"--data-dir=images --run-id scaling-lab-123456 --data-dir {there}")
+    assert bind == f"bind /work,{there}"
+    assert remove == f"{once} rm -rf {there} {there}.start {there}.lock"
+
+
+def test_nothing_trains_where_the_data_could_not_be_copied(package):
+    play(package / "bin", "srun", 'echo "srun $*" >>"$NOTES"; exit 1')
+    (package / "images").mkdir()
+    done = start(package, "--data-dir", "images", STAGE="/local", **SLURM)
+    assert done.returncode == 1
+    assert "the data could not be copied to the nodes" in done.stderr
+    assert len(notes(package)) == 1
+
+
+def test_without_a_job_data_are_read_where_they_are(package):
+    (package / "images").mkdir()
+    done = start(package, "--data-dir", "images", STAGE="1", NPROC="2")
+    assert "note: STAGE is for jobs; here images is read where it is" in done.stderr
+    assert "scaling-lab-" not in notes(package)[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "stage", "said"),
+    [
+        ([], "1", "there is no --data-dir"),
+        (["--data-dir", "images"], "1", "--data-dir images is no folder: lab fetch makes one"),
+        (["--data-dir", "."], "yes", "STAGE=yes: it is 1, or a folder's whole path"),
+    ],
+)
+def test_data_that_cannot_be_staged_are_refused(package, flags, stage, said):
+    done = start(package, *flags, STAGE=stage, **SLURM)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (package / "notes").exists()
+
+
+def test_a_node_copies_everything_and_says_so(root, tmp_path):
+    (tmp_path / "from" / "train" / "a cat").mkdir(parents=True)
+    (tmp_path / "from" / "train" / "a cat" / "1.jpg").write_text("image")
+    (tmp_path / "from" / ".cache").write_text("decoded")
+    said: list[str] = []
+    script, there = root / "slurm" / "stage_data.sh", tmp_path / "local" / "job"
+    for restarts in ("0", "1", "1"):  # the second time after a requeue, over what was left; and by a second node
+        done = subprocess.run(
+            [script, tmp_path / "from", there],
+            env={**os.environ, "SLURM_RESTART_COUNT": restarts},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said.append(done.stdout)
+        (there / f"seen {len(said)}").touch()
+    assert sorted(path.name for path in there.iterdir()) == [".cache", "seen 2", "seen 3", "train"]
+    assert (there / "train" / "a cat" / "1.jpg").read_text() == "image"
+    assert (there / ".cache").read_text() == "decoded"
+    assert re.search(rf"MiB of {tmp_path}/from copied to {there} in \d+ s", said[1])
+    assert f"lies in {there} already" in said[2]
+
+
+def test_a_node_without_room_says_how_much_it_lacks(root, tmp_path):
+    (tmp_path / "from").mkdir()
+    play(tmp_path / "bin", "du", 'echo "5000	$2"')
+    play(tmp_path / "bin", "df", 'printf "Avail\n  300\n"')
+    done = subprocess.run(
+        [root / "slurm" / "stage_data.sh", tmp_path / "from", tmp_path / "local" / "job"],
+        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.search(r"has 5000 MiB, and \S+/local on \S+ has 300 MiB left: STAGE=DIR names another", done.stderr)
+    assert not (tmp_path / "local" / "job").exists()
