@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     #  7. this_run.begin(model, optimizer, train_loader). A dry run skips step 8.
     #  8. train(). Then, if datasets.test is not None, evaluate() the test images, in a loader that
     #     get_dataloaders() makes of them as it made valid_loader; this_run.record_test(loss, accuracy) of that.
+    #     With args.evaluate_only, in place of step 8: this_run.evaluate(model, datasets, loader), where
+    #     loader(images) returns the loader that get_dataloaders() makes of them as it made valid_loader.
     #  9. After the `with`: cleanup(), and return what train() returned; [] after a dry run.
     raise NotImplementedError("Exercise 5.1b is not done yet: run() in main.py")
 

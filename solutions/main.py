@@ -91,6 +91,8 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
     #  7. this_run.begin(model, optimizer, train_loader). A dry run skips step 8.
     #  8. train(). Then, if datasets.test is not None, evaluate() the test images, in a loader that
     #     get_dataloaders() makes of them as it made valid_loader; this_run.record_test(loss, accuracy) of that.
+    #     With args.evaluate_only, in place of step 8: this_run.evaluate(model, datasets, loader), where
+    #     loader(images) returns the loader that get_dataloaders() makes of them as it made valid_loader.
     #  9. After the `with`: cleanup(), and return what train() returned; [] after a dry run.
     ### BEGIN SOLUTION 5.1b
     device = setup()
@@ -109,7 +111,11 @@ def run(args: argparse.Namespace) -> list[EpochRecord]:
         optimizer = build_optimizer(model, args)
 
         this_run.begin(model, optimizer, train_loader)
-        if not args.dry_run:
+        if args.evaluate_only:
+            this_run.evaluate(
+                model, datasets, lambda images: get_dataloaders(datasets.train, images, size, **loading)[1]
+            )
+        elif not args.dry_run:
             records = train(model, optimizer, train_loader, valid_loader, this_run)
             if datasets.test is not None:
                 _, test_loader = get_dataloaders(datasets.train, datasets.test, size, **loading)

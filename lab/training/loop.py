@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from lab.base.errors import UserError
 from lab.runs.records.epoch_record import EpochRecord, make_record
 from lab.training.checkpoints import checkpoint_file, resume
 from lab.training.checkpoints.guard import Guard, NoGuard
@@ -18,6 +19,7 @@ from lab.training.checkpoints.saving import Saver
 from lab.training.context import NoStepper, RunContext
 from lab.training.data.augment import set_epoch
 from lab.training.data.batches import DeviceInputs, batch_source, put_on_device
+from lab.training.metrics.classes import count_classes
 from lab.training.metrics.step_figures import StepFigures
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.profiling.phases import Phases
@@ -57,6 +59,11 @@ class BareLoop:
 
     def epochs(self) -> Iterator[int]:
         """The epochs that are still to do, counted from 1."""
+        if self._args.evaluate_only:
+            raise UserError(
+                "--evaluate-only: this main.py would train. After begin(), it needs `if args.evaluate_only:` with "
+                "this_run.evaluate(model, datasets, loader), as step 8 of TODO 5.1b has it"
+            )
         progress, epochs = self._progress, self._args.epochs
         if progress.epochs_done >= epochs:
             self._reporter.print(f"nothing left to do: {progress.epochs_done} of {epochs} epochs are done")
@@ -186,6 +193,17 @@ class BareLoop:
         for watcher in self._watchers:
             watcher.test(loss, accuracy)
 
+    def evaluate(self, phase: str, loader: DataLoader, names: Sequence[str]) -> None:
+        """How the checkpoint does on these images, in all and class by class. Collective.
+
+        Args:
+            phase: val or test.
+            names: of the classes.
+        """
+        self.meter.begin_evaluation()
+        counts = count_classes(self._stepper.model, loader, len(names), self._device, self._guard.end_step)
+        self._reporter.add_classes(phase, self._progress.epochs_done, counts, names, self.meter.totals())
+
     def close(self, *, failed: bool) -> None:
         """Give the graph back, and the optimizer and the model their own methods; end what is being written."""
         if self._capture is not None:
@@ -232,7 +250,9 @@ class Loop(BareLoop):
         progress.steps_per_epoch = steps = self._window.length(self.pass_steps)
         self._stepper: Stepper = make_stepper(model, optimizer, args, steps, device, self._phases)
         self.meter.follow(model)
-        if context.path is not None and not args.measure_steps:  # whose steps shall not pay for it
+        if context.path is not None and not (
+            args.measure_steps or args.evaluate_only
+        ):  # whose steps shall not pay for it
             self.meter.figures = StepFigures(model, steps, device, self._stepper.scaler)
             self._stepper.square = self.meter.figures.square
         self._phases.follow(model)

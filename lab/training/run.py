@@ -7,9 +7,10 @@ is behind them is in loop.py.
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,7 @@ from lab.runs.records.progress import Progress
 from lab.training.checkpoints import resume
 from lab.training.context import RunContext
 from lab.training.data.about import about, check_own_images
+from lab.training.data.datasets import DataSets
 from lab.training.loop import BareLoop, Loop
 from lab.training.metrics.work import WorkCounter
 from lab.training.networks.checkpointing import checkpoint_activations
@@ -173,6 +175,17 @@ class Run:
         self._reporter.begin(setup, [*self._warnings, *loop.warnings], progress.epochs_done)
         for watcher in self.watchers:
             watcher.begin(progress, model, optimizer)
+
+    def evaluate(self, model: nn.Module, datasets: DataSets, loader: Callable[[Any], DataLoader]) -> None:
+        """With --evaluate-only, in the place of all training: how the checkpoint does, class by class. Collective.
+
+        Args:
+            model: wrapped, as begin() had it.
+            loader: makes the loader of .valid's and of .test's images.
+        """
+        for phase, images in (("val", datasets.valid), ("test", datasets.test)):
+            if images is not None:
+                self._loop.evaluate(phase, loader(images), datasets.classes)
 
     def print(self, line: str) -> None:
         """Print on rank 0, and into train.log."""

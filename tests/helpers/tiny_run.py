@@ -20,6 +20,7 @@ from lab.ranks.rank import Rank
 from lab.runs import options
 from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.progress import Progress
+from lab.training.data.datasets import DataSets
 from lab.training.run import Run
 from lab.training.stepping.signals import Preempted
 from lab.training.watching.watcher import StepReport, Watcher
@@ -133,7 +134,8 @@ def train(rank: Rank) -> dict[str, Any]:
 
     Inputs: argv; images (32); valid_images (10); workers (0); net: TinyNet's keywords; noise (0.1); stop, signal
     and kill: see the watchers; note: a file for NoteSteps; double: compute in float64; bad_image: index of an
-    image that is nan; device (cpu); channels_last: the weights' order in memory.
+    image that is nan; device (cpu); channels_last: the weights' order in memory; signal_now: before an evaluation;
+    old_main: one that does not know --evaluate-only.
     """
     code = {name: rank.student(name) for name in ("train", "data", "ddp_utils", "fsdp_utils")}
     inputs = rank.receive()
@@ -187,6 +189,17 @@ def _train(
     if "note" in inputs and rank.rank == 0:
         run.watchers.append(NoteSteps(inputs["note"]))
     run.begin(model, optimizer, train_loader)
+    if args.evaluate_only and not inputs.get("old_main"):
+        if "signal_now" in inputs:
+            os.kill(os.getpid(), inputs["signal_now"])
+        valid, test = (Images(inputs.get("valid_images", 10), noise=0, seed=seed, dtype=dtype) for seed in (1, 2))
+        datasets = DataSets(images, valid, test, ("a", "b", "c $x", "d"))
+        run.evaluate(
+            model,
+            datasets,
+            lambda part: code["data"].get_dataloaders(images, part, args.loader_batch_size, seed=args.seed)[1],
+        )
+        return []
     if inputs.get("evaluate_first"):
         evaluation = code["train"].evaluate(model, valid_loader, run.device)
         result["evaluation"] = [evaluation.loss, evaluation.accuracy]

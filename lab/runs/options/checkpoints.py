@@ -16,6 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on from a checkpoint: its path; or latest or best of the run that --run-id names; or auto, "
         "latest if there is one and a new start if not",
     )
+    group.add_argument(
+        "--evaluate-only",
+        action="store_true",
+        help="with --resume PATH: train nothing; validation and test figures, the accuracy of each class, and a "
+        "confusion matrix of what the checkpoint does",
+    )
     saving = group.add_mutually_exclusive_group()
     saving.add_argument(
         "--no-checkpoints", action="store_true", help="write none; else latest.pth and best.pth after every epoch"
@@ -36,6 +42,9 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     warnings: list[str] = []
     measures = options.measure_steps is not None
     resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy == "fsdp1")
+    if options.evaluate_only:
+        resolved.checkpoints = resolved.tensorboard = False
+        return warnings
     asked = {
         "--resume": options.resume is not None,
         "--save-every-steps": options.save_every_steps is not None,

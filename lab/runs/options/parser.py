@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from lab.runs.options import checkpoints, data, model, optimisation, output, precision
+from lab.runs.options import checkpoints, data, evaluation, model, optimisation, output, precision
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -66,6 +66,7 @@ def resolve(
     Raises:
         UsageError: the options contradict each other, the number of ranks or the device.
     """
+    evaluation.check(options, build_parser().parse_args([]))
     resolved = argparse.Namespace(**vars(options))
     model.resolve(options, resolved, world_size)
     return resolved, [

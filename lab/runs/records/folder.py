@@ -157,7 +157,7 @@ class RunFolder:
         if self._beginning is None:
             return
         (epochs_done, config), self._beginning = self._beginning, None
-        with self._writing():
+        with self.writing():
             self._drop_rows_after(epochs_done)
             if self._finished:
                 self.write_status("running")
@@ -175,7 +175,7 @@ class RunFolder:
         _write_table(self.path / "metrics.csv", METRICS_COLUMNS, trained)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """A disk that takes no records ends the run: what it did would be lost without a word."""
         try:
             yield
@@ -188,7 +188,7 @@ class RunFolder:
     def log(self, line: str) -> None:
         """One line, or several, to train.log; what a sweep prints ends in there by itself."""
         if self._log is not None:
-            with self._writing():
+            with self.writing():
                 print(line, file=self._log, flush=True)
 
     def write_status(self, status: str, reason: str = "") -> None:
@@ -205,7 +205,7 @@ class RunFolder:
         """One row of metrics.csv. Accuracy is a fraction, throughput in images per second."""
         self.take_over()
         row = dict(zip(METRICS_COLUMNS, (epoch, phase, *map(_number, (loss, accuracy, throughput))), strict=True))
-        with self._writing():
+        with self.writing():
             _append_row(self.path / "metrics.csv", METRICS_COLUMNS, row)
 
     def add_epoch(self, row: Mapping[str, object]) -> None:
@@ -213,7 +213,7 @@ class RunFolder:
         self.take_over()
         self._rows.append({"run_id": self.run_id, "ts": now(), **row})
         self._rows[-1] |= best_so_far(self._rows)
-        with self._writing():
+        with self.writing():
             self._write_rows(self._rows)
 
     def close(self, status: str, reason: str, summary: Mapping[str, object], error: str = "") -> None:
@@ -225,7 +225,7 @@ class RunFolder:
             if not self._finished:
                 self._close(status, reason, summary, error)
             if self._log is not None:
-                with self._writing():
+                with self.writing():
                     self._log.close()
         finally:
             self._lock.release()
@@ -241,7 +241,7 @@ class RunFolder:
             "status": status,
             "reason": reason,
         }
-        with self._writing():
+        with self.writing():
             self._write_rows([*self._rows, ended])
             if error and self._own_errors:  # else Python itself prints it there
                 (self.path / "train.err").write_text(error, encoding="utf-8")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lab.base.machine import driver_version
 from lab.base.paths import PACKAGE
+from lab.runs.options.evaluation import spelled
 from lab.runs.options.parser import build_parser
 
 if TYPE_CHECKING:
@@ -45,10 +46,7 @@ def variant(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
     for name, value in sorted(vars(options).items()):
         if name in ADMINISTRATIVE or name in IN_COLUMNS or value == getattr(defaults, name, None):
             continue
-        option = "--" + name.replace("_", "-")
-        if value is False:
-            option = "--no-" + name.replace("_", "-")
-        words.append(option if isinstance(value, bool) else f"{option} {value}")
+        words.append(spelled(name, value))
     return " ".join(words)
 
 

@@ -58,7 +58,9 @@ def collect(results: Path, logs: Sequence[Path] = ()) -> Collection:
         except OSError as error:
             collection.ignored.append(f"{folder.name} ({error.strerror})")
             continue
-        if usable:
+        if usable and read_json(folder / "config.json").get("evaluate_only"):
+            collection.ignored.append(f"{folder.name} (an evaluation: it trained nothing)")
+        elif usable:
             collection.rows.append(_compact(read_run(folder)))
         else:
             collection.ignored.append(folder.name)

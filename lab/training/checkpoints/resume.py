@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
@@ -27,6 +27,7 @@ SHAPING = (
     *("randaugment", "image_size"),
 )
 
+EVALUATING = ("dataset", "validation", "image_size", "precision")  # what an evaluation shares with its training
 ORDERING = ("seed", "dataset", "validation")  # of these, which decide on the images of an epoch and their order
 
 
@@ -81,7 +82,7 @@ _SHARED = ("epochs_done", "step_in_epoch", "steps_per_epoch", "best_accuracy", "
 
 
 def _check_kind(path: Path, config: dict[str, Any], args: argparse.Namespace) -> None:
-    for name in ("model", "optimizer"):
+    for name in ("model",) if args.evaluate_only else ("model", "optimizer"):
         if config[name] != getattr(args, name):
             raise UserError(
                 f"{path} was written with --{name} {config[name]}, so it cannot go on with {getattr(args, name)}"
@@ -99,6 +100,8 @@ def take_up(
     Raises:
         UserError: the checkpoint is of another model, or the middle of an epoch that is another one here.
     """
+    if args.evaluate_only:
+        return take_weights(resumed, args, stepper.model, progress)
     check_end(resumed, args)
     check_position(resumed, args, progress.steps_per_epoch)
     training_state.restore(resumed.state, stepper, str(resumed.path))
@@ -106,6 +109,18 @@ def take_up(
     progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
     stepper.steps = progress.total_steps
     return differences(resumed, args, world_size)
+
+
+def take_weights(resumed: Resumed, args: argparse.Namespace, model: nn.Module, progress: Progress) -> list[str]:
+    """Put the checkpoint's weights into a model that is only evaluated. Collective; otherwise as take_up."""
+    training_state.restore_weights(resumed.state, model, str(resumed.path))
+    resumed.state.clear()
+    progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
+    return [
+        f"evaluated with another --{name.replace('_', '-')}: {now}, it was trained with {before}"
+        for name in EVALUATING
+        if name in resumed.config and (before := resumed.config[name]) != (now := getattr(args, name))
+    ]
 
 
 def check_end(resumed: Resumed, args: argparse.Namespace) -> None:

@@ -90,8 +90,8 @@ def restore(state: dict[str, Any], stepper: Stepper, source: str) -> None:
         UserError: they are of another model or another optimizer.
     """
     model, optimizer = stepper.model, stepper.optimizer
-    wanted = get_model_state_dict(model)  # sharded: nothing is gathered, only names and shapes are looked at
-    from_rank_0(lambda: _check_fit(state, wanted, optimizer, source))
+    _check_fit(state, model, source)
+    from_rank_0(lambda: _check_groups(state, optimizer, source))
     settings = [
         {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
     ]
@@ -101,10 +101,20 @@ def restore(state: dict[str, Any], stepper: Stepper, source: str) -> None:
         _lay_out_as_parameters(optimizer)
     for group, own in zip(optimizer.param_groups, settings, strict=True):
         group.update(own)
-    set_model_state_dict(model, state.get("model", {}), options=SCATTER)
+    _put_weights(state, model)
     scaler = from_rank_0(lambda: state["scaler"])
     if stepper.scaler is not None and scaler is not None:
         stepper.scaler.load_state_dict(scaler)
+
+
+def restore_weights(state: dict[str, Any], model: nn.Module, source: str) -> None:
+    """Put a checkpoint's weights into a wrapped model, and nothing else. Raises as restore."""
+    _check_fit(state, model, source)
+    _put_weights(state, model)
+
+
+def _put_weights(state: dict[str, Any], model: nn.Module) -> None:
+    set_model_state_dict(model, state.get("model", {}), options=SCATTER)
 
 
 def _lay_out_as_parameters(optimizer: Optimizer) -> None:
@@ -115,8 +125,12 @@ def _lay_out_as_parameters(optimizer: Optimizer) -> None:
                 state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def _check_fit(state: dict[str, Any], wanted: dict[str, Any], optimizer: Optimizer, source: str) -> None:
-    saved = state["model"]
+def _check_fit(state: dict[str, Any], model: nn.Module, source: str) -> None:
+    wanted = get_model_state_dict(model)  # sharded: nothing is gathered, only names and shapes are looked at
+    from_rank_0(lambda: _check_names(state["model"], wanted, source))
+
+
+def _check_names(saved: dict[str, Any], wanted: dict[str, Any], source: str) -> None:
     if missing := [name for name in wanted if name not in saved]:
         raise UserError(f"{source} is of another model: it has no {missing[0]}, which this model has")
     if extra := [name for name in saved if name not in wanted]:
@@ -125,6 +139,9 @@ def _check_fit(state: dict[str, Any], wanted: dict[str, Any], optimizer: Optimiz
         before, now = list(saved[name].shape), list(tensor.shape)
         if before != now:
             raise UserError(f"{source} is of another model: its {name} is {before}, but this model's is {now}")
+
+
+def _check_groups(state: dict[str, Any], optimizer: Optimizer, source: str) -> None:
     groups, wanted_groups = len(state["optimizer"]["param_groups"]), len(optimizer.param_groups)
     if groups != wanted_groups:
         raise UserError(f"{source} has {groups} groups of parameters, but this optimizer has {wanted_groups}")

@@ -1,4 +1,4 @@
-"""What is measured of a run besides loss and accuracy: gradients, the loss scale, FLOPs against a card's peak.
+"""What is measured of a run besides loss and accuracy: gradients, FLOPs against a card's peak, answers by class.
 
-May import: runs/records.
+May import: base, runs/records.
 """

@@ -82,7 +82,7 @@ def describe(setup: Setup) -> list[str]:
         f"{setup.dropped_samples} samples dropped",
         *(f"  {'data' * (number == 0):10} {line}" for number, line in enumerate(setup.data)),
         f"  length     {_length(args)}",
-        f"  optimizer  {args.optimizer}, {_rate(args)}, weight decay {args.weight_decay:g}",
+        *([] if args.evaluate_only else [f"  optimizer  {_optimizer(args)}"]),
         f"  precision  {precision.describe(setup.device, args.precision, setup.channels_last)}",
         f"  seed       {args.seed}{', deterministic algorithms' * args.deterministic}",
     ]
@@ -101,6 +101,8 @@ def describe(setup: Setup) -> list[str]:
 
 
 def _length(args: argparse.Namespace) -> str:
+    if args.evaluate_only:
+        return "none: a checkpoint is evaluated, nothing is trained"
     if args.measure_steps:
         return f"{args.measure_steps} measured steps, after {args.measure_warmup} that are discarded"
     return f"{args.epochs} epoch{'s' * (args.epochs != 1)}"
@@ -111,6 +113,10 @@ def _batch(args: argparse.Namespace, ranks: int) -> str:
     if args.accumulate > 1:
         text += f" x {ranks} ranks x {args.accumulate} accumulated"
     return text
+
+
+def _optimizer(args: argparse.Namespace) -> str:
+    return f"{args.optimizer}, {_rate(args)}, weight decay {args.weight_decay:g}"
 
 
 def _rate(args: argparse.Namespace) -> str:

@@ -12,8 +12,11 @@ from lab.base.terminal import Terminal
 from lab.runs.records.epoch_record import EpochRecord, Totals, run_row
 from lab.runs.records.folder import RunFolder
 from lab.runs.records.reasons import reason_of
+from lab.training.metrics.classes import ClassCounts, describe, write_tables
 from lab.training.stepping.signals import Preempted
 from lab.training.watching import announce
+
+EVALUATION = "evaluation"  # in the run's folder
 
 
 class Reporter:
@@ -43,6 +46,7 @@ class Reporter:
         self._talks = talks
         self._origin = origin
         self._last: EpochRecord | None = None
+        self._evaluated: dict[str, float] = {}  # columns of the summary, with --evaluate-only
         self._profile: tuple[int, dict[str, float]] | None = None  # the epoch, and columns of its row
 
     def open_folder(self, resumed: bool) -> Path:
@@ -53,8 +57,10 @@ class Reporter:
         """
         args, ranks = self._args, len(self._hosts)
         model = args.model.replace(":", ".")
-        default = f"{time.strftime('%Y%m%d-%H%M%S')}-{args.strategy}-{model}-w{ranks}"
-        run_id, go_on = args.run_id or default, args.resume is not None
+        what = f"evaluate-{args.strategy}" if args.evaluate_only else args.strategy
+        default = f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-{model}-w{ranks}"
+        run_id, go_on = args.run_id or default, args.resume is not None and not args.evaluate_only
+        resumed = resumed and go_on
         self.folder = RunFolder(args.output_dir, run_id, go_on=go_on, resumed=resumed, say=self.print)
         return self.folder.path
 
@@ -97,12 +103,36 @@ class Reporter:
         self.folder.add_metrics(epoch, "train", record.train_loss, record.train_accuracy, record.images_per_second)
         self.folder.add_metrics(epoch, "val", record.valid_loss, record.valid_accuracy, speed)
 
-    def add_test(self, epoch: int, loss: float, accuracy: float, totals: Totals) -> None:
-        """The line and the row of the test images."""
-        self.print(f"[METRIC] test_loss={loss:.4f} test_acc={accuracy:.4f}")
+    def add_test(self, epoch: int, loss: float, accuracy: float, totals: Totals, phase: str = "test") -> None:
+        """The line and the row of the test images; or of others, when a checkpoint is only evaluated."""
+        self.print(f"[METRIC] {phase}_loss={loss:.4f} {phase}_acc={accuracy:.4f}")
         if self.folder is not None:
             speed = totals.evaluated / totals.evaluation_seconds
-            self.folder.add_metrics(epoch, "test", loss, accuracy, speed)
+            self.folder.add_metrics(epoch, phase, loss, accuracy, speed)
+
+    def add_classes(
+        self, phase: str, epoch: int, counts: ClassCounts, names: Sequence[str], totals: Totals
+    ) -> None:
+        """The same, with the accuracy of each class and the confusion matrix, as tables and as a figure.
+
+        Raises:
+            UserError: the disk does not take them.
+        """
+        self.add_test(epoch, counts.loss, counts.accuracy, totals, phase)
+        for line in describe(counts, names):
+            self.print(line)
+        if self.folder is None:
+            return
+        if phase == "val":
+            self._evaluated = {"val_top1": counts.accuracy}
+        folder = self.folder.path / EVALUATION
+        title = f"{phase}: {counts.accuracy:.1%} of {sum(counts.images):,} images"
+        with self.folder.writing():
+            write_tables(counts, names, folder, phase)
+            from lab.training.metrics.confusion import draw  # here: matplotlib takes a second to import
+
+            draw(counts, names, title, folder / f"{phase}_confusion.png")
+        self.print(f"  {folder / f'{phase}_classes.csv'}, {phase}_confusion.csv and {phase}_confusion.png")
 
     def close(self, error: BaseException | None) -> None:
         """Close the records as done, as interrupted, or as failed with the reason."""
@@ -110,7 +140,7 @@ class Reporter:
             self.print(error.reason)
         if self.folder is None:
             return
-        row = self._row() | self._profiled()
+        row = self._row() | self._profiled() | self._evaluated
         if error is None:
             self.folder.close("done", "", row)
         elif isinstance(error, Preempted):
