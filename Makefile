@@ -53,7 +53,9 @@ cluster: $(INSTALLED)
 
 course: $(INSTALLED)
 	$(BIN)/lab course build course
-	cd course && ../$(BIN)/nbgrader generate_assignment lab --force && ../$(BIN)/nbgrader release_assignment lab --force
+	@cd course && ../$(BIN)/nbgrader generate_assignment lab --force --log-level=ERROR \
+		&& ../$(BIN)/nbgrader release_assignment lab --force --log-level=ERROR
+	@echo "Released into course/exchange; what comes next is in docs/instructor.md, section 2."
 
 mistakes: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m answers.mistakes

@@ -9,6 +9,11 @@ HELP = "write the nbgrader course: the assignments, their configuration and the 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["build"], help="write the course directory, or bring it up to date")
     parser.add_argument("folder", type=Path, metavar="DIR", help="a new folder, or one that this command has made")
+    parser.add_argument(
+        "--keep-mine",
+        action="store_true",
+        help="leave what you have changed in it as it is, also where the lab has changed it too",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -16,8 +21,12 @@ def run(args: argparse.Namespace) -> int:
     from lab.course.build import build, strangers
 
     folder = args.folder.expanduser()
-    written = build(folder)
-    print(f"{folder}: {len(written)} files written" if written else f"{folder} is up to date")
+    built = build(folder, keep_mine=args.keep_mine)
+    print(f"{folder}: {len(built.written)} files written" if built.written else f"{folder} is up to date")
+    for path in built.kept:
+        print(f"  {path} is as you have changed it")
+    for path in built.saved:
+        print(f"  what was replaced lies in {path}: put your changes, if there are any, into the new one")
     for name in strangers(folder):
         print(f"  {name} is not the lab's; nbgrader will release it too")
     print(f"Model answers, for you only: {folder / LAB.page}")

@@ -5,6 +5,7 @@
     DIR/source/lab2/                  the same for part two, whose module and notebook are in this one alone
     DIR/instructor/marking_guide.md   model answers; outside of what nbgrader ever releases
     DIR/instructor/marking_guide_two.md   those of part two
+    DIR/instructor/written.json   what was written last, by digest: how an instructor's own changes are known
 
 A release is the student's package: both come from package_files(). Only the notebooks lie one folder higher, since
 nbgrader looks for them at the top of an assignment.
@@ -12,8 +13,11 @@ nbgrader looks for them at the top of an assignment.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from lab.base.errors import UserError
@@ -28,6 +32,8 @@ from lab.syllabus.syllabus import syllabus
 
 CONFIG = "nbgrader_config.py"
 NOTEBOOKS = "notebooks"
+WRITTEN = PurePosixPath("instructor", "written.json")
+SAVED = PurePosixPath("instructor", "before-the-update")
 LINK = re.compile(r"\[([^]\n]+)\]\((\w+\.ipynb)\)")
 
 
@@ -78,14 +84,29 @@ def _assignment_files(assignment: Assignment, texts: Path) -> dict[PurePosixPath
     return files
 
 
-def build(folder: Path) -> list[PurePosixPath]:
+@dataclass(frozen=True)
+class Built:
+    """What became of the files of a course that was there: written anew, or left as the instructor has them.
+
+    saved  copies of what was replaced in a course of an older lab, which has no list of what it had written
+    """
+
+    written: list[PurePosixPath]
+    kept: list[PurePosixPath]
+    saved: list[PurePosixPath]
+
+
+def build(folder: Path, *, keep_mine: bool = False) -> Built:
     """Write the course directory, or bring an older one up to date; what nbgrader made in it stays.
 
-    Returns:
-        The files that were written: not those that had this content already.
+    So does what the instructor has changed, which is told by the digests of what the lab wrote last (WRITTEN).
+
+    Args:
+        keep_mine: also where the lab's own version is another now.
 
     Raises:
-        UserError: the folder holds something else, or cannot be written.
+        UserError: the folder holds something else, or cannot be written; or the same files were changed by the
+            instructor and in the lab. Nothing is written then.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name a folder that is not there yet")
@@ -94,15 +115,38 @@ def build(folder: Path) -> list[PurePosixPath]:
     if folder.resolve() == student_sources():
         raise UserError(f"{folder} is the lab itself; name a new folder, such as course")
     files = course_files()
-    written = []
+    before = _written_before(folder)
+    built = Built([], [], [])
+    both = []
+    for path, content in files.items():
+        target = folder / path
+        there = target.read_bytes() if target.is_file() else None
+        if there == content:
+            continue
+        if there is None or before is None or before.get(str(path)) == _digest(there):
+            built.written.append(path)
+        else:
+            built.kept.append(path)
+            both += [path] if before.get(str(path)) != _digest(content) else []
+    if both and not keep_mine:
+        raise UserError(
+            f"{folder}: {', '.join(map(str, both))}: changed by you, and in the lab; nothing was written. "
+            "Move your version out of the course, build again, and put your changes into the new one; or leave "
+            "yours as it is: --keep-mine"
+        )
     try:
-        for path, content in files.items():
+        for path in built.written:
             target = folder / path
-            if target.is_file() and target.read_bytes() == content:
-                continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, content, alone=True)  # nbgrader would release what a kill left behind
-            written.append(path)
+            if before is None and target.is_file():
+                copy = SAVED / path
+                (folder / copy).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(target, folder / copy)
+                built.saved.append(copy)
+            write_whole(target, files[path], alone=True)  # nbgrader would release what a kill left behind
+        digests = {str(path): _digest(content) for path, content in sorted(files.items())}
+        if digests != before:
+            write_whole(folder / WRITTEN, json.dumps(digests, indent=1).encode(), alone=True)
         for path, origin in package_files().items():  # run.sh is a program
             for name in ASSIGNMENTS:
                 target = folder / "source" / name / path
@@ -111,7 +155,20 @@ def build(folder: Path) -> list[PurePosixPath]:
                     target.chmod(target.stat().st_mode | 0o200)
     except OSError as error:
         raise UserError(f"cannot write {error.filename or folder}: {error.strerror}") from error
-    return written
+    return built
+
+
+def _written_before(folder: Path) -> dict[str, str] | None:
+    """Path -> digest of what the lab wrote last; None where nobody knows."""
+    try:
+        known = json.loads((folder / WRITTEN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return known if isinstance(known, dict) else None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def strangers(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ RELEASE = "release"  # nbgrader's name of the folder with what students get
 COLLECT = "lab.course.collect.Collect"  # also tells a course of today from one that was built before
 
 _GLUE = "lab.course.nbgrader_glue"
+_HANDOUT = "lab.course.handout.questions"
 
 _TEXT = """\
 # Written by `lab course build`, which writes it anew: put settings of your own into nbgrader_config_local.py.
@@ -44,14 +45,18 @@ c.ExchangeFactory.collect = "{collect}"
 c.Autograde.exclude_overwriting = {{
 {editable}}}
 
-# As nbgrader has it, but for the second: what an answer's cell says to begin with is its own, and stays.
+# Refuses what nbgrader would stumble over after it has deleted the released assignment.
+c.GenerateAssignment.exporter_class = "{handout}.CheckedExporter"
+
+# As nbgrader has it, but for the second, for what an answer's cell says to begin with is its own and stays,
+# and for new questions mid-term.
 c.GenerateAssignment.preprocessors = [
     "nbgrader.preprocessors.LockCells",
     "{glue}.ClearOtherSolutions",
     "nbgrader.preprocessors.ClearOutput",
     "nbgrader.preprocessors.CheckCellMetadata",
     "nbgrader.preprocessors.ComputeChecksums",
-    "nbgrader.preprocessors.SaveCells",
+    "{handout}.SaveMoreCells",
     "nbgrader.preprocessors.ClearHiddenTests",
     "nbgrader.preprocessors.ClearMarkScheme",
     "nbgrader.preprocessors.ComputeChecksums",
@@ -116,4 +121,4 @@ def config_text(editable: Mapping[str, Sequence[str]]) -> str:
         f'    "{assignment}": [\n' + "".join(f'        "{name}",\n' for name in files) + "    ],\n"
         for assignment, files in editable.items()
     )
-    return _TEXT.format(course=COURSE, editable=names, glue=_GLUE, collect=COLLECT)
+    return _TEXT.format(course=COURSE, editable=names, glue=_GLUE, handout=_HANDOUT, collect=COLLECT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from forbidden import forbidden
@@ -111,6 +111,51 @@ def test_settings_of_ones_own_stay_and_count(course: Path, tmp_path: Path):
     assert (folder / "gradebook.db").read_text() == "marks"
     (folder / "source" / "lab2" / "more.py").write_text("")
     assert building.strangers(folder) == ["source/lab/extra.ipynb", "source/lab2/more.py"]
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, path: str, content: bytes) -> None:
+    """Let a newer lab have another version of a file of the course."""
+    files = building.course_files() | {PurePosixPath(path): content}
+    monkeypatch.setattr(building, "course_files", lambda: files)
+
+
+def test_what_an_instructor_has_changed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    folder = tmp_path / "course"
+    mine, other = "source/lab/1_model.ipynb", "source/lab/run.sh"
+    assert main(["course", "build", str(folder)]) == 0
+    (folder / mine).write_text("my question")
+    changed(monkeypatch, other, b"# newer\n")
+    capsys.readouterr()
+    assert main(["course", "build", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert f"{mine} is as you have changed it" in said
+    assert "1 files written" in said
+    assert (folder / mine).read_text() == "my question"
+    assert (folder / other).read_text() == "# newer\n"
+
+    changed(monkeypatch, mine, b"newer")
+    changed(monkeypatch, other, b"# newest\n")
+    assert main(["course", "build", str(folder)]) == 1
+    assert f"{mine}: changed by you, and in the lab; nothing was written" in capsys.readouterr().err
+    assert (folder / mine).read_text() == "my question"
+    assert (folder / other).read_text() == "# newer\n"
+    for _ in range(2):
+        assert main(["course", "build", str(folder), "--keep-mine"]) == 0
+        assert (folder / mine).read_text() == "my question"
+        assert (folder / other).read_text() == "# newest\n"
+    assert main(["course", "build", str(folder)]) == 0  # what the lab has is known now
+
+
+def test_of_a_course_of_an_older_lab_what_is_replaced_is_kept_beside(tmp_path: Path):
+    folder = tmp_path / "course"
+    assert main(["course", "build", str(folder)]) == 0
+    (folder / building.WRITTEN).unlink()
+    (folder / "source/lab/1_model.ipynb").write_text("older, or mine")
+    assert main(["course", "build", str(folder)]) == 0
+    assert (folder / building.SAVED / "source/lab/1_model.ipynb").read_text() == "older, or mine"
+    assert json.loads((folder / "source/lab/1_model.ipynb").read_text())
 
 
 def test_a_folder_with_something_else_is_left_as_it_is(course: Path, tmp_path: Path, root: Path, capsys):

@@ -39,8 +39,8 @@ def tables(sent: Mapping[str, bytes], server: RankServer) -> dict[str, str]:
 
 def make_tables(rank: Rank) -> list[str]:
     """In the sandbox: the tables of these files."""
+    from lab.sweep.compare.frame import load
     from lab.sweep.compare.table import summary
-    from lab.sweep.draw.plot import read_results
 
     made = []
     files: list[Any] = rank.receive()
@@ -48,7 +48,7 @@ def make_tables(rank: Rank) -> list[str]:
         path = Path("/tmp", MEASURED.name)
         path.write_bytes(content)
         try:
-            made.append(summary(read_results(path)))
+            made.append(summary(load(path)))
         except UserError as error:
             made.append(f"the results.csv that was handed in shows nothing: {error}")
         except Exception as error:  # noqa: BLE001 - a student's numbers may be any
