@@ -181,13 +181,14 @@ def _read(student: str, contents: Contents, parse: bool, assignment: Assignment)
     remarks: list[str] = []
     unread = ""
     home = _home(names, files)
-    wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or name.name in files])
+    wrapper = _wrapper([name for name in names if name.suffix == ".ipynb" or _folder(name, files) is not None])
     if home is None:
         wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
         unread = f"no folder with {wanted} was found"
         remarks.append(unread)
     else:
-        others = sorted({str(name.parent) for name in names if name.name in files} - {str(home)})
+        folders = [_folder(name, files) for name in names]
+        others = sorted({str(folder) for folder in folders if folder is not None} - {str(home)})
         if others:
             used = encodable(home) if home.parts else "the top folder"
             remarks.append(
@@ -195,7 +196,8 @@ def _read(student: str, contents: Contents, parse: bool, assignment: Assignment)
             )
         total = 0
         beside = [name for name in names if name.is_relative_to(home) and name.suffix != ".ipynb"]
-        beside.sort(key=lambda name: (name.parent != home, name.name not in files))  # the modules first
+        # The modules first, then what lies beside them.
+        beside.sort(key=lambda name: (str(name.relative_to(home)) not in files, name.parent != home))
         for name in beside:
             if len(name.parts) - len(home.parts) > MAX_PARTS:
                 continue
@@ -279,12 +281,18 @@ def _wrapper(names: list[PurePosixPath]) -> PurePosixPath:
     return PurePosixPath(*[level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, common)])
 
 
+def _folder(name: PurePosixPath, files: Collection[str]) -> PurePosixPath | None:
+    """The folder below which a file would be one of the modules; None where it is none of them."""
+    within = [file for file in map(PurePosixPath, files) if name.parts[-len(file.parts) :] == file.parts]
+    return PurePosixPath(*name.parts[: -len(within[0].parts)]) if within else None
+
+
 def _home(names: list[PurePosixPath], files: Collection[str]) -> PurePosixPath | None:
-    """The folder with the most modules; of several the one called exercises, then the one nearest to the top."""
+    """The folder below which the most modules are; of several that called exercises, then the topmost."""
     counts: dict[PurePosixPath, int] = {}
     for name in names:
-        if name.name in files:
-            counts[name.parent] = counts.get(name.parent, 0) + 1
+        if (folder := _folder(name, files)) is not None:
+            counts[folder] = counts.get(folder, 0) + 1
     if not counts:
         return None
     return min(counts, key=lambda folder: (-counts[folder], folder.name != "exercises", len(folder.parts), folder))
