@@ -13,6 +13,11 @@ def checkout() -> Path | None:
     return ROOT if (ROOT / "pyproject.toml").is_file() and (ROOT / "solutions").is_dir() else None
 
 
+def module_file(name: str) -> str:
+    """The file of a student's module, below the folder of them all: "data.py", or "from_scratch/ring.py"."""
+    return f"{name.replace('.', '/')}.py"
+
+
 def student_sources() -> Path:
     """The folder with what a student's package is made of: exercises/, run.sh, ...
 

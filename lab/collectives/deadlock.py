@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lab.collectives.lanes import Collective, Lane
+from lab.collectives.stall import Position, find_stall
 
 Kind = Literal["missing", "order", "shape"]
 
@@ -98,25 +99,44 @@ class Detector:
     def __init__(self, lanes: Mapping[int, Lane]) -> None:
         self._lanes = lanes
         self._read = 0  # messages when they were compared last
-        self._suspected: tuple[tuple[str, str, int], dict[int, int]] | None = None
+        # What was found, and how many messages each rank that is stuck had sent then; of collectives, of messages.
+        self._suspected: list[tuple[object, dict[int, int]] | None] = [None, None]
 
     def deadlock(self, running: Collection[int]) -> bool:
-        """Whether a rank in `running` waits in a collective that can never come to its end.
+        """Whether a rank in `running` waits in a collective, or for a message, that can never come to its end.
 
-        A collective ends a moment before the recorder knows it: so the rank must have been seen in it twice.
+        A collective ends a moment before the recorder knows it: so the rank must have been seen in it twice. So
+        must all ranks that wait for each other's messages: what they say is not of the same moment.
         """
         read = sum(lane.messages for lane in self._lanes.values())
         if read == self._read:
             return False
         self._read = read
-        issued = {rank: lane.collectives for rank, lane in self._lanes.items()}
-        found = find_mismatch(issued, [rank for rank, lane in self._lanes.items() if lane.final])
+        ended = [rank for rank, lane in self._lanes.items() if lane.final]
+        found = find_mismatch({rank: lane.collectives for rank, lane in self._lanes.items()}, ended)
         stuck = [rank for rank in found.stuck if rank in running] if found else []
-        if found is None or not stuck:
-            self._suspected = None
-            return False
-        what = (found.kind, found.group, found.number)
-        if self._suspected is None or self._suspected[0] != what:
-            self._suspected = what, {rank: self._lanes[rank].messages for rank in stuck}
-        before = self._suspected[1]
-        return any(self._lanes[rank].messages > before[rank] for rank in stuck if rank in before)
+        what = (found.kind, found.group, found.number) if found else None
+        if any(self._seen_again(0, what, stuck)):
+            return True
+        stall = find_stall({rank: position(lane) for rank, lane in self._lanes.items()}, ended)
+        waits = (
+            tuple((rank, one.kind, one.peer, one.tag, one.nth) for rank, one in stall.messages.items())
+            if stall
+            else None
+        )
+        again = self._seen_again(1, waits, stall.ranks if stall else [])
+        return bool(again) and all(again)
+
+    def _seen_again(self, place: int, what: object, stuck: Sequence[int]) -> list[bool]:
+        """For each rank that is stuck, whether it has said something since this was found first."""
+        if not stuck:
+            self._suspected[place] = None
+            return []
+        known = self._suspected[place]
+        if known is None or known[0] != what:
+            known = self._suspected[place] = what, {rank: self._lanes[rank].messages for rank in stuck}
+        return [rank in known[1] and self._lanes[rank].messages > known[1][rank] for rank in stuck]
+
+
+def position(lane: Lane) -> Position:
+    return Position(lane.one_to_one, lane.collectives, lane.in_wait)

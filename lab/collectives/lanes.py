@@ -1,4 +1,4 @@
-"""The collectives that a rank has issued, as whoever compares them sees them.
+"""The collectives that a rank has issued, and its messages to single ranks, as whoever compares them sees them.
 
 They come in messages from the rank (lab/collectives/recorder.py writes them), and a rank runs untrusted code:
 each is checked item by item, and what is kept is bounded.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 MESSAGE_LIMIT = 1 << 20  # bytes of one message
-KEPT = 2000  # collectives of one rank
+KEPT = 2000  # collectives of one rank, and messages
 MAX_LEFT = 200  # functions of one rank of which it is known where they were left
 _MAX_NUMBER = 1 << 63
 _MAX_TEXT, _MAX_PARTS = 1000, 64  # characters of a name; sizes, dimensions, types, frames
@@ -52,11 +52,39 @@ class Collective:
         return ", ".join(str(list(size)) for size in self.sizes) or "no tensor"
 
 
+@dataclass(frozen=True)
+class Message:
+    """A message that a rank has begun to send to one rank, or to receive from it.
+
+    `nth` counts those of its kind with the same peer, tag and group: it meets the nth of the other side. `waiting`
+    tells that the rank is in its wait(), at `waits_at`; `done` that it has come back from there.
+    """
+
+    kind: str  # "send" or "recv"
+    group: str
+    peer: int  # -1: from any rank
+    tag: int
+    nth: int
+    elements: int
+    type: str  # "float32"
+    waiting: bool
+    done: bool
+    frames: tuple[Frame, ...]
+    waits_at: tuple[Frame, ...]
+
+    def meets(self, other: Message, rank: int) -> bool:
+        """Whether it is the other side of a message that `rank` has begun."""
+        same = (self.group, self.tag, self.nth) == (other.group, other.tag, other.nth)
+        return same and self.peer == rank and self.kind != other.kind
+
+
 class Lane:
     """What one rank has issued so far, in order: put together from its messages."""
 
     def __init__(self) -> None:
         self._known: dict[int, Collective] = {}  # by the rank's own running number
+        self._one_to_one: dict[int, Message] = {}  # by the rank's own running number
+        self.in_wait = False  # it waits for a collective
         self.left: dict[tuple[str, str], Frame] = {}  # (file, function) -> the line at which it was last left
         self.messages = 0
         self.final = False  # the rank has ended, and this is all
@@ -64,6 +92,10 @@ class Lane:
     @property
     def collectives(self) -> list[Collective]:
         return list(self._known.values())
+
+    @property
+    def one_to_one(self) -> list[Message]:
+        return list(self._one_to_one.values())
 
     def feed(self, message: object) -> None:
         """Take one message. Raises ValueError for anything that recorder.py would not have sent."""
@@ -77,8 +109,14 @@ class Lane:
         for identity in _typed(content.get("done"), list):
             if (known := self._known.get(_number(identity))) is not None:
                 self._known[identity] = dataclasses.replace(known, done=True)
-        while len(self._known) > KEPT:
-            del self._known[next(iter(self._known))]
+        for record in _typed(content.get("one_to_one", []), list):
+            if len(_typed(record, list)) != 12:
+                raise ValueError(f"a message of {len(record)} fields")
+            self._one_to_one[_number(record[0])] = _message(files, *record[1:])
+        for known_ones in (self._known, self._one_to_one):
+            while len(known_ones) > KEPT:
+                del known_ones[next(iter(known_ones))]
+        self.in_wait = _typed(content.get("waits", self.in_wait), bool)
         for departure in _typed(content.get("left", []), list)[:MAX_LEFT]:
             if len(_typed(departure, list)) != 3:
                 raise ValueError("a departure of something else")
@@ -102,6 +140,37 @@ def _collective(
         done=_typed(done, bool),
         frames=tuple(_frame(files, *_typed(frame, list)) for frame in _few(frames)),
         types=tuple(_typed(kind, str) for kind in _few(types)),
+    )
+
+
+def _message(
+    files: list[str],
+    kind: Any,
+    group: Any,
+    peer: Any,
+    tag: Any,
+    nth: Any,
+    elements: Any,
+    dtype: Any,
+    waiting: Any,
+    done: Any,
+    frames: Any,
+    waits_at: Any,
+) -> Message:
+    if kind not in ("send", "recv"):
+        raise ValueError("a message that is neither sent nor received")
+    return Message(
+        kind=kind,
+        group=_typed(group, str),
+        peer=peer if type(peer) is int and peer == -1 else _number(peer),
+        tag=_number(tag),
+        nth=_number(nth),
+        elements=_number(elements),
+        type=_typed(dtype, str),
+        waiting=_typed(waiting, bool),
+        done=_typed(done, bool),
+        frames=tuple(_frame(files, *_typed(frame, list)) for frame in _few(frames)),
+        waits_at=tuple(_frame(files, *_typed(frame, list)) for frame in _few(waits_at)),
     )
 
 

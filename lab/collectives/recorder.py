@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from lab.collectives import departures
+from lab.collectives.point_to_point import Line, Messages, Note
 
 VARIABLE = "TORCH_FR_BUFFER_SIZE"  # how many collectives it remembers; to be set before the process group exists
 # To remember more costs a rank more whenever it is asked: some 50 microseconds an entry, for the frames.
@@ -27,10 +29,12 @@ _SIZES = 64
 class Recorder:
     """Reads this process's collectives, each of them once.
 
-    Frames above the function `entry` of the file `harness` are the lab's own and are left out.
+    Frames above the function `entry` of the file `harness` are the lab's own and are left out. `one_to_one` are
+    the messages to single ranks, which are told beside the collectives.
     """
 
     def __init__(self, harness: str, entry: str) -> None:
+        self.one_to_one = Messages(harness, entry)
         self._entry = (harness, entry)
         self._next = 0  # the recorder's running number of the first collective not reported yet
         self._running: set[int] = set()  # reported before they had come to their end
@@ -48,20 +52,27 @@ class Recorder:
             new = [entry for entry in _dump(frames=True) if entry["record_id"] >= self._next]
             self._next = new[-1]["record_id"] + 1
             self._running.update(entry["record_id"] for entry in new if not entry["retired"])
-        parts = [new[start : start + _MESSAGE] for start in range(0, len(new), _MESSAGE)] or [[]]
-        for number, part in enumerate(parts, 1):
+        notes, waits = self.one_to_one.news()
+        parts = list(zip_longest(_parts(new), _parts(notes), fillvalue=())) or [((), ())]
+        for number, (part, beside) in enumerate(parts, 1):
             last = number == len(parts)
-            yield self._message(part, done if last else [], final=final and last)
+            message = self._message(part, done if last else [], beside, final=final and last)
+            yield message if waits is None or not last else {**message, "waits": waits}
 
     def messages(self, entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """The same for what a rank that is gone has left behind: the entries of its dump."""
-        yield self._message(entries, [], final=True)
+        yield self._message(entries, [], [], final=True)
 
-    def _message(self, entries: Sequence[Mapping[str, Any]], done: list[int], *, final: bool) -> dict[str, Any]:
+    def _message(
+        self, entries: Sequence[Mapping[str, Any]], done: list[int], notes: Sequence[Note], *, final: bool
+    ) -> dict[str, Any]:
         files: dict[str, int] = {}
-        # Point-to-point messages are left out: they need no partner in the order of collectives.
+        # Messages to single ranks are left out: they need no partner in the order of collectives, and gloo's are
+        # not among the entries. What the lab itself has noted of them comes beside.
         new = [self._record(entry, files) for entry in entries if not entry.get("is_p2p", False)]
-        return {"files": list(files), "new": new, "done": done, "final": final, "left": self._news_of_departures()}
+        beside = [_beside(note, files) for note in notes]
+        message = {"new": new, "done": done, "one_to_one": beside, "final": final}
+        return {"files": list(files), "left": self._news_of_departures(), **message}
 
     def _news_of_departures(self) -> list[list[Any]]:
         left = departures.departures()
@@ -97,6 +108,22 @@ class Recorder:
             groups.append(identity)
         index = groups.index(identity)
         return name[:_TEXT] if index == 0 else f"{name[:_TEXT]} ({index + 1})"
+
+
+def _parts(records: Sequence[Any]) -> list[Sequence[Any]]:
+    return [records[start : start + _MESSAGE] for start in range(0, len(records), _MESSAGE)]
+
+
+def _beside(note: Note, files: dict[str, int]) -> list[Any]:
+    def numbered(lines: Sequence[Line]) -> list[list[Any]]:
+        return [
+            [files.setdefault(file[:_TEXT], len(files)), line, function[:_TEXT]] for file, line, function in lines
+        ]
+
+    return [
+        *(note.number, note.kind, note.group, note.peer, note.tag, note.nth, note.elements, note.type),
+        *(note.waiting, note.done, numbered(note.frames), numbered(note.waits_at)),
+    ]
 
 
 def _dump(*, frames: bool) -> list[dict[str, Any]]:

@@ -48,18 +48,18 @@ def run(args: argparse.Namespace) -> int:
             if not args.ids:
                 feedback.failures(results, verbose=args.verbose)
                 feedback.summary(results, of)
-                if outcomes.begun(code, of.optional):
+                if (begun := outcomes.begun(code, of)).exercises:
                     feedback.part_two()
-                    more += [_check(suite, exercise, feedback) for exercise in of.optional]
+                    more += [_check(suite, exercise, feedback) for exercise in begun.exercises]
                     feedback.failures(more, verbose=args.verbose)
-                    feedback.tally(more, of.part_two)
+                    feedback.tally(more, begun)
     finally:
         if not is_labs_own(code) and not args.sandbox:  # which leaves nothing behind, not even a cache
             outcomes.store(code, results + more)
     if args.ids and not args.sandbox:
         _go_on(feedback, code, results)
-    begun = [result.outcome for result in more if not isinstance(result.outcome, NotStarted)]
-    return exit_code([*(result.outcome for result in results), *begun])
+    done = [result.outcome for result in more if not isinstance(result.outcome, NotStarted)]
+    return exit_code([*(result.outcome for result in results), *done])
 
 
 def _check(suite: Suite, exercise: Exercise, feedback: Feedback) -> ExerciseResult:
@@ -94,7 +94,7 @@ def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> Non
     if is_labs_own(code) or not all(isinstance(result.outcome, Passed) for result in results):
         return
     in_part_two = results[-1].exercise in syllabus().optional
-    of = syllabus().part_two if in_part_two else syllabus()
+    of = outcomes.part_two(code, syllabus()) if in_part_two else syllabus()
     for step in outcomes.check_again(code, of):
         if isinstance(step, Exercise):
             feedback.running(step)

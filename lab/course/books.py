@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from lab.base.errors import UserError
-from lab.base.paths import student_sources
+from lab.base.paths import module_file, student_sources
 from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO, RELEASE
 from lab.course.folders import in_course
 from lab.course.marks import SubmissionRecord
@@ -28,7 +28,7 @@ class Assignment:
     """One assignment of the course.
 
     name     nbgrader's name of it
-    modules  what a student hands in: the names of the files without .py
+    modules  what a student hands in: the names of the modules, "data" or "from_scratch.ring"
     guide    the questions with model answers, in notebooks/source
     page     the page that is made of it, in the course directory
     below    where its grades are, in the folder of the first assignment's
@@ -53,7 +53,7 @@ class Assignment:
 
     @property
     def module_files(self) -> frozenset[str]:
-        return frozenset(f"{name}.py" for name in self.modules)
+        return frozenset(map(module_file, self.modules))
 
 
 LAB = Assignment(ASSIGNMENT, MODULES, "marking_guide.toml", PurePosixPath("instructor/marking_guide.md"))

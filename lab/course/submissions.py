@@ -199,7 +199,7 @@ def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment:
     home = choice.home
     remarks += choice.remarks
     books = [name for name in names if name.suffix == ".ipynb"]
-    wrapper = common_folder([*books, *(name for name in names if name.name in files)])
+    wrapper = common_folder([*books, *(copy.place for copy in choice.files.values())])
     if home is None:
         wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
         unread = f"no folder with {wanted} was found"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.base.paths import PACKAGE
+from lab.base.paths import PACKAGE, module_file
 from lab.base.source import searchable
 from lab.base.words import one_line, rank_list
-from lab.grading import hang
+from lab.grading import hang, stalled
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, unusable_report
 from lab.grading.unreadable import no_file, unreadable
 from lab.ranks.rank import LAUNCHER
@@ -23,7 +23,8 @@ CHECKS = PACKAGE / "checks"
 
 # What a rank says when another one has gone: a consequence, so never the headline if there is a cause.
 PEER_GONE = re.compile(
-    r"connection (closed|reset)|closed by peer|broken pipe|socket (closed|error)|timed out waiting \d+ms",
+    r"connection (closed|reset)|closed by peer|broken pipe|socket (closed|error)|pair is not connected|"
+    r"timed out waiting \d+ms",
     re.I,
 )
 
@@ -59,6 +60,10 @@ def explain(result: "GroupResult", *, exercise: str, code: Path) -> Outcome:
     if cause.garbled:
         return Failed(unusable_report(f"rank {cause.rank} {one_line(cause.note)}"))
     mismatch = None if _failed_by_itself(cause, result) else hang.diagnose(result, code)
+    if mismatch is None:
+        mismatch = stalled.sizes(result, code)
+    if mismatch is None and (cause.status == "timeout" or cause.cut_off):
+        mismatch = stalled.diagnose(result, code)
     if mismatch is not None:
         return Failed(mismatch)
     waits = hang.wait_for(result, code, rank=cause.rank)
@@ -103,7 +108,7 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
         said = "BdbQuit: pdb.set_trace() was left in the code, and nobody can type into a check"
     if kind in ("SyntaxError", "IndentationError", "TabError"):
         for name in ALL_MODULES:
-            if (code / f"{name}.py").exists() and (diagnosis := unreadable(code / f"{name}.py")):
+            if (code / module_file(name)).exists() and (diagnosis := unreadable(code, module_file(name))):
                 return Failed(diagnosis)
     frame = error.student_frame
     if frame is not None:
@@ -132,12 +137,12 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
     too_odd = kind == "WireError"  # what the student's function gave back is too large or too deep to be sent
     if not too_odd and (innermost is None or not _outside_harness(innermost.file)):
         return _of_the_lab(rank, said, error)
-    gone = re.search(r"module '(\w+)' has no attribute '(\w+)'", searchable(error.message))
+    gone = re.search(r"module '([\w.]+)' has no attribute '(\w+)'", searchable(error.message))
     if gone and gone[1] in ALL_MODULES:
         return Failed(
             Diagnosis(
                 "no-function",
-                saw=f"{gone[1]}.py has no {gone[2]}.",
+                saw=f"{module_file(gone[1])} has no {gone[2]}.",
                 means="The check calls it by this name.",
                 look=f"whether {gone[2]} was renamed or deleted; lab reset {exercise} brings it back",
             )
@@ -181,9 +186,10 @@ def _failures(result: "GroupResult") -> str:
 
 
 def _import_error(rank: int, said: str, error: "RankError") -> Outcome:
-    match = re.search(r"(?:No module named '|There is no )(\w+)", searchable(said))
-    if match and match[1] in ALL_MODULES:
-        return Failed(no_file(f"{match[1]}.py"))
+    match = re.search(r"(?:No module named '|There is no )([\w./]+)", searchable(said))
+    name = match[1].removesuffix(".py").replace("/", ".") if match else ""
+    if name in ALL_MODULES:
+        return Failed(no_file(module_file(name)))
     return _of_the_lab(rank, said, error)
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.base.paths import module_file
 from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
 from lab.collectives.lanes import Frame
+from lab.syllabus.syllabus import ALL_MODULES
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ABOUT_RANK = re.compile(r"rank|is_first|is_main|master", re.I)
@@ -55,9 +57,10 @@ def place(frame: Frame, code: Path) -> Place:
 
 
 def read_lines(file: str, code: Path) -> list[str]:
-    """The lines of a file of the folder, or none: no links, no other folders, no more than a module's size."""
+    """The lines of a file beside the modules, or none: no links, no other folders, none that is too large."""
     path = Path(file)
-    if path.parent != code or path.name in ("", ".", ".."):
+    folders = {(code / module_file(name)).parent for name in ALL_MODULES}
+    if path.parent not in folders or path.parent.is_symlink() or path.name in ("", ".", ".."):
         return []
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

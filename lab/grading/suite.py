@@ -101,17 +101,18 @@ def run_exercise(
     def ended(outcome: Outcome, results: Sequence[CheckResult] = ()) -> ExerciseResult:
         return ExerciseResult(exercise, outcome, tuple(results), time.monotonic() - start)
 
-    if diagnosis := unreadable(code / exercise.file):
+    if diagnosis := unreadable(code, exercise.file):
         return ended(Failed(diagnosis))
     if checks is None:
         try:
             server = server or shared_server()  # it loads torch in the background, while checks_of loads it here
             checks = checks_of(exercise)
         except Exception as error:  # noqa: BLE001 - a broken check module is never the student's fault
-            text = f"lab/checks/{exercise.module}/checks.py cannot be imported: {error}"
+            text = f"lab/checks/{exercise.module.replace('.', '/')}/checks.py cannot be imported: {error}"
             return ended(LabError(text, traceback.format_exc()))
     if not checks:
-        return ended(LabError(f"lab/checks/{exercise.module}/checks.py has no check for {exercise.id}"))
+        room = exercise.module.replace(".", "/")
+        return ended(LabError(f"lab/checks/{room}/checks.py has no check for {exercise.id}"))
     results: list[CheckResult] = []
     for check in checks:
         if check.after_passed and any(isinstance(result.outcome, Failed) for result in results):

@@ -10,23 +10,24 @@ from lab.grading.diagnosis import Diagnosis
 NO_FILE = "no-file"
 
 
-def unreadable(file: Path) -> Diagnosis | None:
-    """A diagnosis when a module is not there or cannot be parsed; None when it is fine."""
+def unreadable(code: Path, name: str) -> Diagnosis | None:
+    """A diagnosis when a student's file `name` is not there or cannot be parsed; None when it is fine."""
+    file = code / name
     if not file.exists():
-        return no_file(file.name)
+        return no_file(name)
     try:
         size = file.stat().st_size
         source = file.read_bytes() if file.is_file() and size <= MAX_SOURCE_BYTES else b""
     except OSError as error:
-        return no_file(file.name, f"cannot be read: {error.strerror}")
+        return no_file(name, f"cannot be read: {error.strerror}")
     if not file.is_file():
-        return no_file(file.name, "is no ordinary file")
+        return no_file(name, "is no ordinary file")
     if size > MAX_SOURCE_BYTES:
         return Diagnosis(
             "file-too-large",
-            saw=f"{file.name} is {_size(size)} large.",
+            saw=f"{name} is {_size(size)} large.",
             means=f"A module of this lab has a few kilobytes; over {MAX_SOURCE_BYTES // 1000} kB is no code.",
-            look=f"what was pasted into {file.name}",
+            look=f"what was pasted into {name}",
         )
     if as_utf8(source) is not None:
         return Diagnosis(
@@ -41,7 +42,7 @@ def unreadable(file: Path) -> Diagnosis | None:
             ast.parse(source)
     except SyntaxError as error:
         text = " ".join((error.text or "").split())[:80]
-        place = f"{file.name}:{error.lineno}" if error.lineno else file.name
+        place = f"{name}:{error.lineno}" if error.lineno else name
         return Diagnosis(
             "syntax-error",
             saw=f"Python cannot read {place}: {error.msg}.",
@@ -51,9 +52,9 @@ def unreadable(file: Path) -> Diagnosis | None:
     except (ValueError, RecursionError, MemoryError) as error:
         return Diagnosis(
             "syntax-error",
-            saw=f"Python cannot read {file.name}: {str(error) or type(error).__name__}.",
+            saw=f"Python cannot read {name}: {str(error) or type(error).__name__}.",
             means="Nothing in this file can run until it can be read.",
-            look=f"{file.name}: characters that are no text, or thousands of nested brackets",
+            look=f"{name}: characters that are no text, or thousands of nested brackets",
         )
     return None
 

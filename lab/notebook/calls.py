@@ -167,5 +167,5 @@ def _next(code: Path, after: Exercise | None = None) -> Exercise | None:
     Args:
         after: what was just checked; after one of part two comes another of these.
     """
-    of = syllabus().part_two if after in syllabus().optional else syllabus()
+    of = outcomes.part_two(code, syllabus()) if after in syllabus().optional else syllabus()
     return None if is_labs_own(code) else outcomes.unfinished(code, of)

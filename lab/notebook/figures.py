@@ -1,7 +1,7 @@
 """All figures of the notebooks, in one place to import from. Change an argument and run the cell again."""
 
 from lab.notebook.figures_ranks import batch_parts, rank_map, validation_parts, who_draws_what
-from lab.notebook.figures_sharding import fsdp_timeline
+from lab.notebook.figures_sharding import all_reduce_bytes, fsdp_timeline
 from lab.notebook.figures_training import (
     gradients_kept,
     graph_memory,
@@ -15,6 +15,7 @@ from lab.notebook.figures_wrapping import averaging, memory, ring_all_reduce
 from lab.notebook.results import show_results
 
 __all__ = [
+    "all_reduce_bytes",
     "averaging",
     "batch_parts",
     "fsdp_timeline",

@@ -1,10 +1,10 @@
-"""Figure of section 4: one training step under FSDP, moment by moment, and what a rank holds at each."""
+"""Figures of a step under FSDP, moment by moment, and of what an all-reduce sends: sections 4 and 9."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.notebook.drawing import FILLS, HALF_WIDTH, QUIET, Drawing, figure, whole_number
+from lab.notebook.drawing import ALERT, FILLS, HALF_WIDTH, QUIET, Drawing, figure, whole_number
 from lab.notebook.show import Card
 
 # What happens in a moment -> its letter and colour.
@@ -91,3 +91,23 @@ def fsdp_timeline(blocks: int = 3, ranks: int = 4) -> Card:
         "truth the next block is gathered while one computes, so that two are whole for a while. Not drawn: "
         "gradient shards, optimizer state, activations.",
     )
+
+
+def all_reduce_bytes(ranks: int = 8) -> Card:
+    """How much the busiest rank sends in an all-reduce, for three ways to do it."""
+    whole_number("ranks", ranks, 2, 1024)
+    ways = [
+        ("a ring", 2 * (ranks - 1) / ranks, FILLS[2]),
+        ("all to all", float(ranks - 1), FILLS[1]),
+        ("rank 0 adds up, and hands out", float(ranks - 1), ALERT),
+    ]
+    said = "; ".join(f"{name}: {times:.2f} times the tensor" for name, times, _ in ways)
+    alt = f"What the busiest of {ranks} ranks sends in an all-reduce. {said}."
+    drawing = Drawing(470, 8 + 44 * len(ways), alt)
+    most = max(times for _, times, _ in ways)
+    for row, (name, times, fill) in enumerate(ways):
+        y = 8 + 44 * row
+        drawing.text(0, y + 10, name)
+        drawing.box(0, y + 15, 400 * times / most, 18, fill)
+        drawing.text(400 * times / most + 8, y + 29, f"{times:.2f}", size=12)
+    return figure(drawing, caption=f"{alt} Change ranks: only the ring's stays below 2.")

@@ -30,7 +30,7 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
     summary = f"{len(passed)} of {len(of.exercises)} exercises passed, {points} of {of.points} points"
     lines = [summary]
     lines += [_line(exercise, state[exercise.id]) for exercise in of.exercises]
-    more = of.part_two if outcomes.begun(code, of.optional) else Syllabus(())
+    more = outcomes.begun(code, of)
     more_summary = ""
     if more.exercises:
         earned = [exercise for exercise in more.exercises if state[exercise.id] == Passed.word]

@@ -103,7 +103,7 @@ class Member:
             self.lane.feed(message)
         except ValueError as error:
             raise wire.WireError(f"no record of collectives: {error}") from None
-        if message["new"] or message["done"] or message["final"] or message.get("left"):
+        if any(message.get(news) for news in ("new", "done", "final", "left", "one_to_one")) or "waits" in message:
             self._records.append(payload)
         while sum(map(len, self._records)) > _RECORDS_LIMIT:
             self._records.popleft()

@@ -22,7 +22,9 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from lab.base import intact
+from lab.base.paths import module_file
 from lab.collectives import departures, recorder
+from lab.collectives.point_to_point import Messages
 from lab.ranks import confine, platform, wire
 from lab.ranks.speaker import Speaker
 
@@ -54,8 +56,15 @@ class Rank:
     """What an observe function gets: its place in the group, the student's modules, the judge's inputs."""
 
     def __init__(
-        self, rank: int, world_size: int, code: Path | None, channel: socket.socket, speaker: Speaker
+        self,
+        rank: int,
+        world_size: int,
+        code: Path | None,
+        channel: socket.socket,
+        speaker: Speaker,
+        messages: Messages,
     ) -> None:
+        self.messages = messages  # those to and from single ranks
         self.rank = rank
         self.world_size = world_size
         self.code = code
@@ -65,7 +74,7 @@ class Rank:
         self._changed: Callable[[], list[str]] | None = None
 
     def student(self, name: str) -> ModuleType:
-        """Import the student's module `name` from `code`, as the file is saved now.
+        """Import the student's module `name`, such as "data" or "from_scratch.ring", as the file is saved now.
 
         Raises ModuleNotFoundError when there is no such file, and whatever the import itself raises. From
         here on the student's folder is first on sys.path, so main.py finds its siblings.
@@ -76,9 +85,9 @@ class Rank:
             self._changed = intact.watched(_labs_own())
             sys.breakpointhook = _no_debugger
             self._speaker.send(wire.frame(BEGUN))
-        file = self.code / f"{name}.py"
+        file = self.code / module_file(name)
         if not file.is_file():
-            raise ModuleNotFoundError(f"There is no {file.name} in {self.code}", name=name)
+            raise ModuleNotFoundError(f"There is no {module_file(name)} in {self.code}", name=name)
         if str(self.code) not in sys.path:
             self._open_folder(self.code)
         loaded = sys.modules.get(name)
@@ -139,10 +148,13 @@ def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output:
     assert kind == GO, kind
     _set_environment(rank, request, port=wire.decode(payload))
     _rebuild_thread_pool()
-    speaker = Speaker(channel, recorder.Recorder(__file__, _observe.__name__))
+    records = recorder.Recorder(__file__, _observe.__name__)
+    if "torch" in sys.modules:
+        records.one_to_one.watch()
+    speaker = Speaker(channel, records)
     speaker.start()
     encode, frame = (intact.private(function, [wire]) for function in (wire.encode, wire.frame))
-    here = Rank(rank, request["world_size"], code, channel, speaker)
+    here = Rank(rank, request["world_size"], code, channel, speaker, records.one_to_one)
     tampered, with_records = here.tampered, True
     try:
         result = _observe(here, request)

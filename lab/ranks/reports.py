@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lab.collectives.deadlock import Mismatch, find_mismatch
-from lab.collectives.lanes import Collective, Frame, Lane
+from lab.collectives.lanes import Collective, Frame, Lane, Message
+from lab.collectives.stall import Position, Stall, find_stall
 from lab.ranks import wire
 
 # Of an error: no more than rank.describe() sends.
@@ -67,6 +68,8 @@ class RankReport:
     stack: list[Frame] = field(default_factory=list)
     student_frame: Frame | None = None  # innermost frame in the student's folder, of the error or of the stack
     collectives: list[Collective] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    in_wait: bool = False  # for a collective
     all_recorded: bool = False
     left: Mapping[tuple[str, str], Frame] = field(default_factory=dict)
     begun: bool = True
@@ -126,6 +129,12 @@ class GroupResult:
         return find_mismatch({report.rank: report.collectives for report in self.reports}, ended)
 
     @property
+    def stall(self) -> Stall | None:
+        """Which ranks wait for messages that never come, if that is known."""
+        ended = [report.rank for report in self.reports if report.all_recorded]
+        return find_stall({r.rank: Position(r.messages, r.collectives, r.in_wait) for r in self.reports}, ended)
+
+    @property
     def first_failed(self) -> RankReport | None:
         """The rank that failed first; the failures of the others may only follow from it.
 
@@ -168,6 +177,8 @@ def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
         stack=stack,
         student_frame=error.student_frame if error else innermost(stack, code),
         collectives=lane.collectives,
+        messages=lane.one_to_one,
+        in_wait=lane.in_wait,
         all_recorded=lane.final,
         left=lane.left,
         begun=answer["begun"],

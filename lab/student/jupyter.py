@@ -15,6 +15,7 @@ from typing import Any
 
 from lab.base.errors import UserError
 from lab.base.files import write_whole
+from lab.base.paths import module_file
 from lab.syllabus.syllabus import ALL_MODULES
 
 # In a folder that `lab start` has made; in each assignment that nbgrader has handed out.
@@ -121,7 +122,7 @@ def _first_layout(folder: Path, first: str) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    notebook, files = f"notebook:{first}", [f"exercises/{module}.py" for module in ALL_MODULES]
+    notebook, files = f"notebook:{first}", [f"exercises/{module_file(name)}" for name in ALL_MODULES]
     sides = [
         {"type": "tab-area", "currentIndex": 0, "widgets": widgets}
         for widgets in ([notebook], [f"editor:{file}" for file in files])

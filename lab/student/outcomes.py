@@ -98,9 +98,15 @@ def check_again(code: Path, of: Syllabus) -> Iterator[Exercise | ExerciseResult]
             yield result
 
 
-def begun(code: Path, exercises: Iterable[Exercise]) -> bool:
-    """Whether any of these is no stub any more: what is optional is shown from then on."""
-    return any((code / exercise.file).is_file() and not is_stub(exercise, code) for exercise in exercises)
+def part_two(code: Path, of: Syllabus) -> Syllabus:
+    """What there is of part two in this folder: a package from before section 9 was written has none of it."""
+    return Syllabus(tuple(exercise for exercise in of.optional if (code / exercise.file).is_file()))
+
+
+def begun(code: Path, of: Syllabus) -> Syllabus:
+    """The same once any of it is no stub any more, and nothing before: what is optional is shown from then on."""
+    there = part_two(code, of)
+    return there if any(not is_stub(exercise, code) for exercise in there.exercises) else Syllabus(())
 
 
 def store(code: Path, results: Iterable[ExerciseResult]) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lab.base.paths import module_file
 from lab.grading.diagnosis import Blocked, Passed
 from lab.grading.suite import ExerciseResult, Suite
 from lab.ranks.server import RankServer
@@ -27,7 +28,7 @@ class Watch:
         self.exercises = exercises
         self.code = code
         self.current: Exercise | None = None
-        self.saves = Saves(code, [f"{name}.py" for name in ALL_MODULES])
+        self.saves = Saves(code, [module_file(name) for name in ALL_MODULES])
         self._syllabus = of
         self._server = server
         self._keeps_progress = not is_labs_own(code)

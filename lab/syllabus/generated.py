@@ -10,10 +10,11 @@ def drift(texts: Mapping[str, str], folder: Path, kind: str) -> list[str]:
     """Names of the files in `folder` that are not what `texts` says: changed, missing or left over.
 
     Args:
-        texts: file name -> text.
+        texts: file name, below `folder` -> text.
         kind: the suffix of all that is generated here, such as ".py".
     """
-    present = {path.name for path in folder.glob(f"*{kind}")}
+    within = {folder, *((folder / name).parent for name in texts)}
+    present = {path.relative_to(folder).as_posix() for one in within for path in one.glob(f"*{kind}")}
     changed = {
         name
         for name, text in texts.items()
@@ -28,6 +29,7 @@ def write(texts: Mapping[str, str], folder: Path, kind: str) -> list[str]:
     changed = drift(texts, folder, kind)
     for name in changed:
         if name in texts:
+            (folder / name).parent.mkdir(exist_ok=True)
             write_whole(folder / name, texts[name])
         else:
             (folder / name).unlink()

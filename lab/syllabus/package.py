@@ -54,7 +54,9 @@ def package_files() -> dict[PurePosixPath, Path]:
 def in_part_two(path: PurePosixPath) -> bool:
     """Whether a file of the package is of part two: its module, or its section's notebook."""
     sections = {str(exercise.section) for exercise in syllabus().optional}
-    return path.stem in PART_TWO or (path.suffix == ".ipynb" and path.stem.split("_")[0] in sections)
+    tops = {name.partition(".")[0] for name in PART_TWO}  # fast.py, and all of from_scratch/
+    module = path.parts[0] == "exercises" and PurePosixPath(*path.parts[1:2]).stem in tops
+    return module or (path.suffix == ".ipynb" and path.stem.split("_")[0] in sections)
 
 
 def start(folder: Path, *, force: bool = False) -> Path | None:
@@ -105,7 +107,7 @@ def reset_file(code: Path, name: str) -> Path | None:
         UserError: there is no such module, or it is the lab's own.
     """
     stub = _stub(code, name)
-    return _write(code / name, stub)
+    return _write(code, name, stub)
 
 
 def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[str]]:
@@ -124,9 +126,11 @@ def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[st
         text = file.read_text(encoding="utf-8-sig")
         mine = definitions(text)
     except FileNotFoundError as error:
-        raise UserError(f"{file.name} is not there; {whole}") from error
+        raise UserError(f"{exercise.file} is not there; {whole}") from error
     except (SyntaxError, ValueError) as error:
-        raise UserError(f"{file.name} does not parse, so {exercise.id} cannot be found in it; {whole}") from error
+        raise UserError(
+            f"{exercise.file} does not parse, so {exercise.id} cannot be found in it; {whole}"
+        ) from error
     lines = source_lines(text)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
@@ -142,7 +146,7 @@ def reset_exercise(code: Path, exercise: Exercise) -> tuple[Path | None, list[st
         ]  # from below, so that the lines above keep their place
     for name in wanted.keys() - mine.keys():
         lines += ["\n\n", *pristine[slice(*wanted[name])]]
-    return _write(file, "".join(lines)), list(wanted)
+    return _write(code, exercise.file, "".join(lines)), list(wanted)
 
 
 def is_todo(line: str, exercise_id: str) -> bool:
@@ -167,22 +171,25 @@ def _stub(code: Path, name: str) -> str:
             f"{code} is the lab's own and was left as it is; `lab start my-lab` makes a copy to work in"
         )
     exercises = student_sources() / "exercises"
-    names = sorted(path.name for path in exercises.glob("*.py"))
+    names = sorted(path.relative_to(exercises).as_posix() for path in exercises.rglob("*.py"))
     if name not in names:
         raise UserError(f"there is no {name} among the exercises; choose from {', '.join(names)}")
     return (exercises / name).read_text(encoding="utf-8")
 
 
-def _write(file: Path, text: str) -> Path | None:
+def _write(code: Path, name: str, text: str) -> Path | None:
     """Replace a file at once, after a copy of it has gone to the backup folder."""
+    file = code / name
     try:
         backup = None
         if file.exists():
             if file.read_bytes() == text.encode():
                 return None
-            backup = _new_backup(student_folder(file.parent)) / file.name
+            backup = _new_backup(student_folder(code)) / name
+            backup.parent.mkdir(exist_ok=True)
             shutil.copy2(file, backup)
-        like = backup or student_sources() / "exercises" / file.name
+        file.parent.mkdir(exist_ok=True)
+        like = backup or student_sources() / "exercises" / name
         write_whole(file, text, mode=stat.S_IMODE(like.stat().st_mode))
     except OSError as error:
         raise UserError(f"cannot write {error.filename or file}: {error.strerror}") from error

@@ -41,23 +41,23 @@ class Region:
 
 
 def generate(solutions: Path, syllabus: Syllabus) -> dict[str, str]:
-    """File name -> text of the student version, for every module in `solutions`.
+    """File name, below `solutions` -> text of the student version, for every module there.
 
     Raises:
         StubError: naming file and line.
     """
-    sources = sorted(solutions.glob("*.py"))
+    sources = {path.relative_to(solutions).as_posix(): path for path in sorted(solutions.rglob("*.py"))}
     if not sources:
         raise StubError(f"{solutions.name}/ holds no Python files")
     stubs: dict[str, str] = {}
     where: dict[str, str] = {}
-    for path in sources:
+    for name, path in sources.items():
         text = path.read_text(encoding="utf-8")
-        for region in find_regions(text, path.name, syllabus):
+        for region in find_regions(text, name, syllabus):
             if region.id in where:
-                raise StubError(f"{path.name}:{region.begin}: region {region.id} is in {where[region.id]} already")
-            where[region.id] = f"{path.name}:{region.begin}"
-        stubs[path.name] = make_stub(text, path.name, syllabus)
+                raise StubError(f"{name}:{region.begin}: region {region.id} is in {where[region.id]} already")
+            where[region.id] = f"{name}:{region.begin}"
+        stubs[name] = make_stub(text, name, syllabus)
     done = {re.sub("[a-z]$", "", region_id) for region_id in where}
     if without := [exercise.id for exercise in syllabus.every if exercise.id not in done]:
         raise StubError(f"syllabus.toml: no region for exercise {', '.join(without)} in {solutions.name}/")

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.errors import UsageError, UserError
+from lab.base.paths import module_file
 
 SYLLABUS = Path(__file__).with_name("syllabus.toml")
 
 MODULES = ("model", "distributed_utils", "data", "ddp_utils", "fsdp_utils", "train", "main")
-PART_TWO = ("fast",)  # what is there for who wants more: a folder of modules is whole without
+# What is there for who wants more: a folder of modules is whole without. One in a folder of its own has its name
+# before it: "from_scratch.ring" is from_scratch/ring.py.
+PART_TWO = ("fast", "from_scratch.ring")
 ALL_MODULES = MODULES + PART_TWO
 
 
@@ -39,7 +42,8 @@ class Exercise:
 
     @property
     def file(self) -> str:
-        return f"{self.module}.py"
+        """Below the folder of the modules: "data.py"."""
+        return module_file(self.module)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,8 @@ def with_answer(tmp_path: Path, region_id: str, code: str) -> Path:
     """
     folder = tmp_path / "code"
     if not folder.exists():
-        folder.mkdir()
-        for source in SOLUTIONS.glob("*.py"):
-            shutil.copy(source, folder / source.name)
-    for path in sorted(folder.glob("*.py")):
+        shutil.copytree(SOLUTIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in sorted(folder.rglob("*.py")):
         lines = path.read_text(encoding="utf-8").splitlines()
         for begin, line in enumerate(lines):
             match = BEGIN.match(line)
@@ -38,7 +36,7 @@ def with_answer(tmp_path: Path, region_id: str, code: str) -> Path:
 
 def solution(region_id: str) -> str:
     """The reference's own code of a region, dedented: wrong answers are often a small change of it."""
-    for path in sorted(SOLUTIONS.glob("*.py")):
+    for path in sorted(SOLUTIONS.rglob("*.py")):
         lines = path.read_text(encoding="utf-8").splitlines()
         for begin, line in enumerate(lines):
             match = BEGIN.match(line)

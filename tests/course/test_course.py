@@ -11,12 +11,13 @@ import pytest
 from forbidden import forbidden
 
 from lab.base.errors import UserError
+from lab.base.paths import module_file
 from lab.cli import main
 from lab.course import build as building
 from lab.course.guide import guide_text
 from lab.syllabus import package
 from lab.syllabus.notebooks import check_id, sources
-from lab.syllabus.syllabus import MODULES, syllabus
+from lab.syllabus.syllabus import MODULES, PART_TWO, syllabus
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_the_assignment_is_the_students_package_with_the_notebooks_beside_exerci
     home = course / "source" / "lab"
     inside = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
     given = {str(path) for path in package.package_files() if not package.in_part_two(path)}
-    assert "exercises/fast.py" not in given
+    assert not {"exercises/fast.py", "exercises/from_scratch/ring.py"} & given
     assert inside == {name.removeprefix("notebooks/") for name in given}
     assert len(list(home.glob("*.ipynb"))) == 8
     assert os.access(home / "run.sh", os.X_OK)
@@ -61,7 +62,10 @@ def test_part_two_is_an_assignment_with_its_own_notebook_and_module(course: Path
     home = course / "source" / "lab2"
     inside = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
     given = {str(path) for path in package.package_files()}
-    assert inside == {name for name in given if not name.startswith("notebooks/")} | {"8_fast.ipynb"}
+    assert inside == {name for name in given if not name.startswith("notebooks/")} | {
+        "8_fast.ipynb",
+        "9_from_scratch.ipynb",
+    }
     assert os.access(home / "run.sh", os.X_OK)
 
 
@@ -74,7 +78,7 @@ def test_each_assignment_has_the_points_of_its_part_and_no_others(course: Path):
                 if graded.get("grade_id", "").startswith("check-"):
                     points[graded["grade_id"]] = graded["points"]
         assert points == {check_id(exercise.id): exercise.points for exercise in of.exercises}
-        assert sum(points.values()) == {"lab": 100, "lab2": 25}[name]
+        assert sum(points.values()) == {"lab": 100, "lab2": syllabus().part_two.points}[name]
 
 
 @pytest.mark.parametrize(("name", "least"), [("lab", 10), ("lab2", 1)])
@@ -94,7 +98,7 @@ def test_links_in_the_notebooks_lead_to_files_that_are_there(course: Path, name:
 def test_exactly_the_students_modules_are_not_overwritten(course: Path):
     found = configuration(course)["Autograde"]["exclude_overwriting"]
     modules = sorted(f"exercises/{name}.py" for name in MODULES)
-    assert found == {"lab": modules, "lab2": ["exercises/fast.py"]}
+    assert found == {"lab": modules, "lab2": sorted(f"exercises/{module_file(name)}" for name in PART_TWO)}
     for assignment, names in found.items():
         for name in names:
             assert (course / "source" / assignment / name).is_file()

@@ -12,6 +12,7 @@ from nbgrader.api import Gradebook
 from nbgrader_chain import Course
 
 from lab.base.errors import UserError
+from lab.base.paths import module_file
 from lab.cli import main
 from lab.course import store
 from lab.course.books import LAB, LAB_TWO, assignment_of, released_books
@@ -19,14 +20,17 @@ from lab.course.folders import Notes, read_notes, write_notes
 from lab.course.gradebook import Course as OpenedCourse
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.submissions import find_submissions, read_submission
-from lab.syllabus.syllabus import syllabus
+from lab.syllabus.syllabus import PART_TWO, syllabus
 
 FULL = {exercise.id: float(exercise.points) for exercise in syllabus().optional}
+OF = syllabus().part_two.points
+BOOKS = {"8_fast.ipynb", "9_from_scratch.ipynb"}
 ANSWER = "Fewer launches help more."
 
 
 def solve(home: Path, root: Path) -> None:
-    shutil.copyfile(root / "solutions" / "fast.py", home / "exercises" / "fast.py")
+    for name in PART_TWO:
+        shutil.copyfile(root / "solutions" / module_file(name), home / "exercises" / module_file(name))
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +69,9 @@ def in_gradebook(course: Course) -> dict[str, dict[str, float | None]]:
 @pytest.mark.timeout(900)
 def test_nbgrader_gives_the_reference_all_points_of_part_two_and_the_stubs_none(course: Course, root: Path):
     assert in_gradebook(course) == {"ann": FULL, "ben": dict.fromkeys(FULL, 0.0)}
-    assert sum(FULL.values()) == 25
+    assert sum(FULL.values()) == OF
     released = course.folder / "exchange" / "scaling-lab" / "outbound" / "lab2"
-    assert [path.name for path in released.glob("*.ipynb")] == ["8_fast.ipynb"]
+    assert {path.name for path in released.glob("*.ipynb")} == BOOKS
     assert forbidden(root, released) == []
     with Gradebook(f"sqlite:///{course.folder / 'gradebook.db'}") as gradebook:
         grades = gradebook.find_submission_notebook("8_fast", "lab2", "ann").grades
@@ -93,14 +97,14 @@ def test_lab_grade_puts_part_two_into_its_own_tables_and_the_gradebook(
     rows = list(csv.DictReader((course.folder / "grades" / "lab2" / "marks.csv").open(encoding="utf-8")))
     assert {row["student"]: {name: float(row[name]) for name in FULL} for row in rows} == in_gradebook(course)
     assert {row["student"]: (row["points"], row["of"]) for row in rows} == {
-        "ann": ("25", "25"),
-        "ben": ("0", "25"),
-        "carl": ("25", "25"),
+        "ann": (f"{OF}", f"{OF}"),
+        "ben": ("0", f"{OF}"),
+        "carl": (f"{OF}", f"{OF}"),
     }
     assert not set(syllabus().ids) & set(rows[0])
     assert not list((course.folder / "grades").glob("*.csv"))  # nothing of part one's
     assert main(["report", str(course.folder / "grades" / "lab2"), "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "report.csv").read_text().startswith("student,8.1,8.2,8.3,8.4,8.5,8.6\n")
+    assert (tmp_path / "report.csv").read_text().startswith(f"student,{','.join(FULL)}\n")
 
 
 def record(student: str, exercise: str) -> SubmissionRecord:
@@ -141,7 +145,8 @@ def test_a_submission_is_read_for_one_assignment_or_the_other(tmp_path: Path, ro
             {"lab": ["model.py"], "lab2": ["fast.py"]}[assignment.name]
         )
     missing = read_submission("ben", submitted / "ben" / "lab", assignment=LAB_TWO)
-    assert missing.unread == "no folder with fast.py was found"
+    files = ", ".join(map(module_file, PART_TWO))
+    assert missing.unread == f"no folder with {files} was found"
     both = root / "exercises"
     assert read_submission("ann", both).key != read_submission("ann", both, assignment=LAB_TWO).key
 
@@ -157,7 +162,7 @@ def test_notes_on_one_submission_are_not_those_on_the_other(tmp_path: Path):
 
 def test_questions_belong_to_one_assignment():
     one, two = released_books(), released_books(assignment=LAB_TWO)
-    assert set(two) == {"8_fast.ipynb"}
+    assert set(two) == BOOKS
     assert not set(one) & set(two)
 
 

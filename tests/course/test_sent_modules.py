@@ -7,11 +7,12 @@ import os
 import shutil
 import tarfile
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from lab.base.errors import UserError
+from lab.course.books import LAB_TWO
 from lab.course.sent import archives
 from lab.course.submissions import Submission, find_submissions, read_submission
 from lab.syllabus.syllabus import MODULES
@@ -264,3 +265,14 @@ def test_an_archive_in_a_submission_that_is_a_link_is_not_opened(work: Path, tmp
         archive.writestr("x/model.py", "# other\n")
     (work / "old.zip").write_bytes(stream.getvalue()[:-30])
     assert any("old.zip is no zip file that can be read" in said for said in graded(work).look)
+
+
+@pytest.mark.parametrize("sent", ["exercises/from_scratch/ring.py", "exercises/ring.py", "ring (1).py"])
+def test_a_module_with_a_folder_of_its_own_is_found_with_it_and_without(tmp_path: Path, sent: str):
+    folder = tmp_path / "class" / "alice"
+    written(folder, f"{PurePosixPath(sent).parts[0]}/fast.py" if "/" in sent else "fast.py", "# fast of alice\n")
+    written(folder, sent, "# ring of alice\n")
+    found = read_submission("alice", folder, assignment=LAB_TWO)
+    assert found.modules["fast.py"] == b"# fast of alice\n"
+    assert found.modules["from_scratch/ring.py"] == b"# ring of alice\n"
+    assert not [one for one in found.look if "ring" in one]

@@ -111,7 +111,9 @@ def test_other_code_is_not():
 
 @pytest.mark.parametrize("folder", ["solutions", "exercises"])
 def test_nor_are_the_labs_own_modules(root: Path, folder: str):
-    assert reaches({path.name: path.read_bytes() for path in (root / folder).glob("*.py")}) == ()
+    assert (
+        reaches({str(path.relative_to(root)): path.read_bytes() for path in (root / folder).rglob("*.py")}) == ()
+    )
 
 
 @pytest.mark.parametrize("exercise", sorted({answer.exercise for answer in RIGHT}))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 def forbidden(root: Path, released: Path) -> list[str]:
     """What students get that they must not: lines of solutions, of wrong and right answers, of the guide."""
-    stubs = {line.strip() for path in (root / "exercises").glob("*.py") for line in path.read_text().splitlines()}
+    stubs = {line.strip() for path in (root / "exercises").rglob("*.py") for line in path.read_text().splitlines()}
     secret = {
         line.strip()
-        for path in (root / "solutions").glob("*.py")
+        for path in (root / "solutions").rglob("*.py")
         for line in path.read_text().splitlines()
         if len(line.strip()) >= 20
     } - stubs

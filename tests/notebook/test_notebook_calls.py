@@ -1,6 +1,7 @@
 """What cells call: check, hint, progress, trace, in a kernel and outside of one."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,8 +37,7 @@ def package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 @pytest.fixture
 def solved(package: Path, root: Path) -> Path:
-    for path in (root / "solutions").glob("*.py"):
-        (package / "exercises" / path.name).write_text(path.read_text())
+    shutil.copytree(root / "solutions", package / "exercises", dirs_exist_ok=True)
     return package
 
 

@@ -36,6 +36,7 @@ def all_figures():
         "scaling": figures.scaling(),
         "launches": figures.launches(),
         "graph_memory": figures.graph_memory(),
+        "all_reduce_bytes": figures.all_reduce_bytes(),
     }
 
 

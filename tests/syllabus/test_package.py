@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.paths import module_file
 from lab.cli import main
 from lab.syllabus import package
 from lab.syllabus.syllabus import ALL_MODULES
 
-STUBS = {f"{name}.py" for name in ALL_MODULES}
+STUBS = {module_file(name) for name in ALL_MODULES}
 
 
 def stub(root: Path, name: str) -> str:
@@ -40,7 +41,8 @@ def backups(folder: Path) -> list[str]:
 
 
 def test_start_writes_the_exercises_the_scripts_and_a_readme(lab: Path, root: Path):
-    assert {path.name for path in (lab / "exercises").iterdir()} == STUBS
+    here = lab / "exercises"
+    assert {path.relative_to(here).as_posix() for path in here.rglob("*.py")} == STUBS
     for name in STUBS:
         assert (lab / "exercises" / name).read_text() == stub(root, name)
     assert (lab / "README.md").read_text().startswith("# Scaling Lab: your copy")
@@ -193,10 +195,10 @@ def test_reset_refuses_what_it_does_not_know(lab: Path, capsys, arguments: list[
 
 
 def test_reset_leaves_the_labs_own_solutions_alone(root: Path, capsys):
-    before = {path: path.read_text() for path in (root / "solutions").glob("*.py")}
+    before = {path: path.read_text() for path in (root / "solutions").rglob("*.py")}
     assert main(["reset", "3.2", "--code", "solutions"]) == 1
     assert "is the lab's own and was left as it is" in capsys.readouterr().err
-    assert {path: path.read_text() for path in (root / "solutions").glob("*.py")} == before
+    assert {path: path.read_text() for path in (root / "solutions").rglob("*.py")} == before
 
 
 # The wheel --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from lab.cli import main
 from lab.syllabus import stubs
 from lab.syllabus.generated import drift, write
 from lab.syllabus.stubs import StubError
-from lab.syllabus.syllabus import syllabus
+from lab.syllabus.syllabus import ALL_MODULES, syllabus
 
 DATA = '''\
 def load_once(load, is_first):
@@ -125,9 +126,7 @@ def test_drift_names_changed_missing_and_left_over_files(tmp_path: Path):
 
 
 def test_the_command_exits_with_1_on_drift_and_repairs_it(tmp_path, monkeypatch, capsys, root: Path):
-    (tmp_path / "solutions").mkdir()
-    for path in (root / "solutions").glob("*.py"):
-        (tmp_path / "solutions" / path.name).write_text(path.read_text())
+    shutil.copytree(root / "solutions", tmp_path / "solutions", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("lab.commands.stubs.checkout", lambda: tmp_path)
     assert main(["stubs"]) == 0
     assert main(["stubs", "--check"]) == 0
@@ -156,7 +155,7 @@ def test_exercises_pass_the_linter(root: Path):
 
 
 def test_every_stub_imports(root: Path):
-    program = "import data, ddp_utils, distributed_utils, fsdp_utils, main, model, train"
+    program = f"import {', '.join(ALL_MODULES)}"
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=root / "exercises", capture_output=True, text=True, timeout=120
     )
@@ -167,9 +166,9 @@ def solution_lines(root: Path) -> set[str]:
     """The lines of all regions that say something and that the code and the TODOs outside do not say as well."""
     inside: set[str] = set()
     outside = ""
-    for path in (root / "solutions").glob("*.py"):
+    for path in (root / "solutions").rglob("*.py"):
         text = path.read_text()
-        regions = stubs.find_regions(text, path.name, syllabus())
+        regions = stubs.find_regions(text, path.relative_to(root / "solutions").as_posix(), syllabus())
         numbers = {n for region in regions for n in range(region.begin, region.end)}
         for n, line in enumerate(text.splitlines()):
             if n in numbers:
@@ -195,7 +194,7 @@ def test_no_solution_line_is_in_anything_students_get(root: Path):
 
 
 def test_a_todo_comment_stands_before_every_error(root: Path):
-    for path in (root / "exercises").glob("*.py"):
+    for path in (root / "exercises").rglob("*.py"):
         text = path.read_text()
         ast.parse(text)
         for match in re.finditer(r'"Exercise (\S+) is not done yet', text):

@@ -17,13 +17,18 @@ class Look:
     """Where to look in one function of the student's code; call it with what the line looks like.
 
     code      the student's folder
-    file      the module, "data.py"
+    file      the module, "data.py", below that folder
     function  "get_dataloaders" or "CNN.forward"
     """
 
     code: Path
     file: str
     function: str
+
+    @property
+    def name(self) -> str:
+        """What the file is called where a line of it is named."""
+        return Path(self.file).name
 
     def into(self, function: str) -> "Look":
         """The same in another function of the file."""
@@ -41,7 +46,7 @@ class Look:
         lines = _read(self.code / self.file)
         node = _find(lines, self.function)
         if node is None:
-            return f"{self.function} in {self.file}"
+            return f"{self.function} in {self.name}"
         has_docstring = ast.get_docstring(node, clean=False) is not None
         first = node.body[min(has_docstring, len(node.body) - 1)].lineno
         body = range(first, (node.end_lineno or node.lineno) + 1)
@@ -57,8 +62,8 @@ class Look:
                 if pattern == RETURN and number in inner:
                     continue
                 if re.search(pattern, searchable(text)):
-                    return at(self.file, number, text)
-        return f"{self.file}:{node.lineno}  def {node.name}(...)"
+                    return at(self.name, number, text)
+        return f"{self.name}:{node.lineno}  def {node.name}(...)"
 
     def mentions(self, name: str) -> bool:
         """Whether the body of the function uses the variable, attribute or function `name`."""

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import groupby
 from pathlib import PurePosixPath
 
-from lab.base.paths import student_sources
+from lab.base.paths import module_file, student_sources
 from lab.base.words import encodable
 from lab.course.sent.loose import is_archive
 from lab.syllabus.syllabus import ALL_MODULES
@@ -30,7 +30,7 @@ CALLED = rf"(?:[-_. ]*(?:v\d+|final|new|neu|fixed|corrected|done|{COPIED}))*"
 class Copy:
     """A file that may be a module.
 
-    file   the module's name
+    file   the module, as files names it: data.py, from_scratch/ring.py
     close  0 if it is called so, 1 if nearly, 2 if perhaps
     begun  how many of its exercises somebody has begun
     """
@@ -41,6 +41,12 @@ class Copy:
     content: bytes | int | None
     begun: int
     time: float
+
+    @property
+    def folder(self) -> PurePosixPath:
+        """The folder of all modules. One that has a folder of its own may have been sent without it."""
+        below, parent = PurePosixPath(self.file).parent, self.place.parent
+        return parent.parent if below.parts and parent.name == below.name else parent
 
     @property
     def told(self) -> str:
@@ -71,7 +77,7 @@ def choose(
     """What is graded of all that was sent.
 
     Args:
-        files: the modules that are wanted, "data.py".
+        files: the modules that are wanted, "data.py" or "from_scratch/ring.py".
         read: the content of a file, or its size where that is too large; None where it cannot be read.
         time: when a file was last changed.
     """
@@ -99,12 +105,13 @@ def choose(
 
 def as_module(name: str, files: Collection[str]) -> tuple[str, int] | None:
     """The module that a file is called like, and how closely: 0 exactly, 1 nearly, 2 perhaps; None for others."""
-    if name in files:
-        return name, 0
+    by_name = {PurePosixPath(file).name: file for file in files}
+    if name in by_name:
+        return by_name[name], 0
     if name.startswith("."):
         return None
-    for file in sorted(files, key=len, reverse=True):
-        stem = file.removesuffix(".py")
+    for called in sorted(by_name, key=len, reverse=True):
+        file, stem = by_name[called], called.removesuffix(".py")
         if stem not in name.lower():
             continue
         if re.fullmatch(rf"{stem}{COPIED}?\.py", name, re.IGNORECASE):
@@ -118,7 +125,7 @@ def _home(copies: Iterable[Copy]) -> PurePosixPath | None:
     """The folder in which most was begun; of several the one with most modules, then the one called exercises."""
     folders: dict[PurePosixPath, dict[str, Copy]] = {}
     for copy in copies:
-        best = folders.setdefault(copy.place.parent, {})
+        best = folders.setdefault(copy.folder, {})
         if copy.file not in best or (copy.begun, -copy.close) > (best[copy.file].begun, -best[copy.file].close):
             best[copy.file] = copy
 
@@ -134,7 +141,7 @@ def _home(copies: Iterable[Copy]) -> PurePosixPath | None:
 
 def _tell_folders(choice: Choice, copies: list[Copy]) -> None:
     home = choice.home
-    others = sorted({str(copy.place.parent) for copy in copies if copy.close == 0 and copy.place.parent != home})
+    others = sorted({str(copy.folder) for copy in copies if copy.close == 0 and copy.folder != home})
     if others and home is not None:
         used = encodable(home) if home.parts else "the top folder"
         choice.remarks.append(
@@ -144,7 +151,7 @@ def _tell_folders(choice: Choice, copies: list[Copy]) -> None:
 
 def _choose_one(choice: Choice, file: str, copies: list[Copy]) -> None:
     """The file that is graded as one module, if there is any."""
-    own = [copy for copy in copies if copy.place.parent == choice.home]
+    own = [copy for copy in copies if copy.folder == choice.home]
     exact = [copy for copy in own if copy.close == 0]
     taken = exact[0] if exact else None
     work = _different(copy for copy in copies if copy.begun)
@@ -156,7 +163,7 @@ def _choose_one(choice: Choice, file: str, copies: list[Copy]) -> None:
             sentence = f"{taken.told} was graded as {file}"
             if before is not None:
                 sentence += f", for {before.told} is as it was given out"
-            certain = len(choices) == 1 and taken.close < 2 and taken.place.parent == choice.home
+            certain = len(choices) == 1 and taken.close < 2 and taken.folder == choice.home
             (choice.remarks if certain else choice.look).append(sentence)
         elif taken is None and copies:
             taken = copies[0]
@@ -181,7 +188,7 @@ def _latest(copies: list[Copy], home: PurePosixPath | None) -> Copy:
     last = max(copies, key=lambda copy: copy.time)
     if all(copy is last or last.time - copy.time > CERTAIN for copy in copies):
         return last
-    return min(copies, key=lambda copy: (copy.place.parent != home, copy.close, copy.place))
+    return min(copies, key=lambda copy: (copy.folder != home, copy.close, copy.place))
 
 
 def _later(taken: Copy, copies: list[Copy]) -> Copy | None:
@@ -222,4 +229,5 @@ def begun(file: str, content: bytes | int | None) -> int:
 def _regions() -> dict[str, int]:
     """Module -> how many exercises its stub has open."""
     stubs = student_sources() / "exercises"
-    return {f"{name}.py": len(OPEN.findall((stubs / f"{name}.py").read_bytes())) for name in ALL_MODULES}
+    files = map(module_file, ALL_MODULES)
+    return {file: len(OPEN.findall((stubs / file).read_bytes())) for file in files}

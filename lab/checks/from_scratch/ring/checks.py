@@ -1,0 +1,21 @@
+"""Check of 9.1: an all-reduce around a ring, for several numbers of ranks."""
+
+from lab.checks.common.look import Look
+from lab.checks.common.tensors import retold
+from lab.checks.common.tiny import LIMIT
+from lab.checks.from_scratch.ring.judge import draw, judge, judge_alone
+from lab.checks.from_scratch.ring.observe import reduce_all
+from lab.grading.check import Group, Order, check
+
+
+@check("9.1", "the sum of tensors of any length, in messages around a ring of 3 and of 4 ranks")
+def sums_around_a_ring(group: Group) -> None:
+    look = Look(group.code, "from_scratch/ring.py", "ring_all_reduce")
+    drawn = {ranks: draw(ranks) for ranks in (3, 4, 1)}
+    pending = {
+        ranks: group.start(Order(reduce_all, ranks, given, timeout=LIMIT)) for ranks, given in drawn.items()
+    }
+    for ranks in (3, 4):
+        judge(look, group.values(pending[ranks]()), drawn[ranks])
+    with retold(r"not connected", "talks-to-itself", "With N = 1 there are no steps: N-1 is none."):
+        judge_alone(look, group.values(pending[1]()), drawn[1])

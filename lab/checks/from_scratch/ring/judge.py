@@ -1,0 +1,247 @@
+"""Judges a ring all-reduce: the sum, and who has sent how much to whom."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.tensors import number
+from lab.grading.diagnosis import Diagnosis
+
+REPORT = [
+    {"sum": Tensor, "returned": str, "sent": [{"to": int, "bytes": int}], "unwaited": int, "collectives": [str]}
+]
+
+EXCHANGE, SCATTER, GATHER = "exchange", "reduce_scatter", "all_gather"
+
+
+def draw(ranks: int) -> list[list[Tensor]]:
+    """For each rank three tensors of whole numbers, whose sums are exact in any order.
+
+    Their lengths: one that N does not divide, one that it does, one smaller than N.
+    """
+    lengths = [ranks * random.randint(4, 7) + random.randint(1, max(ranks - 1, 1)), ranks * random.randint(2, 5)]
+    lengths.append(max(ranks - 1, 1))
+    types = [torch.float32, torch.float64, torch.float32]
+    return [
+        [
+            torch.tensor([random.randint(-99, 99) or 1 for _ in range(length)], dtype=dtype)
+            for length, dtype in zip(lengths, types, strict=True)
+        ]
+        for _ in range(ranks)
+    ]
+
+
+def judge(look: Look, reports: Sequence[Any], drawn: list[list[Tensor]]) -> None:
+    expect(reports, REPORT)
+    expect_as_many(reports, len(drawn[0]))
+    for tensor in range(len(drawn[0])):
+        found = [report[tensor] for report in reports]
+        given = [own[tensor] for own in drawn]
+        for rank, one in enumerate(found):
+            judge_means(look, rank, one)
+        judge_sums(look, [one["sum"] for one in found], given, [len(one["sent"]) for one in found])
+        judge_messages(look, [one["sent"] for one in found], given[0])
+
+
+def judge_alone(look: Look, reports: Sequence[Any], drawn: list[list[Tensor]]) -> None:
+    """One rank: nothing to add, nobody to talk to."""
+    expect(reports, REPORT)
+    expect_as_many(reports, len(drawn[0]))
+    for one, given in zip(reports[0], drawn[0], strict=True):
+        if one["sent"] or not same(one["sum"], given):
+            raise Diagnosis(
+                "wrong-on-one-rank",
+                saw=f"one rank alone sent {len(one['sent'])} messages, and its tensor "
+                f"{'stayed' if same(one['sum'], given) else 'changed'}.",
+                means="With N = 1 the sum is there already: N-1 steps are none.",
+                look=look.into(SCATTER)(r"\brange\(|\bwhile\b"),
+            )
+
+
+def judge_means(look: Look, rank: int, one: dict[str, Any]) -> None:
+    if one["collectives"]:
+        raise Diagnosis(
+            "collective-called",
+            saw=f"ring_all_reduce() called {one['collectives'][0].strip('_')} on rank {rank}.",
+            means="That is the answer of PyTorch's: here the ranks only send and receive.",
+            look=next(
+                (
+                    at
+                    for f in ("ring_all_reduce", SCATTER, GATHER, EXCHANGE)
+                    if "def " not in (at := look.into(f)(COLLECTIVE))
+                ),
+                look(),
+            ),
+        )
+    if one["unwaited"]:
+        raise Diagnosis(
+            "not-waited",
+            saw=f"rank {rank} did not wait() for {one['unwaited']} of its messages.",
+            means="Before its wait() nobody knows whether a message is there: what is read may be old.",
+            look=look.into(EXCHANGE)(r"isend|irecv", r"send|recv"),
+        )
+
+
+COLLECTIVE = r"dist\.(all_|reduce|broadcast|gather|scatter|barrier)"
+
+
+def same(found: Tensor, expected: Tensor) -> bool:
+    return found.shape == expected.shape and found.dtype == expected.dtype and bool((found == expected).all())
+
+
+def between(given: Sequence[Tensor]) -> list[Tensor]:
+    """What each rank has after the reduce-scatter: of part p, the sum over ranks p, p + 1, ... to itself."""
+    ranks = len(given)
+    parts = [tensor.tensor_split(ranks) for tensor in given]
+    return [
+        torch.cat(
+            [
+                torch.stack([parts[(p + k) % ranks][p] for k in range((rank - p) % ranks + 1)]).sum(dim=0)
+                for p in range(ranks)
+            ]
+        )
+        for rank in range(ranks)
+    ]
+
+
+def judge_sums(look: Look, found: Sequence[Tensor], given: Sequence[Tensor], sends: Sequence[int]) -> None:
+    """
+    Args:
+        sends: how many messages each rank has sent.
+    """
+    total = torch.stack(list(given)).sum(dim=0)
+    if all(same(one, total) for one in found):
+        return
+    ranks, length = len(found), len(total)
+    wrong_rank = next(rank for rank, one in enumerate(found) if not same(one, total))
+    if found[wrong_rank].shape != total.shape or found[wrong_rank].dtype != total.dtype:
+        raise Diagnosis(
+            "other-tensor",
+            saw=f"rank {wrong_rank} has {list(found[wrong_rank].shape)} of {found[wrong_rank].dtype} afterwards.",
+            means="The sum takes the place of the tensor that was given: same length, same type.",
+            look=look(),
+        )
+    differs = [i for i in range(length) if not bool(found[wrong_rank][i] == total[i])]
+    first = differs[0]
+    saw = (
+        f"{ranks} ranks, {length} numbers: on rank {wrong_rank} {len(differs)} are no sum; number {first} is "
+        f"{number(found[wrong_rank][first])} instead of {number(total[first])}."
+    )
+
+    def wrong(name: str, means: str, function: str, *patterns: str) -> Diagnosis:
+        return Diagnosis(name, saw=saw, means=means, look=look.into(function)(*patterns))
+
+    mine = [(rank + 1) % ranks for rank in range(ranks)]  # the part that each rank completes
+    own_parts = [one.tensor_split(ranks)[part] for one, part in zip(found, mine, strict=True)]
+    right_parts = [total.tensor_split(ranks)[part] for part in mine]
+    kept = [
+        torch.equal(own, one.tensor_split(ranks)[part])
+        for own, one, part in zip(own_parts, given, mine, strict=True)
+    ]
+    if all(kept) and all(
+        bool(((one == own) | (one == total)).all()) for one, own in zip(found, given, strict=True)
+    ):
+        raise wrong(
+            "not-in-place",
+            "The tensor that was given must hold the sum afterwards: add with += and receive into its parts.",
+            SCATTER,
+            r"\w+ = \w+ \+|\+",
+        )
+    if all(same(one, middle) for one, middle in zip(found, between(given), strict=True)):
+        raise wrong("not-gathered", "Each rank has one complete part: the others have not come to it.", GATHER)
+    if all(torch.equal(one, total / ranks) for one in found):
+        raise wrong(
+            "averaged",
+            "This is the mean. An all-reduce gives the sum; who wants a mean divides it.",
+            SCATTER,
+            r"/",
+        )
+    steps = 2 * (ranks - 1)
+    if any(count != steps for count in sends):
+        raise Diagnosis(
+            "too-few-steps" if min(sends) < steps else "too-many-steps",
+            saw=f"{ranks} ranks, {length} numbers, no sum: rank 0 sent {sends[0]} messages.",
+            means=f"Both halves take N-1 steps: 2(N-1) = {steps} messages from each rank.",
+            look=look.into(SCATTER if max(sends) >= steps else GATHER)(r"\brange\(|\bwhile\b"),
+        )
+    if all(map(torch.equal, own_parts, right_parts)):
+        raise wrong(
+            "not-all-gathered",
+            "The part that each rank had completed is right, but not all of the others have come to it.",
+            GATHER,
+            r"exchange\(",
+        )
+    if all(bool(torch.stack([one == own for own in given]).any(dim=0).all()) for one in found):
+        raise wrong(
+            "not-added",
+            "Every number is that of one rank: nothing had been added to the parts that were handed around.",
+            SCATTER,
+            r"copy_|\+=|add_?\(|exchange\(",
+        )
+    late = ranks * (length // ranks)
+    if length % ranks and all(torch.equal(one[:late], total[:late]) for one in found):
+        raise wrong(
+            "rest-left-out",
+            f"{length} numbers are no multiple of {ranks}: the last ones belong to a part as well.",
+            "split",
+            r"//",
+        )
+    if complete(found, total):
+        raise wrong(
+            "copied-into-wrong-part",
+            "There are complete parts, but in wrong places: send what the next rank expects.",
+            GATHER,
+            r"exchange\(",
+        )
+    raise wrong(
+        "wrong-sum",
+        "Follow one part: it starts on the rank of its number, and each rank on its way adds its own once.",
+        SCATTER,
+        r"exchange\(",
+    )
+
+
+def complete(found: Sequence[Tensor], total: Tensor) -> bool:
+    """Whether every rank has some part of the sum where it belongs."""
+    ranks = len(found)
+    right = total.tensor_split(ranks)
+    return all(
+        any(len(part) and torch.equal(own, part) for own, part in zip(one.tensor_split(ranks), right, strict=True))
+        for one in found
+    )
+
+
+def judge_messages(look: Look, sent: Sequence[Sequence[dict[str, int]]], tensor: Tensor) -> None:
+    """Nobody sends more than 2(N-1) parts, and to one neighbour only."""
+    ranks, size = len(sent), tensor.element_size()
+    whole = len(tensor) * size
+    most = 2 * (ranks - 1) * -(-len(tensor) // ranks) * size
+    by_rank = [sum(one["bytes"] for one in own) for own in sent]
+    peers = [sorted({one["to"] for one in own if one["bytes"]}) for own in sent]
+    said = f"of {whole} bytes on each of {ranks} ranks, the ranks sent {numbers(by_rank)}"
+    ring = f"In a ring each sends 2(N-1) parts of 1/N: {most} bytes at most, however many ranks there are."
+    if max(by_rank) > most:
+        alone = [rank for rank, one in enumerate(peers) if len(one) == ranks - 1]
+        if len(alone) == 1 and max(by_rank) == by_rank[alone[0]]:
+            raise Diagnosis(
+                "one-rank-does-all",
+                saw=f"{said}: rank {alone[0]} to all others.",
+                means="All wait for that one's connection: with N ranks it sends N-1 times the tensor.",
+                look=look.into(GATHER)(r"send\(|exchange\("),
+            )
+        name = "whole-tensors-sent" if min(by_rank) >= (ranks - 1) * whole else "too-many-bytes"
+        raise Diagnosis(name, saw=f"{said}.", means=ring, look=look.into(SCATTER)(r"exchange\(|send\("))
+    around = [[[(rank + turn) % ranks] for rank in range(ranks)] for turn in (1, -1)]
+    if whole >= ranks * size and peers not in around:
+        rank = next((rank for rank, one in enumerate(peers) if one != around[0][rank]), 0)
+        raise Diagnosis(
+            "not-a-ring",
+            saw=f"rank {rank} of {ranks} sent to ranks {numbers(peers[rank]) or 'none'}.",
+            means="In a ring every rank sends to its neighbour only: one cable a rank is enough.",
+            look=look.into(EXCHANGE)(r"isend|send"),
+        )

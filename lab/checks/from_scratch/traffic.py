@@ -1,0 +1,46 @@
+"""In a rank: the collectives that it calls, in their order, and what it waits for.
+
+They are seen as the operations that PyTorch dispatches. The flight recorder names what the backend was told to do,
+and gloo does a reduce-scatter as an all-reduce of the whole: here the name is that of the call.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch._C._distributed_c10d as c10d
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ONE_TO_ONE = ("send", "recv_", "recv_any_source_")
+
+
+class Traffic(TorchDispatchMode):
+    """Notes the collectives called in its context: {"name": "allreduce_", "bytes": those of its first tensors}."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[dict[str, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "c10d" and (name := func.overloadpacket.__name__) not in ONE_TO_ONE:
+            tensors = [leaf for leaf in tree_leaves(args[0]) if isinstance(leaf, Tensor)] if args else []
+            size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            self.calls.append({"name": name, "bytes": size})
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def waits_noted() -> Iterator[list[int]]:
+    """A list that gets an entry for each wait() for a collective or a message."""
+    noted: list[int] = []
+    original = c10d.Work.wait
+
+    def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+        noted.append(id(work))
+        return original(work, *args, **kwargs)
+
+    with mock.patch.object(c10d.Work, "wait", wait):
+        yield noted

@@ -1,0 +1,143 @@
+"""Ranks that wait for each other's messages, in three lines: who waits for whom, with which tag, at which line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.collectives.lanes import Frame, Message
+from lab.collectives.origin import file_line, origin
+from lab.collectives.stall import Stall
+from lab.grading.diagnosis import Diagnosis
+from lab.grading.hang import look
+from lab.grading.places import Place, place
+
+if TYPE_CHECKING:
+    from lab.ranks.reports import GroupResult
+
+# Diagnosis -> what it means.
+MEANS = {
+    "all-receive-first": "A receive waits until somebody sends: begin both, isend and irecv, and then wait.",
+    "all-send-first": "A send waits until somebody receives: begin both, isend and irecv, and then wait.",
+    "tags-differ": "A send meets the receive of the same tag only.",
+    "wrong-peer": "A send to one rank needs a receive from this one there, and nowhere else.",
+    "talks-to-itself": "gloo has no connection of a rank with itself, and what a rank has need not travel.",
+    "message-missing": "Every receive needs its send on the other side, and every send its receive.",
+    "waits-in-a-circle": "Each waits for another one that waits too: some rank has to do another thing first.",
+    "message-sizes-differ": "Both sides of a message must have as many elements, of the same type.",
+}  # fmt: skip
+
+
+def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
+    """The diagnosis of a group whose ranks wait for messages for ever; None where that is not known."""
+    stall = result.stall
+    if stall is None:
+        return None
+    rank, message = min(stall.messages.items(), key=lambda item: (item[1].peer not in stall.ended, item[0]))
+    frame = _own(message, code)
+    there = [one for one in result.reports[message.peer].messages if not one.done and one.peer == rank]
+    other = next((one for one in there if one.kind != message.kind), None)
+    elsewhere = [
+        one
+        for one in result.reports[message.peer].messages
+        if one.kind != message.kind and not one.done and one.peer != rank and one.tag == message.tag
+    ]
+    kinds = {one.kind for one in stall.messages.values()}
+    if message.peer == rank:
+        name = "talks-to-itself"
+        verb = "receive from" if message.kind == "recv" else "send to"
+        saw = f"rank {rank} waits to {verb} itself{_where(frame)}."
+    elif other is not None and other.tag != message.tag:
+        name = "tags-differ"
+        saw = f"{_waits(rank, message, code)}; rank {message.peer} {_has(other)} with tag {other.tag}."
+    elif message.peer in stall.ended or _in_the_check(stall, message.peer, code):
+        name = "message-missing"
+        verb = "sending it" if message.kind == "recv" else "receiving it"
+        saw = f"{_waits(rank, message, code)}; rank {message.peer} {_left(message, code)} without {verb}."
+    elif elsewhere:
+        name = "wrong-peer"
+        saw = (
+            f"{_waits(rank, message, code)}; rank {message.peer} {_has(elsewhere[0])} {_to(elsewhere[0])} instead."
+        )
+    else:
+        name = "waits-in-a-circle"
+        if not stall.collectives:
+            name = {"recv": "all-receive-first", "send": "all-send-first"}.get("".join(kinds), name)
+        saw = f"{_all(stall, code)}."
+    return Diagnosis(name, saw=saw, means=MEANS[name], look=look(frame, place(frame, code) if frame else Place()))
+
+
+def _in_the_check(stall: Stall, rank: int, code: Path) -> bool:
+    """Whether a rank has left the student's code, for a collective of the check's own."""
+    collective = stall.collectives.get(rank)
+    return collective is not None and origin(collective, code).frame is None
+
+
+def sizes(result: GroupResult, code: Path) -> Diagnosis | None:
+    """The diagnosis where two sides of a message differ in size or type: gloo ends the one that receives."""
+    for report in result.reports:
+        for one in report.messages:
+            if one.kind != "recv" or not 0 <= one.peer < len(result.reports):
+                continue
+            for other in result.reports[one.peer].messages:
+                if other.meets(one, report.rank) and (other.elements, other.type) != (one.elements, one.type):
+                    frame = _own(one, code)
+                    return Diagnosis(
+                        "message-sizes-differ",
+                        saw=f"rank {one.peer} sent {_contents(other)} to rank {report.rank}, which received into "
+                        f"{_contents(one)}{_where(frame)}.",
+                        means=MEANS["message-sizes-differ"],
+                        look=look(frame, place(frame, code)) if frame else "the tensors that are received into",
+                    )
+    return None
+
+
+def _all(stall: Stall, code: Path) -> str:
+    """ "rank 0 waits to receive from rank 2 (tag 0), rank 1 from rank 0 (tag 0), ... at ring.py:31"."""
+    parts: list[str] = []
+    said: list[str] = []
+    tags = {one.tag for one in stall.messages.values()}
+    places = {_where(_own(one, code)) for one in stall.messages.values()}
+    for rank, one in stall.messages.items():
+        verb = "receive" if one.kind == "recv" else "send"
+        tag = f" (tag {one.tag})" if len(tags) > 1 else ""
+        where = _where(_own(one, code)) if len(places) > 1 else ""
+        begin = f"rank {rank} waits to {verb} " if verb not in said or where else f"rank {rank} "
+        said = [verb]
+        parts.append(f"{begin}{_to(one)}{tag}{where}")
+    for rank, collective in stall.collectives.items():
+        parts.append(f"rank {rank} is in {origin(collective, code)}")
+    common = "" if len(places) > 1 else places.pop()
+    return ", ".join(parts[:5]) + (f", and {len(parts) - 5} more alike" if len(parts) > 5 else "") + common
+
+
+def _waits(rank: int, one: Message, code: Path) -> str:
+    verb = "receive" if one.kind == "recv" else "send"
+    return f"rank {rank} waits to {verb} {_to(one)} (tag {one.tag}){_where(_own(one, code))}"
+
+
+def _to(one: Message) -> str:
+    return f"from rank {one.peer}" if one.kind == "recv" else f"to rank {one.peer}"
+
+
+def _has(one: Message) -> str:
+    return "waits to receive" if one.kind == "recv" else "sends"
+
+
+def _left(one: Message, code: Path) -> str:
+    entry = next((frame for frame in one.frames if Path(frame.file).is_relative_to(code)), None)
+    return f"returned from {entry.function}()" if entry else "had gone on"
+
+
+def _contents(one: Message) -> str:
+    return f"{one.elements} numbers of {one.type}"
+
+
+def _own(one: Message, code: Path) -> Frame | None:
+    """The student's innermost line of it."""
+    own = [frame for frame in one.frames if Path(frame.file).is_relative_to(code)]
+    return own[-1] if own else None
+
+
+def _where(frame: Frame | None) -> str:
+    return f" at {file_line(frame)}" if frame else " in the check"

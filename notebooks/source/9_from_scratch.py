@@ -1,0 +1,56 @@
+# %% [markdown]
+# # 9 · Build it yourself
+#
+# | minutes | before this | you write |
+# |---|---|---|
+# | 40 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercise 9.1 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
+#
+# **Afterwards you can** say what DDP and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
+# and how many bytes. Each exercise is a file of its own with less than a hundred lines.
+
+# %%
+# Run this cell first, here and in every notebook.
+from lab.notebook import check, figures, hint, progress, trace
+
+# %% [markdown]
+# ## Exercise 9.1: an all-reduce around a ring
+#
+# `dist.all_reduce(tensor)` of section 4 was one call. Below it there are only messages: one rank **sends** a tensor, another one
+# **receives** it. `dist.isend` and `dist.irecv` begin, and return something to `wait()` for.
+
+# %%
+figures.ring_all_reduce(ranks=4)
+
+# %% [markdown]
+# The first three steps are the **reduce-scatter**: each part travels around the ring, and every rank adds its own to it. The last three are
+# the **all-gather**. These two halves are what FSDP uses one by one (exercise 9.4).
+#
+# How much travels? A rank sends 2(N-1) parts of 1/N each. So it hardly matters how many ranks there are:
+
+# %%
+figures.all_reduce_bytes(ranks=8)
+
+# %% [markdown]
+# `TODO 9.1a`, `TODO 9.1b` and `TODO 9.1c` in [exercises/from_scratch/ring.py](../exercises/from_scratch/ring.py). The check runs your
+# ring on 3 and on 4 ranks, with lengths that do and do not divide, compares the sums, and counts the bytes of each rank's messages.
+
+# %% check="9.1"
+check("9.1")
+
+# %% [markdown]
+# Try out what everybody gets wrong once: `dist.recv` before `dist.send` on all ranks. The check says who waits for whom. Then exchange
+# the two, and look at what it says now.
+
+# %% [markdown]
+# **Question.** The ring sends hardly more than twice the tensor, however many ranks there are. Why is it nevertheless slow for small
+# tensors on many ranks? What do DDP's buckets do about that?
+
+# %% [markdown] answer="ring-latency" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# **Look it up:** [point-to-point communication](https://docs.pytorch.org/docs/stable/distributed.html#point-to-point-communication) in
+# PyTorch, and what [all_reduce](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce) promises; Patarasuk and Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*.
+
+# %%
+progress()
