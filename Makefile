@@ -7,6 +7,7 @@
 # make course     for instructors: build the nbgrader course in course/ and release it
 # make mistakes   write docs/mistakes.md from the bank of answers in tests/answers
 # make house      draw docs/house.svg and write the list of rooms in CONTRIBUTING.md
+# make site       write the site to build/site: notebooks with outputs, mistakes, results
 # make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
 #
 # On a machine where disk is short, install the CPU build of torch: make demo TORCH=cpu
@@ -21,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH ?=
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo check test test-slow lint lab cluster course mistakes house services clean
+.PHONY: demo check test test-slow lint lab cluster course mistakes house site services clean
 
 demo: $(INSTALLED)
 	$(BIN)/python run_benchmarks.py --preset demo
@@ -62,6 +63,9 @@ mistakes: $(INSTALLED)
 
 house: $(INSTALLED)
 	$(BIN)/python docs/draw_house.py
+
+site: $(INSTALLED)
+	$(BIN)/python docs/build_site.py
 
 services:
 	apt-get update -q

@@ -37,6 +37,7 @@ LONG = (
     "test_robust.py",
     "test_parity.py",
     "browser",
+    "test_site.py",
     "test_attacks.py",
     "test_ordinary_user.py",
     "test_checks_nonsense.py",
