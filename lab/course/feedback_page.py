@@ -8,14 +8,19 @@ from lab.base.html import render
 from lab.course.books import Books
 from lab.course.grafting import answer, structure
 from lab.course.marks import SubmissionRecord
+from lab.course.people.lateness import ClassRules
 from lab.course.sent.pictures import PICTURES
+from lab.course.tables import lateness
 from lab.grading.looks import LOOKS
 
 CODE = re.compile(r"`([^`]+)`")
 
 
-def feedback_page(record: SubmissionRecord, books: Books) -> str:
+def feedback_page(record: SubmissionRecord, books: Books, rules: ClassRules | None = None) -> str:
     """The whole page."""
+    rules = rules or ClassRules()
+    person = rules.roster.person(record.student, record.name)
+    late = lateness(record, rules)
     cells = {name: [cell.grade_id for cell in book] for name, book in books.items()}
     # (pieces of the question, every second of them code; notebook; what was answered, None for nothing; pictures)
     answers = [
@@ -31,8 +36,11 @@ def feedback_page(record: SubmissionRecord, books: Books) -> str:
     ]
     return render(
         "feedback.html",
-        title=f"Feedback for {record.student}",
+        title=f"Feedback for {person.name}",
         record=record,
+        person=person,
+        late=late,
+        penalty=late.penalty(record.points),
         of=sum(mark.of for mark in record.exercises),
         passed=sum(mark.passed for mark in record.exercises),
         remarks=list(dict.fromkeys([*record.to_look, *record.remarks, *structure(record, cells)])),
