@@ -168,14 +168,20 @@ def test_the_table_follows_what_is_marked(tmp_path: Path, capsys: pytest.Capture
     lines: list[str] = []
     write_final(out, None, lines.append)
     assert lines == [
-        f"{out}: final.html and final.csv, platforms/ for Moodle, Canvas and Blackboard: 1 of 2 totals are final; "
-        "1 of the roster has not handed in"
+        f"{out}: final.html and final.csv, marking/ to mark by, platforms/ for Moodle, Canvas and Blackboard: "
+        "1 of 2 totals are final; 1 of the roster has not handed in"
     ]
     assert (out / "final.csv").read_bytes().startswith(b"\xef\xbb\xbfstudent,")
     page = (out / "final.html").read_text(encoding="utf-8")
     assert f'<a href="feedback/zmueller.html">{ZOE}</a>' in page
     assert "<strong>1 answer to mark</strong>" in page
     assert "Bob Adams" in page.partition("Not handed in")[2]
+    marking = (out / "marking" / "zmueller.html").read_text(encoding="utf-8")
+    assert '<a href="marking/zmueller.html">mark</a>' in page
+    why = marking.partition('id="why-shape"')[2].partition('id="why-local-rank"')[0]
+    assert "The batch differs." in why
+    assert "<strong>half</strong>: " in why  # of the guide
+    assert "model answer" not in (out / "feedback" / "zmueller.html").read_text(encoding="utf-8")
     text = (out / "answers.csv").read_text(encoding="utf-8")
     marked = text.replace("why-shape,zmueller,,2,", "why-shape,zmueller,1.5,2,")
     assert marked != text

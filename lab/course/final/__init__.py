@@ -1,4 +1,4 @@
-"""The final table of a class: exercises, written answers and lateness, for people and for learning platforms.
+"""What is left to do when a class is graded: pages to mark by, and the final table, for people and for platforms.
 
-May import: base, course, course/people.
+May import: base, course, course/people, grading.
 """
