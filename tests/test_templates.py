@@ -17,8 +17,13 @@ from lab.base.html import environment, render
 from lab.base.paths import PACKAGE
 from lab.course.books import GradedCell
 from lab.course.feedback_page import feedback_page
+from lab.course.final.marking import marking_page
+from lab.course.final.rows import FinalRow
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
+from lab.course.people.lateness import Lateness
+from lab.course.people.roster import Person
 from lab.course.report_page import report_page
+from lab.course.similar.pairs import Alike, Pair
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.looks import LOOKS
 from lab.grading.suite import CheckResult, ExerciseResult
@@ -26,7 +31,7 @@ from lab.sweep.draw.report_tables import Table
 from lab.syllabus.syllabus import syllabus
 
 TEMPLATES = sorted(path.name for path in (PACKAGE / "templates").iterdir())
-PIECES = {"exercise.html", "card.css", "course.css"}  # shown as parts of the others
+PIECES = {"code.html", "exercise.html", "card.css", "course.css", "listing.css"}  # shown as parts of the others
 EVIL = "<script>alert(1)</script><img src=x onerror=f()> \"'&amp;</title></style>{{ 7 }}\x1b[31m\x07\u202eend"
 SHOWN = EVIL.replace("\x1b", "�").replace("\x07", "�").replace("\u202e", "�")
 
@@ -68,7 +73,14 @@ def record(text: str) -> SubmissionRecord:
         for exercise, one in zip(syllabus().exercises, found, strict=False)
     )
     return SubmissionRecord(
-        text, "key", marks, remarks=(text,), unread=text, lab=text, answers={"a": [("book.ipynb", text)]}
+        text,
+        "key",
+        marks,
+        remarks=(text,),
+        unread=text,
+        lab=text,
+        answers={"a": [("book.ipynb", text)]},
+        code={"model.py": text},
     )
 
 
@@ -108,6 +120,31 @@ def scaling(text: str) -> str:
     )
 
 
+def final(text: str) -> list[FinalRow]:
+    """Who handed in, and who did not."""
+    person = Person(text, text, text, text, text, text)
+    return [FinalRow(person, text, 1.0, 1.0, 2.0, Lateness(None, None), (text,), (text,)), FinalRow(person)]
+
+
+def final_page(text: str) -> str:
+    values = {"rows": final(text), "pages": {text: text}, "marking": {text: text}, "due": None}
+    return render("final.html", title=text, **values)
+
+
+def marking(text: str) -> str:
+    books = {"book.ipynb": [GradedCell("answer-a", 1.0, True, f"Why `{text}` {text}?", "")]}
+    one = dataclasses.replace(record(text), answers={"answer-a": [("book.ipynb", text)]})
+    return marking_page(one, final(text)[0], books, {"a": {"answer": text, "full": text, "half": text}})
+
+
+def similar(text: str) -> str:
+    pair = Pair((text, text), (Alike(text, 1.0, 1.0, frozenset()),))
+    shown = [(pair.modules[0], [[(text, True), (text, False)]] * 2)]
+    people = {text: Person(text, text)}
+    values = {"students": 2, "pairs": [(pair, shown)], "highest": 1.0, "usual": 0.0, "least": 0.3}
+    return render("similar.html", title=text, people=people, unread=[(text, text)], old=[text], **values)
+
+
 def card(template: str, text: str, **values: object) -> str:
     return render(template, label=text, colour="#000", looks=LOOKS, **values)
 
@@ -124,7 +161,9 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
         "card.html": lambda: card("card.html", text, body=text),
         "class_report.html": lambda: report_page([record(text)]),
         "feedback.html": lambda: feedback(text),
+        "final.html": lambda: final_page(text),
         "hints.html": lambda: card("hints.html", text, exercise=exercise, numbers=[1, 2], more=text),
+        "marking.html": lambda: marking(text),
         "nbgrader.html": lambda: "".join(
             render("nbgrader.html", mark=mark, looks=LOOKS) for mark in record(text).exercises
         ),
@@ -144,6 +183,7 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
         "result.html": lambda: result(text, monkeypatch),
         "results.html": lambda: card("results.html", text, table=text, figures=[(text, text, text)]),
         "scaling.html": lambda: scaling(text),
+        "similar.html": lambda: similar(text),
         "strip.html": lambda: card(
             "strip.html", text, file_of=lambda _: {"address": text, "name": text}, **progress
         ),

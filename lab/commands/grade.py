@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO
+from lab.course.people.options import add_class_arguments
 
 HELP = "grade the submissions of a class, each in a sandbox (for instructors)"
 
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="grade also what has not changed")
     parser.add_argument(
+        "--student", nargs="+", metavar="NAME", help="grade only these: id, name or e-mail; the others' marks stay"
+    )
+    parser.add_argument(
         "--hand-in", action="store_true", help="grade nothing: only put SUBMISSIONS into submitted/ of --course"
     )
     parser.add_argument(
@@ -60,13 +64,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="grade nothing: put together what runs with --shard have written to these folders",
     )
 
+    parser.add_argument(
+        "--similar",
+        action="store_true",
+        help="also write similar.html and .csv: pairs of submissions whose code is alike, for you to look at",
+    )
+    add_class_arguments(parser)
+
 
 def run(args: argparse.Namespace) -> int:
     """0: all is graded; 1: an instructor has to look at some submission."""
     from lab.base.words import visible
+    from lab.course.final.write import write_final
     from lab.course.grade import GradeChoices, grade_course
+    from lab.course.similar.write import write_similar
 
     def say(line: str) -> None:  # with names and words of students in it
         print(visible(line), flush=True)
 
-    return grade_course(GradeChoices.from_args(args), say=say)
+    choices = GradeChoices.from_args(args)
+    code = grade_course(choices, say=say)
+    if choices.shard.count == 1 and not choices.hand_in_only:
+        write_final(choices.out, choices.books, say)
+        if args.similar:
+            write_similar(choices.out, say)
+    elif args.similar:
+        say("--similar: nothing is compared before the whole class is graded")
+    return code

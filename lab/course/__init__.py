@@ -1,4 +1,4 @@
 """A class: built, handed in, graded, marked, reported; with nbgrader and without.
 
-May import: base, course/sent, grading, ranks, syllabus.
+May import: base, course/people, course/sent, grading, ranks, syllabus.
 """

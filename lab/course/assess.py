@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
+from lab.base.source import MAX_SOURCE_BYTES
 from lab.base.words import encodable
+from lab.course.folders import came
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
 from lab.course.notebooks import all_answers
@@ -75,4 +78,21 @@ def record(
         unread=submission.unread,
         look=as_few([*submission.look, *books]),
         measured=dict(list(seen.items())[:MOST]),
+        code=_code(submission),
     )
+
+
+def _code(submission: Submission) -> dict[str, str]:
+    """The modules as text: to be shown beside their marks, and compared with others'."""
+    found = {}
+    for name in sorted(submission.assignment.module_files):
+        content = submission.modules.get(name)
+        if isinstance(content, bytes) and len(content) <= MAX_SOURCE_BYTES:
+            found[name] = encodable(content.decode("utf-8", "replace").removeprefix("\ufeff"))
+    return found
+
+
+def dated(record: SubmissionRecord, path: Path, submissions: Path) -> SubmissionRecord:
+    """With the name by which it came into the folder of all submissions, and when."""
+    name, handed_in = came(path, submissions)
+    return replace(record, name="" if name == record.student else name, handed_in=handed_in)

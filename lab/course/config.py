@@ -80,7 +80,7 @@ c.Autograde.autograde_preprocessors = [
     "nbconvert.preprocessors.ClearMetadataPreprocessor",
     "nbgrader.preprocessors.LimitOutput",
     "{glue}.SaveMarks",
-    "nbgrader.preprocessors.AssignLatePenalties",
+    "{glue}.LatePenalties",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
 c.IgnorePattern.enabled = True

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lab.base.files import write_whole
 from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO, GRADES
+from lab.course.people.lateness import stamped, time_of
+from lab.course.sent.contents import FolderContents, Unusable
 
 SUBMITTED = "submitted"  # nbgrader's name of the folder that it collects into
 NAME = "{}-notes.json"  # with the assignment's name
+STAMP = "timestamp.txt"  # where nbgrader writes when a submission came
+LONGEST_STAMP = 100  # characters
 # What no student may read, of a course on a machine that they share: answers and marks, and the model answers.
 FOLDERS = (SUBMITTED, "autograded", "feedback", GRADES)
 EXISTING = ("instructor", "gradebook.db", ".nbgrader.log")
@@ -74,12 +79,14 @@ class Notes:
     owner   the user who has put it into the exchange; "" where it came another way
     copied  what was wrong with the submission itself: links in it, its time
     claims  what else lies in the exchange under this student's name, and was not collected
+    handed_in  when, of one that came from elsewhere, as time_of() has it
     """
 
     student: str = ""
     owner: str = ""
     copied: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+    handed_in: str = ""
 
     @property
     def look(self) -> tuple[str, ...]:
@@ -108,8 +115,9 @@ def read_notes(home: Path) -> Notes | None:
     file = home.parent / NAME.format(home.name)
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
-        said = (tuple(map(str, known[name])) for name in ("copied", "claims"))
-        return Notes(str(known["student"]), str(known["owner"]), *said)
+        copied, claims = (tuple(map(str, known[name])) for name in ("copied", "claims"))
+        handed_in = str(known.get("handed_in", ""))
+        return Notes(str(known["student"]), str(known["owner"]), copied, claims, handed_in)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -119,3 +127,34 @@ def read_notes(home: Path) -> Notes | None:
 def write_notes(home: Path, notes: Notes) -> None:
     """Replace them; OSError as for any file."""
     write_private(home.parent / NAME.format(home.name), json.dumps(asdict(notes), indent=1))
+
+
+def came(home: Path, submissions: Path) -> tuple[str, str]:
+    """By which name a submission came, "" where that is not noted, and when, as time_of() has it.
+
+    Args:
+        submissions: the folder of all of them. Elsewhere than in a course, the names of what lies in it tell when.
+    """
+    if not in_course(home):
+        return "", time_of(*(() if home.parent == submissions else (home.parent.name,)), home.name)
+    try:
+        notes = read_notes(home) or Notes()
+    except ValueError:  # damaged, which stands in the row already
+        notes = Notes()
+    if notes.handed_in or is_link(home):
+        return notes.student, notes.handed_in
+    try:
+        with FolderContents(home).open(PurePosixPath(STAMP)) as (file, _):
+            return notes.student, stamped(file.read(LONGEST_STAMP).decode("utf-8", "replace"))
+    except (Unusable, OSError):
+        return notes.student, ""
+
+
+def came_as(submitted: Path, assignment: str) -> list[str]:
+    """By which names the submissions in a course came, of those that came from elsewhere."""
+    found = []
+    for home in sorted(submitted.glob(f"*/{assignment}")):
+        with suppress(ValueError):  # damaged notes, which grading will tell
+            if (notes := read_notes(home)) and notes.student:
+                found.append(notes.student)
+    return found

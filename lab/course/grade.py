@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
 from lab.base.machine import usable_cores
 from lab.course import store
+from lab.course.assess import dated
 from lab.course.books import ASSIGNMENTS, Assignment, assignment_of
-from lab.course.folders import SUBMITTED, make_private
+from lab.course.folders import SUBMITTED, came, make_private
 from lab.course.gradebook import Course, course_of
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE
 from lab.course.outputs import write_all
+from lab.course.people.lateness import ClassRules
+from lab.course.people.options import given
+from lab.course.people.roster import few, nfc
+from lab.course.people.shard import Shard
 from lab.course.pool import grade_all
 from lab.course.submissions import find_submissions, read_submission
+from lab.course.tables import to_look
 from lab.ranks.sandbox import Sandbox
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Part `number` of `count`, counted from 1. A student is always in the same part, whoever else hands in."""
-
-    number: int = 1
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Raises UsageError unless it is i/n."""
-        number, slash, count = text.partition("/")
-        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            raise UsageError(f"--shard {text}: expected i/n with 1 <= i <= n, such as 2/4")
-        return cls(int(number), int(count))
-
-    def has(self, student: str) -> bool:
-        """Whether a student's submission is in this part."""
-        digest = hashlib.sha256(student.encode()).digest()
-        return int.from_bytes(digest[:8], "big") % self.count == self.number - 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +39,8 @@ class GradeChoices:
     hand_in_only  put them there, and grade nothing
     deadline      seconds for all checks of one submission
     assignment    what of the submissions
+    students      the only ones to be graded, by what they are called; () for all
+    typed         options that hold for the class, from now on
     """
 
     submissions: Path | None
@@ -68,16 +54,27 @@ class GradeChoices:
     deadline: float
     force: bool
     assignment: Assignment
+    students: tuple[str, ...] = ()
+    typed: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> GradeChoices:
         """Raises UsageError: an option makes no sense, alone or beside another."""
         if args.merge and (
-            args.submissions or args.shard or args.force or args.jobs or args.deadline or args.hand_in
+            args.submissions
+            or args.shard
+            or args.force
+            or args.jobs
+            or args.deadline
+            or args.hand_in
+            or args.student
         ):
             raise UsageError(
-                "--merge takes folders of graded submissions, and of the other options only --out and --course"
+                "--merge takes folders of graded submissions, and of the other options only --out, --course "
+                "and those of the class"
             )
+        if args.student and args.shard:
+            raise UsageError("--student grades a few, and --shard one of many parts: choose one of them")
         if not args.merge and args.submissions is None:
             raise UsageError(
                 "say which submissions: lab grade SUBMISSIONS, a folder with one folder or zip a student"
@@ -122,7 +119,14 @@ class GradeChoices:
             deadline=args.deadline or DEADLINE,
             force=args.force,
             assignment=assignment,
+            students=tuple(args.student or ()),
+            typed=given(args),
         )
+
+    @property
+    def books(self) -> Course | None:
+        """The course whose gradebook gets the marks."""
+        return self.course if self.course and self.out == self.course.out else None
 
 
 def default_out(submissions: Path | None) -> Path:
@@ -148,46 +152,84 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
         out.mkdir(parents=True)
         out.chmod(0o700)
     _refuse_others(store.any_of(out), out, assignment)
+    rules, kept = store.class_rules(out, choices.typed)
+    if kept:
+        say(f"As before: {kept}")
     if course and (advice := course.advice()):
         say(advice)
+    wanted = choices.students
     if course and submissions and choices.elsewhere:
-        troubles += _hand_in(submissions, course, assignment, say)
+        found = _found(submissions, choices, rules, wanted)
+        known = course.former(rules.roster.student)
+        found = {known.get(student, student): path for student, path in found.items()}
+        troubles += _hand_in(submissions, found, course, say)
         submissions = course.submitted
+        wanted = wanted and tuple(store.file_name(student, "") for student in found)
         if choices.hand_in_only:
             say(f"{submissions} holds the submissions now, which are not graded yet.")
             return 1 if troubles else 0
     if submissions:
-        records = _graded(submissions, choices, say)
+        records = _graded(submissions, _found(submissions, choices, rules, wanted), choices, say)
+        if shard.count == 1:
+            records, sentences = store.with_others(out, records, rules.roster, few=bool(choices.students))
+            for sentence in sentences:
+                say(sentence)
     else:
         records = store.load_all(choices.merge)
         _refuse_others(records, choices.merge[0], assignment)
-        for record in records:
-            store.save(out, record)
+        records = [store.save(out, record) for record in records]
     if shard.count > 1:
         part = f"{shard.number}/{shard.count}"
         into = f" --course {course.folder}" if course else ""
         again = f"lab grade --merge {out} [other folders]{into}{assignment.option}"
         say(f"This was part {part}. When all are done: {again}")
         return 0
-    former = write_all(out, records)
+    if strangers := rules.strangers({record.student: record.name for record in records}):
+        say(f"In a table, but neither in the roster nor handed in: {few(strangers)}")
+    former = write_all(out, records, rules)
     say(f"{out}: marks.csv, answers.csv to mark by hand, feedback/ for the students, report.html about the class")
     if former:
         say(f"{former.path}: the answers.csv that was there; {former.why}")
-    if course and out == course.out:
+    if course and choices.books:
         failed = course.book(
             records,
             choices.deadline,
+            rules,
             force=choices.force,
-            booked=lambda record: say(f"  in the gradebook: {record.student}"),
+            booked=lambda record: say(
+                f"  in the gradebook: {rules.roster.person(record.student, record.name).label}"
+            ),
         )
         say(f"Gradebook: {course.folder / 'gradebook.db'}; answers are marked in nbgrader's formgrader")
-        for said in failed:
-            say(f"  not in the gradebook: {said}")
+        for why in failed:
+            say(f"  not in the gradebook: {why}")
         troubles += failed
-    look = [record.student for record in records if record.to_look]
+    look = [record.student for record in records if to_look(record, rules)]
     if look:
-        say(f"To look at (column to_look of marks.csv): {', '.join(look[:10])}{', ...' * (len(look) > 10)}")
+        say(f"To look at (column to_look of marks.csv): {few(look)}")
     return 1 if troubles or look else 0
+
+
+def _found(submissions: Path, choices: GradeChoices, rules: ClassRules, wanted: Sequence[str]) -> dict[str, Path]:
+    """The submissions to grade: all, or those of the people that are named by id, name or e-mail.
+
+    Raises UserError where somebody has none.
+    """
+    found = find_submissions(submissions, choices.assignment, rules.roster.student)
+    if not wanted:
+        return {student: path for student, path in found.items() if choices.shard.has(student)}
+    called: dict[str, str] = {}
+    for student, path in found.items():
+        name = came(path, submissions)[0]
+        person = rules.roster.person(student, name)
+        called |= {nfc(one).casefold(): student for one in (person.email, name, person.name, person.id, student)}
+    chosen = []
+    for name in wanted:
+        keys = [nfc(name).casefold(), rules.roster.student(name).casefold()]
+        if not (students := [called[key] for key in keys if key in called]):
+            raise UserError(f"{submissions} holds no submission of {name}; there are {few(list(found))}")
+        chosen.append(students[0])
+    return {student: path for student, path in found.items() if student in chosen}
 
 
 def _refuse_others(records: Sequence[SubmissionRecord], folder: Path, assignment: Assignment) -> None:
@@ -199,36 +241,37 @@ def _refuse_others(records: Sequence[SubmissionRecord], folder: Path, assignment
         )
 
 
-def _hand_in(submissions: Path, course: Course, assignment: Assignment, say: Say) -> list[str]:
+def _hand_in(submissions: Path, found: Mapping[str, Path], course: Course, say: Say) -> list[str]:
     """Put them into the course. Returns what was wrong with some of them."""
-    for student in find_submissions(submissions, assignment):
+    for student in found:
         if (name := store.file_name(student, "")) != student:
             say(f"  {student} is called {name} in the course")
-    troubles = course.hand_in(submissions)
+    troubles = course.hand_in(submissions, found)
     for said in troubles:
         say(f"  handed in, to look at: {said}")
     return troubles
 
 
-def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[SubmissionRecord]:
+def _graded(
+    submissions: Path, found: Mapping[str, Path], choices: GradeChoices, say: Say
+) -> list[SubmissionRecord]:
     """The records of the submissions that have not changed since they were graded; the others are graded now.
 
-    Raises:
-        UserError: there is no submission, or no sandbox to run one in.
+    Raises UserError where there is no sandbox to run one in.
     """
     records: list[SubmissionRecord] = []
     work: list[tuple[str, Path]] = []  # not what is in them: a whole class would not fit into memory
     assignment = choices.assignment
-    for student, path in find_submissions(submissions, assignment).items():
-        if not choices.shard.has(student):
-            continue
+    for student, path in found.items():
         try:
             key = read_submission(student, path, parse=False, assignment=assignment).key
         except (OSError, MemoryError):  # in its own worker it is one student's trouble
             key = ""
         known = store.load(choices.out, student)
         if key and known and not choices.force and known.final(key, choices.deadline):
-            records.append(known)
+            if (known_now := dated(known, path, submissions)) != known:
+                store.save(choices.out, known_now)
+            records.append(known_now)
         else:
             work.append((student, path))
     kept = len(records)
@@ -236,9 +279,14 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
     if work:
         Sandbox().require()
 
+    changed: list[str] = []
+
     def done(record: SubmissionRecord) -> None:
-        store.save(choices.out, record)
+        before = store.load(choices.out, record.student)
+        record = store.save(choices.out, dated(record, found[record.student], submissions))
         records.append(record)
+        if before is not None and record.changed != before.changed:
+            changed.append(f"{record.student} {record.changes_text}")
         graded = f"{len(records) - kept:4}/{len(work)}  {record.student:24} {record.points:6g} of {of}"
         look = f"  to look at: {'; '.join(record.to_look)}" if record.to_look else ""
         say(f"{graded}  {record.seconds:6.1f} s{look}")
@@ -247,4 +295,6 @@ def _graded(submissions: Path, choices: GradeChoices, say: Say) -> list[Submissi
     grade_all(work, jobs=choices.jobs, deadline=choices.deadline, done=done, assignment=assignment)
     before = f", {kept} had been graded before and have not changed" if kept else ""
     say(f"{len(work)} graded{before}.")
+    if changed:
+        say(f"Other marks than before: {'; '.join(changed)} (report.html has a table)")
     return sorted(records, key=lambda record: record.student)

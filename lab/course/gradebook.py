@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,12 +20,27 @@ from lab.course.books import LAB, Assignment
 from lab.course.build import CONFIG
 from lab.course.config import COLLECT, GRADES
 from lab.course.earlier import stays
-from lab.course.folders import SUBMITTED, Notes, close_folders, is_link, make_private, read_notes, write_notes
+from lab.course.folders import (
+    SUBMITTED,
+    Notes,
+    came,
+    came_as,
+    close_folders,
+    is_link,
+    make_private,
+    read_notes,
+    write_notes,
+)
 from lab.course.marks import SubmissionRecord
+from lab.course.modules import DEADLINE
 from lab.course.notebooks import stand_in
+from lab.course.people.booking import Booked, book_people, booked_marks, telling
+from lab.course.people.lateness import ClassRules
+from lab.course.people.roster import Who
 from lab.course.sent.archives import opened
 from lab.course.sent.contents import MEASURED, Unusable, limit_of, pieces
 from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
+from lab.course.tables import lateness
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
 
@@ -81,17 +96,20 @@ class Course:
         """Whether these are the course's own submitted/."""
         return submissions.resolve() == self.submitted
 
-    def hand_in(self, submissions: Path) -> list[str]:
+    def hand_in(self, submissions: Path, students: Mapping[str, Path] | None = None) -> list[str]:
         """Put submissions from elsewhere into submitted/, as nbgrader wants them; what is there is replaced.
 
-        What a new one lacks, or has as it was given out, stays (lab/course/earlier.py).
+        What a new one lacks, or has as it was given out, stays (lab/course/earlier.py). By default all of them;
+        else `students`, as find_submissions() has them.
 
         Returns:
             What could not be read or written, a line for each student with such trouble.
         """
+        if students is None:
+            students = find_submissions(submissions, self.assignment)
         said = []
-        for student, path in find_submissions(submissions, self.assignment).items():
-            home = self.submitted / store.file_name(student, "") / self.assignment.name
+        for student, path in students.items():
+            home = self._home(student)
             if other := self._other(home, student):
                 said.append(
                     f"{student} and {other} would both be {home.parent.name} in the course: rename one of them"
@@ -115,10 +133,18 @@ class Course:
             if keep:
                 continue
             try:
-                self._put(submission, path, home, stay.notebooks if stay else {})
+                self._put(submission, path, home, stay.notebooks if stay else {}, came(path, submissions)[1])
             except OSError as error:
                 said.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
         return said
+
+    def former(self, who: Who) -> dict[str, str]:
+        """Student's id -> the name under which the same person's work lies here already, where these differ."""
+        names = [name for name in came_as(self.submitted, self.assignment.name) if who(name) != name]
+        return {who(name): name for name in names if not self._home(who(name)).exists()}
+
+    def _home(self, student: str) -> Path:
+        return self.submitted / store.file_name(student, "") / self.assignment.name
 
     def _read(self, student: str, path: Path, parse: bool) -> Submission:
         return read_submission(student, path, parse=parse, assignment=self.assignment)
@@ -132,8 +158,14 @@ class Course:
             return ""
         return notes.student if notes and notes.student not in ("", student) else ""
 
-    def _put(self, submission: Submission, path: Path, home: Path, stay: Mapping[str, HandedInNotebook]) -> None:
-        """Replace what is in `home` but the notebooks that `stay`, once all is written. Raises OSError."""
+    def _put(
+        self, submission: Submission, path: Path, home: Path, stay: Mapping[str, HandedInNotebook], time: str
+    ) -> None:
+        """Replace what is in `home` but the notebooks that `stay`, once all is written. Raises OSError.
+
+        Args:
+            time: when it was handed in, as time_of() has it.
+        """
         new = home.with_name(f".{home.name}.new")
         try:
             shutil.rmtree(new, ignore_errors=True)
@@ -157,7 +189,7 @@ class Course:
             if home.exists():
                 shutil.rmtree(home)
             new.rename(home)
-            write_notes(home, Notes(submission.student, copied=submission.look))
+            write_notes(home, Notes(submission.student, copied=submission.look, handed_in=time))
         finally:
             shutil.rmtree(new, ignore_errors=True)
 
@@ -185,8 +217,9 @@ class Course:
 
     def book(
         self,
-        records: Iterable[SubmissionRecord],
+        records: Sequence[SubmissionRecord],
         deadline: float,
+        rules: ClassRules | None = None,
         *,
         force: bool = False,
         booked: Callable[[SubmissionRecord], None] = lambda record: None,
@@ -195,12 +228,15 @@ class Course:
 
         Args:
             records: they lie in `out` already, where nbgrader's part finds them.
+            rules: of the class: what the students are called, and what being late costs.
             force: also those that are in the gradebook already.
             booked: called with each record that nbgrader has taken.
 
         Returns:
             Students whose marks nbgrader could not take, with its last words.
         """
+        from sqlalchemy.exc import SQLAlchemyError
+
         api = self._api(deadline)
         failed = []
         for record in records:
@@ -218,8 +254,20 @@ class Course:
             elif said[-1].startswith("KeyboardInterrupt"):  # nbgrader catches whatever there is
                 raise KeyboardInterrupt
             else:
-                failed.append(f"{record.student}: {said[-1]}")
+                failed.append(f"{record.student}: {telling(said)}")
+        rules = rules or ClassRules()
+        people = {
+            one.student: (rules.roster.person(one.student, one.name), lateness(one, rules)) for one in records
+        }
+        try:
+            book_people(api.coursedir.db_url, self.assignment.name, people, late=rules.decides)
+        except SQLAlchemyError as error:
+            failed.append(f"names and lateness: {telling(str(error).splitlines())}")
         return failed
+
+    def marks(self) -> dict[str, dict[str, Booked]]:
+        """Student -> grade id -> what is in the gradebook."""
+        return booked_marks(self._api(DEADLINE).coursedir.db_url, self.assignment.name)
 
     @staticmethod
     def _state(record: SubmissionRecord) -> str:

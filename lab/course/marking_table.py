@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lab.base.errors import UserError
 from lab.course import store
 from lab.course.books import Books
 from lab.course.grafting import answer
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import ANSWER
+from lab.course.people.csvfile import reader_of, text_of
+from lab.course.people.roster import Roster
 from lab.course.tables import as_written, table
 
 NAME = "answers.csv"
 CHANGED = "some of what was marked in it is of answers that changed"
 UNREAD = "it could not be read as CSV, and nothing that was marked in it was taken over"
 HEAD = ("notebook", "question", "student", "points", "of", "answer")
+NAMES = "name"  # a last column, where somebody is called other than by an id
 
 
 class Former(NamedTuple):
@@ -28,7 +31,9 @@ class Former(NamedTuple):
     why: str
 
 
-def write_answers(out: Path, records: Sequence[SubmissionRecord], books: Books) -> Former | None:
+def write_answers(
+    out: Path, records: Sequence[SubmissionRecord], books: Books, roster: Roster | None = None
+) -> Former | None:
     """Write answers.csv. From the one that is there come the points, and columns that the marker has added.
 
     They stay where a student's answer is the same as it was.
@@ -38,7 +43,12 @@ def write_answers(out: Path, records: Sequence[SubmissionRecord], books: Books) 
     """
     path = out / NAME
     before = _read(path)
-    head, rows = _with_marks(_rows(records, books), before or [])
+    people = {one.student: (roster or Roster()).person(one.student, one.name) for one in records}
+    rows = _rows(records, books)
+    if any(person.name != student for student, person in people.items()):
+        for row in rows:
+            row[NAMES] = people[row["student"]].name
+    head, rows = _with_marks(rows, before or [])
     former = None
     if before is None or not {_mark(row) for row in before if _mark(row)[3:]} <= {_mark(row) for row in rows}:
         kept = next(name for n in range(1, 1000) if not (name := out / f"answers-before-{n}.csv").exists())
@@ -46,6 +56,18 @@ def write_answers(out: Path, records: Sequence[SubmissionRecord], books: Books) 
         former = Former(kept, UNREAD if before is None else CHANGED)
     store.write(path, table(head, [[row.get(name, "") for name in head] for row in rows]))
     return former
+
+
+def given_points(path: Path) -> dict[tuple[str, str], str]:
+    """(question, student as written) -> what its column points says, as any spreadsheet has saved it.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    rows = _read(path)
+    if rows is None:
+        raise UserError(f"{path} cannot be read as the table of answers: save it as CSV, with all of its columns")
+    return {(row["question"], as_written(row["student"])): row["points"].strip() for row in rows}
 
 
 def _rows(records: Sequence[SubmissionRecord], books: Books) -> list[dict[str, str]]:
@@ -67,12 +89,13 @@ def _with_marks(
     rows: list[dict[str, str]], before: Sequence[dict[str, str]]
 ) -> tuple[list[str], list[dict[str, str]]]:
     """The new rows with what the marker wrote in the old ones; the columns' names."""
-    added = list(dict.fromkeys(name for row in before for name in row if name not in HEAD))
+    own = list(rows[0]) if rows else list(HEAD)
+    added = list(dict.fromkeys(name for row in before for name in row if name not in (*own, NAMES)))
     old = {_about(row): row for row in before}
     for row in rows:
         marked = old.get(_about(row), {})
         row |= {name: marked[name] for name in ("points", *added) if marked.get(name)}
-    return [*HEAD, *added], rows
+    return [*own, *added], rows
 
 
 def _about(row: dict[str, str]) -> tuple[str, str, str]:
@@ -83,7 +106,7 @@ def _about(row: dict[str, str]) -> tuple[str, str, str]:
 def _mark(row: dict[str, str]) -> tuple[object, ...]:
     """The answer, and what a person wrote about it; longer than 3 only where somebody did."""
     points = row["points"] if row["points"] != ("" if as_written(row["answer"]) else "0") else ""
-    written = [(name, value) for name, value in sorted(row.items()) if name not in HEAD and value]
+    written = [(name, value) for name, value in sorted(row.items()) if name not in (*HEAD, NAMES) and value]
     return (*_about(row), *([("points", points)] if points else []), *written)
 
 
@@ -96,17 +119,9 @@ def _read(path: Path) -> list[dict[str, str]] | None:
     except OSError:
         return None
     try:
-        text = saved.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        try:
-            text = saved.decode("cp1252")  # Excel's "CSV" on Windows
-        except UnicodeDecodeError:
-            return None
-    head = text.partition("\n")[0]
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count), restval="")
-    try:
+        reader = reader_of(text_of(saved))
         rows = list(reader)
-    except csv.Error:
+    except (ValueError, csv.Error):
         return None
     whole = all(None not in row for row in rows)  # fields left out at the end of a row are empty: Excel does that
     return rows if whole and set(HEAD) <= set(reader.fieldnames or ()) else None

@@ -115,6 +115,10 @@ class SubmissionRecord:
     deadline   seconds that the checks could have
     reaches    where its code reaches beyond its exercises
     measured   folder of runs -> the table of what was measured in it
+    name       by which it came, where that is not the student's id
+    handed_in  when, in ISO 8601; "late" where a platform says no more; "" where nobody knows
+    code       module -> its text, of those that could be read
+    changed    when the last grading was that gave other points, and lab and points before it
     """
 
     student: str
@@ -131,6 +135,10 @@ class SubmissionRecord:
     pictures: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     reaches: tuple[str, ...] = ()
     measured: dict[str, str] = field(default_factory=dict)
+    name: str = ""
+    handed_in: str = ""
+    code: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def points(self) -> float:
@@ -155,6 +163,24 @@ class SubmissionRecord:
         if self.key != key or any(mark.points is None for mark in self.exercises):
             return False
         return self.deadline >= deadline or all(mark.outcome.name != OUT_OF_TIME for mark in self.exercises)
+
+    @property
+    def earned(self) -> dict[str, float | None]:
+        """Exercise -> points."""
+        return {mark.exercise: mark.points for mark in self.exercises}
+
+    @property
+    def changes(self) -> list[tuple[str, float | None, float | None]]:
+        """(exercise, points before, points now) of the last grading that gave others."""
+        before = self.changed.get("points", {})
+        return [(name, before[name], now) for name, now in self.earned.items() if before.get(name, now) != now]
+
+    @property
+    def changes_text(self) -> str:
+        """The same in words: "3.2 10 -> 0, 6.1 open -> 8"."""
+        points = [["open" if one is None else f"{one:g}" for one in both] for _, *both in self.changes]
+        pairs = zip(self.changes, points, strict=True)
+        return ", ".join(f"{change[0]} {before} -> {now}" for change, (before, now) in pairs)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

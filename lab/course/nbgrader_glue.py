@@ -22,13 +22,20 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbconvert.exporters import NotebookExporter
 from nbgrader.api import Gradebook
 from nbgrader.converters.autograde import Autograde
-from nbgrader.preprocessors import ClearSolutions, Execute, NbGraderPreprocessor, SaveAutoGrades
+from nbgrader.preprocessors import (
+    AssignLatePenalties,
+    ClearSolutions,
+    Execute,
+    NbGraderPreprocessor,
+    SaveAutoGrades,
+)
 from nbgrader.preprocessors.execute import UnresponsiveKernelError
 from traitlets import Bool, Float
 
+from lab.base.errors import UsageError, UserError
 from lab.base.words import visible
 from lab.course import marked, store
-from lab.course.assess import assess, not_assessed
+from lab.course.assess import assess, dated, not_assessed
 from lab.course.books import assignment_named
 from lab.course.collect import drop_links
 from lab.course.config import GRADES
@@ -37,7 +44,10 @@ from lab.course.grafting import exercise_of, grade_id, graft, is_solution, put_m
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer
 from lab.course.notebooks import ANSWER
+from lab.course.people.booking import take_once
+from lab.course.people.lateness import ClassRules
 from lab.course.submissions import read_submission
+from lab.course.tables import lateness
 from lab.ranks.sandbox import SandboxError
 
 _SECRET = "submission_secret.txt"
@@ -112,7 +122,7 @@ class SubmissionExporter(NotebookExporter):
         out = self.grades(assignment)
         known = store.load(out, submission.student)
         if known is not None and known.final(submission.key, self.deadline):
-            return known
+            return dated(known, Path(path), Path(path).parent.parent)
         # An open mark may be of a submission that kills whoever grades it: `lab grade` itself must not be next.
         if known is not None and self.booking and known.key == submission.key:
             return known
@@ -123,7 +133,7 @@ class SubmissionExporter(NotebookExporter):
         except Exception as error:  # the lab's fault costs no marks, and never the whole class
             self.log.exception("the lab could not grade %s", student)
             record = not_assessed(submission, f"{type(error).__name__}: {error}", self.deadline)
-        store.save(out, record)
+        record = store.save(out, dated(record, Path(path), Path(path).parent.parent))
         for why in record.to_look:
             self.log.warning("%s: %s", student, why)
         return record
@@ -131,6 +141,14 @@ class SubmissionExporter(NotebookExporter):
     def grades(self, assignment: str) -> Path:
         """Where the records are."""
         return Path(self.course.root) / GRADES / assignment_named(assignment).below
+
+    def rules(self, assignment: str) -> ClassRules:
+        """Due dates and the rest, as the last `lab grade` had them."""
+        try:
+            return store.class_rules(self.grades(assignment), {})[0]
+        except (UserError, UsageError) as error:
+            self.log.error("no names and no due dates: %s", error)
+            return ClassRules()
 
     def _released(self, assignment: str) -> Path:
         return Path(self.course.format_path(self.course.release_directory, ".", assignment))
@@ -210,6 +228,34 @@ class SaveMarks(_OfSubmission, SaveAutoGrades):
         """Where the records are."""
         folder: Path = self.parent.grades(assignment)
         return folder
+
+
+class LatePenalties(_OfSubmission, AssignLatePenalties):
+    """Takes what being late costs from the whole submission, not from each of its notebooks.
+
+    By the due date and rule of `lab grade`, if it was given any; else by nbgrader's, and the course's plugin.
+    """
+
+    def preprocess(self, nb: Any, resources: Any) -> Any:
+        who = resources["nbgrader"]
+        rules = self.rules(who["assignment"])
+        with Gradebook(who["db_url"]) as gradebook:
+            submission = gradebook.find_submission(who["assignment"], who["student"])
+            score, seconds = float(submission.score), submission.total_seconds_late
+            penalty: float | None = None
+            if rules.decides:
+                penalty = lateness(self.record(resources), rules).penalty(score)
+            elif seconds > 0:
+                self.init_plugin()
+                penalty = self.plugin_inst.late_submission_penalty(who["student"], score, seconds)
+            take_once(submission, penalty or 0.0)
+            gradebook.db.commit()
+        return nb, resources
+
+    def rules(self, assignment: str) -> ClassRules:
+        """What holds for the class."""
+        found: ClassRules = self.parent.rules(assignment)
+        return found
 
 
 class SurvivingExecute(Execute):

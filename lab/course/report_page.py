@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from lab.base.html import render
 from lab.course.books import assignment_of
 from lab.course.marks import ExerciseMark, SubmissionRecord
-from lab.course.tables import table
+from lab.course.people.lateness import ClassRules
+from lab.course.people.roster import Roster
+from lab.course.tables import table, to_look
 from lab.grading.looks import LOOKS
 
 
@@ -29,10 +31,17 @@ class Mistake:
         return self.name.replace("-", " ")
 
 
+def unreadable(record: SubmissionRecord) -> bool:
+    """Whether nothing of its modules could be read: what its checks say then is about files, and no mistake."""
+    return bool(record.unread) and not record.points
+
+
 def mistakes(records: Sequence[SubmissionRecord]) -> list[Mistake]:
     """Every diagnosis that was given, the most frequent first; a student counts once for each."""
     who: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
+        if unreadable(record):
+            continue
         for mark in record.exercises:
             for finding in mark.diagnoses:
                 who.setdefault((mark.exercise, finding.name), {}).setdefault(record.student, finding.means)
@@ -44,21 +53,31 @@ def mistakes(records: Sequence[SubmissionRecord]) -> list[Mistake]:
     return sorted(found, key=lambda one: (-len(one.students), order.get(one.exercise, 99), one.name))
 
 
-def mistakes_csv(records: Sequence[SubmissionRecord]) -> str:
-    """One row a mistake: exercise, diagnosis, how many of how many, what it means, who."""
-    rows = [
-        (one.exercise, one.name, len(one.students), len(records), one.means, " ".join(one.students))
-        for one in mistakes(records)
-    ]
-    return table(("exercise", "diagnosis", "students", "of", "means", "who"), rows)
+def mistakes_csv(records: Sequence[SubmissionRecord], roster: Roster | None = None) -> str:
+    """One row a mistake: exercise, diagnosis, how many of how many, what it means, who, by id and by name."""
+    names = _names(records, roster)
+    read = sum(not unreadable(record) for record in records)
+    rows = []
+    for one in mistakes(records):
+        who = " ".join(one.students), "; ".join(names[student] for student in one.students)
+        rows.append((one.exercise, one.name, len(one.students), read, one.means, *who))
+    return table(("exercise", "diagnosis", "students", "of", "means", "who", "names"), rows)
 
 
-def outcomes_csv(records: Sequence[SubmissionRecord]) -> str:
-    """The heat map: one row a student, the outcome of each exercise, with the diagnoses' names."""
+def outcomes_csv(records: Sequence[SubmissionRecord], roster: Roster | None = None) -> str:
+    """The heat map: one row a student, the outcome of each exercise, with the diagnoses' names; the name."""
+    names = _names(records, roster)
     rows = [
-        [record.student, *(mark.summary if mark else "" for mark in marks)] for record, marks in heat_map(records)
+        [record.student, *(mark.summary if mark else "" for mark in marks), names[record.student]]
+        for record, marks in heat_map(records)
     ]
-    return table(("student", *assignment_of(records).of.ids), rows)
+    return table(("student", *assignment_of(records).of.ids, "name"), rows)
+
+
+def _names(records: Sequence[SubmissionRecord], roster: Roster | None) -> dict[str, str]:
+    """Student -> what a person calls them."""
+    known = roster or Roster()
+    return {record.student: known.person(record.student, record.name).name for record in records}
 
 
 def heat_map(records: Sequence[SubmissionRecord]) -> list[tuple[SubmissionRecord, list[ExerciseMark | None]]]:
@@ -71,11 +90,19 @@ def heat_map(records: Sequence[SubmissionRecord]) -> list[tuple[SubmissionRecord
     return rows
 
 
-def report_page(records: Sequence[SubmissionRecord]) -> str:
-    """The whole page."""
+def report_page(
+    records: Sequence[SubmissionRecord], rules: ClassRules | None = None, pages: Mapping[str, str] | None = None
+) -> str:
+    """The whole page.
+
+    Args:
+        pages: student -> address of the feedback page, of those that have one.
+    """
+    rules = rules or ClassRules()
     of = assignment_of(records).of
-    points = [record.points for record in records] or [0.0]
-    passed = Counter(mark.exercise for record in records for mark in record.exercises if mark.passed)
+    read = [record for record in records if not unreadable(record)]
+    points = [record.points for record in read] or [0.0]
+    passed = Counter(mark.exercise for record in read for mark in record.exercises if mark.passed)
     return render(
         "class_report.html",
         title="Class report",
@@ -85,10 +112,14 @@ def report_page(records: Sequence[SubmissionRecord]) -> str:
         highest=max(points),
         of=of.points,
         labs=", ".join(sorted({record.lab for record in records})),
-        to_look=[(record.student, why) for record in records for why in record.to_look],
+        read=read,
+        names=_names(records, rules.roster),
+        pages=pages or {},
+        changed=[record for record in records if record.changes],
+        to_look=[(record.student, why) for record in records for why in to_look(record, rules)],
         mistakes=mistakes(records),
         exercises=of.exercises,
         rows=heat_map(records),
-        percent_passed=[round(100 * passed[name] / max(1, len(records))) for name in of.ids],
+        percent_passed=[round(100 * passed[name] / max(1, len(read))) for name in of.ids],
         looks=LOOKS,
     )

@@ -5,14 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.course.folders import write_private
 from lab.course.marks import SubmissionRecord
+from lab.course.people.lateness import ClassRules
+from lab.course.people.options import as_typed, together
+from lab.course.people.roster import Roster, nfc
+from lab.course.people.roster import few as shown
 
 FOLDER = "results"
+SETTINGS = "settings.json"  # beside it: the options that hold for a class
 MAX_RECORD = 64 << 20  # bytes: ten times what the limits of lab/course/notebooks.py allow
 
 
@@ -94,10 +101,94 @@ def any_of(out: Path) -> list[SubmissionRecord]:
     return next(([record] for file in files if (record := _read(file)) is not None), [])
 
 
-def save(out: Path, record: SubmissionRecord) -> None:
-    """Write a record. OSError where that cannot be; UserError as for load()."""
-    load(out, record.student)
+def with_others(
+    out: Path, records: Sequence[SubmissionRecord], roster: Roster, *, few: bool = False
+) -> tuple[list[SubmissionRecord], list[str]]:
+    """Just graded, with those that were graded into the same folder before from other submissions: none is lost.
+
+    Args:
+        few: these were chosen, and the others are there on purpose.
+
+    Returns:
+        All of them by student, and what to say.
+    """
+    graded = {record.student: record for record in records}
+    others = []
+    said = []
+    for file in sorted((out / FOLDER).glob("*.json")):
+        if (record := _read(file)) is None or record.student in graded:
+            continue
+        now = graded.get(roster.person(nfc(record.student), record.name).id)
+        if now is not None:  # graded when the roster, or a spelling, was another
+            file.unlink()
+            said.append(f"{record.student} is the same person as {now.student}, and in no table any more")
+        else:
+            others.append(record)
+    names = shown([record.student for record in others])
+    if others and not few:
+        stay = f"Graded before, not among these submissions, and still in the tables: {names}"
+        said.append(f"{stay}; to drop one, delete {out / FOLDER}/STUDENT.json")
+    if records and any(record.lab != records[0].lab for record in others):
+        said.append(f"Another version of the lab has graded some of {names}: grade all again to compare marks")
+    return sorted([*records, *others], key=lambda record: record.student), said
+
+
+def records(out: Path) -> list[SubmissionRecord]:
+    """All that lie in a folder, by student.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = (_read(file) for file in sorted((out / FOLDER).glob("*.json")))
+    read = sorted((one for one in found if one is not None), key=lambda record: record.student)
+    if not read:
+        raise UserError(f"{out} holds no graded submissions; name the --out folder of a `lab grade` run")
+    return read
+
+
+def save(out: Path, record: SubmissionRecord) -> SubmissionRecord:
+    """Write a record, with what it has changed of the one that was there.
+
+    Raises OSError where that cannot be; UserError as for load().
+    """
+    before = load(out, record.student)
+    if before is not None and {**before.earned, **record.earned} != {**record.earned, **before.earned}:
+        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        record = replace(record, changed={"when": when, "lab": before.lab, "points": before.earned})
+    elif before is not None:
+        record = replace(record, changed=record.changed or before.changed)
     write(out / FOLDER / file_name(record.student, ".json"), json.dumps(record.to_json(), indent=1))
+    return record
+
+
+def settings(out: Path) -> dict[str, str]:
+    """The options that hold for a class; none where none were given.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    file = out / SETTINGS
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+        return {str(name): str(value) for name, value in known.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{file} cannot be read ({error}): delete it, and give its options again") from error
+
+
+def class_rules(out: Path, typed: Mapping[str, str]) -> tuple[ClassRules, str]:
+    """What holds for the class from now on, and what of it was remembered, as one would type it.
+
+    Raises:
+        UserError: an option or a file of it cannot be used; nothing is remembered then.
+    """
+    before = settings(out)
+    now = together(before, typed)
+    rules = ClassRules.load(now)
+    if now != before:
+        write(out / SETTINGS, json.dumps(now, indent=1))
+    return rules, as_typed({name: value for name, value in now.items() if name not in typed})
 
 
 def write(path: Path, content: str) -> None:

@@ -17,6 +17,8 @@ from lab.course import store
 from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names, given_out
 from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
+from lab.course.people.roster import Who, nfc
+from lab.course.people.whose import is_for_others, refuse_one_students, refuse_twice
 from lab.course.sent.archives import opened
 from lab.course.sent.choice import choose
 from lab.course.sent.contents import (
@@ -25,9 +27,9 @@ from lab.course.sent.contents import (
     Unusable,
     as_few,
     common_folder,
+    digest_of,
     few,
     limit_of,
-    pieces,
     read,
 )
 from lab.course.sent.loose import by_student, is_archive, only_zip
@@ -111,13 +113,14 @@ class Submission:
             yield code
 
 
-def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Path]:
+def find_submissions(folder: Path, assignment: Assignment = LAB, who: Who = nfc) -> dict[str, Path]:
     """Student -> what they have handed in: every folder, archive and other file of work in `folder`, by name.
 
     Where a student has several files there, it is a path that does not exist: opened() reads all of them.
+    In a course the name is the id already, elsewhere `who` makes it.
 
     Raises:
-        UserError: there is nothing there, a student is there twice, or the names of two become the same.
+        UserError: there is nothing, or one student's files, somebody is there twice, or two names become the same.
     """
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
@@ -125,7 +128,9 @@ def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Pa
         raise UserError(f"{folder} is a file; name the folder that holds one folder or zip a student") from None
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror}") from error
-    nbgraders = Path(os.path.abspath(folder)).name == SUBMITTED  # abspath: `lab grade .` has no name yet
+    whole = Path(os.path.abspath(folder))  # abspath: `lab grade .` has no name yet
+    nbgraders = whole.name == SUBMITTED
+    refuse_one_students(whole, assignment.module_files, ASSIGNMENTS, SUBMITTED)
     found: dict[str, Path] = {}
     files: list[str] = []
     for entry in entries:
@@ -141,16 +146,21 @@ def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Pa
             path = entry / assignment.name  # nbgrader's: other assignments may lie beside it
         elif nbgraders and any((entry / name).is_dir() for name in ASSIGNMENTS):
             continue  # the other one is all that this student has handed in
+        elif nbgraders and is_for_others(entry, assignment.module_files | book_names()):
+            continue
         else:
             path = only_zip(entry) or entry
-        found[visible(entry.name)] = path
-    for student, names in by_student(files).items():
-        path = folder / (names[0] if len(names) == 1 else student)  # of several: see opened()
+        student = visible(entry.name if nbgraders else who(entry.name))
+        if student in found:
+            refuse_twice(folder, student, found[student], entry)
+        found[student] = path
+    for name, names in by_student(files).items():
+        path = folder / (names[0] if len(names) == 1 else name)  # of several: see opened()
+        student = visible(name if nbgraders else who(name))
         if student in found:
             if not any(is_archive(name) for name in names):
                 continue  # a paper beside a folder
-            both = ", ".join(visible(one.relative_to(folder)) for one in (found[student], folder / names[0]))
-            raise UserError(f"{folder}: {student} is there twice ({both}); remove one of them")
+            refuse_twice(folder, student, found[student], folder / names[0])
         found[student] = path
     found = dict(sorted(found.items()))
     store.no_clash(found)
@@ -259,7 +269,7 @@ def _notebooks(
             break
         limit = limit_of(name)
         try:
-            digest, size = _digest(contents, name, limit)
+            digest, size = digest_of(contents, name, limit)
             left -= size
             holds = Notebook()
             if size > limit:
@@ -274,16 +284,6 @@ def _notebooks(
             continue
         found[str(name.relative_to(wrapper))] = HandedInNotebook(**vars(holds), place=name, digest=digest)
     return found, lost
-
-
-def _digest(contents: Contents, name: PurePosixPath, limit: int) -> tuple[bytes | int, int]:
-    """Of a file's bytes, and how many these are: those over the limit are not looked at."""
-    digest = hashlib.sha256()
-    size = 0
-    for piece in pieces(contents, name, limit):
-        digest.update(piece)
-        size += len(piece)
-    return digest.digest(), size
 
 
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:

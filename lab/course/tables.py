@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from lab.course.books import assignment_of
 from lab.course.marks import SubmissionRecord
+from lab.course.people.lateness import ClassRules, Lateness
 
 BEGINS = (
     "-=+@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
@@ -20,22 +21,48 @@ KEPT_FORMULA = re.compile(f"{BEFORE}('?)([{BEGINS}]?)")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-def marks_csv(records: Iterable[SubmissionRecord]) -> str:
-    """One row a student: points of each exercise, their sum, what to look at, remarks, the lab's version.
+def lateness(record: SubmissionRecord, rules: ClassRules) -> Lateness:
+    """When it was handed in, and how late that is."""
+    return rules.lateness(record.student, record.name, record.handed_in)
 
-    A mark that is open is empty, and `to_look` says why.
+
+def to_look(record: SubmissionRecord, rules: ClassRules) -> list[str]:
+    """Why an instructor has to look at a submission, its time included."""
+    return [*record.to_look, *filter(None, [lateness(record, rules).unknown])]
+
+
+def marks_csv(records: Iterable[SubmissionRecord], rules: ClassRules | None = None) -> str:
+    """One row a student: points of each exercise, their sum, what to look at, remarks, the lab's version; name.
+
+    A mark that is open is empty, and `to_look` says why. Then when it was handed in and was due, how late that is,
+    what this costs of these points, and what is left; empty where nothing is due.
     """
     records = list(records)
+    rules = rules or ClassRules()
     of = assignment_of(records).of
     head = ["student", *of.ids, "points", "of", "to_look", "remarks", "seconds", "lab"]
+    head += ["name", "handed_in", "due", "late", "penalty", "points_left"]
     rows = []
     for record in records:
         marks = {mark.exercise: mark.points for mark in record.exercises}
         points = ["" if (found := marks.get(name)) is None else f"{found:g}" for name in of.ids]
-        said = ["; ".join(record.to_look), "; ".join(record.remarks)]
-        rows.append(
-            [record.student, *points, f"{record.points:g}", of.points, *said, f"{record.seconds:.1f}", record.lab]
-        )
+        said = ["; ".join(to_look(record, rules)), "; ".join(record.remarks)]
+        row = [
+            record.student,
+            *points,
+            f"{record.points:g}",
+            of.points,
+            *said,
+            f"{record.seconds:.1f}",
+            record.lab,
+        ]
+        late = lateness(record, rules)
+        penalty = late.penalty(record.points)
+        costs = [f"{penalty:g}", f"{record.points - penalty:g}"] if late.due else ["", ""]
+        times = [
+            when.astimezone().strftime("%Y-%m-%d %H:%M") if when else "" for when in (late.handed_in, late.due)
+        ]
+        rows.append([*row, rules.roster.person(record.student, record.name).name, *times, late.words, *costs])
     return table(head, rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from lab.cli import main
 from lab.course import store
 from lab.course.books import GradedCell
-from lab.course.feedback_page import feedback_page
+from lab.course.feedback_page import feedback_page, listings
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.report_page import mistakes, mistakes_csv, outcomes_csv, report_page
 from lab.syllabus.syllabus import syllabus
@@ -84,6 +85,23 @@ def test_nothing_that_a_student_wrote_is_markup(student: str):
         assert "default-src 'none'" in page
     assert "&lt;img src=x" in feedback_page(one, books)
     assert "<code>x</code>" in feedback_page(one, books)
+
+
+def test_the_code_stands_beside_the_marks_with_each_failed_check_at_its_line():
+    found = replace(failed("rank-ignored", "every rank drew 43 samples"), title="its own samples")
+    one = replace(
+        record("alice", e3_2=(found,)),
+        code={"data.py": "x = 1 < 2\ny = 2\n", "model.py": "# fine\f\n", "fast.py": "# of the other assignment"},
+    )
+    data = next(module for module in listings(one) if module.name == "data.py")
+    assert data.lines == [(1, "x = 1 < 2", ["3.2 its own samples: every rank drew 43 samples"]), (2, "y = 2", [])]
+    assert [module.name for module in listings(one)] == ["model.py", "data.py"]
+    page = feedback_page(one, {})
+    wrong = '<span id="data.py-1" class="wrong"><i>1</i>x = 1 &lt; 2</span><b>3.2 its own samples: every rank'
+    assert wrong in page
+    assert "<summary><code>data.py</code>: 1 line to look at</summary>" in page
+    assert "<details><summary><code>model.py</code></summary>" in page
+    assert "Your code" not in feedback_page(replace(one, code={}), {})  # graded by an older lab
 
 
 def test_lab_report_reads_shards_and_prints_the_most_frequent(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -14,8 +14,9 @@ import pytest
 from lab.base.errors import UserError
 from lab.cli import main
 from lab.course import grade, store
-from lab.course.grade import Shard, default_out
+from lab.course.grade import default_out
 from lab.course.marks import SubmissionRecord
+from lab.course.people.shard import Shard
 
 HANG = 60.0  # seconds that a submission gets here
 

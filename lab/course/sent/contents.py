@@ -6,6 +6,7 @@ is read at all: names first, then the modules, the notebooks and the measurement
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import stat
@@ -67,6 +68,16 @@ def pieces(contents: Contents, name: PurePosixPath, limit: int) -> Iterator[byte
         while left and (piece := file.read(min(left, PIECE))):
             yield piece
             left -= len(piece)
+
+
+def digest_of(contents: Contents, name: PurePosixPath, limit: int) -> tuple[bytes | int, int]:
+    """Of a file's bytes, and how many these are: those over the limit are not looked at."""
+    digest = hashlib.sha256()
+    size = 0
+    for piece in pieces(contents, name, limit):
+        digest.update(piece)
+        size += len(piece)
+    return digest.digest(), size
 
 
 class FolderContents:
