@@ -33,6 +33,17 @@ def gather_hosts() -> list[str]:
     return hosts
 
 
+def ranks_per_node(hosts: list[str]) -> int | None:
+    """How many ranks each node has, one node after the other; None where the nodes differ or take turns.
+
+    Args:
+        hosts: of every rank.
+    """
+    size = hosts.count(hosts[0])
+    in_order = [host for host in dict.fromkeys(hosts) for _ in range(size)]
+    return size if hosts == in_order else None
+
+
 def leave_together() -> None:
     """Leave the process group, on all ranks at the same moment.
 
