@@ -1,4 +1,4 @@
-"""--checkpoint-format sharded: every rank writes its shards; whole or not there; any number of ranks reads them."""
+"""--checkpoint-format sharded: all ranks write shards, whole or not there, for any number of ranks to read."""
 
 import json
 import os
