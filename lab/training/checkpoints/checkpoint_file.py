@@ -158,12 +158,11 @@ def locate(which: str, folder: Path | None) -> Path | None:
     if which in NAMED:
         assert folder is not None, which  # options.resolve asks for --run-id
         path = folder / NAMED[which]
-        sharded = shard_folder.pointer(path)
-        if sharded.exists():
-            return shard_folder.newest(path)
     else:
         path = Path(which)
     try:
+        if which in NAMED:
+            path = shard_folder.newest(path) or path
         is_there, is_folder = path.exists(), path.is_dir()
     except OSError as error:  # below a folder that one may not enter
         raise UserError(
