@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=metavar(DATASETS),
         default="shapes",
         help="shapes: drawn in code, no files; sample: 75 photographs that come with the lab; cifar10, "
-        "mnist: downloaded once; imagefolder: DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it; FILE:NAME: your own",
+        "mnist: downloaded once; imagefolder: DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it; FILE:NAME: "
+        "your own",
     )
     group.add_argument(
         "--image-size",
