@@ -80,11 +80,8 @@ def saved_while_training(name: str, *argv: str, sharded: bool = False) -> None:
     net = {"norm": True, "dropout": 0.0}
     common = (*argv, "--optimizer", "adamw", "--deterministic")
     images = {"images": 160, "noise": 0, "net": net}  # 20 steps: with --capture the last ones are replays
-    wanted = (
-        tiny(*common, "--epochs", "1", "--run-id", name + "-one", "--no-checkpoints", **images)
-        if not sharded
-        else tiny(*common, "--epochs", "1", "--run-id", name + "-one", **images)
-    )
+    kept = () if sharded else ("--no-checkpoints",)
+    wanted = tiny(*common, "--epochs", "1", "--run-id", name + "-one", *kept, **images)
     with Late():
         done = tiny(*common, "--epochs", "3", "--save-frequency", "1", "--run-id", name, **images)
     assert done["ended"] == "done", done
@@ -94,8 +91,10 @@ def saved_while_training(name: str, *argv: str, sharded: bool = False) -> None:
         assert same(state["model"], wanted["weights"]), name
     again = ("--epochs", "2", "--resume", str(file), "--run-id", name + "-again")
     resumed = tiny(*common, *again, **images)
-    assert resumed["records"] == done["records"][1:2], (name, resumed["records"], done["records"])
-    say(f"{name}: saved while training, resumed to the same digits")
+    # With --capture the resumed run has steps one by one where the other had replays.
+    apart = [abs(a - b) for a, b in zip(resumed["records"][0], done["records"][1], strict=True)]
+    assert max(apart) <= (1e-3 if "--capture" in argv else 0), (name, resumed["records"], done["records"])
+    say(f"{name}: saved while training; resumed, the figures of epoch 2 differ by {max(apart):.1g}")
 
 
 def shard_choices_agree() -> None:
@@ -115,10 +114,10 @@ def shard_choices_agree() -> None:
 
 
 def hybrid_on_four() -> None:
-    ranks = dist.get_world_size()
-    shards = ("--shard", "hybrid", "--shard-ranks", "2")
-    saved_while_training("hybrid", *FSDP, *shards) if ranks >= 4 else None
-    say("hybrid" if ranks >= 4 else "hybrid needs four GPUs: not tried")
+    if dist.get_world_size() < 4:
+        say("hybrid needs four GPUs: not tried")
+        return
+    saved_while_training("hybrid", *FSDP, "--shard", "hybrid", "--shard-ranks", "2")
 
 
 def main() -> None:
