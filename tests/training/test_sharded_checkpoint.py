@@ -207,8 +207,9 @@ def test_a_full_disk_of_any_rank_is_said_and_the_run_goes_on(tiny, tmp_path, ful
     group = tiny(*SHARDED, "--epochs", "2", observe=train_on_a_full_disk, full=full)
     assert [value["ended"] for value in group.values] == ["done", "done"]
     said = "warning: the checkpoint of the end of epoch 2 could not be written (No space left on device, rank "
-    assert f"{said}{full})" in group.reports[0].output
     folder = checkpoints(tmp_path)
+    good = f"; the last good one is {folder / 'latest.json'} (the end of epoch 1)"
+    assert f"{said}{full}){good}" in group.reports[0].output
     assert checkpoint_file.read(folder_of(folder))["epochs_done"] == 1
     assert names(folder) == ["best.json", "latest.json", folder_of(folder).name]  # and nothing of the other
 

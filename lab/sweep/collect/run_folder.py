@@ -111,9 +111,7 @@ def _figures(folder: Path) -> dict[str, str]:
     settled = slice(1, None) if len(epochs) > 1 else slice(None)
     figures = {column: summary[column] for column in (*_IN_CONFIG, *_FROM_SUMMARY, *_PROFILED)}
     figures |= {
-        column: summary[column]
-        for column in (*_AS_RECORDED, "grad_norm", "loss_scale")
-        if summary.get(column)
+        column: summary[column] for column in (*_AS_RECORDED, "grad_norm", "loss_scale") if summary.get(column)
     }
     figures |= {
         column: write_number(median([_number(row, column) for row in epochs[settled]]))

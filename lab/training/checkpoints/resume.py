@@ -131,7 +131,10 @@ def take_up(
 
 def take_weights(resumed: Resumed, args: argparse.Namespace, model: nn.Module, progress: Progress) -> list[str]:
     """Put the checkpoint's weights into a model that is only evaluated. Collective; otherwise as take_up."""
-    training_state.restore_weights(resumed.state, model, str(resumed.path))
+    if resumed.sharded:
+        training_state.restore_shard_weights(resumed.path, model)
+    else:
+        training_state.restore_weights(resumed.state, model, str(resumed.path))
     resumed.state.clear()
     progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
     return [

@@ -160,7 +160,8 @@ class Saver:
             self._say(f"warning: the checkpoint of {pending.where} could not be written ({problem}); {stays}")
             return False
         self._best = pending.best
-        self.last_good = f"{self._folder / checkpoint_file.LATEST} ({pending.where})"
+        latest = self._folder / checkpoint_file.LATEST
+        self.last_good = f"{latest if self._group is None else shard_folder.pointer(latest)} ({pending.where})"
         return True
 
     def advice(self) -> str:

@@ -97,7 +97,7 @@ class _Summed:
         self._file = file
         self.size = self.crc = 0
         self._error: OSError | None = None
-        self.tell, self.fileno = file.tell, file.fileno
+        self.tell = file.tell
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -108,6 +108,11 @@ class _Summed:
                 self._error = error
         self.size, self.crc = self.size + len(view), zlib.crc32(view, self.crc)
         return len(view)
+
+    def fileno(self) -> int:
+        """For a sync to the disk, before which not every version of PyTorch empties Python's buffer."""
+        self.flush()
+        return self._file.fileno()
 
     def flush(self) -> None:
         if self._error is None:

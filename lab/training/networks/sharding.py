@@ -76,8 +76,9 @@ def shard_as_asked(model: nn.Module, args: argparse.Namespace) -> tuple[Sharding
         UserError: the mesh is another one, or nothing is sharded.
     """
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    groups = len(list(_groups(model)))
     if args.shard is None:
-        return (describe(model, args.accumulate) if units else None), []
+        return (describe(model, args.accumulate) if groups else None), []
     if not isinstance(model, FSDPModule):
         raise UserError(
             f"--shard {args.shard}: wrap_model() has returned a {type(model).__name__} that fully_shard has not "
@@ -90,7 +91,7 @@ def shard_as_asked(model: nn.Module, args: argparse.Namespace) -> tuple[Sharding
         elif unit is not model:  # the root's are needed again at once, so that PyTorch keeps them
             unit.set_reshard_after_forward(True, recurse=False)
     warnings = []
-    if args.shard == "grad" and len(list(_groups(model))) == 1:
+    if args.shard == "grad" and groups == 1:
         warnings.append("--shard grad has no effect: the model is one unit, whose parameters stay gathered anyway")
     return describe(model, args.accumulate), warnings
 
@@ -131,7 +132,7 @@ def _groups(model: nn.Module) -> Iterator[tuple[Any, bool]]:
         groups = getattr(state, "_fsdp_param_groups", None)
         for group in [state._fsdp_param_group] if groups is None else groups:
             # A root that was told nothing is told so before its first forward pass.
-            keeps = module is model and state._auto_reshard_after_forward
+            keeps = module is model and getattr(state, "_auto_reshard_after_forward", True)
             if group is not None and state not in seen:
                 yield group, group.post_forward_mesh_info is not None and not keeps
         seen.append(state)
