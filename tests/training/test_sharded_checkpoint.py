@@ -338,3 +338,18 @@ def test_another_model_is_refused_on_all_ranks(tiny):
             "is of another model: its blocks.0.0.weight is [6, 3, 3, 3], but this model's is [7, 3"
             in value["ended"]
         )
+
+
+@pytest.mark.parametrize(("strategy", "ranks"), [("none", 1), ("fsdp", 3), ("fsdp1", 2)])
+def test_it_is_evaluated_by_any_strategy(tiny, tmp_path, strategy, ranks):
+    tiny(*SHARDED, "--epochs", "1", "--run-id", "trained")
+    folder = folder_of(tmp_path / "results" / "trained" / "checkpoints")
+    only = ("--strategy", strategy, "--evaluate-only", "--resume", str(folder), "--global-batch-size", "6")
+    ended = tiny(*only, world_size=ranks).values[0]["ended"]
+    assert ended == "done"
+    recorded, evaluated = (
+        [row.split(",") for row in (tmp_path / "results" / run / "metrics.csv").read_text().splitlines()]
+        for run in ("trained", "r")
+    )
+    assert recorded[-1][:2] == evaluated[1][:2] == ["1", "val"]
+    assert float(recorded[-1][2]) == pytest.approx(float(evaluated[1][2]), rel=1e-5)
