@@ -298,7 +298,8 @@ fi
 # what an older run had left in this folder before the job first began.
 begun=$folder/slurm-$job/begun
 [[ -e $begun ]] || { mkdir -p "${begun%/*}" && touch "$begun"; }
-if [[ $restarts != 0 && $folder/checkpoints/latest.pth -nt $begun ]]; then
+saved=$folder/checkpoints/latest # .pth, or .json of a sharded one
+if [[ $restarts != 0 && ($saved.pth -nt $begun || $saved.json -nt $begun) ]]; then
     arguments+=(--resume auto)
 fi
 

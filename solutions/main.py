@@ -37,11 +37,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def wrap_model(model: nn.Module, device: torch.device, args: argparse.Namespace) -> nn.Module:
     """The model on its device, wrapped as args.strategy says."""
     # TODO 5.1a: "none" only moves the model; "ddp" takes args.bucket_cap_mb, "fsdp" and "fsdp1" args.precision.
+    # With **options.shard_options(args) for "fsdp", your program knows --shard hybrid too.
     ### BEGIN SOLUTION 5.1a
     if args.strategy == "ddp":
         return get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb)
     if args.strategy == "fsdp":
-        return get_fsdp_model(model, device, precision=args.precision)
+        return get_fsdp_model(model, device, precision=args.precision, **options.shard_options(args))
     if args.strategy == "fsdp1":
         return get_fsdp1_model(model, device, precision=args.precision)
     return model.to(device)

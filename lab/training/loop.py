@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -22,12 +22,14 @@ from lab.training.data.batches import DeviceInputs, batch_source, put_on_device
 from lab.training.metrics.classes import count_classes
 from lab.training.metrics.step_figures import StepFigures
 from lab.training.networks.checkpointing import checkpoint_activations
+from lab.training.networks.sharding import held_bytes, shard_as_asked
 from lab.training.profiling.phases import Phases
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.evaluating import FastEvaluation
 from lab.training.stepping.measuring import EpochWindow, StepWindow
 from lab.training.stepping.meter import EpochMeter
-from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
+from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch
+from lab.training.stepping.together import sync_buffers
 from lab.training.stepping.unheeded import unheeded
 from lab.training.watching.profiler import Profiler
 from lab.training.watching.watcher import StepReport, Watcher, telling_of_the_end
@@ -50,6 +52,7 @@ class BareLoop:
         self._window = EpochWindow()
         self._guard = NoGuard()
         self._evaluation: FastEvaluation | None = None  # once the run has begun
+        self._held_bytes: Callable[[], int] = int  # of memory for weights, gradients, optimizer state
         self._watchers: list[Watcher] = []
         self._inputs: DeviceInputs | None = None  # with --input device
         self._layout = torch.preserve_format  # of the images in memory
@@ -177,8 +180,8 @@ class BareLoop:
         if self._compiler is not None:
             self._compiler.report()  # of the evaluation
         timed = self._window.result(args.global_batch_size)
-        work = self._work.of(self.meter.image_shape)
-        record = make_record(epoch, train_loss, valid_loss, valid_accuracy, totals, self.pass_steps, timed, work)
+        work, means = self._work.of(self.meter.image_shape), (train_loss, valid_loss, valid_accuracy)
+        record = make_record(epoch, *means, totals, self.pass_steps, timed, work, self._held_bytes())
         self._reporter.add_epoch(record, totals)
         self._progress.epochs_done, self._progress.step = epoch, 0
         for watcher in self._watchers:
@@ -239,7 +242,8 @@ class Loop(BareLoop):
             self._compiler.follow(model)
         elif args.checkpoint_activations:
             checkpoint_activations(model, captured=args.capture)
-        self.warnings = unheeded(args, device.type, model, train_loader)
+        self.sharding, warnings = shard_as_asked(model, args)
+        self.warnings = unheeded(args, device.type, model, train_loader) + warnings
         self.pass_steps = steps_per_epoch(train_loader, args)
         if args.measure_steps:
             self._window = StepWindow(device, args.measure_warmup, args.measure_steps)
@@ -249,6 +253,7 @@ class Loop(BareLoop):
             self._layout = torch.channels_last
         progress.steps_per_epoch = steps = self._window.length(self.pass_steps)
         self._stepper: Stepper = make_stepper(model, optimizer, args, steps, device, self._phases)
+        self._held_bytes = partial(held_bytes, optimizer)
         self.meter.follow(model)
         if context.path is not None and not (
             args.measure_steps or args.evaluate_only

@@ -36,7 +36,7 @@ from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
 from lab.training.stepping.compiling import Compiler
 from lab.training.stepping.signals import Preempted, SignalWatch
-from lab.training.stepping.together import from_rank_0, gather_hosts, leave_together
+from lab.training.stepping.together import from_rank_0, gather_hosts, leave_together, ranks_per_node
 from lab.training.watching import tensorboard
 from lab.training.watching.announce import Setup, count_parameters
 from lab.training.watching.progress_bar import ProgressBar
@@ -68,10 +68,14 @@ class Run:
         self.device = device
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        self.args, self._warnings = options.resolve(
-            args, self.world_size, device=device.type, default_precision=precision.default_precision(device)
-        )
         self.hosts = gather_hosts()
+        self.args, self._warnings = options.resolve(
+            args,
+            self.world_size,
+            device=device.type,
+            default_precision=precision.default_precision(device),
+            ranks_per_node=ranks_per_node(self.hosts),
+        )
         self.watchers: list[Watcher] = []
         self._keeps = records and not args.dry_run  # records and checkpoints, with an eye on signals and losses
         self._warnings += tensorboard.resolve(self.args) if self._keeps else []
@@ -171,6 +175,8 @@ class Run:
             compiler=self.compiler,
             resumed=f"{resumed.path}, {progress.where}" if resumed else None,
             data=known.lines() if known else [],
+            sharding=str(loop.sharding or ""),
+            shard_columns=loop.sharding.columns if loop.sharding else {},
         )
         self._reporter.begin(setup, [*self._warnings, *loop.warnings], progress.epochs_done)
         for watcher in self.watchers:

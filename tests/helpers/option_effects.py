@@ -27,7 +27,7 @@ BASE = ("--strategy", "none", "--epochs", "2", "--global-batch-size", "16", "--n
 BASE_OPTIONS = {"--strategy", "--epochs", "--global-batch-size", "--tensorboard"}
 SO_ANYWAY = (  # what asks for what is so without it
     *(("--strategy", "none"), ("--no-augment",), ("--no-pin-memory",), ("--no-tensorboard",)),
-    *(("--precision", "fp32"), ("--no-amp",)),
+    *(("--precision", "fp32"), ("--no-amp",), ("--shard", "full")),
 )
 ELSEWHERE = {"--compile"}  # tested in test_compile.py: a compiler takes minutes for each run
 SEEN_COLUMNS = (  # of run.csv's last row: not those that only repeat the command line
@@ -64,6 +64,7 @@ def values(folder: Path) -> dict[str, list[tuple[str, ...]]]:
         "--optimizer": [("adam",)],
         "--data-dir": [(str(data),)],
         "--image-size": [("64",)],
+        "--shard-ranks": [("2",)],
         "--width": [("64",)],
         "--depth": [("1",)],
         "--num-workers": [("1",)],

@@ -135,7 +135,7 @@ def train(rank: Rank) -> dict[str, Any]:
     Inputs: argv; images (32); valid_images (10); workers (0); net: TinyNet's keywords; noise (0.1); stop, signal
     and kill: see the watchers; note: a file for NoteSteps; double: compute in float64; bad_image: index of an
     image that is nan; device (cpu); channels_last: the weights' order in memory; signal_now: before an evaluation;
-    old_main: one that does not know --evaluate-only.
+    old_main: one that does not know --evaluate-only; one_mesh: the wrapping knows nothing of --shard hybrid.
     """
     code = {name: rank.student(name) for name in ("train", "data", "ddp_utils", "fsdp_utils")}
     inputs = rank.receive()
@@ -173,7 +173,8 @@ def _train(
     if args.strategy == "ddp":
         model = code["ddp_utils"].get_ddp_model(model, run.device, bucket_cap_mb=args.bucket_cap_mb)
     elif args.strategy == "fsdp":
-        model = code["fsdp_utils"].get_fsdp_model(model, run.device, precision=args.precision)
+        shards = {} if inputs.get("one_mesh") else options.shard_options(args)
+        model = code["fsdp_utils"].get_fsdp_model(model, run.device, precision=args.precision, **shards)
     elif args.strategy == "fsdp1":
         model = code["fsdp_utils"].get_fsdp1_model(model, run.device, precision=args.precision)
     rate, decay = args.learning_rate, args.weight_decay

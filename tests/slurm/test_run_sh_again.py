@@ -14,9 +14,15 @@ def package(root, tmp_path) -> Path:
     return played(root, tmp_path)
 
 
-@pytest.mark.parametrize("saved", ["never", "by an older run", "by this job"])
-def test_a_job_that_is_started_again_goes_on_from_what_it_has_saved(package, saved):
-    latest = package / "results/mine/checkpoints/latest.pth"
+@pytest.mark.parametrize(
+    ("saved", "name"),
+    [
+        *(("never", "latest.pth"), ("by an older run", "latest.pth"), ("by this job", "latest.pth")),
+        *(("by an older run", "latest.json"), ("by this job", "latest.json")),
+    ],
+)
+def test_a_job_that_is_started_again_goes_on_from_what_it_has_saved(package, saved, name):
+    latest = package / "results/mine/checkpoints" / name
     if saved == "by an older run":
         latest.parent.mkdir(parents=True)
         latest.touch()

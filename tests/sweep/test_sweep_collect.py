@@ -14,7 +14,7 @@ from run_folders import write_run
 import collect_results
 from lab.base.allocator import KEEPS
 from lab.base.errors import UserError
-from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS
+from lab.runs.records.folder import CORE_COLUMNS, RUN_COLUMNS, SHARD_COLUMNS
 from lab.sweep.collect.collect import collect
 from lab.sweep.compare.columns import RESULT_COLUMNS
 from lab.sweep.compare.frame import typed
@@ -57,6 +57,7 @@ def test_results_csv_has_the_columns_of_run_csv_and_one_row_a_run(results):
     new = (
         *("allocator", "captured", "compiled", "memory_format", "best_top1", "best_epoch"),
         *("grad_norm", "loss_scale", "tflops_per_device", "mfu"),
+        *SHARD_COLUMNS,
     )
     assert RESULT_COLUMNS[: len(RUN_COLUMNS) - len(new)] == RUN_COLUMNS[: -len(new)]
     assert RESULT_COLUMNS[-len(new) :] == RUN_COLUMNS[-len(new) :] == new

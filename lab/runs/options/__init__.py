@@ -5,7 +5,7 @@ May import: base.
 
 from lab.runs.options.data import input_options, loader_options
 from lab.runs.options.launcher import require_launcher
-from lab.runs.options.model import model_options
+from lab.runs.options.model import model_options, shard_options
 from lab.runs.options.optimisation import REFERENCE_BATCH
 from lab.runs.options.parser import as_record, build_parser, parse, resolve
 
@@ -19,4 +19,5 @@ __all__ = [
     "parse",
     "require_launcher",
     "resolve",
+    "shard_options",
 ]

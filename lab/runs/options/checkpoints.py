@@ -5,6 +5,7 @@ import argparse
 from lab.base.errors import UsageError
 from lab.runs.options.numbers import positive
 
+CHECKPOINT_FORMATS = ("single", "sharded")
 RUN_CHECKPOINTS = ("latest", "best", "auto")  # what --resume takes besides a path
 
 
@@ -33,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write latest.pth in mid-epoch too, every N steps",
     )
     group.add_argument(
+        "--checkpoint-format",
+        choices=CHECKPOINT_FORMATS,
+        default="single",
+        help="single: all in one file, gathered on rank 0; sharded: fsdp only, each rank writes its shards",
+    )
+    group.add_argument(
         "--save-frequency", type=positive(int), metavar="N", help="also keep epoch_XXX.pth, every N epochs"
     )
 
@@ -40,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[str]:
     """Fill in checkpoints. Returns warnings; raises UsageError where the options contradict each other."""
     warnings: list[str] = []
+    sharded = options.checkpoint_format == "sharded"
     measures = options.measure_steps is not None
     resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy == "fsdp1")
     if options.evaluate_only:
@@ -49,6 +57,7 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
         "--resume": options.resume is not None,
         "--save-every-steps": options.save_every_steps is not None,
         "--save-frequency": options.save_frequency is not None,
+        "--checkpoint-format": sharded,
         "--tensorboard": measures and options.tensorboard,
     }
     for option in (name for name, given in asked.items() if given):
@@ -60,6 +69,13 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
             raise UsageError(f"--strategy fsdp1 has no checkpoints, so no {option}: use --strategy fsdp")
     if options.strategy == "fsdp1" and not (options.no_checkpoints or measures):
         warnings.append("--strategy fsdp1 writes no checkpoints")
+    if sharded and options.strategy != "fsdp":
+        raise UsageError(
+            f"--checkpoint-format sharded is for --strategy fsdp: with {options.strategy} every rank has the "
+            "whole model, which one file holds"
+        )
+    if sharded and options.no_checkpoints:
+        raise UsageError("--no-checkpoints and --checkpoint-format contradict each other: leave one of them out")
     if options.no_checkpoints and options.save_frequency is not None:
         raise UsageError("--no-checkpoints and --save-frequency contradict each other: leave one of them out")
     if options.save_frequency is not None and options.save_frequency > resolved.epochs:

@@ -7,7 +7,8 @@ from lab.base.errors import UsageError
 from lab.runs.options.numbers import not_negative, positive
 from lab.runs.options.own import is_own, metavar, one_of_or_own
 
-DATASETS = ("shapes", "cifar10", "mnist", "imagefolder")
+DATASETS = ("shapes", "sample", "cifar10", "mnist", "imagefolder")
+WITHOUT_FILES = {"shapes": "shapes are drawn in code", "sample": "its photographs come with the lab"}
 
 DEFAULT_PREFETCH = 2  # PyTorch's own
 DEFAULT_IMAGE_SIZE = 32  # pixels, height and width
@@ -21,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=one_of_or_own(DATASETS),
         metavar=metavar(DATASETS),
         default="shapes",
-        help="shapes: drawn in code, no files; cifar10, mnist: downloaded once; imagefolder: "
-        "DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it; FILE:NAME: your own",
+        help="shapes: drawn in code, no files; sample: 75 photographs that come with the lab; cifar10, "
+        "mnist: downloaded once; imagefolder: DIR/train/<class>/ with DIR/val/ or DIR/test/ beside it; FILE:NAME: "
+        "your own",
     )
     group.add_argument(
         "--image-size",
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--augment",
         action=argparse.BooleanOptionalAction,
         help="shift training images by up to 4 pixels (vgg19: any 224x224 of 256x256) and mirror half of them, "
-        "but for digits (default: on for cifar10 and imagefolder, off with the exercises' cnn)",
+        "but for digits (default: on for photographs, off with the exercises' cnn)",
     )
     group.add_argument(
         "--randaugment", action="store_true", help="two more random changes of shape or colour; implies --augment"
@@ -80,13 +82,13 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     """Fill in augment. Returns warnings; raises UsageError where network and data do not fit each other."""
     warnings: list[str] = []
     _check_images(options)
-    needs_files = options.dataset != "shapes" and not is_own(options.dataset)
+    needs_files = options.dataset not in WITHOUT_FILES and not is_own(options.dataset)
     if (needs_files or options.pretrained) and options.data_dir is None:
         what = "the images" if needs_files else "the ImageNet weights"
         option = f"--dataset {options.dataset}" if needs_files else "--pretrained"
         raise UsageError(f"{option} needs --data-dir, the folder that holds {what}")
-    if options.dataset == "shapes" and options.data_dir is not None and not options.pretrained:
-        warnings.append("--data-dir has no effect: shapes are drawn in code")
+    if options.dataset in WITHOUT_FILES and options.data_dir is not None and not options.pretrained:
+        warnings.append(f"--data-dir has no effect: {WITHOUT_FILES[options.dataset]}")
 
     if options.randaugment and options.augment is False:
         raise UsageError("--randaugment contradicts --no-augment: leave out one of them")
@@ -99,7 +101,7 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
                 f"--no-augment has no effect on --dataset {options.dataset}, which changes its own images"
             )
     if options.augment is None:
-        natural = options.dataset in ("cifar10", "imagefolder") or (
+        natural = options.dataset in ("cifar10", "imagefolder", "sample") or (
             options.model == "vgg19" and not is_own(options.dataset)
         )
         resolved.augment = options.randaugment or (natural and options.model != "cnn")
@@ -107,9 +109,9 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
         if options.randaugment:
             raise UsageError("--input device cannot make the changes of --randaugment: leave out one of them")
         keep_their_sizes = options.model == "vgg19" or options.image_size is not None
-        if resolved.augment and keep_their_sizes and options.dataset == "imagefolder":
+        if resolved.augment and keep_their_sizes and options.dataset in ("imagefolder", "sample"):
             raise UsageError(
-                "--input device with --augment needs images of one size, and those of an image folder keep their "
+                "--input device with --augment needs images of one size, and those of photographs keep their "
                 "own with vgg19 or --image-size: add --no-augment, or use --input loader"
             )
         if options.num_workers:

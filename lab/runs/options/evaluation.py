@@ -11,7 +11,18 @@ from lab.runs.options.checkpoints import RUN_CHECKPOINTS
 ITS_OPTIONS = (
     *("evaluate_only", "resume", "strategy", "model", "width", "depth", "dataset", "data_dir", "validation"),
     *("image_size", "num_workers", "prefetch", "pin_memory", "global_batch_size", "per_device_batch_size"),
-    *("precision", "no_amp", "deterministic", "output_dir", "run_id", "scaling", "repeat", "command"),
+    *(
+        "shard",
+        "shard_ranks",
+        "precision",
+        "no_amp",
+        "deterministic",
+        "output_dir",
+        "run_id",
+        "scaling",
+        "repeat",
+        "command",
+    ),
 )
 
 

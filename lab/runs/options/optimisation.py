@@ -11,6 +11,7 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 
 REFERENCE_BATCH = 256  # the global batch for which --base-lr is meant
 DEFAULT_GLOBAL_BATCH = 256
+SAMPLE_GLOBAL_BATCH = 8  # of the few photographs that come with the lab
 DEFAULT_BASE_LR = {"sgd": 0.03, "adam": 1e-3, "adamw": 1e-3}
 DEFAULT_WEIGHT_DECAY = {"sgd": 5e-4, "adam": 5e-4, "adamw": 1e-2}
 DEFAULT_MOMENTUM = 0.9
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive(int),
         metavar="N",
         help="images per optimizer step: per-device batch x ranks x accumulation "
-        f"(default: {DEFAULT_GLOBAL_BATCH})",
+        f"(default: {DEFAULT_GLOBAL_BATCH}; sample: {SAMPLE_GLOBAL_BATCH})",
     )
     batch.add_argument(
         "--per-device-batch-size",
@@ -135,7 +136,8 @@ def _resolve_batch(options: argparse.Namespace, world_size: int, resolved: argpa
     if options.per_device_batch_size is not None:
         resolved.global_batch_size = options.per_device_batch_size * parts
     elif options.global_batch_size is None:
-        resolved.global_batch_size = DEFAULT_GLOBAL_BATCH
+        few = options.dataset == "sample"
+        resolved.global_batch_size = SAMPLE_GLOBAL_BATCH if few else DEFAULT_GLOBAL_BATCH
     if resolved.global_batch_size % parts:
         fitting = max(parts, resolved.global_batch_size // parts * parts)
         times = f" x {options.accumulate} accumulated batches" if options.accumulate > 1 else ""

@@ -71,6 +71,7 @@ def resolve(options: argparse.Namespace, device: str) -> list[str]:
             "--save-every-steps": options.save_every_steps is not None,
             "--save-frequency": options.save_frequency is not None,
             "--no-checkpoints": options.no_checkpoints,
+            "--checkpoint-format": options.checkpoint_format != "single",
             "--print-every": options.print_every != DEFAULT_PRINT_EVERY,
             "--scaling": options.scaling is not None,
             "--repeat": options.repeat != 1,

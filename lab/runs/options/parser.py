@@ -46,7 +46,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def resolve(
-    options: argparse.Namespace, world_size: int, *, device: str = "cpu", default_precision: str = "fp32"
+    options: argparse.Namespace,
+    world_size: int,
+    *,
+    device: str = "cpu",
+    default_precision: str = "fp32",
+    ranks_per_node: int | None = None,
 ) -> tuple[argparse.Namespace, list[str]]:
     """Fill in what depends on the number of ranks and the device, and check that the options can work together.
 
@@ -55,21 +60,22 @@ def resolve(
         world_size: number of ranks.
         device: "cpu" or "cuda".
         default_precision: what this device computes in unless told otherwise.
+        ranks_per_node: consecutive ranks on each node; None where the nodes differ, or nobody knows.
 
     Returns:
         A copy, and warnings about options that have no effect here. In the copy are set: global_batch_size,
         loader_batch_size (images over all ranks that a loader delivers at a time: the global batch, or one of its
         parts with accumulation), per_device_batch_size (one rank's share of that), precision, base_lr,
-        learning_rate, momentum, weight_decay, bucket_cap_mb, measure_warmup (0 for a run in epochs), epochs (1 for
-        a measurement), and checkpoints (whether any are written).
+        learning_rate, momentum, weight_decay, bucket_cap_mb, shard_ranks (with --shard hybrid), measure_warmup (0
+        for a run in epochs), epochs (1 for a measurement), and checkpoints (whether any are written).
 
     Raises:
         UsageError: the options contradict each other, the number of ranks or the device.
     """
     evaluation.check(options, build_parser().parse_args([]))
     resolved = argparse.Namespace(**vars(options))
-    model.resolve(options, resolved, world_size)
     return resolved, [
+        *model.resolve(options, resolved, world_size, ranks_per_node),
         *data.resolve(options, resolved),
         *optimisation.resolve(options, resolved, world_size),
         *checkpoints.resolve(options, resolved),

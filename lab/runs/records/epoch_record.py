@@ -61,6 +61,7 @@ class EpochRecord:
     loss_scale: float = math.nan  # fp16's, at the end
     flops_per_second: float = math.nan  # of one device, in the network's forward and backward passes
     mfu: float = math.nan  # model FLOPs utilisation: the part of a device's peak that this is, a fraction
+    held_memory: int = 0  # bytes of weights, gradients and optimizer state on rank 0
 
     @property
     def metric_line(self) -> str:
@@ -90,6 +91,7 @@ def make_record(
     pass_steps: int,
     timed: TimedSteps | None,
     work: Work,
+    held_memory: int = 0,
 ) -> EpochRecord:
     """An epoch's record.
 
@@ -97,6 +99,7 @@ def make_record(
         pass_steps: optimizer steps in one pass over the data.
         timed: of a measurement: the record tells what a pass over the data takes at its speed.
         work: what an image costs.
+        held_memory: bytes, of this rank.
     """
     images, seconds = totals.images or math.nan, totals.seconds if totals.images else math.nan
     speed, steps = images / seconds, pass_steps
@@ -120,6 +123,7 @@ def make_record(
         loss_scale=totals.loss_scale,
         flops_per_second=work.flops_per_second(speed),
         mfu=work.utilisation(speed),
+        held_memory=held_memory,
     )
 
 
@@ -173,6 +177,7 @@ def run_row(
             "loss_scale": _known(record.loss_scale),
             "tflops_per_device": _known(record.flops_per_second / 1e12),
             "mfu": _known(record.mfu),
+            "held_mb": record.held_memory / MIB or "",
         }
     return row
 

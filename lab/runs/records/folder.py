@@ -39,14 +39,14 @@ EFFICIENCY_COLUMNS = (  # empty where it is not known
     "tflops_per_device",  # of the network's forward and backward passes
     "mfu",  # model FLOPs utilisation: the part of the card's peak that this is, a fraction
 )
+SHARD_COLUMNS = ("held_mb", "shard", "shard_ranks", "shard_group_mb", "copies_group_mb")  # docs/training.md
 RUN_COLUMNS = (
     *CORE_COLUMNS,
     # How it was measured and on what; absent in the records of earlier versions.
     *("step_time_s", "measured_steps", "steps_per_epoch", "input", "bucket_cap_mb", "variant", "config_hash"),
     *("device", "driver", "versions"),
     *HOW_COLUMNS,
-    *BEST_COLUMNS,
-    *EFFICIENCY_COLUMNS,
+    *(*BEST_COLUMNS, *EFFICIENCY_COLUMNS, *SHARD_COLUMNS),
 )
 METRICS_COLUMNS = ("epoch", "phase", "loss", "accuracy", "throughput")
 SUMMARY = "summary"  # stands in the column `epoch` of run.csv's last row

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ADMINISTRATIVE = (
     *("run_id", "output_dir", "data_dir", "scaling", "repeat", "dry_run", "print_every", "resume"),
     *("no_checkpoints", "save_frequency", "cache_dir", "profile", "nvtx", "startup_times", "tensorboard"),
-    "command",
+    *("command", "checkpoint_format"),
 )
 # Options that a record has a column of its own for, or that follow from those.
 IN_COLUMNS = (

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.runs.records.folder import BEST_COLUMNS, CORE_COLUMNS, HOW_COLUMNS, SUMMARY
+from lab.runs.records.folder import BEST_COLUMNS, CORE_COLUMNS, HOW_COLUMNS, SHARD_COLUMNS, SUMMARY
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import reasons, states
 from lab.slurm.query import SlurmJob
@@ -30,6 +30,7 @@ _MEASURED = ("train_top1", "val_top1", "images_per_sec", "time_epoch_s", "mem_gb
 _FROM_SUMMARY = ("scaling", "repeat", "jobid", "commit", "ts", "gpus_per_node", "util_gpu")
 _OF_THE_CONFIGURATION = ("scaling", "repeat", "input", "bucket_cap_mb", "variant", "device", "config_hash")
 _OF_THE_SYSTEM = ("driver", "versions", *HOW_COLUMNS)
+_AS_RECORDED = (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM, *BEST_COLUMNS, *SHARD_COLUMNS)
 _PROFILED = ("dl_time_s", "fw_time_s", "bw_time_s", "comm_time_s")
 
 
@@ -110,9 +111,7 @@ def _figures(folder: Path) -> dict[str, str]:
     settled = slice(1, None) if len(epochs) > 1 else slice(None)
     figures = {column: summary[column] for column in (*_IN_CONFIG, *_FROM_SUMMARY, *_PROFILED)}
     figures |= {
-        column: summary[column]
-        for column in (*_OF_THE_CONFIGURATION, *_OF_THE_SYSTEM, *BEST_COLUMNS, "grad_norm", "loss_scale")
-        if summary.get(column)
+        column: summary[column] for column in (*_AS_RECORDED, "grad_norm", "loss_scale") if summary.get(column)
     }
     figures |= {
         column: write_number(median([_number(row, column) for row in epochs[settled]]))

@@ -24,7 +24,7 @@ UNKNOWN_NETWORK = (200, 8_000)  # one's own, FILE:NAME
 SMALLEST_VIT = (60, 210_000)  # images a second, if nothing but its arithmetic took time
 FSDP_ON_GPU = 0.45  # of it, for networks so small that gathering parameters takes longer than computing
 START = {"cpu": 8.0, "gpu": 15.0}  # seconds until the first step: Python, torch, the process group, the data
-IMAGES = {"shapes": 5_120, "cifar10": 45_000, "mnist": 54_000}  # to train, an epoch
+IMAGES = {"shapes": 5_120, "sample": 47, "cifar10": 45_000, "mnist": 54_000}  # to train, an epoch
 UNKNOWN_SET = 50_000
 
 

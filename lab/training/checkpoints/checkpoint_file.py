@@ -14,6 +14,7 @@ import torch
 from lab.base.errors import UserError
 from lab.base.files import atomic_write, replacing, sync_folder
 from lab.runs.records.progress import position
+from lab.training.checkpoints import shard_folder
 
 FORMAT = 1
 FOLDER = "checkpoints"  # in the run's folder
@@ -72,9 +73,15 @@ def also_as(path: Path, other: Path) -> None:
 def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU. Only tensors and plain values are read; no code in the file is run.
 
+    Args:
+        path: of a sharded one its folder; then without what is sharded.
+
     Raises:
         UserError: it is not there, cannot be read, is damaged, holds code, or is no checkpoint of this program.
     """
+    if shard_folder.is_folder(path):
+        shard_folder.contents(path)
+        return read(path / shard_folder.RUN)
     try:
         with path.open("rb"):
             pass
@@ -129,19 +136,19 @@ def _lacking(state: dict[str, Any]) -> str:
 
 def whole_one_beside(path: Path) -> str:
     """For a sentence about a file that cannot be read: best.pth, if it can; empty if not."""
-    other = path.with_name(BEST)
-    if other == path or not other.is_file():
-        return ""
     try:
+        other = shard_folder.newest(path.with_name(BEST))
+        if other is None or other == path or (other.is_dir() and shard_folder.check(other, 0, 1)):
+            return ""
         state = read(other)
     except UserError:
         return ""
     where = position(state["epochs_done"], state["step_in_epoch"])
-    return f"; {BEST} beside it is whole ({where}): --resume best, or --resume {other}"
+    return f"; {other.name} beside it is whole ({where}): --resume best, or --resume {other}"
 
 
 def locate(which: str, folder: Path | None) -> Path | None:
-    """The file that --resume means: a path, or latest, best or auto in the run's checkpoint folder.
+    """The file or the folder that --resume means: a path, or latest, best or auto in the run's checkpoint folder.
 
     Returns None for auto where there is none yet.
 
@@ -154,11 +161,15 @@ def locate(which: str, folder: Path | None) -> Path | None:
     else:
         path = Path(which)
     try:
+        if which in NAMED:
+            path = shard_folder.newest(path) or path
         is_there, is_folder = path.exists(), path.is_dir()
     except OSError as error:  # below a folder that one may not enter
         raise UserError(
             f"--resume {which}: cannot look for {path} ({error.strerror}): name a file that you may read"
         ) from error
+    if is_there and shard_folder.is_folder(path := shard_folder.found(path)):
+        return path
     if is_folder:
         raise UserError(f"--resume {which} is a folder: name a file in it, such as {path / FOLDER / LATEST}")
     if is_there:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
 from lab.runs.records.progress import Progress, position
-from lab.training.checkpoints import checkpoint_file, training_state
+from lab.training.checkpoints import checkpoint_file, shard_folder, training_state
 from lab.training.stepping import seeding
 from lab.training.stepping.meter import EpochMeter, join_states
 from lab.training.stepping.stepper import Stepper
@@ -42,7 +42,8 @@ class Resumed:
     best_accuracy: float | None  # of the best epoch so far
     config: dict[str, Any]  # the options of the run that wrote it
     ranks: list[dict[str, Any]]  # what each of its ranks kept for itself
-    state: dict[str, Any] = field(default_factory=dict)  # weights and optimizer state: on rank 0 only
+    sharded: bool  # path is a folder, in which every rank finds its weights and optimizer state
+    state: dict[str, Any] = field(default_factory=dict)  # on rank 0 only: all, or what is not sharded
 
     @property
     def where(self) -> str:
@@ -72,10 +73,24 @@ def open_checkpoint(args: argparse.Namespace) -> Resumed | None:
         except UserError as error:
             raise UserError(f"{error}{checkpoint_file.whole_one_beside(path)}") from error
         _check_kind(path, state["config"], args)
-        return {"path": path, **{key: state[key] for key in _SHARED}}
+        return {"path": path, "sharded": path.is_dir(), **{key: state[key] for key in _SHARED}}
 
     shared = from_rank_0(read)
-    return None if shared is None else Resumed(**shared, state=state)
+    if shared is None:
+        return None
+    resumed = Resumed(**shared, state=state)
+    if resumed.sharded:
+        _check_shards(resumed.path)
+    return resumed
+
+
+def _check_shards(folder: Path) -> None:
+    """Look through a sharded checkpoint's files, each rank through some. Raises UserError on every rank alike."""
+    problems = [""] * dist.get_world_size()
+    dist.all_gather_object(problems, shard_folder.check(folder, dist.get_rank(), len(problems)))
+    problem = next(filter(None, problems), None)
+    if problem is not None:
+        raise UserError(problem + from_rank_0(lambda: checkpoint_file.whole_one_beside(folder)))
 
 
 _SHARED = ("epochs_done", "step_in_epoch", "steps_per_epoch", "best_accuracy", "config", "ranks")
@@ -104,7 +119,10 @@ def take_up(
         return take_weights(resumed, args, stepper.model, progress)
     check_end(resumed, args)
     check_position(resumed, args, progress.steps_per_epoch)
-    training_state.restore(resumed.state, stepper, str(resumed.path))
+    if resumed.sharded:
+        training_state.restore_shards(resumed.path, resumed.state, stepper)
+    else:
+        training_state.restore(resumed.state, stepper, str(resumed.path))
     resumed.state.clear()  # it is as large as the model
     progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
     stepper.steps = progress.total_steps
@@ -113,7 +131,10 @@ def take_up(
 
 def take_weights(resumed: Resumed, args: argparse.Namespace, model: nn.Module, progress: Progress) -> list[str]:
     """Put the checkpoint's weights into a model that is only evaluated. Collective; otherwise as take_up."""
-    training_state.restore_weights(resumed.state, model, str(resumed.path))
+    if resumed.sharded:
+        training_state.restore_shard_weights(resumed.path, model)
+    else:
+        training_state.restore_weights(resumed.state, model, str(resumed.path))
     resumed.state.clear()
     progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
     return [

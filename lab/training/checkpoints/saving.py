@@ -1,10 +1,13 @@
 """When a run saves, and as what: latest.pth, best.pth, epoch_XXX.pth. Collective, like training_state.py.
 
-The weights are copied while all ranks wait. At an epoch's end a thread writes the copy while the training goes on.
+The weights are copied while all ranks wait; on GPUs they wait only until the copying is started. At an epoch's
+end a thread writes the copy while the training goes on. With --checkpoint-format sharded every rank has a thread.
 """
 
 import argparse
-import os
+import concurrent.futures
+import secrets
+import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,8 +19,9 @@ import torch.distributed as dist
 from lab.base.errors import NotFinite, UserError
 from lab.runs import options
 from lab.runs.records.progress import Progress
-from lab.training.checkpoints import checkpoint_file, training_state
+from lab.training.checkpoints import checkpoint_file, shard_folder, shards, training_state
 from lab.training.checkpoints.resume import Resumed
+from lab.training.checkpoints.training_state import Collected
 from lab.training.stepping.stepper import Stepper
 from lab.training.stepping.together import from_rank_0
 
@@ -28,7 +32,7 @@ class _Pending:
 
     where: str
     best: float | None  # accuracy, once it is written
-    written: Future[str | None]  # why the disk did not take it; only rank 0 writes, the others have nothing to do
+    written: Future[str | None]  # why the disk did not take it; of a single file, rank 0's counts
 
 
 class Saver:
@@ -51,6 +55,8 @@ class Saver:
         self.last_good = f"{resumed.path} ({resumed.where})" if resumed else None
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: _Pending | None = None
+        # The threads talk to each other while the training does: in a group of their own.
+        self._group = _own_group() if args.checkpoint_format == "sharded" else None
 
     def _kept_accuracy(self) -> float | None:
         """Of the best.pth that is there.
@@ -58,11 +64,9 @@ class Saver:
         Going on from another run's file, the new folder has none yet. And latest.pth may tell of a better one that
         the disk had no more room for.
         """
-        path = self._folder / checkpoint_file.BEST
-        if not os.path.isfile(path):
-            return None
         try:
-            best: float | None = checkpoint_file.read(path)["best_accuracy"]
+            path = shard_folder.newest(self._folder / checkpoint_file.BEST)
+            best: float | None = None if path is None else checkpoint_file.read(path)["best_accuracy"]
         except UserError as error:
             self._say(f"warning: the best epoch so far cannot be told, so the next one replaces it: {error}")
             return None
@@ -103,22 +107,30 @@ class Saver:
         self.finish()
         improved = accuracy is not None and (self._best is None or accuracy > self._best)
         best = accuracy if improved else self._best
-        state = training_state.collect(stepper, of_rank)
         where = progress.where
-        if not from_rank_0(lambda: training_state.is_finite(state["model"])):
+        if not training_state.all_finite(stepper.model):
             raise NotFinite(f"the weights are no longer finite numbers at {where}: {self.advice()}")
+        collected = training_state.collect(stepper, of_rank, sharded=self._group is not None)
         names: list[str] = []
-        if state:
-            state |= {
-                "format": checkpoint_file.FORMAT,
-                "config": options.as_record(self._args),
-                "epochs_done": progress.epochs_done,
-                "step_in_epoch": progress.step,
-                "steps_per_epoch": progress.steps_per_epoch,
-                "best_accuracy": best,
-            }
+        if collected.state:
+            collected.state.update(
+                {
+                    "format": checkpoint_file.FORMAT,
+                    "config": options.as_record(self._args),
+                    "epochs_done": progress.epochs_done,
+                    "step_in_epoch": progress.step,
+                    "steps_per_epoch": progress.steps_per_epoch,
+                    "best_accuracy": best,
+                }
+            )
             names = [checkpoint_file.BEST] * improved + self._epoch_names(progress)
-        self._pending = _Pending(where, best, self._writer.submit(self._write, state, names))
+        if self._group is None:
+            written = self._writer.submit(self._write, collected, names)
+        else:
+            token = f"{shard_folder.PREFIX}epoch{progress.epoch}-{secrets.token_hex(4)}"
+            folder = self._folder / from_rank_0(lambda: token)
+            written = self._writer.submit(self._write_shards, collected, folder, names, self._group)
+        self._pending = _Pending(where, best, written)
         return self.finish() if wait else True
 
     def finish(self) -> bool:
@@ -130,6 +142,7 @@ class Saver:
         pending, self._pending = self._pending, None
         if pending is None:
             return True
+        concurrent.futures.wait([pending.written])
         problem = from_rank_0(lambda: pending.written.result())  # what nobody expected is raised here
         return self._settle(pending, problem)
 
@@ -147,7 +160,8 @@ class Saver:
             self._say(f"warning: the checkpoint of {pending.where} could not be written ({problem}); {stays}")
             return False
         self._best = pending.best
-        self.last_good = f"{self._folder / checkpoint_file.LATEST} ({pending.where})"
+        latest = self._folder / checkpoint_file.LATEST
+        self.last_good = f"{latest if self._group is None else shard_folder.pointer(latest)} ({pending.where})"
         return True
 
     def advice(self) -> str:
@@ -161,14 +175,46 @@ class Saver:
         due = every is not None and progress.step == 0 and progress.epochs_done % every == 0
         return [checkpoint_file.epoch_name(progress.epochs_done)] if due else []
 
-    def _write(self, state: dict[str, Any], other_names: list[str]) -> str | None:
-        if not state:  # not rank 0
+    def _write(self, collected: Collected, other_names: list[str]) -> str | None:
+        collected.wait()
+        if not collected.state:  # not rank 0
             return None
         latest = self._folder / checkpoint_file.LATEST
         try:
-            checkpoint_file.write(state, latest)
+            checkpoint_file.write(collected.state, latest)
+            shard_folder.unpoint(latest)
             for name in other_names:
                 checkpoint_file.also_as(latest, self._folder / name)
+                shard_folder.unpoint(self._folder / name)
+            shard_folder.clean(self._folder)
         except OSError as error:
             return error.strerror or str(error)
         return None
+
+    def _write_shards(
+        self, collected: Collected, folder: Path, other_names: list[str], group: dist.ProcessGroup
+    ) -> str | None:
+        """In the threads of all ranks. What names the folder comes last: a kill leaves what was named before."""
+        collected.wait()
+        is_first = dist.get_rank() == 0
+        try:
+            sums = shards.write(collected.shards, folder, group)
+            if is_first:
+                checkpoint_file.write(collected.state, folder / shard_folder.RUN)
+                sums[shard_folder.RUN] = shard_folder.sums_of(folder / shard_folder.RUN)
+                shard_folder.finish(folder, sums)
+                for name in (checkpoint_file.LATEST, *other_names):
+                    shard_folder.point(self._folder / name, folder)
+                shard_folder.clean(self._folder)
+        except OSError as error:
+            if is_first:
+                shutil.rmtree(folder, ignore_errors=True)  # what is on a full disk of it
+            return error.strerror or str(error)
+        return None
+
+
+def _own_group() -> dist.ProcessGroup:
+    """Of all ranks, for what is in main memory."""
+    group = dist.new_group(backend="gloo")
+    assert isinstance(group, dist.ProcessGroup)  # every rank is in it
+    return group

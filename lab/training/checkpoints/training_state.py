@@ -4,6 +4,9 @@ Parameters and optimizer state are whole tensors under the model's own names ("b
 loads them can shard them anew. All functions here are collective: every rank calls them.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +24,8 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from lab.base.errors import UserError
+from lab.training.checkpoints.host_copies import HostCopies
+from lab.training.checkpoints.shards import MODEL, OPTIMIZER, Shards
 from lab.training.stepping.stepper import Stepper
 from lab.training.stepping.together import from_rank_0
 
@@ -29,51 +34,98 @@ GATHER = StateDictOptions(full_state_dict=True, cpu_offload=True)
 SCATTER = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
-def collect(stepper: Stepper, of_rank: dict[str, Any]) -> dict[str, Any]:
-    """Weights, optimizer state, scaler, and what each rank keeps for itself. Empty on all ranks but 0.
+@dataclass(frozen=True)
+class Collected:
+    """A training state that stays as it is while the training goes on."""
 
-    What it returns stays as it is while the training goes on.
+    state: dict[str, Any]  # all of it, or what is not sharded; empty on all ranks but 0
+    shards: dict[str, Tensor] = field(default_factory=dict)  # this rank's, where they are not gathered
+    copied: torch.cuda.Event | None = None  # from the GPU; the numbers are there when it has come
+
+    def wait(self) -> None:
+        """Until the numbers are there."""
+        if self.copied is not None:
+            self.copied.synchronize()
+
+
+def collect(stepper: Stepper, of_rank: dict[str, Any], *, sharded: bool = False) -> Collected:
+    """Weights, optimizer state, scaler, and what each rank keeps for itself.
+
+    From a GPU the copying is only started: the stepper lets its next update wait for it.
 
     Args:
         stepper: has the wrapped model and its optimizer.
         of_rank: this rank's own part: the states of its random generators, its sums.
+        sharded: each rank keeps its shards. Else all is gathered on rank 0.
     """
     ranks: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(ranks, of_rank)
+    device = next(stepper.model.parameters()).device
+    copies = HostCopies(device) if device.type == "cuda" else None
+    options = GATHER if copies is None and not sharded else None
     with stepper.released():
-        weights = get_model_state_dict(stepper.model, options=GATHER)
-        optimizer_state = get_optimizer_state_dict(stepper.model, stepper.optimizer, options=GATHER)
+        weights: dict[str, Any] = get_model_state_dict(stepper.model, options=options)
+        optimizer: dict[str, Any] = get_optimizer_state_dict(stepper.model, stepper.optimizer, options=options)
+    take = _snapshot if copies is None else _copier(copies, stepper.model, gather=not sharded)
+    shards: dict[str, Tensor] = {}
+    if sharded:
+        shards = {MODEL + name: take(tensor) for name, tensor in weights.items()}
+        rest: dict[str, Any] = {name: {} for name in optimizer["state"]}
+        for name, kept in optimizer["state"].items():
+            for key, one in kept.items():
+                if isinstance(one, Tensor):
+                    shards[f"{OPTIMIZER}{name}/{key}"] = take(one)
+                else:
+                    rest[name][key] = one
+        weights, optimizer = {}, {**optimizer, "state": rest}
+    else:
+        weights, optimizer = tree_map_only(Tensor, take, (weights, optimizer))
+    if copies is not None:
+        stepper.copied = copies.started()
     if dist.get_rank() != 0:
-        return {}
+        return Collected({}, shards, stepper.copied)
     scaler = None if stepper.scaler is None else stepper.scaler.state_dict()
-    return {
-        "model": _snapshot(weights, stepper.model),
-        "optimizer": _snapshot(optimizer_state, stepper.model),
-        "scaler": scaler,
-        "ranks": ranks,
-    }
+    whole = {"model": weights, "optimizer": optimizer, "scaler": scaler, "ranks": ranks}
+    return Collected(whole, shards, stepper.copied)
 
 
-def _snapshot(state: Any, model: nn.Module) -> Any:
-    """Every tensor in the usual order in memory, and none of them one that the next step changes.
+def _snapshot(tensor: Tensor) -> Tensor:
+    """What the next step does not change, in the usual order in memory.
 
     A broadcast sends memory as it lies there: ranks that expect the usual order would read a channels_last tensor
-    with its numbers in other places. And what lives in main memory is not copied by bringing it there: all of a
-    model on the CPU, the step counters of Adam also beside a model on a GPU.
+    with its numbers in other places. And what lives in main memory is not copied by bringing it there.
     """
-    on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _copier(copies: HostCopies, model: nn.Module, *, gather: bool) -> Callable[[Tensor], Tensor]:
+    """The same for what is on a GPU: _snapshot's copies are started.
+
+    Args:
+        gather: for rank 0 all of what is sharded, where the others only take part.
+    """
+    # The next forward pass changes them already, before the optimizer's step.
+    buffers = {buffer.data_ptr() for buffer in model.buffers()}
 
     def take(tensor: Tensor) -> Tensor:
-        if on_cpu or tensor.ndim == 0:
-            return tensor.clone(memory_format=torch.contiguous_format)
-        return tensor.contiguous()
+        if gather and isinstance(tensor, DTensor):
+            whole = tensor.full_tensor()
+            return copies.take(whole, passing=True) if dist.get_rank() == 0 else whole.new_empty(0)
+        if gather and dist.get_rank() != 0:
+            return tensor
+        is_buffer = not isinstance(tensor, DTensor) and tensor.data_ptr() in buffers
+        return copies.take(tensor.clone() if is_buffer else tensor)
 
-    return tree_map_only(Tensor, take, state)
+    return take
 
 
-def is_finite(weights: dict[str, Tensor]) -> bool:
-    """Whether every weight is a number."""
-    return all(bool(torch.isfinite(tensor).all()) for tensor in weights.values() if tensor.is_floating_point())
+def all_finite(model: nn.Module) -> bool:
+    """Whether every weight of every rank is a number. Collective; it waits for the GPU."""
+    floats = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
+    local = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in floats]
+    finite = torch.stack([torch.isfinite(tensor).all() for tensor in local]).all().to(torch.int32)
+    dist.all_reduce(finite, op=dist.ReduceOp.MIN)
+    return bool(finite.item())
 
 
 def restore(state: dict[str, Any], stepper: Stepper, source: str) -> None:
@@ -89,22 +141,12 @@ def restore(state: dict[str, Any], stepper: Stepper, source: str) -> None:
     Raises:
         UserError: they are of another model or another optimizer.
     """
-    model, optimizer = stepper.model, stepper.optimizer
-    _check_fit(state, model, source)
-    from_rank_0(lambda: _check_groups(state, optimizer, source))
-    settings = [
-        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
-    ]
+    _check_fit(state, stepper.model, source)
+    from_rank_0(lambda: _check_groups(state, stepper.optimizer, source))
     if from_rank_0(lambda: bool(state["optimizer"]["state"])):  # plain SGD has none
-        with stepper.released():  # PyTorch sets up an empty state with a step of its own
-            set_optimizer_state_dict(model, optimizer, state.get("optimizer", {}), options=SCATTER)
-        _lay_out_as_parameters(optimizer)
-    for group, own in zip(optimizer.param_groups, settings, strict=True):
-        group.update(own)
-    _put_weights(state, model)
-    scaler = from_rank_0(lambda: state["scaler"])
-    if stepper.scaler is not None and scaler is not None:
-        stepper.scaler.load_state_dict(scaler)
+        _put_optimizer_state(stepper, state.get("optimizer", {}), SCATTER)
+    _put_weights(state, stepper.model)
+    _put_scaler(stepper, state)
 
 
 def restore_weights(state: dict[str, Any], model: nn.Module, source: str) -> None:
@@ -113,8 +155,76 @@ def restore_weights(state: dict[str, Any], model: nn.Module, source: str) -> Non
     _put_weights(state, model)
 
 
+def restore_shards(folder: Path, state: dict[str, Any], stepper: Stepper) -> None:
+    """As restore, for a sharded checkpoint, of which every rank reads what it needs.
+
+    Args:
+        folder: of the checkpoint.
+        state: what is not sharded; needed on rank 0 only.
+
+    Raises as restore; and UserError where the shards cannot be read.
+    """
+    shards = Shards(folder)
+    weights = _fitting(shards, stepper.model, folder)
+    from_rank_0(lambda: _check_groups(state, stepper.optimizer, str(folder)))
+    room = {}
+    for name, size in shards.sizes(OPTIMIZER).items():
+        weight, dtype = weights[name.rpartition("/")[0]], shards.dtype(OPTIMIZER + name)
+        # Momentum and the like are sharded as their weights are; step counters are numbers.
+        like_it = size == weight.shape
+        room[name] = torch.empty_like(weight, dtype=dtype) if like_it else torch.empty(size, dtype=dtype)
+    shards.fill(_named(MODEL, weights) | _named(OPTIMIZER, room))
+    optimizer_state = from_rank_0(lambda: state["optimizer"])
+    for name, tensor in room.items():
+        weight_name, _, key = name.rpartition("/")
+        optimizer_state["state"].setdefault(weight_name, {})[key] = tensor
+    if optimizer_state["state"]:
+        _put_optimizer_state(stepper, optimizer_state, None)
+    set_model_state_dict(stepper.model, weights)
+    _put_scaler(stepper, state)
+
+
+def restore_shard_weights(folder: Path, model: nn.Module) -> None:
+    """As restore_weights, for a sharded checkpoint. Raises as restore_shards."""
+    shards = Shards(folder)
+    weights = _fitting(shards, model, folder)
+    shards.fill(_named(MODEL, weights))
+    set_model_state_dict(model, weights)
+
+
+def _fitting(shards: Shards, model: nn.Module, folder: Path) -> dict[str, Any]:
+    """The model's own weights, to be filled in place; UserError where the checkpoint has others."""
+    sizes = {name: torch.empty(size, device="meta") for name, size in shards.sizes(MODEL).items()}
+    _check_fit({"model": sizes}, model, str(folder))
+    weights: dict[str, Any] = get_model_state_dict(model)
+    return weights
+
+
+def _named(prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def _put_optimizer_state(stepper: Stepper, state: dict[str, Any], options: StateDictOptions | None) -> None:
+    """Without options each rank has its shards."""
+    optimizer = stepper.optimizer
+    settings = [
+        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+    ]
+    with stepper.released():  # PyTorch sets up an empty state with a step of its own
+        set_optimizer_state_dict(stepper.model, optimizer, state, options=options)
+    _lay_out_as_parameters(optimizer)
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
+
+
 def _put_weights(state: dict[str, Any], model: nn.Module) -> None:
     set_model_state_dict(model, state.get("model", {}), options=SCATTER)
+
+
+def _put_scaler(stepper: Stepper, state: dict[str, Any]) -> None:
+    scaler = from_rank_0(lambda: state["scaler"])
+    if stepper.scaler is not None and scaler is not None:
+        stepper.scaler.load_state_dict(scaler)
 
 
 def _lay_out_as_parameters(optimizer: Optimizer) -> None:

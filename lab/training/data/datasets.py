@@ -9,17 +9,19 @@ import torch
 from torch import Tensor
 
 from lab.base.errors import UsageError, UserError
+from lab.base.paths import PACKAGE
 from lab.base.startup import reaches
 from lab.runs.options.data import DATASETS
 from lab.runs.options.own import is_own, load_own
 from lab.training.data import cifar10, mnist, shapes
 from lab.training.data.about import About
-from lab.training.data.imagefolder import load_imagefolder
+from lab.training.data.imagefolder import decode, load_imagefolder
 from lab.training.data.images import FileDataset, ImageDataset, Images
 from lab.training.data.inputs import IMAGENET, pipelines, size_of, takes_imagenets_images
 from lab.training.data.layout import find_imagefolder
 from lab.training.data.weights import fetch_weights
 
+SAMPLE = PACKAGE / "sample_photos"  # laid out as an image folder; SOURCES.md there says whose they are
 SPLIT_SEED = 0
 HELD_BACK = 0.1  # of the training images, for validation; 5,000 of CIFAR-10's 50,000
 
@@ -63,7 +65,7 @@ def load_datasets(
 
     Args:
         name: one of DATASETS, or FILE:NAME for one's own: a function that is given data_dir and returns DataSets.
-        data_dir: where the data is, or will be downloaded to. Not used for shapes.
+        data_dir: where the data is, or will be downloaded to. Not used for shapes and sample.
         cache_dir: where decoded images are kept if data_dir is read-only.
         validation: "split": the data set's own validation images, or else a fixed tenth of the training images
             (so CIFAR-10 is split 45,000 / 5,000). "test": the test images.
@@ -90,13 +92,13 @@ def load_datasets(
         fetch_weights(_given(data_dir, "--pretrained"))
     if name == "shapes":
         datasets = _load_shapes(validation)
+    elif name in ("imagefolder", "sample"):
+        folder = SAMPLE if name == "sample" else _given(data_dir, f"--dataset {name}")
+        full_size = size_of(network, image_size) is not None
+        datasets = _load_imagefolder(folder, cache_dir, validation, seed_split, full_size=full_size)
     else:
         folder = _given(data_dir, f"--dataset {name}")
-        if name == "imagefolder":
-            full_size = size_of(network, image_size) is not None
-            datasets = _load_imagefolder(folder, cache_dir, validation, seed_split, full_size=full_size)
-        else:
-            datasets = _load_train_and_test(name, folder, validation, seed_split)
+        datasets = _load_train_and_test(name, folder, validation, seed_split)
 
     changing, still = pipelines(
         name, network, augment=augment, randaugment=randaugment, seed=seed, image_size=image_size
@@ -198,7 +200,13 @@ def _load_imagefolder(data_dir: Path, cache_dir: Path, validation: str, seed: in
         classes = layout.classes
         parts = {split: FileDataset(found, classes, *IMAGENET) for split, found in layout.files.items()}
     else:
-        classes, splits = load_imagefolder(data_dir, cache_dir, layout)
+        if data_dir == SAMPLE:  # so few that nothing is kept, and nothing written where the lab is installed
+            classes, splits = (
+                layout.classes,
+                {split: decode(found, split) for split, found in layout.files.items()},
+            )
+        else:
+            classes, splits = load_imagefolder(data_dir, cache_dir, layout)
         mean, std = channel_statistics(splits["train"].images)
         parts = {split: ImageDataset(*data, classes, mean, std) for split, data in splits.items()}
     train, valid, test = parts["train"], parts.get("val"), parts.get("test")

@@ -141,6 +141,7 @@ class Capture:
             return eager(images, labels)
         recorded.images.copy_(images)
         recorded.labels.copy_(labels)
+        stepper.await_copies()
         if stepper.is_last:
             stepper.set_rates()
         self._phases.enter(GRAPH)

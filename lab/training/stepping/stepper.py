@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.optim import SGD, Optimizer
@@ -64,6 +63,7 @@ class Stepper:
         self._scaled = False  # whether backward() has scaled a loss since the last step
         self._parts = 1  # micro-batches of the step going on; 1 outside of micro_batch()
         self.is_first = self.is_last = True  # whether this micro-batch begins, ends its step
+        self.copied: torch.cuda.Event | None = None  # after it a checkpoint has the weights as they are now
         self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of each group: its own, the captured
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])  # the name that PyTorch's schedulers use
@@ -174,8 +174,9 @@ class Stepper:
             self.square.measure(self._gradients())
         if self._clip_norm is not None:
             clip_gradients(self.model, self._parameters, self._clip_norm)
-        recording = is_recording()  # then whoever replays it does the counting
+        recording = is_recording()  # then whoever replays it does the counting, and the waiting
         if not recording:
+            self.await_copies()
             self.set_rates()
         if self.scaler is None:
             self._update()
@@ -186,6 +187,12 @@ class Stepper:
             self.optimizer.step = self._step_at_last  # type: ignore[method-assign, assignment]
             self.scaler.update()
         self.steps += 0 if recording else 1
+
+    def await_copies(self) -> None:
+        """Let the GPU change no weight before a checkpoint has its copy; the CPU waits for nothing."""
+        if self.copied is not None:
+            torch.cuda.current_stream().wait_event(self.copied)
+            self.copied = None
 
     def set_rates(self) -> None:
         """The learning rates of the next step."""
@@ -267,13 +274,6 @@ def rehearse_ddp(model: nn.Module, images: Tensor, autocast: contextlib.Abstract
     restore_random_states(before[0], images.device)
     for buffer, value in zip(model.buffers(), before[1], strict=True):
         buffer.copy_(value)
-
-
-def sync_buffers(model: nn.Module) -> None:
-    """Rank 0's running statistics for every rank, which DDP does by itself and FSDP does not."""
-    if isinstance(model, FSDPModule | FullyShardedDataParallel) and dist.get_world_size() > 1:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
 
 
 def steps_per_epoch(loader: DataLoader, args: argparse.Namespace) -> int:

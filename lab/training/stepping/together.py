@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
 from lab.base.errors import UserError
 
@@ -33,6 +34,17 @@ def gather_hosts() -> list[str]:
     return hosts
 
 
+def ranks_per_node(hosts: list[str]) -> int | None:
+    """How many ranks each node has, one node after the other; None where the nodes differ or take turns.
+
+    Args:
+        hosts: of every rank.
+    """
+    size = hosts.count(hosts[0])
+    in_order = [host for host in dict.fromkeys(hosts) for _ in range(size)]
+    return size if hosts == in_order else None
+
+
 def leave_together() -> None:
     """Leave the process group, on all ranks at the same moment.
 
@@ -48,3 +60,10 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     if dist.get_world_size() > 1:
         dist.all_reduce(total)
     return total
+
+
+def sync_buffers(model: nn.Module) -> None:
+    """Rank 0's running statistics for every rank, which DDP does by itself and FSDP does not."""
+    if isinstance(model, FSDPModule | FullyShardedDataParallel) and dist.get_world_size() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)

@@ -28,6 +28,8 @@ class Setup:
     compiler: Compiler | None  # with --compile
     resumed: str | None  # the checkpoint, and where it goes on
     data: list[str] = field(default_factory=list)  # what was read: images, classes, what was skipped
+    sharding: str = ""  # of FSDP2, in words
+    shard_columns: dict[str, str] = field(default_factory=dict)  # the same for run.csv
 
     @property
     def device_name(self) -> str:
@@ -68,6 +70,7 @@ def how(setup: Setup) -> dict[str, str]:
         "captured": "yes" if setup.args.capture else "no",
         "compiled": setup.compiler.part if setup.compiler is not None else "no",
         "memory_format": "channels_last" if setup.channels_last else "contiguous",
+        **setup.shard_columns,
     }
 
 
@@ -86,6 +89,8 @@ def describe(setup: Setup) -> list[str]:
         f"  precision  {precision.describe(setup.device, args.precision, setup.channels_last)}",
         f"  seed       {args.seed}{', deterministic algorithms' * args.deterministic}",
     ]
+    if setup.sharding:
+        lines.append(f"  sharding   {setup.sharding}")
     if args.input == "device":
         changed = ", and are changed there" if args.augment else ""
         lines.append(f"  input      all training images are on the device already{changed}")
