@@ -23,6 +23,7 @@ from lab.training.metrics.classes import count_classes
 from lab.training.metrics.step_figures import StepFigures
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.networks.sharding import held_bytes, shard_as_asked
+from lab.training.networks.sync_batchnorm import is_synchronised
 from lab.training.profiling.phases import Phases
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.evaluating import FastEvaluation
@@ -242,6 +243,11 @@ class Loop(BareLoop):
             self._compiler.follow(model)
         elif args.checkpoint_activations:
             checkpoint_activations(model, captured=args.capture)
+        if args.sync_batchnorm and dist.get_world_size() > 1 and not is_synchronised(model):
+            raise UserError(
+                "--sync-batchnorm finds no BatchNorm that looks at all ranks: main.py needs "
+                "model = this_run.prepare_model(model) before the model is wrapped"
+            )
         self.sharding, warnings = shard_as_asked(model, args)
         self.warnings = unheeded(args, device.type, model, train_loader) + warnings
         self.pass_steps = steps_per_epoch(train_loader, args)

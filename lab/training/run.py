@@ -32,6 +32,7 @@ from lab.training.data.datasets import DataSets
 from lab.training.loop import BareLoop, Loop
 from lab.training.metrics.work import WorkCounter
 from lab.training.networks.checkpointing import checkpoint_activations
+from lab.training.networks.sync_batchnorm import synchronise_batchnorm
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.capture import Capture
 from lab.training.stepping.compiling import Compiler
@@ -143,6 +144,11 @@ class Run:
         self._channels_last = precision.wants_channels_last(model, self.device, self.args.strategy)
         if self._channels_last and self.args.strategy != "fsdp":  # fully_shard takes contiguous parameters only
             model.to(memory_format=torch.channels_last)
+        if self.args.sync_batchnorm:
+            if self.world_size == 1:
+                self._warnings.append("--sync-batchnorm has no effect on one rank")
+            else:
+                synchronise_batchnorm(model, self.args.model, self.device)
         if self.compiler is not None:
             if self.args.checkpoint_activations:  # inside of what is compiled
                 checkpoint_activations(model, captured=self.args.capture, compiled=True)

@@ -142,6 +142,7 @@ def main() -> None:
         *(partial(captured_is_eager, one, "bf16", bound=2e-2) for one in (strategy, "fsdp")),
         partial(captured_is_eager, strategy, "fp32", "--clip-norm", "0.5", bound=1e-3),
         partial(captured_is_eager, strategy, "fp32", bound=1e-3, dropout=0.3),
+        partial(captured_is_eager, strategy, "fp32", "--sync-batchnorm", bound=1e-3),  # of two GPUs and more
         *(
             partial(bit_for_bit, one, precision, optimizer)
             for one in (strategy, "fsdp")

@@ -75,6 +75,8 @@ def test_a_bad_value_is_a_usage_error_that_names_it(argv, value, capsys):
         (["--strategy", "fsdp1", "--save-every-steps", "1"], 1, "so no --save-every-steps: use --strategy fsdp"),
         (["--strategy", "fsdp1", "--save-frequency", "1"], 1, "so no --save-frequency"),
         (["--no-checkpoints", "--save-frequency", "1"], 1, "contradict each other"),
+        (["--sync-batchnorm", "--compile"], 2, "which --compile cannot do: leave out one"),
+        (["--sync-batchnorm", "--checkpoint-activations"], 2, "which --checkpoint-activations cannot do"),
     ],
 )
 def test_options_that_cannot_work_here_are_refused_with_the_repair(argv, world_size, part):
@@ -130,6 +132,8 @@ def test_checkpoints_are_written_unless_told_otherwise():
         (["--strategy", "fsdp", "--bucket-cap-mb", "50"], "--bucket-cap-mb"),
         (["--optimizer", "sgd", "--scale-lr"], "--scale-lr"),
         (["--strategy", "fsdp1"], "writes no checkpoints"),
+        (["--strategy", "fsdp1", "--no-checkpoints"], "--no-checkpoints has no effect with --strategy fsdp1"),
+        (["--measure-steps", "2", "--no-checkpoints"], "--no-checkpoints has no effect with --measure-steps"),
         (["--no-checkpoints", "--run-id", "r", "--resume", "auto"], "--resume auto finds nothing"),
         (["--no-augment", "--dataset", "mine:load"], "--no-augment has no effect on --dataset mine:load"),
         (["--persistent-workers", "--num-workers", "1", "--epochs", "1"], "--persistent-workers has no effect"),

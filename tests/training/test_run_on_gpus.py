@@ -14,7 +14,7 @@ import torch
 @pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize(
     ("name", "things"),
-    [("gpu_run.py", 13), ("gpu_capture.py", 33), ("gpu_compile.py", 20), ("gpu_checkpoint.py", 10)],
+    [("gpu_run.py", 13), ("gpu_capture.py", 34), ("gpu_compile.py", 20), ("gpu_checkpoint.py", 10)],
 )
 def test_what_holds_on_the_cpu_holds_on_gpus(name, things, gpus, root, tmp_path):
     if torch.cuda.device_count() < gpus:

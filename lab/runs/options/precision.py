@@ -30,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"ddp only: gradients are all-reduced in buckets of this size (default: {DEFAULT_BUCKET_CAP_MB:g})",
     )
     group.add_argument(
+        "--sync-batchnorm",
+        action="store_true",
+        help="let BatchNorm normalise by the images of all ranks, where there are few on each",
+    )
+    group.add_argument(
         "--capture",
         action="store_true",
         help="none, ddp and fsdp on GPUs: record the whole training step as one CUDA graph and replay it, so that "
@@ -61,6 +66,16 @@ def resolve(
         _check_capture(resolved, device)
     if options.compile and resolved.strategy == "fsdp1":
         raise UsageError("--compile cannot compile --strategy fsdp1, PyTorch's first FSDP: use --strategy fsdp")
+    if options.sync_batchnorm:
+        for option, given in (
+            ("--compile", options.compile),
+            ("--checkpoint-activations", options.checkpoint_activations),
+        ):
+            if given:
+                raise UsageError(
+                    f"--sync-batchnorm communicates inside of the network, which {option} cannot do: leave out "
+                    "one of them"
+                )
     if options.bucket_cap_mb is None:
         resolved.bucket_cap_mb = DEFAULT_BUCKET_CAP_MB
     elif options.strategy != "ddp":

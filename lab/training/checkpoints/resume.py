@@ -24,7 +24,7 @@ from lab.training.stepping.together import from_rank_0
 SHAPING = (
     *("dataset", "validation", "global_batch_size", "accumulate", "epochs", "optimizer", "base_lr", "scale_lr"),
     *("schedule", "warmup_epochs", "momentum", "weight_decay", "clip_norm", "seed", "precision", "augment"),
-    *("randaugment", "image_size"),
+    *("randaugment", "image_size", "sync_batchnorm"),
 )
 
 EVALUATING = ("dataset", "validation", "image_size", "precision")  # what an evaluation shares with its training

@@ -91,6 +91,8 @@ def describe(setup: Setup) -> list[str]:
     ]
     if setup.sharding:
         lines.append(f"  sharding   {setup.sharding}")
+    if args.sync_batchnorm and ranks > 1:
+        lines.append("  batchnorm  by the images of all ranks")
     if args.input == "device":
         changed = ", and are changed there" if args.augment else ""
         lines.append(f"  input      all training images are on the device already{changed}")
