@@ -21,6 +21,7 @@ from torch import nn
 from lab.base.errors import UserError
 from lab.runs.options import build_parser
 from lab.training.checkpoints import checkpoint_file
+from lab.training.stepping.signals import Preempted
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"
 BASE = ("--strategy", "none", "--epochs", "2", "--global-batch-size", "16", "--no-tensorboard")
@@ -168,6 +169,8 @@ class Runs:
                 args = self.main.parse_args(given)
                 with self._watched(seen):
                     self.main.run(args)
+            except Preempted as stopped:  # by whoever stops the tests: no more runs, the process group is left
+                raise KeyboardInterrupt(str(stopped)) from stopped
             except (UserError, SystemExit) as error:
                 refused = True
                 print(error)
@@ -203,7 +206,7 @@ class Runs:
                 optimizer=type(optimizer).__name__,
                 deterministic=torch.are_deterministic_algorithms_enabled(),
                 bucket=getattr(model, "bucket_bytes_cap", None),
-                checkpointed="forward" in getattr(getattr(model, "module", model), "blocks", [model])[0].__dict__,
+                checkpointed=is_checkpointed(getattr(model, "module", model)),
             )
             self.model = model
 
@@ -235,6 +238,12 @@ class Runs:
             "moved": moved,
             "label": config["steps_per_epoch"],
         }
+
+
+def is_checkpointed(model: nn.Module) -> bool:
+    """Whether the first block computes its activations twice; FSDP1 has put a module of its own around it."""
+    block = getattr(model, "blocks", [model])[0]
+    return "forward" in getattr(block, "module", block).__dict__
 
 
 def alone(tried: dict[str, list[tuple[str, ...]]]) -> list[tuple[str, ...]]:

@@ -69,6 +69,9 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
             raise UsageError(f"--strategy fsdp1 has no checkpoints, so no {option}: use --strategy fsdp")
     if options.strategy == "fsdp1" and not (options.no_checkpoints or measures):
         warnings.append("--strategy fsdp1 writes no checkpoints")
+    elif options.no_checkpoints and (options.strategy == "fsdp1" or measures):
+        none = "--measure-steps" if measures else "--strategy fsdp1"
+        warnings.append(f"--no-checkpoints has no effect with {none}, which writes none anyway")
     if sharded and options.strategy != "fsdp":
         raise UsageError(
             f"--checkpoint-format sharded is for --strategy fsdp: with {options.strategy} every rank has the "
