@@ -20,8 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--evaluate-only",
         action="store_true",
-        help="with --resume PATH: train nothing; validation and test figures, the accuracy of each class, and a "
-        "confusion matrix of what the checkpoint does",
+        help="train nothing: how the checkpoint of --resume PATH does, in all and class by class",
     )
     saving = group.add_mutually_exclusive_group()
     saving.add_argument(
