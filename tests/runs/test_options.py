@@ -132,6 +132,7 @@ def test_checkpoints_are_written_unless_told_otherwise():
         (["--strategy", "fsdp", "--bucket-cap-mb", "50"], "--bucket-cap-mb"),
         (["--optimizer", "sgd", "--scale-lr"], "--scale-lr"),
         (["--strategy", "fsdp1"], "writes no checkpoints"),
+        (["--randaugment", "--augment"], "--augment has no effect beside --randaugment"),
         (["--strategy", "fsdp1", "--no-checkpoints"], "--no-checkpoints has no effect with --strategy fsdp1"),
         (["--measure-steps", "2", "--no-checkpoints"], "--no-checkpoints has no effect with --measure-steps"),
         (["--no-checkpoints", "--run-id", "r", "--resume", "auto"], "--resume auto finds nothing"),

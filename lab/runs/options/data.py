@@ -92,6 +92,8 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
 
     if options.randaugment and options.augment is False:
         raise UsageError("--randaugment contradicts --no-augment: leave out one of them")
+    if options.randaugment and options.augment and not is_own(options.dataset):
+        warnings.append("--augment has no effect beside --randaugment, which implies it")
     if is_own(options.dataset):
         for option, given in (("--augment", options.augment), ("--randaugment", options.randaugment)):
             if given:
