@@ -14,6 +14,7 @@ import pytest
 from lab.base.errors import UserError
 from lab.course.books import LAB_TWO
 from lab.course.sent import archives
+from lab.course.sent.loose import nobodys
 from lab.course.submissions import Submission, find_submissions, read_submission
 from lab.syllabus.syllabus import MODULES
 
@@ -102,6 +103,15 @@ def test_finished_modules_are_graded_wherever_they_lie_beside_stubs(work: Path, 
     found = graded(work)
     assert found.modules["data.py"] == b"# data.py of alice\n"
     assert any("data.py was graded as data.py, for exercises/data.py is as" in said for said in found.look)
+
+
+def test_part_two_among_part_one_is_told_where_it_was_begun(work: Path, root: Path):
+    stub(root, work / "exercises" / "fast.py")
+    assert graded(work).remarks == ()
+    written(work, "exercises/fast.py", "# done\n")
+    assert graded(work).remarks == (
+        "exercises/fast.py is of part two, another assignment, and was not graded here",
+    )
 
 
 def test_an_incomplete_set_is_to_look_at(work: Path):
@@ -241,6 +251,7 @@ def test_loose_files_are_put_together_by_their_students_names(work: Path, tmp_pa
     (folder / "joe.pdf").write_bytes(b"%PDF")
     found = {name: read_submission(name, path) for name, path in find_submissions(folder).items()}
     assert sorted(found) == ["bob", "eve", "joe", "muellerzoe_1234"]
+    assert nobodys(folder) == ["marks.csv", "model.py", "notes.txt", "run_benchmarks.py"]
     assert set(found["muellerzoe_1234"].modules) == set(found["joe"].modules) == FILES
     assert set(found["bob"].modules) == {"train.py"}
     assert list(found["bob"].notebooks) == ["1_model.ipynb"]
@@ -251,6 +262,7 @@ def test_loose_files_are_put_together_by_their_students_names(work: Path, tmp_pa
 def test_a_paper_beside_a_folder_does_not_stop_the_class(work: Path):
     (work.parent / "alice.pdf").write_bytes(b"%PDF")
     assert find_submissions(work.parent) == {"alice": work}
+    assert nobodys(work.parent) == ["alice.pdf"]  # which `lab grade` tells
     (work.parent / "alice.tar").write_bytes(b"")
     with pytest.raises(UserError, match="alice is there twice"):
         find_submissions(work.parent)
