@@ -23,8 +23,8 @@ from lab.course.earlier import stays
 from lab.course.folders import SUBMITTED, Notes, close_folders, is_link, make_private, read_notes, write_notes
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import stand_in
-from lab.course.sent.archives import opened
 from lab.course.sent.contents import MEASURED, Unusable, limit_of, pieces
+from lab.course.sent.opening import opened
 from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook

@@ -17,7 +17,6 @@ from lab.course import store
 from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names, given_out
 from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
-from lab.course.sent.archives import opened
 from lab.course.sent.choice import choose
 from lab.course.sent.contents import (
     MEASURED,
@@ -31,6 +30,7 @@ from lab.course.sent.contents import (
     read,
 )
 from lab.course.sent.loose import by_student, is_archive, only_zip
+from lab.course.sent.opening import opened
 from lab.course.sent.others import not_used
 from lab.course.sent.shown import folder_of
 from lab.course.version import fingerprint
@@ -129,7 +129,7 @@ def find_submissions(folder: Path, assignment: Assignment = LAB) -> dict[str, Pa
     found: dict[str, Path] = {}
     files: list[str] = []
     for entry in entries:
-        if entry.name.startswith("."):
+        if entry.name.startswith((".", "__MACOSX")):
             continue
         path = entry
         if not entry.is_dir():

@@ -13,7 +13,7 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.course.books import LAB_TWO
-from lab.course.sent import archives
+from lab.course.sent import archives, opening
 from lab.course.sent.loose import nobodys
 from lab.course.submissions import Submission, find_submissions, read_submission
 from lab.syllabus.syllabus import MODULES
@@ -245,6 +245,7 @@ def test_loose_files_are_put_together_by_their_students_names(work: Path, tmp_pa
     shutil.copy(work / "exercises" / "train.py", folder / "bob_train.py")
     (folder / "bob_1_model.ipynb").write_text('{"cells": []}')
     (folder / "eve.ipynb").write_text('{"cells": []}')
+    (folder / "__MACOSX").mkdir()
     for name in ("marks.csv", "model.py", "run_benchmarks.py", "notes.txt"):
         (folder / name).write_text("no submission\n")
     (folder / "joe.zip").write_bytes(zipped(work, tmp_path / "joe.zip").read_bytes())
@@ -266,6 +267,22 @@ def test_a_paper_beside_a_folder_does_not_stop_the_class(work: Path):
     (work.parent / "alice.tar").write_bytes(b"")
     with pytest.raises(UserError, match="alice is there twice"):
         find_submissions(work.parent)
+
+
+def test_archives_in_archives_take_no_more_room_than_the_limit(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "many").mkdir()
+    (work / "large.bin").write_bytes(os.urandom(40_000))
+    inner = zipped(work, tmp_path / "inner.zip")
+    for number in range(5):
+        shutil.copy(inner, tmp_path / "many" / f"{number}.zip")
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 100_000)
+    found = graded(zipped(tmp_path / "many", tmp_path / "alice.zip"))
+    assert set(found.modules) == FILES
+    assert sum("was not opened: unpacked it has more than" in said for said in found.look) == 3
+    monkeypatch.setattr(opening, "MAX_INNER", 1)
+    assert any("that were not opened: 1.zip, 2.zip" in said for said in graded(tmp_path / "alice.zip").look)
 
 
 def test_an_archive_in_a_submission_that_is_a_link_is_not_opened(work: Path, tmp_path: Path):

@@ -98,7 +98,7 @@ def choose(
     for file in sorted(files):
         _choose_one(choice, file, [copy for copy in copies if copy.file == file])
     other = {module_file(name) for name in PART_TWO} - set(files)
-    two = [name for name in names if (file := as_module(name.name, other)) and begun(file[0], read(name))]
+    two = [name for name in names if (one := as_module(name.name, other)) and begun(one[0], read(name))]
     if two:
         choice.remarks.append(f"{encodable(two[0])} is of part two, another assignment, and was not graded here")
     lacks = sorted(set(files) - choice.files.keys())

@@ -124,7 +124,10 @@ class LooseContents:
         return sorted(found)
 
     def time(self, name: PurePosixPath) -> float:
-        return os.lstat(self.files[name]).st_mtime
+        try:
+            return os.lstat(self.files[name]).st_mtime
+        except OSError:  # reading it will say why
+            return 0.0
 
     @contextmanager
     def open(self, name: PurePosixPath) -> Iterator[tuple[IO[bytes], int]]:
