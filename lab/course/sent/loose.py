@@ -39,9 +39,8 @@ def is_archive(name: str) -> bool:
 def _named() -> re.Pattern[str]:
     """A student's name before that of a file which students hand in or have been given: "alice_model-1.py"."""
     given = {path.stem for path in package_files() if path.suffix in (".py", ".ipynb")}
-    stems = "|".join(
-        map(re.escape, sorted(given | {name.rpartition(".")[2] for name in ALL_MODULES}, key=len, reverse=True))
-    )
+    given |= {name.rpartition(".")[2] for name in ALL_MODULES}
+    stems = "|".join(map(re.escape, sorted(given, key=len, reverse=True)))
     return re.compile(rf"(?:(?P<who>.+?)[-_ .]+)?(?P<file>(?:{stems})(?:[ _-]*\(?\d+\)?)?\.(?:py|ipynb))", re.I)
 
 
