@@ -46,7 +46,7 @@ def not_assessed(submission: Submission, why: str, deadline: float) -> Submissio
 
 def _not_sent(mark: ExerciseMark, submission: Submission) -> ExerciseMark:
     """The mark of an exercise whose module is not there, in words for one who has handed it in, or thought so."""
-    file = f"{syllabus()[mark.exercise].module}.py"
+    file = syllabus()[mark.exercise].file
     if mark.outcome.name != NO_FILE or file in submission.modules:
         return mark
     told = replace(

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 from lab.course.books import Books, assignment_named, released_books
 from lab.course.folders import is_link, write_private
-from lab.course.sent.archives import opened
 from lab.course.sent.choice import begun
 from lab.course.sent.contents import MEASURED, limit_of, pieces
+from lab.course.sent.opening import opened
 from lab.course.submissions import HandedInNotebook, Submission, read_submission
 
 

@@ -37,8 +37,8 @@ from lab.course.notebooks import stand_in
 from lab.course.people.booking import Booked, book_people, booked_marks, telling
 from lab.course.people.lateness import ClassRules
 from lab.course.people.roster import Who
-from lab.course.sent.archives import opened
 from lab.course.sent.contents import MEASURED, Unusable, limit_of, pieces
+from lab.course.sent.opening import opened
 from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
 from lab.course.tables import lateness
 

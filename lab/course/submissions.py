@@ -19,7 +19,6 @@ from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import Notebook, read_notebook
 from lab.course.people.roster import Who, nfc
 from lab.course.people.whose import is_for_others, refuse_one_students, refuse_twice
-from lab.course.sent.archives import opened
 from lab.course.sent.choice import choose
 from lab.course.sent.contents import (
     MEASURED,
@@ -33,6 +32,7 @@ from lab.course.sent.contents import (
     read,
 )
 from lab.course.sent.loose import by_student, is_archive, only_zip
+from lab.course.sent.opening import opened
 from lab.course.sent.others import not_used
 from lab.course.sent.shown import folder_of
 from lab.course.version import fingerprint
@@ -134,7 +134,7 @@ def find_submissions(folder: Path, assignment: Assignment = LAB, who: Who = nfc)
     found: dict[str, Path] = {}
     files: list[str] = []
     for entry in entries:
-        if entry.name.startswith("."):
+        if entry.name.startswith((".", "__MACOSX")):
             continue
         path = entry
         if not entry.is_dir():

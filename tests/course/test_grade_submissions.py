@@ -15,7 +15,7 @@ from lab.base.errors import UserError
 from lab.base.source import MAX_MODULE_BYTES
 from lab.course import store
 from lab.course.marks import SubmissionRecord
-from lab.course.sent import archives, contents
+from lab.course.sent import archives, contents, opening
 from lab.course.submissions import MAX_SIZE, find_submissions, read_submission
 from lab.ranks.sandbox import pack
 from lab.syllabus.syllabus import MODULES
@@ -130,7 +130,7 @@ def test_a_hard_link_to_another_user_s_file_is_left_out(work: Path, tmp_path: Pa
     submission = read_submission("alice", work)
     assert "helper.py" not in submission.modules
     assert submission.look == ("exercises/helper.py is a hard link to another user's file, and was left out",)
-    with archives.opened(work) as opened, pytest.raises(contents.Unusable):
+    with opening.opened(work) as opened, pytest.raises(contents.Unusable):
         contents.read(opened, PurePosixPath("exercises/helper.py"), 100)  # linked after it was looked at
 
 
@@ -194,7 +194,7 @@ def test_names_and_sizes_that_no_disk_has_cost_nothing_but_themselves(work: Path
 
 def test_a_table_of_contents_without_end_is_not_read(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     packed = zipped(work, tmp_path / "alice.zip")
-    monkeypatch.setattr(archives._BoundedReader, "limit", 400)
+    monkeypatch.setattr(archives.BoundedReader, "limit", 400)
     submission = read_submission("alice", packed)
     assert submission.modules == {}
     assert "its table of contents has more than" in submission.unread

@@ -94,6 +94,20 @@ def test_text_in_a_new_cell_below_the_placeholder_is_the_answer(folder: Path, ce
     assert "no answer" not in (said(folder) or "")
 
 
+@pytest.mark.parametrize("text", ["42", "7 GB", "x = 2"])
+def test_the_shortest_answer_is_one(folder: Path, text: str):
+    insert(folder, text_cell(text))
+    assert said(folder) == text
+
+
+def test_a_comment_in_a_check_s_own_cell_is_shown_with_the_question_before_it(folder: Path):
+    notebook = read_book(folder, "3_data.ipynb")
+    cell = notebook["cells"][find(notebook, "check-3-2")]
+    cell["source"] = "".join(cell["source"]) + "\n# Half a file."
+    write_book(folder, "3_data.ipynb", notebook)
+    assert all_said(folder) == {"answer-sync-after-download": "```\n# Half a file.\n```"}
+
+
 def test_an_answer_that_goes_on_in_the_next_cell_is_shown_in_order(folder: Path):
     say(folder, MODEL, SHAPE, "Zeroth, the batch.")
     insert(folder, text_cell("And then the rest."))
@@ -118,6 +132,7 @@ def test_code_and_edited_examples_are_no_answers(folder: Path):
         code_cell("%%ranks 2\nprint(rank)\nx = [i for i in range(3)]"),
         code_cell("for i in range(3) print(i)  # a typing mistake"),
         code_cell("!ls"),
+        code_cell("# figures.batch_parts(samples=16)\nx = 1"),
         text_cell("---"),
         text_cell(""),
     )

@@ -13,7 +13,8 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.course.books import LAB_TWO
-from lab.course.sent import archives
+from lab.course.sent import archives, opening
+from lab.course.sent.loose import nobodys
 from lab.course.submissions import Submission, find_submissions, read_submission
 from lab.syllabus.syllabus import MODULES
 
@@ -102,6 +103,15 @@ def test_finished_modules_are_graded_wherever_they_lie_beside_stubs(work: Path, 
     found = graded(work)
     assert found.modules["data.py"] == b"# data.py of alice\n"
     assert any("data.py was graded as data.py, for exercises/data.py is as" in said for said in found.look)
+
+
+def test_part_two_among_part_one_is_told_where_it_was_begun(work: Path, root: Path):
+    stub(root, work / "exercises" / "fast.py")
+    assert graded(work).remarks == ()
+    written(work, "exercises/fast.py", "# done\n")
+    assert graded(work).remarks == (
+        "exercises/fast.py is of part two, another assignment, and was not graded here",
+    )
 
 
 def test_an_incomplete_set_is_to_look_at(work: Path):
@@ -235,12 +245,14 @@ def test_loose_files_are_put_together_by_their_students_names(work: Path, tmp_pa
     shutil.copy(work / "exercises" / "train.py", folder / "bob_train.py")
     (folder / "bob_1_model.ipynb").write_text('{"cells": []}')
     (folder / "eve.ipynb").write_text('{"cells": []}')
+    (folder / "__MACOSX").mkdir()
     for name in ("marks.csv", "model.py", "run_benchmarks.py", "notes.txt"):
         (folder / name).write_text("no submission\n")
     (folder / "joe.zip").write_bytes(zipped(work, tmp_path / "joe.zip").read_bytes())
     (folder / "joe.pdf").write_bytes(b"%PDF")
     found = {name: read_submission(name, path) for name, path in find_submissions(folder).items()}
     assert sorted(found) == ["bob", "eve", "joe", "muellerzoe_1234"]
+    assert nobodys(folder) == ["marks.csv", "model.py", "notes.txt", "run_benchmarks.py"]
     assert set(found["muellerzoe_1234"].modules) == set(found["joe"].modules) == FILES
     assert set(found["bob"].modules) == {"train.py"}
     assert list(found["bob"].notebooks) == ["1_model.ipynb"]
@@ -251,9 +263,26 @@ def test_loose_files_are_put_together_by_their_students_names(work: Path, tmp_pa
 def test_a_paper_beside_a_folder_does_not_stop_the_class(work: Path):
     (work.parent / "alice.pdf").write_bytes(b"%PDF")
     assert find_submissions(work.parent) == {"alice": work}
+    assert nobodys(work.parent) == ["alice.pdf"]  # which `lab grade` tells
     (work.parent / "alice.tar").write_bytes(b"")
     with pytest.raises(UserError, match="alice is there twice"):
         find_submissions(work.parent)
+
+
+def test_archives_in_archives_take_no_more_room_than_the_limit(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "many").mkdir()
+    (work / "large.bin").write_bytes(os.urandom(40_000))
+    inner = zipped(work, tmp_path / "inner.zip")
+    for number in range(5):
+        shutil.copy(inner, tmp_path / "many" / f"{number}.zip")
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 100_000)
+    found = graded(zipped(tmp_path / "many", tmp_path / "alice.zip"))
+    assert set(found.modules) == FILES
+    assert sum("was not opened: unpacked it has more than" in said for said in found.look) == 3
+    monkeypatch.setattr(opening, "MAX_INNER", 1)
+    assert any("that were not opened: 1.zip, 2.zip" in said for said in graded(tmp_path / "alice.zip").look)
 
 
 def test_an_archive_in_a_submission_that_is_a_link_is_not_opened(work: Path, tmp_path: Path):

@@ -1,7 +1,6 @@
-"""A submission that was packed: zip and tar, archives within archives, and files without a folder around them.
+"""What was packed: zip and tar, never unpacked to a folder, one file at a time.
 
-No archive is ever unpacked to a folder: names first, then one file at a time. What Python cannot read, 7z and rar,
-is a sentence for the student's row.
+What Python cannot read, 7z and rar, is a sentence for the student's row.
 """
 
 from __future__ import annotations
@@ -18,19 +17,18 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import IO, Any
 
 from lab.base.words import encodable
-from lab.course.sent.contents import MAX_NAMES, PIECE, Contents, FolderContents, Unusable, few, may_be_work, wanted
-from lab.course.sent.loose import LooseContents, is_archive, loose_files
+from lab.course.sent.contents import MAX_NAMES, PIECE, Contents, Unusable, few, may_be_work, wanted
 
-MAX_ARCHIVE_BYTES = 1 << 30
 MAX_DIRECTORY_BYTES = 16 << 20  # of a zip's table of contents, which is read as a whole
 MAX_PART_BYTES = 200  # of a folder's or file's name in an archive: file systems take 255, and we prefix some
-MAX_UNPACKED_BYTES = 256 << 20  # of a compressed tar, which has no table of contents
-MAX_INNER_BYTES, MAX_INNER, MAX_LEVELS = 64 << 20, 20, 2  # of archives in a submission: each, how many, how deep
+MAX_READ_BYTES = 64 << 20  # of a tar at a time: more than any file that is read
+MAX_UNPACKED_BYTES = 256 << 20  # of a submission: of tars, which have no table of contents, and archives in it
 CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR"}  # how files of these kinds begin
 COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
@@ -43,28 +41,20 @@ DAMAGED += (NotImplementedError, lzma.LZMAError, zlib.error)
 READING: tuple[type[Exception], ...] = (*DAMAGED, RuntimeError)
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Contents]:
-    """Read a submission: a folder, an archive, a single file; or, where `path` is none of them, a student's files.
+@dataclass
+class Room:
+    """Bytes on disk that a submission may still take."""
 
-    Raises Unusable.
-    """
-    with ExitStack() as stack:
-        if path.is_dir():
-            yield _Nested(FolderContents(path), stack)
-        elif not path.exists() and (files := loose_files(path)):
-            yield _Nested(LooseContents(files), stack)
-        elif not path.is_file() or path.stat().st_size > MAX_ARCHIVE_BYTES:
-            raise Unusable(f"{encodable(path.name)} is no zip file of less than {MAX_ARCHIVE_BYTES >> 30} GB")
-        elif is_archive(path.name):
-            # A copy that is swapped or grows meanwhile harms nothing: each read is bounded by itself.
-            file = stack.enter_context(_BoundedReader(io.FileIO(path)))
-            yield _Nested(_archive(file, encodable(path.name), stack), stack)
-        else:
-            yield LooseContents({PurePosixPath(path.name): path})
+    left: int
+
+    def take(self, size: int) -> None:
+        """Raises ValueError where that is too much."""
+        self.left -= size
+        if self.left < 0:
+            raise ValueError(f"unpacked it has more than {MAX_UNPACKED_BYTES >> 20} MB")
 
 
-def _archive(file: _BoundedReader, called: str, stack: ExitStack) -> Contents:
+def packed(file: BoundedReader, called: str, stack: ExitStack, room: Room) -> Contents:
     """What an archive holds; open until `stack` is closed. Raises Unusable."""
     try:
         begin = file.peek(TAR_AT + len(TAR))
@@ -75,9 +65,9 @@ def _archive(file: _BoundedReader, called: str, stack: ExitStack) -> Contents:
                 )
         for sign, reader in COMPRESSED.items():
             if begin.startswith(sign):
-                return TarContents(stack.enter_context(_untarred(_unpacked(reader(file), stack))))
+                return TarContents(stack.enter_context(_untarred(_unpacked(reader(file), stack, room))))
         if begin[TAR_AT : TAR_AT + len(TAR)] == TAR:
-            file.limit = MAX_UNPACKED_BYTES
+            file.limit = MAX_READ_BYTES
             return TarContents(stack.enter_context(_untarred(file)))
         archive = stack.enter_context(zipfile.ZipFile(file))
         file.limit = None
@@ -91,19 +81,25 @@ def _untarred(file: IO[bytes]) -> tarfile.TarFile:
     return tarfile.open(fileobj=file, mode="r:")
 
 
-def _unpacked(compressed: IO[bytes], stack: ExitStack) -> IO[bytes]:
+def _unpacked(compressed: IO[bytes], stack: ExitStack, room: Room) -> BoundedReader:
     """A file on disk, without a name, that holds what was compressed. Raises ValueError where that is too much."""
-    plain = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is used after this function
     with compressed:
-        while part := compressed.read(PIECE):
-            if plain.tell() + len(part) > MAX_UNPACKED_BYTES:
-                raise ValueError(f"unpacked it has more than {MAX_UNPACKED_BYTES >> 20} MB")
-            plain.write(part)
-    plain.seek(0)
+        plain = copied(iter(lambda: compressed.read(PIECE), b""), stack, room)
+    plain.limit = MAX_READ_BYTES
     return plain
 
 
-class _BoundedReader(io.BufferedReader):
+def copied(pieces: Iterable[bytes], stack: ExitStack, room: Room) -> BoundedReader:
+    """A file on disk, without a name, of these bytes; open until `stack` is closed. Raises ValueError: no room."""
+    with tempfile.TemporaryFile() as file:
+        for piece in pieces:
+            room.take(len(piece))
+            file.write(piece)
+        file.seek(0)
+        return stack.enter_context(BoundedReader(io.FileIO(os.dup(file.fileno()))))
+
+
+class BoundedReader(io.BufferedReader):
     """Refuses reads over `limit`: ZipFile reads all of a table of contents, of which a zip may have any amount."""
 
     limit: int | None = MAX_DIRECTORY_BYTES
@@ -212,11 +208,17 @@ class TarContents(_Packed):
 
     def names(self) -> list[PurePosixPath]:
         try:
-            return self._sort((one.name, one.isreg(), one) for one in self.archive if not one.isdir())
+            return self._sort((one.name, one.isreg(), one) for one in self._every() if not one.isdir())
         except DAMAGED as error:  # the rest of it; what came before can be read
             self.remarks.append(f"the tar is damaged, and what lies behind was lost: {error}")
             self.look.append(self.remarks[-1])
             return sorted(self._members)
+
+    def _every(self) -> Iterator[tarfile.TarInfo]:
+        for number, member in enumerate(self.archive):
+            if number > 2 * MAX_NAMES:  # folders too
+                raise tarfile.ReadError(f"it has more than {2 * MAX_NAMES} entries")
+            yield member
 
     def time(self, name: PurePosixPath) -> float:
         return float(self._members[name].mtime)
@@ -230,68 +232,3 @@ class TarContents(_Packed):
                 raise Unusable(f"{encodable(name)} is no ordinary file")
             with file:
                 yield file, member.size
-
-
-class _Nested:
-    """A submission with the archives in it opened as if they were folders."""
-
-    def __init__(self, outer: Contents, stack: ExitStack, levels: int = MAX_LEVELS) -> None:
-        self._outer = outer
-        self._stack = stack
-        self._levels = levels
-        self._inner: dict[PurePosixPath, Contents] = {}
-        self.remarks = outer.remarks
-        self.look = outer.look
-
-    def names(self) -> list[PurePosixPath]:
-        found = self._outer.names()
-        packed = [name for name in found if is_archive(name.name)]
-        for name in packed[:MAX_INNER] if self._levels else []:
-            try:
-                inner = self._opened(name)
-            except Unusable as error:
-                self.remarks.append(str(error))
-                self.look.append(str(error))
-                continue
-            if inner is None:
-                self.remarks.append(
-                    f"{encodable(name)} has more than {MAX_INNER_BYTES >> 20} MB, and was not opened"
-                )
-                continue
-            self._inner[name] = inner
-            found += [name / one for one in inner.names()]
-            self.remarks += [f"{encodable(name)}: {said}" for said in inner.remarks]
-            self.look += [f"{encodable(name)}: {said}" for said in inner.look]
-        unopened = packed[MAX_INNER:] if self._levels else packed
-        if unopened:
-            self.look.append(f"archives within archives that were not opened: {few(map(str, unopened))}")
-        return sorted(found)
-
-    def _opened(self, name: PurePosixPath) -> Contents | None:
-        """An archive in the submission, copied out of it; None where it is too large. Raises Unusable."""
-        copy = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - as above
-        with self._outer.open(name) as (file, _):
-            while copy.tell() <= MAX_INNER_BYTES and (part := file.read(PIECE)):
-                copy.write(part)
-        if copy.tell() > MAX_INNER_BYTES:
-            copy.truncate(0)
-            return None
-        copy.seek(0)
-        reader = self._stack.enter_context(_BoundedReader(io.FileIO(os.dup(copy.fileno()))))
-        return _Nested(_archive(reader, encodable(name), self._stack), self._stack, self._levels - 1)
-
-    def _place(self, name: PurePosixPath) -> tuple[Contents, PurePosixPath]:
-        for archive, contents in self._inner.items():
-            if name != archive and name.is_relative_to(archive):
-                return contents, name.relative_to(archive)
-        return self._outer, name
-
-    def time(self, name: PurePosixPath) -> float:
-        contents, inner = self._place(name)
-        return contents.time(inner)
-
-    @contextmanager
-    def open(self, name: PurePosixPath) -> Iterator[tuple[IO[bytes], int]]:
-        contents, inner = self._place(name)
-        with contents.open(inner) as opened:
-            yield opened

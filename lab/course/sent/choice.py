@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from lab.base.paths import module_file, student_sources
 from lab.base.words import encodable
 from lab.course.sent.loose import is_archive
-from lab.syllabus.syllabus import ALL_MODULES
+from lab.syllabus.syllabus import ALL_MODULES, PART_TWO
 
 OPEN = re.compile(rb"NotImplementedError\(\s*[\"']Exercise ")  # in every region of a stub
 MAX_COPIES = 60  # files called like modules that are looked at
@@ -97,6 +97,10 @@ def choose(
     _tell_folders(choice, copies)
     for file in sorted(files):
         _choose_one(choice, file, [copy for copy in copies if copy.file == file])
+    other = {module_file(name) for name in PART_TWO} - set(files)
+    two = [name for name in names if (one := as_module(name.name, other)) and begun(one[0], read(name))]
+    if two:
+        choice.remarks.append(f"{encodable(two[0])} is of part two, another assignment, and was not graded here")
     lacks = sorted(set(files) - choice.files.keys())
     if lacks:
         choice.look.append(f"an incomplete set of modules: without {', '.join(lacks)}")

@@ -136,7 +136,10 @@ class FolderContents:
         return stat.S_ISREG(info.st_mode) and not no_ordinary_file(info, self.owner)
 
     def time(self, name: PurePosixPath) -> float:
-        return os.lstat(self.folder / name).st_mtime
+        try:
+            return os.lstat(self.folder / name).st_mtime
+        except OSError:  # reading it will say why
+            return 0.0
 
     @contextmanager
     def open(self, name: PurePosixPath) -> Iterator[tuple[IO[bytes], int]]:

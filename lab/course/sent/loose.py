@@ -39,7 +39,8 @@ def is_archive(name: str) -> bool:
 def _named() -> re.Pattern[str]:
     """A student's name before that of a file which students hand in or have been given: "alice_model-1.py"."""
     given = {path.stem for path in package_files() if path.suffix in (".py", ".ipynb")}
-    stems = "|".join(map(re.escape, sorted(given | set(ALL_MODULES), key=len, reverse=True)))
+    given |= {name.rpartition(".")[2] for name in ALL_MODULES}
+    stems = "|".join(map(re.escape, sorted(given, key=len, reverse=True)))
     return re.compile(rf"(?:(?P<who>.+?)[-_ .]+)?(?P<file>(?:{stems})(?:[ _-]*\(?\d+\)?)?\.(?:py|ipynb))", re.I)
 
 
@@ -67,6 +68,15 @@ def by_student(names: list[str]) -> dict[str, list[str]]:
         if (first := AGAIN.sub("", student)) != student and first in found:
             found[first] += found.pop(student)
     return found
+
+
+def nobodys(folder: Path) -> list[str]:
+    """Files among the submissions of a class that are not read: nobody's, or beside a folder of that name."""
+    entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
+    names = [entry.name for entry in entries if not entry.is_dir()]
+    taken = {visible(entry.name) for entry in entries if entry.is_dir()}
+    read = {name for student, own in by_student(names).items() if student not in taken for name in own}
+    return [visible(name) for name in names if name not in read]
 
 
 def loose_files(path: Path) -> dict[PurePosixPath, Path]:
@@ -113,7 +123,10 @@ class LooseContents:
         return sorted(found)
 
     def time(self, name: PurePosixPath) -> float:
-        return os.lstat(self.files[name]).st_mtime
+        try:
+            return os.lstat(self.files[name]).st_mtime
+        except OSError:  # reading it will say why
+            return 0.0
 
     @contextmanager
     def open(self, name: PurePosixPath) -> Iterator[tuple[IO[bytes], int]]:

@@ -20,7 +20,6 @@ from lab.base.source import parsed
 from lab.course.sent.damaged import Cells
 
 WORDS = re.compile(r"[^\W\d_]{2,}")
-FEWEST = 3  # words of a comment, or of a code cell that is no code, that can be an answer
 COMMENT = re.compile(r"^\s*#+ ?(.*)$")
 SIGNS = re.compile(r"[=()\[\]{}]")  # of a program
 NO_PYTHON = ("%", "!")
@@ -43,11 +42,13 @@ class Reference:
 
     lines      every line in them
     grade_ids  of all graded cells
+    answers    those of them that are for answers
     """
 
     books: dict[str, list[Given]]
     lines: frozenset[str]
     grade_ids: frozenset[str]
+    answers: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,10 @@ def reference(folders: tuple[Path, ...]) -> Reference:
                 continue  # not the lab's: what nbgrader cannot read either
             books[path.name] = given
             lines |= {plain(line) for cell in given for line in cell.text.splitlines()}
-    ids = {cell.grade_id for cells in books.values() for cell in cells if cell.grade_id}
-    return Reference(books, frozenset(lines), frozenset(ids))
+    every = [cell for cells in books.values() for cell in cells]
+    ids = {cell.grade_id for cell in every if cell.grade_id}
+    answers = {cell.answer for cell in every if cell.answer}
+    return Reference(books, frozenset(lines), frozenset(ids), frozenset(answers))
 
 
 def _given(cell: dict[str, Any]) -> Given:
@@ -100,12 +103,14 @@ def strays(
     by_text = {text: place for place, cell in enumerate(given) if often[text := plain(cell.text)] == 1}
     at = -1
     for cell in cells:
-        graded = grade_id(cell)
-        if graded in known.grade_ids:
-            at = by_grade_id.get(graded or "", at)
-            continue
+        graded = grade_id(cell) or ""
         text = source_of(cell)
-        at = by_text.get(plain(text), by_id.get(str(cell.get("id")), at))
+        if graded in known.grade_ids:
+            at = by_grade_id.get(graded, at)
+        else:
+            at = by_text.get(plain(text), by_id.get(str(cell.get("id")), at))
+        if graded in known.answers:
+            continue
         own = _own_code(text, known) if cell.get("cell_type") == "code" else _own_text(text, known)
         if own or (cell.get("attachments") and cell.get("cell_type") == "markdown"):
             yield Stray(_question(given, at), own, cell)
@@ -141,16 +146,21 @@ def _question(given: Sequence[Given], at: int) -> str:
 
 def _own_text(text: str, known: Reference) -> str:
     lines = [line for line in text.splitlines() if not line.strip() or plain(line) not in known.lines]
-    return "\n".join(lines).strip() if WORDS.search("\n".join(lines)) else ""
+    return "\n".join(lines).strip() if re.search(r"\w", "\n".join(lines)) else ""
 
 
 def _own_code(text: str, known: Reference) -> str:
     """The comments of a code cell, or all of it where it is no code, as Markdown shows them."""
     lines = [line for line in text.splitlines() if plain(line) not in known.lines]
     if not _is_prose("\n".join(line for line in text.splitlines() if not line.lstrip().startswith(NO_PYTHON))):
-        lines = [line.strip() for line in lines if (comment := COMMENT.match(line)) and WORDS.search(comment[1])]
-    own = "\n".join(lines)
-    return f"```\n{own}\n```" if len(WORDS.findall(own)) >= FEWEST else ""
+        lines = [line.strip() for line in lines if (comment := COMMENT.match(line)) and _is_said(comment[1])]
+    own = "\n".join(lines).strip()
+    return f"```\n{own}\n```" if WORDS.search(own) else ""
+
+
+def _is_said(comment: str) -> bool:
+    """Whether a comment has words, and is no code that somebody has put aside."""
+    return bool(WORDS.search(comment)) and not (SIGNS.search(comment) and parsed(comment.strip()) is not None)
 
 
 def _is_prose(code: str) -> bool:
