@@ -63,9 +63,9 @@ def sum_everywhere(draw: Random) -> Asked:
 
 @question(2, "own-part")
 def own_part(draw: Random) -> Asked:
-    first = [draw.randrange(1, 9) for _ in range(3)]
-    second = [10 * draw.randrange(2, 9) for _ in range(3)]
-    third = [100 * draw.randrange(2, 9) for _ in range(3)]
+    first = draw.sample(range(1, 9), 3)
+    second = draw.sample(range(20, 90, 10), 3)
+    third = draw.sample(range(200, 900, 100), 3)
     who = draw.randrange(3)
     part = first[who] + second[who] + third[who]
     return Number(

@@ -67,6 +67,8 @@ figures.one_step(ranks=3, samples=4)
 # 7. **Small questions** have a number, a letter or an order as their answer, and numbers of your own: put your answer into the cell
 #    (`question("ddp-sends", 120)`) and run it again. Wrong answers are explained, and nothing is counted. `question()` lists them.
 #
+# The minutes of a section are those of its exercises. Reading, experiments and small questions take about half as long again.
+#
 # Each exercise says how difficult it is and how important, of three dots each. Short of time? Do those with three dots of importance
 # yourself and take more hints for the others. A **bonus** at a section's end is for who has time left: nothing builds on it.
 #

@@ -1,8 +1,10 @@
 """The notebooks: what is committed is what the sources give, every question is there and has its marking guide."""
 
+import csv
 import re
 import tomllib
 from pathlib import Path
+from statistics import median
 
 import nbformat
 import pytest
@@ -232,6 +234,29 @@ def test_every_section_from_2_to_7_has_an_experiment_on_real_ranks(built):
         int(name[0]) for name, book in built.items() for cell in book.cells if cell.source.startswith("%%ranks")
     }
     assert ran >= {2, 3, 4, 5, 6, 7}
+
+
+def test_the_worked_reading_says_what_was_measured(built, root: Path):
+    """Of docs/scaling-plot.png, which results.csv's eager weak runs have drawn."""
+    rows = csv.DictReader((root / "docs" / "results" / "gpu" / "results.csv").read_text().splitlines())
+    speeds: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        eager = row["scaling"] == "weak" and "--capture" not in row["variant"] and row["epoch"] == "summary"
+        if eager and row["status"] == "done":
+            one = (row["strategy"], int(row["world_size"]))
+            speeds.setdefault(one, []).append(float(row["images_per_sec"]))
+    base = median(speeds["none", 1])
+    text = "\n".join(cell.source for cell in built["7_benchmarks"].cells)
+    per_cent = {
+        strategy: [round(100 * median(speeds[strategy, n]) / n / base) for n in (1, 2, 4)]
+        for strategy in ("ddp", "fsdp")
+    }
+    for strategy, (one, two, four) in per_cent.items():
+        assert f"{strategy} {one}, {two} and {four}%" in text
+    assert f"{base:,.0f} images/s" in text
+    ddp = median(speeds["ddp", 1])
+    assert f"({ddp:,.0f})" in text
+    assert f"{100 * median(speeds['ddp', 4]) / 4 / ddp:.0f}% in place of {per_cent['ddp'][2]}%" in text
 
 
 DOCUMENTATION = (
