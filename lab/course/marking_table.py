@@ -85,7 +85,7 @@ def given_points(out: Path) -> tuple[dict[tuple[str, str], str], list[str]]:
 
 
 def deal(out: Path, markers: Sequence[str]) -> dict[Path, int]:
-    """Write a table for each marker, of the answers that wait for a mark: a question has one marker, for all students.
+    """Write a table for each marker, of the answers that wait for a mark: all of a question have one marker.
 
     Returns:
         Each table, and how many answers it has.
