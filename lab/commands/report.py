@@ -12,6 +12,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to (default: the first DIR)")
     parser.add_argument(
+        "--markers",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="deal out the questions that wait: answers-NAME.csv for each, which counts once it is marked",
+    )
+    parser.add_argument(
         "--column", default="", metavar="TITLE", help="how the grades' column is called on your learning platform"
     )
     parser.add_argument("--top", type=int, default=5, metavar="N", help="mistakes to print (default: 5)")
@@ -22,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from lab.base.words import visible
     from lab.course import store
     from lab.course.final.write import course_with, write_final
+    from lab.course.marking_table import deal
     from lab.course.outputs import write_report
     from lab.course.report_page import mistakes, unreadable
 
@@ -36,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"{out / 'report.html'}, report.csv and mistakes.csv")
     if len(folders) == 1 and not args.out:  # answers are marked beside the grades of a whole class
         write_final(out, course_with(out), lambda line: print(visible(line)), args.column)
-    elif args.column:
-        raise UsageError("--column is for the final table, which is written beside the grades: leave out --out")
+        for file, answers in deal(out, args.markers).items() if args.markers else ():
+            print(f"{file}: {answers} answers to mark")
+    elif args.column or args.markers:
+        raise UsageError("--column and --markers are for what lies beside the grades: name one DIR, and no --out")
     return 0

@@ -22,7 +22,7 @@ from lab.course.people.options import given
 from lab.course.people.roster import few, nfc
 from lab.course.people.shard import Shard
 from lab.course.pool import grade_all
-from lab.course.sent.contents import few
+from lab.course.sent.contents import few as few_files
 from lab.course.sent.loose import nobodys
 from lab.course.submissions import find_submissions, read_submission
 from lab.course.tables import to_look
@@ -294,7 +294,7 @@ def _graded(
         say(f"{graded}  {record.seconds:6.1f} s{look}")
 
     if unread := nobodys(submissions):
-        say(f"Files in {submissions} that are no submissions, and were not read: {few(unread)}")
+        say(f"Files in {submissions} that are no submissions, and were not read: {few_files(unread)}")
     make_private(choices.out / store.FOLDER)  # also for a shard that has nobody
     grade_all(work, jobs=choices.jobs, deadline=choices.deadline, done=done, assignment=assignment)
     before = f", {kept} had been graded before and have not changed" if kept else ""

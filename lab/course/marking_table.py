@@ -14,7 +14,7 @@ from lab.course.grafting import answer
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import ANSWER
 from lab.course.people.csvfile import reader_of, text_of
-from lab.course.people.roster import Roster
+from lab.course.people.roster import SAFE, Roster
 from lab.course.tables import as_written, table
 
 NAME = "answers.csv"
@@ -58,16 +58,75 @@ def write_answers(
     return former
 
 
-def given_points(path: Path) -> dict[tuple[str, str], str]:
-    """(question, student as written) -> what its column points says, as any spreadsheet has saved it.
+def given_points(out: Path) -> tuple[dict[tuple[str, str], str], list[str]]:
+    """(question, student as written) -> what the column points of answers.csv, or of a marker's own table, says.
+
+    Where they do not agree, all that they say: no number, so that somebody decides.
+
+    Returns:
+        That, and what to say: marks of answers that have changed since do not count.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: a table cannot be read.
     """
+    said = []
+    rows = _rows_of(out / NAME)
+    found = {_about(row)[:2]: [row["points"].strip()] for row in rows}
+    answers = {_about(row) for row in rows}
+    for file in _of_markers(out):
+        marked = [row for row in _rows_of(file) if row["points"].strip()]
+        for row in marked:
+            if _about(row) in answers:
+                found[_about(row)[:2]].append(row["points"].strip())
+        if changed := sum(_about(row) not in answers for row in marked):
+            said.append(f"{file}: {changed} of its marks are of answers that have changed, and do not count")
+    points = {about: " / ".join(dict.fromkeys(filter(None, texts))) for about, texts in found.items()}
+    return points, said
+
+
+def deal(out: Path, markers: Sequence[str]) -> dict[Path, int]:
+    """Write a table for each marker, of the answers that wait for a mark: all of a question have one marker.
+
+    Returns:
+        Each table, and how many answers it has.
+
+    Raises:
+        UserError: answers.csv cannot be read, a marker's name is none for a file, or has a table already.
+    """
+    waiting: dict[str, list[dict[str, str]]] = {}
+    for row in _rows_of(out / NAME):
+        if not row["points"].strip():
+            waiting.setdefault(row["question"], []).append(row)
+    dealt: dict[Path, list[dict[str, str]]] = {}
+    for marker in markers:
+        file = out / NAME.replace(".", f"-{marker}.")
+        if not SAFE.fullmatch(marker) or marker.startswith("before-"):
+            raise UserError(
+                f"{marker} is no name for a file: letters without accents, digits, and . _ @ + - alone"
+            )
+        if file.exists() or file in dealt:
+            raise UserError(f"{file} is there already: put its marks into {NAME}, and move it away")
+        dealt[file] = []
+    for question in sorted(waiting, key=lambda one: (-len(waiting[one]), one)):
+        least = min(dealt, key=lambda file: len(dealt[file]))
+        dealt[least] += waiting[question]
+    for file, rows in dealt.items():
+        head = list(dict.fromkeys(name for row in rows for name in row)) or list(HEAD)
+        store.write(file, table(head, [[row[name] for name in head] for row in rows]))
+    return {file: len(rows) for file, rows in dealt.items()}
+
+
+def _of_markers(out: Path) -> list[Path]:
+    tables = out.glob(NAME.replace(".", "-*."))
+    return sorted(file for file in tables if not file.name.startswith(NAME.replace(".csv", "-before-")))
+
+
+def _rows_of(path: Path) -> list[dict[str, str]]:
+    """Raises UserError where they cannot be read."""
     rows = _read(path)
     if rows is None:
         raise UserError(f"{path} cannot be read as the table of answers: save it as CSV, with all of its columns")
-    return {(row["question"], as_written(row["student"])): row["points"].strip() for row in rows}
+    return rows
 
 
 def _rows(records: Sequence[SubmissionRecord], books: Books) -> list[dict[str, str]]:

@@ -52,6 +52,23 @@ def test_mistakes_are_counted_by_name_once_a_student_and_the_most_frequent_come_
     assert "3 of 5" in report_page(records)
 
 
+def test_submissions_that_nobody_could_read_are_no_mistakes_and_no_part_of_the_median():
+    lost = tuple(failed("no-module") for _ in range(1))
+    unread = [
+        replace(record(f"u{n}", **{f"e{one.replace('.', '_')}": lost for one in syllabus().ids}), unread="no zip")
+        for n in range(5)
+    ]
+    records = [record("a"), record("b", e3_2=(failed("seed-ignored"),)), *unread]
+    assert [one.name for one in mistakes(records)] == ["seed-ignored"]
+    page = report_page(records)
+    assert "7 submissions, of which 5 could not be read and do not count in what follows" in page
+    assert "half of them have 95 points or more" in page
+    assert "1 of 2" in page
+    assert page.count("<strong>u0</strong>: no zip") == 1  # to be looked at all the same
+    partly = replace(record("c", e3_2=(failed("seed-ignored"),)), unread="could not read data.py")
+    assert len(mistakes([partly])) == 1
+
+
 def test_what_stands_on_another_mistake_is_none_of_its_own():
     blocked = ExerciseMark(
         "3.3", "t", 0, 8, OutcomeRecord("t", "blocked", detail="3.2"), (failed("samples-dropped"),)

@@ -186,7 +186,7 @@ def test_the_table_follows_what_is_marked(tmp_path: Path, capsys: pytest.Capture
     marked = text.replace("why-shape,zmueller,,2,", "why-shape,zmueller,1.5,2,")
     assert marked != text
     (out / "answers.csv").write_text(marked.replace(",", ",", 1), encoding="utf-8")
-    assert given_points(out / "answers.csv")["why-shape", "zmueller"] == "1.5"
+    assert given_points(out)[0]["why-shape", "zmueller"] == "1.5"
     assert main(["report", str(out), "--column", "Lab [Total Pts: 153 Score] |1"]) == 0
     assert "2 of 2 totals are final" in capsys.readouterr().out
     [_, zoe] = [

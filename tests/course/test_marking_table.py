@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.course.books import Books, GradedCell
-from lab.course.marking_table import CHANGED, UNREAD, write_answers
+from lab.course.marking_table import CHANGED, UNREAD, deal, given_points, write_answers
 from lab.course.marks import SubmissionRecord
 from lab.course.notebooks import MAX_ANSWER
 
@@ -122,3 +123,32 @@ def test_answers_that_nobody_has_marked_are_replaced(tmp_path: Path):
     write_answers(tmp_path, CLASS, BOOKS)
     assert write_answers(tmp_path, [said("ada", a="new")], BOOKS) is None
     assert points(tmp_path) == {"a-ada": "", "b-ada": "0"}
+
+
+def test_questions_are_dealt_out_to_several_markers_and_their_tables_count(tmp_path: Path):
+    write_answers(tmp_path, [said(name, a=f"{name} says", b="yes") for name in ("ada", "bob", "eve")], BOOKS)
+    dealt = deal(tmp_path, ["ann", "ben"])
+    assert {file.name: count for file, count in dealt.items()} == {"answers-ann.csv": 3, "answers-ben.csv": 3}
+    for file, points in zip(dealt, ("1", "2,5"), strict=True):
+        text = file.read_text(encoding="utf-8")
+        assert len({line.split(",")[1] for line in text.splitlines()[1:]}) == 1  # a question has one marker
+        file.write_text(text.replace(",,", f',"{points}",'), encoding="cp1252")
+    found, sentences = given_points(tmp_path)
+    assert (found["a", "ada"], found["b", "eve"], sentences) == ("1", "2,5", [])
+    assert write_answers(tmp_path, [said(name, a="new", b="yes") for name in ("ada", "bob", "eve")], BOOKS) is None
+    found, sentences = given_points(tmp_path)
+    assert (found["a", "ada"], found["b", "eve"]) == ("", "2,5")
+    said_so = "3 of its marks are of answers that have changed, and do not count"
+    assert sentences == [f"{tmp_path / 'answers-ann.csv'}: {said_so}"]
+    (tmp_path / "answers-cid.csv").write_text((tmp_path / "answers-ben.csv").read_text().replace("2,5", "3"))
+    assert given_points(tmp_path)[0]["b", "eve"] == "2,5 / 3"  # no number: somebody decides
+
+
+@pytest.mark.parametrize(
+    ("markers", "why"), [(["ann", "ann"], "is there already"), (["../x"], "is no name for a file")]
+)
+def test_no_marker_s_table_is_written_over(tmp_path: Path, markers: list[str], why: str):
+    write_answers(tmp_path, CLASS, BOOKS)
+    with pytest.raises(UserError, match=why):
+        deal(tmp_path, markers)
+    assert [path.name for path in tmp_path.iterdir()] == ["answers.csv"]

@@ -15,7 +15,7 @@ from lab.course.final.marking import FOLDER, guide_of, marking_page
 from lab.course.final.rows import FinalRow, final_rows
 from lab.course.final.tables import final_csv, platform_tables
 from lab.course.gradebook import Course
-from lab.course.marking_table import NAME, given_points
+from lab.course.marking_table import given_points
 from lab.course.outputs import feedback_pages
 
 TITLE = "Scaling Lab"
@@ -36,7 +36,10 @@ def write_final(out: Path, course: Course | None, say: Callable[[str], None], co
     assignment = assignment_of(records)
     rules, _ = store.class_rules(out, {})
     books = released_books(assignment=assignment)
-    rows = final_rows(records, books, rules, given_points(out / NAME), course.marks() if course else {})
+    given, sentences = given_points(out)
+    for sentence in sentences:
+        say(sentence)
+    rows = final_rows(records, books, rules, given, course.marks() if course else {})
     # By the mark at its beginning, spreadsheets see that it is UTF-8.
     store.write(out / "final.csv", codecs.BOM_UTF8.decode() + final_csv(rows))
     guide = guide_of(assignment)

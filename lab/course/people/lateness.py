@@ -122,7 +122,7 @@ class Lateness:
     @property
     def words(self) -> str:
         """ "1 day 3 h"; "" where it is in time."""
-        minutes = math.ceil(self.late / UNITS["minute"])
+        minutes = max(1, self.late // UNITS["minute"]) if self.late else 0
         days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
         said = [f"{days} day{'s' * (days > 1)}"] if days else []
         said += [f"{hours} h"] * bool(hours) + [f"{rest} min"] * bool(rest and not days)
