@@ -30,7 +30,8 @@ from lab.training.stepping.evaluating import FastEvaluation
 from lab.training.stepping.measuring import EpochWindow, StepWindow
 from lab.training.stepping.meter import EpochMeter
 from lab.training.stepping.signals import SignalWatch
-from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch, sync_buffers
+from lab.training.stepping.stepper import Stepper, make_stepper, rehearse_ddp, steps_per_epoch
+from lab.training.stepping.together import sync_buffers
 from lab.training.stepping.unheeded import unheeded
 from lab.training.watching.profiler import Profiler
 from lab.training.watching.reporter import Reporter

@@ -3,6 +3,7 @@
 import argparse
 
 from lab.base.errors import UsageError
+from lab.runs.options.model import BARE
 from lab.runs.options.numbers import positive
 
 RUN_CHECKPOINTS = ("latest", "best", "auto")  # what --resume takes besides a path
@@ -35,7 +36,7 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     """Fill in checkpoints. Returns warnings; raises UsageError where the options contradict each other."""
     warnings: list[str] = []
     measures = options.measure_steps is not None
-    resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy == "fsdp1")
+    resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy in BARE)
     asked = {
         "--resume": options.resume is not None,
         "--save-every-steps": options.save_every_steps is not None,
@@ -47,10 +48,13 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
             raise UsageError(
                 f"--measure-steps measures a new run without checkpoints and curves: leave out {option}"
             )
-        if options.strategy == "fsdp1":
-            raise UsageError(f"--strategy fsdp1 has no checkpoints, so no {option}: use --strategy fsdp")
-    if options.strategy == "fsdp1" and not (options.no_checkpoints or measures):
-        warnings.append("--strategy fsdp1 writes no checkpoints")
+        if options.strategy in BARE:
+            other = "ddp" if options.strategy == "my-ddp" else "fsdp"
+            raise UsageError(
+                f"--strategy {options.strategy} has no checkpoints, so no {option}: use --strategy {other}"
+            )
+    if options.strategy in BARE and not (options.no_checkpoints or measures):
+        warnings.append(f"--strategy {options.strategy} writes no checkpoints")
     if options.no_checkpoints and options.save_frequency is not None:
         raise UsageError("--no-checkpoints and --save-frequency contradict each other: leave one of them out")
     if options.save_frequency is not None and options.save_frequency > resolved.epochs:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
@@ -20,6 +19,7 @@ from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
+from lab.runs.options.model import OWN_STRATEGIES
 from lab.runs.options.schedule import rate_factor
 from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
 from lab.training.stepping.meter import is_recording
@@ -39,6 +39,8 @@ class Stepper:
         clip_norm: the gradients' norm over all parameters and ranks is scaled down to this, if it is larger.
         scaler: fp16's.
         phases: told when the backward pass and the optimizer's work begin and end.
+        finish: called before each step, when its gradients have been computed: a model of section 9 waits there
+            for what it has begun to communicate.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Stepper:
         clip_norm: float | None = None,
         scaler: torch.amp.GradScaler | None = None,
         phases: Phases | None = None,
+        finish: Callable[[], object] | None = None,
     ) -> None:
         self.steps = 0  # optimizer steps done
         self.scaler = scaler
@@ -60,6 +63,7 @@ class Stepper:
         self._rate_factor = rate_factor
         self._clip_norm = clip_norm
         self._phases = phases or Phases()
+        self._finish = finish
         self._scaled = False  # whether backward() has scaled a loss since the last step
         self._parts = 1  # micro-batches of the step going on; 1 outside of micro_batch()
         self.is_first = self.is_last = True  # whether this micro-batch begins, ends its step
@@ -155,6 +159,8 @@ class Stepper:
         if closure is not None:
             raise ValueError("a run's optimizer takes no closure: call backward(), then step()")
         if self.is_last:
+            if self._finish is not None:
+                self._finish()
             self._phases.enter(OPTIMIZER)
             self._apply_gradients()
         self._phases.enter("")
@@ -232,6 +238,7 @@ def make_stepper(
         clip_norm=args.clip_norm,
         scaler=make_scaler(device, args.precision),
         phases=phases,
+        finish=model.finish if args.strategy in OWN_STRATEGIES else None,  # type: ignore[arg-type]
     )
 
 
@@ -247,8 +254,8 @@ def no_gradient_sync(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             model.set_requires_gradient_sync(True)
-    elif isinstance(model, nn.parallel.DistributedDataParallel | FullyShardedDataParallel):
-        with model.no_sync():
+    elif hasattr(model, "no_sync"):  # DDP's, FSDP1's, and those of section 9
+        with model.no_sync():  # type: ignore[operator]
             yield
     else:
         yield
@@ -271,13 +278,6 @@ def rehearse_ddp(model: nn.Module, images: Tensor, autocast: contextlib.Abstract
     restore_random_states(before[0], images.device)
     for buffer, value in zip(model.buffers(), before[1], strict=True):
         buffer.copy_(value)
-
-
-def sync_buffers(model: nn.Module) -> None:
-    """Rank 0's running statistics for every rank, which DDP does by itself and FSDP does not."""
-    if isinstance(model, FSDPModule | FullyShardedDataParallel) and dist.get_world_size() > 1:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
 
 
 def steps_per_epoch(loader: DataLoader, args: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
 from lab.base.errors import UserError
 
@@ -48,3 +49,10 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     if dist.get_world_size() > 1:
         dist.all_reduce(total)
     return total
+
+
+def sync_buffers(model: nn.Module) -> None:
+    """Rank 0's running statistics for every rank, which DDP does by itself and FSDP does not."""
+    if isinstance(model, FSDPModule | FullyShardedDataParallel) and dist.get_world_size() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
