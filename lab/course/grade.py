@@ -62,15 +62,8 @@ class GradeChoices:
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> GradeChoices:
         """Raises UsageError: an option makes no sense, alone or beside another."""
-        if args.merge and (
-            args.submissions
-            or args.shard
-            or args.force
-            or args.jobs
-            or args.deadline
-            or args.hand_in
-            or args.student
-        ):
+        of_grading = ("submissions", "shard", "force", "jobs", "deadline", "hand_in", "student")
+        if args.merge and any(getattr(args, name) for name in of_grading):
             raise UsageError(
                 "--merge takes folders of graded submissions, and of the other options only --out, --course "
                 "and those of the class"

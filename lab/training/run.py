@@ -21,10 +21,12 @@ from torch.utils.data import DataLoader
 from lab.base.allocator import keep_freed_memory
 from lab.base.startup import reach
 from lab.runs import options
+from lab.runs.options.model import OWN_STRATEGIES
 from lab.runs.records import provenance
 from lab.runs.records.epoch_record import EpochRecord
 from lab.runs.records.folder import RunFolder
 from lab.runs.records.progress import Progress
+from lab.training import own_strategy
 from lab.training.checkpoints import resume
 from lab.training.context import RunContext
 from lab.training.data.about import about, check_own_images
@@ -83,6 +85,7 @@ class Run:
         self.progress = Progress()
         self.capture = Capture(device) if self.args.capture else None
         self._channels_last = False
+        self._own: nn.Module | None = None  # the model as a strategy of section 9 has wrapped it
         seeding.prepare(args.seed, deterministic=args.deterministic)
         resumed = resume.open_checkpoint(self.args)
         talks = records and self.rank == 0
@@ -153,6 +156,8 @@ class Run:
             if self.args.checkpoint_activations:  # inside of what is compiled
                 checkpoint_activations(model, captured=self.args.capture, compiled=True)
             self.compiler.compile(model)
+        if self.args.strategy in OWN_STRATEGIES:
+            self._own = model = own_strategy.wrap(model.to(self.device), self.args)
         return model
 
     def begin(self, model: nn.Module, optimizer: Optimizer, train_loader: DataLoader) -> None:
@@ -164,6 +169,7 @@ class Run:
             train_loader: its length and its data set tell the steps and the samples that an epoch drops.
         """
         reach("model")
+        own_strategy.check_wrapped(model, self._own, self.args)
         progress, resumed = self.progress, self._context.resumed
         check_own_images(self.args, train_loader.dataset)
         known = about(train_loader.dataset)

@@ -3,7 +3,7 @@
 #
 # | minutes | before this | you write |
 # |---|---|---|
-# | 40 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercise 9.1 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
+# | 115 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 and 9.2 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
 #
 # **Afterwards you can** say what DDP and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
 # and how many bytes. Each exercise is a file of its own with less than a hundred lines.
@@ -46,6 +46,34 @@ check("9.1")
 # tensors on many ranks? What do DDP's buckets do about that?
 
 # %% [markdown] answer="ring-latency" points=2
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 9.2: DDP
+#
+# In section 4 you averaged gradients by hand: after the backward pass, one all-reduce for each parameter. DDP does it *during* the
+# backward pass, in buckets. Make the buckets smaller, then larger: when does the first one begin to travel?
+
+# %%
+figures.averaging(bucket_cap_mb=10)
+
+# %% [markdown]
+# You write three things: which parameters share a bucket (`TODO 9.2a`), what happens when a gradient is complete (`TODO 9.2b` to
+# `TODO 9.2d`), and what is left to do after the backward pass (`TODO 9.2e`), in
+# [exercises/from_scratch/ddp.py](../exercises/from_scratch/ddp.py). A **hook** is a function that PyTorch calls for you:
+# `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` as soon as its gradient is there.
+#
+# The check trains a network with a layer that is used twice, one that rank 0 never uses, one that is frozen, and a buffer. It notes
+# every collective: how large, in which order, and whether the first one began before the backward pass was over.
+
+# %% check="9.2"
+check("9.2")
+
+# %% [markdown]
+# **Question.** Rank 0 uses layers A and C in a step, rank 1 layers A and B. Why must a bucket that is full wait until all buckets before it
+# have begun? What happens if it does not?
+
+# %% [markdown] answer="buckets-in-order" points=3
 # *Write your answer here.*
 
 # %% [markdown]

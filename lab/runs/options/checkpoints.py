@@ -3,6 +3,7 @@
 import argparse
 
 from lab.base.errors import UsageError
+from lab.runs.options.model import BARE
 from lab.runs.options.numbers import positive
 
 CHECKPOINT_FORMATS = ("single", "sharded")
@@ -48,7 +49,7 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
     warnings: list[str] = []
     sharded = options.checkpoint_format == "sharded"
     measures = options.measure_steps is not None
-    resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy == "fsdp1")
+    resolved.checkpoints = not (options.no_checkpoints or measures or options.strategy in BARE)
     if options.evaluate_only:
         resolved.checkpoints = resolved.tensorboard = False
         return warnings
@@ -64,12 +65,15 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
             raise UsageError(
                 f"--measure-steps measures a new run without checkpoints and curves: leave out {option}"
             )
-        if options.strategy == "fsdp1":
-            raise UsageError(f"--strategy fsdp1 has no checkpoints, so no {option}: use --strategy fsdp")
-    if options.strategy == "fsdp1" and not (options.no_checkpoints or measures):
-        warnings.append("--strategy fsdp1 writes no checkpoints")
-    elif options.no_checkpoints and (options.strategy == "fsdp1" or measures):
-        none = "--measure-steps" if measures else "--strategy fsdp1"
+        if options.strategy in BARE:
+            other = "ddp" if options.strategy == "my-ddp" else "fsdp"
+            raise UsageError(
+                f"--strategy {options.strategy} has no checkpoints, so no {option}: use --strategy {other}"
+            )
+    if options.strategy in BARE and not (options.no_checkpoints or measures):
+        warnings.append(f"--strategy {options.strategy} writes no checkpoints")
+    elif options.no_checkpoints and (options.strategy in BARE or measures):
+        none = "--measure-steps" if measures else f"--strategy {options.strategy}"
         warnings.append(f"--no-checkpoints has no effect with {none}, which writes none anyway")
     if sharded and options.strategy != "fsdp":
         raise UsageError(

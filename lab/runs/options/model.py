@@ -7,7 +7,10 @@ from lab.base.errors import UsageError
 from lab.runs.options.numbers import positive
 from lab.runs.options.own import metavar, one_of_or_own
 
-STRATEGIES = ("none", "ddp", "fsdp", "fsdp1")
+# Those of section 9, which the student builds: module and class in the folder of main.py.
+OWN_STRATEGIES = {"my-ddp": ("from_scratch.ddp", "MyDDP")}
+STRATEGIES = ("none", "ddp", "fsdp", "fsdp1", *OWN_STRATEGIES)
+BARE = ("fsdp1", *OWN_STRATEGIES)  # without checkpoints, fp16, CUDA graphs and torch.compile
 SHARDINGS = ("full", "grad", "hybrid")
 MODELS = ("cnn", "resnet18", "vgg19", "mnist_cnn", "vit")
 
@@ -22,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=STRATEGIES,
         default="ddp",
         help="none: one device, no wrapper (only at world size 1); ddp: replicated; fsdp: sharded with "
-        "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison",
+        "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison; "
+        "my-ddp: your own of exercise 9.2",
     )
     group.add_argument(
         "--shard",

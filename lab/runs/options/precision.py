@@ -3,6 +3,7 @@
 import argparse
 
 from lab.base.errors import UsageError
+from lab.runs.options.model import BARE
 from lab.runs.options.numbers import positive
 from lab.runs.options.own import is_own
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bucket-cap-mb",
         type=positive(float),
         metavar="MIB",
-        help=f"ddp only: gradients are all-reduced in buckets of this size (default: {DEFAULT_BUCKET_CAP_MB:g})",
+        help=f"ddp, my-ddp: gradients are all-reduced in buckets so large (default: {DEFAULT_BUCKET_CAP_MB:g})",
     )
     group.add_argument(
         "--sync-batchnorm",
@@ -60,11 +61,14 @@ def resolve(
     resolved.precision = "fp32" if options.no_amp else (options.precision or default_precision)
     if resolved.precision == "fp16" and device == "cpu":
         raise UsageError("--precision fp16 needs a GPU: on the CPU use --precision bf16 or fp32")
-    if resolved.precision == "fp16" and options.strategy == "fsdp1":
-        raise UsageError("--strategy fsdp1 has no fp16 here: use --precision bf16 or fp32, or --strategy fsdp")
+    strategy, other = options.strategy, "ddp" if options.strategy == "my-ddp" else "fsdp"
+    if resolved.precision == "fp16" and strategy in BARE:
+        raise UsageError(
+            f"--strategy {strategy} has no fp16 here: use --precision bf16 or fp32, or --strategy {other}"
+        )
     if options.capture:
         _check_capture(resolved, device)
-    if options.compile and resolved.strategy == "fsdp1":
+    if options.compile and strategy == "fsdp1":
         raise UsageError("--compile cannot compile --strategy fsdp1, PyTorch's first FSDP: use --strategy fsdp")
     if options.sync_batchnorm:
         for option, given in (
@@ -76,9 +80,13 @@ def resolve(
                     f"--sync-batchnorm communicates inside of the network, which {option} cannot do: leave out "
                     "one of them"
                 )
+    if options.compile and strategy in BARE:
+        raise UsageError(
+            f"--compile cannot compile --strategy {strategy}, whose hooks are yours: use --strategy {other}"
+        )
     if options.bucket_cap_mb is None:
         resolved.bucket_cap_mb = DEFAULT_BUCKET_CAP_MB
-    elif options.strategy != "ddp":
+    elif options.strategy not in ("ddp", "my-ddp"):
         return [f"--bucket-cap-mb has no effect with --strategy {options.strategy}"]
     return []
 
@@ -89,6 +97,11 @@ def _check_capture(resolved: argparse.Namespace, device: str) -> None:
         raise UsageError("--capture records a CUDA graph, so it needs a GPU")
     if resolved.strategy == "fsdp1":
         raise UsageError("--capture cannot record --strategy fsdp1, PyTorch's first FSDP: use --strategy fsdp")
+    if resolved.strategy in BARE:
+        raise UsageError(
+            f"--capture cannot record --strategy {resolved.strategy}, which begins and waits in Python: "
+            f"use --strategy {'ddp' if resolved.strategy == 'my-ddp' else 'fsdp'}"
+        )
     if resolved.checkpoint_activations and is_own(resolved.model):
         raise UsageError(
             "--capture records --checkpoint-activations for the lab's own networks only, of which it knows that "

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp import FSDPModule
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
+from lab.runs.options.model import OWN_STRATEGIES
 from lab.runs.options.schedule import rate_factor
 from lab.training.metrics.step_figures import GradientSquare, clip_gradients
 from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
@@ -38,6 +39,8 @@ class Stepper:
         clip_norm: the gradients' norm over all parameters and ranks is scaled down to this, if it is larger.
         scaler: fp16's.
         phases: told when the backward pass and the optimizer's work begin and end.
+        finish: called before each step, when its gradients have been computed: a model of section 9 waits there
+            for what it has begun to communicate.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Stepper:
         clip_norm: float | None = None,
         scaler: torch.amp.GradScaler | None = None,
         phases: Phases | None = None,
+        finish: Callable[[], object] | None = None,
     ) -> None:
         self.steps = 0  # optimizer steps done
         self.scaler = scaler
@@ -60,6 +64,7 @@ class Stepper:
         self._rate_factor = rate_factor
         self._clip_norm = clip_norm
         self._phases = phases or Phases()
+        self._finish = finish
         self._scaled = False  # whether backward() has scaled a loss since the last step
         self._parts = 1  # micro-batches of the step going on; 1 outside of micro_batch()
         self.is_first = self.is_last = True  # whether this micro-batch begins, ends its step
@@ -156,6 +161,8 @@ class Stepper:
         if closure is not None:
             raise ValueError("a run's optimizer takes no closure: call backward(), then step()")
         if self.is_last:
+            if self._finish is not None:
+                self._finish()
             self._phases.enter(OPTIMIZER)
             self._apply_gradients()
         self._phases.enter("")
@@ -221,12 +228,8 @@ def make_stepper(
     phases: Phases,
 ) -> Stepper:
     """The stepper that the options ask for."""
-    schedule = functools.partial(
-        rate_factor,
-        schedule=args.schedule,
-        total_steps=args.epochs * steps_per_epoch,
-        warmup_steps=round(args.warmup_epochs * steps_per_epoch),
-    )
+    total, warmup = args.epochs * steps_per_epoch, round(args.warmup_epochs * steps_per_epoch)
+    schedule = functools.partial(rate_factor, schedule=args.schedule, total_steps=total, warmup_steps=warmup)
     return Stepper(
         model,
         optimizer,
@@ -235,6 +238,7 @@ def make_stepper(
         clip_norm=args.clip_norm,
         scaler=make_scaler(device, args.precision),
         phases=phases,
+        finish=model.finish if args.strategy in OWN_STRATEGIES else None,  # type: ignore[arg-type]
     )
 
 
@@ -250,11 +254,9 @@ def no_gradient_sync(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             model.set_requires_gradient_sync(True)
-    elif isinstance(model, nn.parallel.DistributedDataParallel | FullyShardedDataParallel):
-        with model.no_sync():
+    else:  # DDP's, FSDP1's, and those of section 9
+        with getattr(model, "no_sync", contextlib.nullcontext)():
             yield
-    else:
-        yield
 
 
 def rehearse_ddp(model: nn.Module, images: Tensor, autocast: contextlib.AbstractContextManager) -> None:

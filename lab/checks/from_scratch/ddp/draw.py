@@ -1,0 +1,61 @@
+"""What the checks of 9.2 draw for each run, and what one process makes of it."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.tiny import one_thread
+from lab.checks.from_scratch.ddp.net import INPUTS, Net, draw_weights, gradients, loss_of
+
+Gradients = dict[str, Tensor]
+QUIET = 1  # the step in no_sync()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """weights[rank]; inputs[rank][step] [B, 12]; the size in MiB at which a bucket is full."""
+
+    weights: list[dict[str, Tensor]]
+    inputs: list[list[Tensor]]
+    cap_mb: float
+
+
+def draw(generator: torch.Generator, world_size: int) -> Drawn:
+    weights = [draw_weights(generator) for _ in range(world_size)]
+    inputs = [
+        [torch.randn(3, INPUTS, generator=generator, dtype=torch.float64) for _ in range(3)] for _ in weights
+    ]
+    return Drawn(weights, inputs, random.randint(500, 800) / 2**20)
+
+
+def uses(rank: int, step: int) -> bool:
+    """Whether a rank uses the layer `seldom` in a step: rank 0 in the one that communicates nothing only."""
+    return rank == 1 or step == QUIET
+
+
+def sent(drawn: Drawn) -> dict[str, Any]:
+    return {"weights": drawn.weights, "inputs": drawn.inputs, "cap_mb": drawn.cap_mb}
+
+
+def sizes() -> dict[str, int]:
+    """The bytes of each parameter that is trained, in their order."""
+    return {name: p.numel() * p.element_size() for name, p in Net().named_parameters() if p.requires_grad}
+
+
+def own_gradients(drawn: Drawn, rank: int, *steps: int) -> Gradients:
+    """The sums over these steps of a rank's own gradients, with rank 0's weights; zero where it has none."""
+    with one_thread():
+        net = Net(drawn.weights[0])
+        for step in steps:
+            loss_of(net(drawn.inputs[rank][step], seldom=uses(rank, step))).backward()
+        found = gradients(net)
+        return {
+            name: found.get(name, torch.zeros_like(p)) for name, p in net.named_parameters() if p.requires_grad
+        }
+
+
+def mean(every: list[Gradients]) -> Gradients:
+    return {name: torch.stack([one[name] for one in every]).mean(dim=0) for name in every[0]}

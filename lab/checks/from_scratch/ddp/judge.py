@@ -1,0 +1,258 @@
+"""Judges MyDDP: how it begins, when and how often it communicates, and the gradients that come of it."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from torch import Tensor
+
+from lab.checks.common.look import RETURN, Look
+from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.tensors import close, example, factor_between
+from lab.checks.from_scratch.ddp.draw import Drawn, Gradients, mean, own_gradients, sizes
+from lab.grading.diagnosis import Diagnosis, unusable_report
+
+CALLS = [{"name": str, "bytes": int}]
+REPORT = {
+    "start": dict,
+    "calls": CALLS,
+    "in backward": int,
+    "before last": int,
+    "waited in backward": int,
+    "waits": int,
+    "gradients": dict,
+    "storages": int,
+    "quiet calls": CALLS,
+    "quiet gradients": dict,
+    "scale": float,
+    "second gradients": dict,
+    "second before last": int,
+}
+ALL_REDUCE = "allreduce_"
+
+
+def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    expect(reports, REPORT)
+    expect_as_many([r["calls"] for r in reports], len(reports[0]["calls"]))
+    for report in reports:
+        for kind in ("start", "gradients", "quiet gradients", "second gradients"):
+            if not all(_fits(drawn.weights[0], name, value) for name, value in report[kind].items()):
+                raise unusable_report(f"a rank reported {kind} of other tensors")
+    judge_start(look, [report["start"] for report in reports], drawn)
+    for rank, report in enumerate(reports):
+        judge_calls(look, rank, report)
+    own = [own_gradients(drawn, rank, 0) for rank in range(len(reports))]
+    judge_gradients(look, [report["gradients"] for report in reports], own, "")
+    judge_buckets(look, [call["bytes"] for call in reports[0]["calls"]], drawn.cap_mb)
+    judge_overlap(look, reports[0])
+    judge_views(look, reports[0])
+    judge_no_sync(look, reports, drawn)
+
+
+def _fits(like: Gradients, name: object, value: object) -> bool:
+    if not isinstance(name, str) or name not in like or not isinstance(value, Tensor):
+        return False
+    return value.shape == like[name].shape and value.is_floating_point()
+
+
+def judge_start(look: Look, start: Sequence[dict[str, Tensor]], drawn: Drawn) -> None:
+    wanted = drawn.weights[0]
+    for kind, name in (("parameters", "not-broadcast"), ("buffers", "buffers-not-broadcast")):
+        names = [one for one in wanted if (one == "scale") == (kind == "buffers")]
+        for rank, state in enumerate(start):
+            if missing := [one for one in names if one not in state or not close(state[one], wanted[one])]:
+                raise Diagnosis(
+                    name,
+                    saw=f"{missing[0]} of rank {rank} is not that of rank 0 after MyDDP was made.",
+                    means=f"Ranks that begin with other {kind} train other models, and average what does not fit.",
+                    look=look(r"broadcast", r"hook"),
+                )
+
+
+def judge_calls(look: Look, rank: int, report: dict[str, Any]) -> None:
+    calls = report["calls"]
+    if others := [call["name"] for call in calls if call["name"] != ALL_REDUCE]:
+        raise Diagnosis(
+            "other-collective",
+            saw=f"rank {rank} called {others[0].strip('_')} in the backward pass or in finish().",
+            means="A bucket takes one all-reduce, and nothing else.",
+            look=look.into("MyDDP._begin")(r"dist\."),
+        )
+    if not calls:
+        raise Diagnosis(
+            "never-reduced",
+            saw=f"rank {rank} called no all-reduce, neither in backward() nor in finish().",
+            means="Each rank keeps its own gradients: the models drift apart.",
+            look=look(r"hook"),
+        )
+    if report["waits"] < len(calls):
+        raise Diagnosis(
+            "not-waited",
+            saw=f"rank {rank} began {len(calls)} all-reduces, and waited for {report['waits']}.",
+            means="Until its wait() an all-reduce may still be writing: the optimizer would read half of a mean.",
+            look=look.into("MyDDP.finish")(r"wait\(", r"for "),
+        )
+
+
+def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradients], when: str) -> None:
+    right = mean(list(own))
+    for rank, one in enumerate(found):
+        if lacking := [name for name in right if name not in one]:
+            raise Diagnosis(
+                "gradient-missing",
+                saw=f"{when}{lacking[0]} of rank {rank} has no gradient, though another rank has one.",
+                means="A parameter that a rank has not used counts as zero there: all ranks have the same mean.",
+                look=look.into("MyDDP.finish")(r"_begin", r"for "),
+            )
+    wrong = [(rank, name) for name in right for rank, one in enumerate(found) if not close(one[name], right[name])]
+    if not wrong:
+        return
+    rank, name = wrong[0]
+    saw = (
+        f"{when}{len({name for _, name in wrong})} of {len(right)} gradients are no means; on rank {rank} "
+        + example({name: found[rank][name]}, {name: right[name]})
+    )
+    if all(close(found[rank][name], own[rank][name]) for rank, name in wrong):
+        if len({name for _, name in wrong}) == len(right):
+            raise Diagnosis(
+                "not-reduced",
+                saw=f"{saw}: this rank's own.",
+                means="Nothing of the other ranks has come into them: .grad must be what was reduced.",
+                look=look.into("MyDDP._begin")(r"all_reduce"),
+            )
+        raise Diagnosis(
+            "some-not-reduced",
+            saw=f"{saw}: this rank's own.",
+            means="Every parameter is in a bucket, and each bucket is reduced, also one that never gets full.",
+            look=look.into("make_buckets")(RETURN),
+        )
+    factor = factor_between(found[0], right)
+    ranks = len(found)
+    if factor is not None and abs(factor - ranks) < 1e-6:
+        raise Diagnosis(
+            "summed-not-averaged",
+            saw=f"{saw}.",
+            means=f"This is the sum: {ranks} times the mean, and so {ranks} times the learning rate.",
+            look=look.into("MyDDP._begin")(r"all_reduce"),
+        )
+    if factor is not None and abs(factor * ranks - 1) < 1e-6:
+        raise Diagnosis(
+            "divided-twice",
+            saw=f"{saw}.",
+            means="It was divided by the number of ranks more than once.",
+            look=look.into("MyDDP._begin")(r"/"),
+        )
+    raise Diagnosis(
+        "wrong-gradients" if not when else "wrong-second-step",
+        saw=f"{saw}.",
+        means="Each gradient must be the mean over the ranks, in every step.",
+        look=look.into("MyDDP._begin" if not when else "MyDDP.finish")(r"all_reduce", r"for "),
+    )
+
+
+def judge_overlap(look: Look, report: dict[str, Any]) -> None:
+    count = len(report["calls"])
+    if report["waited in backward"]:
+        raise Diagnosis(
+            "waits-in-backward",
+            saw=f"{report['waited in backward']} times the backward pass waited for an all-reduce.",
+            means="Meanwhile nothing is computed: begin with async_op=True, and wait in finish().",
+            look=look.into("MyDDP._begin")(r"all_reduce", r"wait\("),
+        )
+    if not report["before last"] and count > 1:
+        late = "after backward()" if not report["in backward"] else "when the first layer's gradient was there"
+        raise Diagnosis(
+            "no-overlap",
+            saw=f"the first of {count} all-reduces began {late}.",
+            means="The last layers' gradients are there first: they can travel while others are computed.",
+            look=look.into("MyDDP._ready")(r"ready", r"_begin"),
+        )
+
+
+def judge_buckets(look: Look, found: Sequence[int], cap_mb: float) -> None:
+    """In the order of the backward pass, each as large as it may be."""
+    each = list(sizes().values())
+    cap = round(cap_mb * 2**20)
+    ends = {way: set(accumulate(order)) for way, order in (("backward", reversed(each)), ("forward", iter(each)))}
+    reached = list(accumulate(found))
+    said = f"with {cap} bytes to a bucket, the all-reduces had {numbers(found)} bytes"
+    place = look.into("make_buckets")
+    if len(found) == 1 or max(found) >= cap + max(each):
+        raise Diagnosis(
+            "buckets-too-large",
+            saw=f"{said}.",
+            means="A bucket that is full is closed: one for all can only begin when the backward pass is over.",
+            look=place(r">|<", r"for "),
+        )
+    if len(found) == len(each):
+        raise Diagnosis(
+            "no-buckets",
+            saw=f"{said}: one for each of {len(each)} parameters.",
+            means="Every all-reduce costs its latency: small gradients travel together.",
+            look=place(r">|<", r"for "),
+        )
+    if not set(reached) <= ends["backward"]:
+        forward = set(reached) <= ends["forward"]
+        raise Diagnosis(
+            "buckets-in-forward-order" if forward else "other-buckets",
+            saw=f"{said}; from the last parameter to the first they have {numbers(reversed(each))}.",
+            means="The backward pass comes to the last layers first: buckets are filled from there.",
+            look=place(r"parameters\("),
+        )
+
+
+def judge_views(look: Look, report: dict[str, Any]) -> None:
+    if report["storages"] > len(report["calls"]):
+        raise Diagnosis(
+            "gradients-are-copies",
+            saw=f"the gradients lie in {report['storages']} pieces of memory, and there are "
+            f"{len(report['calls'])} buckets.",
+            means="Copies of what was reduced take the memory once more: .grad can be a view of its bucket.",
+            look=look.into("MyDDP.finish")(r"grad", r"for "),
+        )
+
+
+def judge_no_sync(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    for rank, report in enumerate(reports):
+        if report["quiet calls"]:
+            raise Diagnosis(
+                "no-sync-communicates",
+                saw=f"in no_sync() rank {rank} called {report['quiet calls'][0]['name'].strip('_')}.",
+                means="Micro-batches before the last one only add up: their all-reduces would be for nothing.",
+                look=look.into("MyDDP._ready")(r"syncs", r"ready"),
+            )
+        quiet = own_gradients(drawn, rank, 1)
+        for name, gradient in report["quiet gradients"].items():
+            if name not in quiet or not close(gradient, quiet[name]):
+                raise Diagnosis(
+                    "no-sync-changes-gradients",
+                    saw=f"after a backward pass in no_sync(), {name} of rank {rank} is not its own gradient.",
+                    means="In no_sync() gradients stay as each rank has computed them.",
+                    look=look.into("MyDDP.finish")(r"syncs", r"for "),
+                )
+    for rank, report in enumerate(reports):
+        if not close(report["scale"], drawn.weights[0]["scale"]):
+            raise Diagnosis(
+                "buffers-differ",
+                saw=f"in a forward pass of training, the buffer `scale` of rank {rank} is not that of rank 0.",
+                means="BatchNorm's statistics come from each rank's own images: the ranks would drift apart.",
+                look=look.into("MyDDP.forward")(r"buffers", r"return"),
+            )
+    found = [report["second gradients"] for report in reports]
+    own = [own_gradients(drawn, rank, 1, 2) for rank in range(len(reports))]
+    last = mean([own_gradients(drawn, rank, 2) for rank in range(len(reports))])
+    if all(one.keys() == last.keys() and all(close(one[name], last[name]) for name in last) for one in found):
+        raise Diagnosis(
+            "no-sync-forgotten",
+            saw="after a backward pass in no_sync() and one outside, the gradients are those of the second alone.",
+            means="What was added up in no_sync() belongs to the same step: it must come into the buckets too.",
+            look=look.into("MyDDP._begin")(r"collect|copy_|grad"),
+        )
+    judge_gradients(look, found, own, "in the second step ")
+    if not reports[0]["second before last"] and len(reports[0]["calls"]) > 1:
+        raise Diagnosis(
+            "not-reset",
+            saw="in the second step no all-reduce began before the first layer's gradient was there.",
+            means="finish() leaves the buckets as the next backward pass needs them: none ready, none begun.",
+            look=look.into("MyDDP.finish")(r"wait\(", r"for "),
+        )

@@ -1,0 +1,50 @@
+"""The network that the checks of 9.2 train: with a layer used twice, one not always used, and a buffer."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+# All in float64: gradients that are summed in another order stay the same to many digits.
+INPUTS, WIDTH, OUTPUTS = 12, 9, 4
+
+
+class Net(nn.Module):
+    """[B, 12] -> [B, 4]."""
+
+    scale: Tensor
+
+    def __init__(self, weights: Mapping[str, Tensor] | None = None) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(WIDTH, dtype=torch.float64))
+        self.first = nn.Linear(INPUTS, WIDTH, dtype=torch.float64)
+        self.seldom = nn.Linear(WIDTH, WIDTH, bias=False, dtype=torch.float64)
+        self.twice = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
+        self.frozen = nn.Parameter(torch.ones(WIDTH, dtype=torch.float64), requires_grad=False)
+        self.last = nn.Linear(WIDTH, OUTPUTS, dtype=torch.float64)
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+        if weights is not None:
+            self.load_state_dict(dict(weights))
+
+    def forward(self, x: Tensor, *, seldom: bool) -> Tensor:
+        x = (self.first(x) + self.shift).tanh() * self.scale
+        if seldom:
+            x = x + self.seldom(x)
+        return self.last(self.twice(self.twice(x).tanh()).tanh() * self.frozen)
+
+
+def loss_of(output: Tensor) -> Tensor:
+    return (output**2).mean()
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Copies, by name; parameters without one are left out."""
+    return {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def draw_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    """A state_dict: all of it random."""
+    shapes = {name: value.shape for name, value in Net().state_dict().items()}
+    return {
+        name: 0.4 * torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()
+    }

@@ -1,0 +1,154 @@
+"""Answers to 9.2: gradients averaged in buckets, while the backward pass runs."""
+
+from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank
+
+bank = Bank(
+    "9.2",
+    {
+        "9.2a": """
+full, room = cap_mb * 2**20, []  # begin
+buckets = []
+for p in reversed(list(module.parameters())):  # order
+    if not p.requires_grad: continue  # trained
+    room.append(p)
+    if sum(q.numel() * q.element_size() for q in room) >= full:  # full
+        buckets.append(Bucket(room))  # close
+        room = []  # empty
+if room: buckets.append(Bucket(room))  # rest
+return buckets
+""",
+        "9.2b": """
+with torch.no_grad():  # quietly
+    for p in module.parameters():  # parameters
+        dist.broadcast(p, 0)  # send
+    for b in module.buffers():  # buffers
+        dist.broadcast(b, 0)  # send them
+for bucket in self.buckets:  # hooked
+    for p in bucket.parameters:
+        p.register_post_accumulate_grad_hook(lambda p, b=bucket: self._ready(b))  # hook
+""",
+        "9.2c": """
+if self.syncs:  # syncing
+    bucket.ready += 1  # count
+    full = [b.ready == len(b.parameters) for b in self.buckets]  # which
+    while self.begun < len(full) and full[self.begun]:  # each
+        self._begin(self.buckets[self.begun])  # go
+""",
+        "9.2d": """
+bucket.flat.div_(dist.get_world_size())  # divide
+bucket.work = dist.all_reduce(bucket.flat, async_op=True)  # reduce
+self.begun = self.begun + 1  # next
+""",
+        "9.2e": """
+if self.syncs:  # not in no_sync
+    while self.begun < len(self.buckets):  # left
+        self._begin(self.buckets[self.begun])  # late
+    for bucket in self.buckets:  # every
+        bucket.work.wait()  # wait
+        bucket.ready = 0  # again
+    self.begun = 0  # reset
+""",
+    },
+)
+
+bank.right(
+    "closed before it would be too large",
+    full="if room and sum(q.numel() * q.element_size() for q in [*room]) > full:",
+    close="last = room.pop()\nbuckets += [Bucket(one) for one in ([room, [last]] if room else [[last]])]",
+)
+bank.right(
+    "divided after the all-reduce",
+    divide="",
+    again="bucket.flat.div_(dist.get_world_size())\nbucket.ready = 0",
+)
+bank.right(
+    "the broadcast of the file",
+    parameters="broadcast(list(module.parameters()))\nfor p in []:",
+    buffers="broadcast(list(module.buffers()))\nfor b in []:",
+)
+bank.right(
+    "bound with functools.partial",
+    hooked="import functools\nfor bucket in self.buckets:",
+    hook="p.register_post_accumulate_grad_hook(functools.partial(lambda b, _: self._ready(b), bucket))",
+)
+
+bank.wrong("not-broadcast", "every rank begins with its own weights", parameters="for p in []:")
+bank.wrong("not-broadcast", "the weights of the last rank", send="dist.broadcast(p, dist.get_world_size() - 1)")
+bank.wrong("buffers-not-broadcast", "parameters only", buffers="for b in []:")
+bank.wrong(
+    "never-reduced",
+    "no hooks, and finish() waits only",
+    hook="pass",
+    left="while False:",
+    every="for bucket in []:",
+)
+bank.wrong("no-overlap", "no hooks: all is left to finish()", hook="pass")
+bank.wrong(
+    "no-overlap",
+    "begins when every gradient is there",
+    each="while all(full) and self.begun < len(full):",
+)
+bank.wrong("summed-not-averaged", "summed, not divided", divide="")
+bank.wrong(
+    "divided-twice",
+    "divided before and after",
+    again="bucket.flat.div_(dist.get_world_size())\nbucket.ready = 0",
+)
+bank.wrong("not-waited", "wait() forgotten", wait="pass")
+bank.wrong(
+    "not-waited",
+    "waits for the last bucket only",
+    every="self.buckets[-1].work.wait()\nfor bucket in self.buckets:",
+    wait="pass",
+)
+bank.wrong(
+    "waits-in-backward",
+    "an all-reduce that waits",
+    reduce="dist.all_reduce(bucket.flat)\nclass Done:\n    def wait(self): pass\nbucket.work = Done()",
+)
+bank.wrong(
+    "waits-in-backward",
+    "waits as soon as it has begun",
+    reduce="bucket.work = dist.all_reduce(bucket.flat, async_op=True)\nbucket.work.wait()",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "buckets that are not full are left out",
+    left="while False:",
+    every="for bucket in self.buckets[: self.begun]:",
+)
+bank.wrong(
+    "buckets-in-forward-order", "from the first parameter to the last", order="for p in list(module.parameters()):"
+)
+bank.wrong("no-buckets", "an all-reduce for each parameter", full="if True:")
+bank.wrong("buckets-too-large", "one bucket for all", full="if False:")
+bank.wrong("buckets-too-large", "megabytes taken for kilobytes", begin="full, room = cap_mb * 2**30, []")
+bank.wrong("some-not-reduced", "what waits at the end is forgotten", rest="")
+bank.wrong("no-sync-communicates", "no_sync() is not asked", syncing="if True:")
+bank.wrong("no-sync-communicates", "no_sync() is not asked in finish()", **{"not in no_sync": "if True:"})
+bank.wrong(
+    OTHER_SIZES,
+    "each bucket begins when it is full",
+    each="if bucket.ready == len(bucket.parameters):",
+    go="self._begin(bucket)",
+    left="for late in [one for one in self.buckets if one.work is None]:",
+    late="self._begin(late)",
+    again="bucket.ready, bucket.work = 0, None",
+)
+bank.wrong(
+    "no-overlap",
+    "the last bucket for all hooks",
+    hook="p.register_post_accumulate_grad_hook(lambda p: self._ready(bucket))",
+)
+bank.wrong("not-reset", "ready is never set back", again="pass")
+bank.wrong(
+    "gradients-are-copies",
+    "copies handed out",
+    wait="bucket.work.wait()\nfor p, v in zip(bucket.parameters, bucket.views): p.grad = v.clone()",
+)
+bank.wrong(
+    "other-collective",
+    "reduced to rank 0, and broadcast",
+    reduce="dist.reduce(bucket.flat, 0)\nbucket.work = dist.broadcast(bucket.flat, 0, async_op=True)",
+)
+bank.wrong("bucket-not-begun", "finish() waits for what has not begun", left="while False:")
