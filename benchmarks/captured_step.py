@@ -58,11 +58,6 @@ def keep_last(model: nn.Module) -> None:
     model.blocks[-1].set_reshard_after_forward(False)  # type: ignore[index, union-attr, operator]
 
 
-def keep_all(model: nn.Module) -> None:
-    for block in model.blocks:  # type: ignore[union-attr]
-        block.set_reshard_after_forward(False)
-
-
 def whole(model: nn.Module, strategy: str) -> tuple[str, list[nn.Module]]:
     return "model", [model]
 
@@ -92,7 +87,8 @@ VARIANTS = {  # for trying out: strategy -> name -> form
     "fsdp": {
         "blocks": Form(COMPILED, parts=blocks),
         "keep-last": Form(COMPILED, adapt=keep_last),
-        "keep-all": Form(COMPILED, adapt=keep_all),
+        "captured-grad": Form((*CAPTURED, "--shard", "grad")),
+        "compiled-grad": Form((*COMPILED, "--shard", "grad")),
         "captured-keep-last": Form(CAPTURED, adapt=keep_last),
     },
 }
