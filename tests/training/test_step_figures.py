@@ -14,6 +14,13 @@ from lab.training.metrics.step_figures import StepFigures
 
 STILL = {"noise": 0, "net": {"dropout": 0.0, "width": 5}}  # 5 does not divide by 2: the ranks' shards are unlike
 STEPS = 4
+WAYS = (
+    ("none", ("--strategy", "none"), 1),
+    ("ddp", ("--strategy", "ddp"), 2),
+    ("fsdp", ("--strategy", "fsdp"), 2),
+    ("fsdp1", ("--strategy", "fsdp1"), 2),
+    ("hybrid", ("--strategy", "fsdp", "--shard", "hybrid", "--shard-ranks", "2"), 4),  # two copies of each shard
+)
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -29,10 +36,8 @@ def curve(folder: Path, tag: str) -> dict[int, float]:
 @pytest.mark.parametrize("more", [(), ("--accumulate", "2", "--clip-norm", "0.1")], ids=["", "accumulated"])
 def test_the_norm_is_that_of_all_parameters_whatever_the_strategy(tiny, tmp_path, more):
     norms = {}
-    for strategy, ranks in (("none", 1), ("ddp", 2), ("fsdp", 2), ("fsdp1", 2)):
-        ended = tiny(
-            "--strategy", strategy, "--run-id", strategy, *more, "--epochs", "2", world_size=ranks, **STILL
-        )
+    for strategy, argv, ranks in WAYS:
+        ended = tiny("--run-id", strategy, *argv, *more, "--epochs", "2", world_size=ranks, **STILL)
         assert ended.values[0]["ended"] == "done"
         found = curve(tmp_path / "results" / strategy, "step/gradient norm")
         assert list(found) == list(range(1, 2 * STEPS + 1))
@@ -41,7 +46,7 @@ def test_the_norm_is_that_of_all_parameters_whatever_the_strategy(tiny, tmp_path
         assert float(table[0]["grad_norm"]) == pytest.approx(sum(norms[strategy][:STEPS]) / STEPS, rel=1e-4)
         assert [row["loss_scale"] for row in table] == ["", "", ""]
     assert min(norms["none"]) > 0.1  # and so it is the norm before clipping
-    for strategy in ("ddp", "fsdp", "fsdp1"):
+    for strategy, _, _ in WAYS:
         assert norms[strategy] == pytest.approx(norms["none"], rel=1e-4), strategy
 
 
