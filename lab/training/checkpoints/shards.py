@@ -115,14 +115,14 @@ class _Summed:
         return self._file.fileno()
 
     def flush(self) -> None:
-        if self._error is None:
-            self._file.flush()
-
-    def close(self) -> None:
-        """Before the file itself is closed: raises what write() has met."""
+        """Python calls it, between two tensors: raises what write() has met."""
         if self._error is not None:
             raise self._error
         self._file.flush()
+
+    def close(self) -> None:
+        """Before the file itself is closed."""
+        self.flush()
 
 
 class Shards:
