@@ -48,7 +48,7 @@ def _panel(axes: Axes, step: Step) -> None:
     axes.plot([low, ridge], [low * step.copy.bandwidth, step.peaks[0].rate], color="#444444", linewidth=1.6)
     axes.annotate(
         f"memory: {short(step.copy.bandwidth / 1e9)} GB/s",
-        (low * 2, low * 2 * step.copy.bandwidth),
+        (ridge / 6, ridge / 6 * step.copy.bandwidth),
         (8, -10),
         textcoords="offset points",
         fontsize=9,
@@ -64,6 +64,7 @@ def _panel(axes: Axes, step: Step) -> None:
             fontsize=9,
             color="#444444",
             ha="right",
+            zorder=5,
         )
     for one in shown:
         share = one.seconds / step.seconds

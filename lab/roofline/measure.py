@@ -66,6 +66,8 @@ class Tally(TorchDispatchMode):
             out = func(*args, **kwargs)
         formula = flop_registry.get(func.overloadpacket)
         written = _elements(out)
+        if not written and func.overloadpacket.__name__.startswith("_foreach"):
+            written = _elements(args[0])  # in place, without a result
         flops = formula(*args, **kwargs, out_val=out) if formula else sum(one.numel() for one in written)
         moved = sum(one.numel() * one.itemsize for one in (*_elements((args, kwargs)), *written))
         kind = OPTIMIZER if self.in_optimizer else kind_of(func.overloadpacket.__name__)

@@ -50,6 +50,13 @@ def test_an_operator_without_a_formula_counts_an_operation_an_element():
     assert tally.operators == [Operator("element by element", 42, 2 * 4 * 42)]
 
 
+def test_what_a_list_of_tensors_becomes_in_place_is_written():
+    weights, gradients = [torch.randn(6), torch.randn(7)], [torch.randn(6), torch.randn(7)]
+    with Tally() as tally:
+        torch._foreach_add_(weights, gradients, alpha=-0.1)
+    assert tally.operators == [Operator("element by element", 13, 3 * 4 * 13)]
+
+
 @pytest.mark.parametrize(
     ("operator", "kind"),
     [
