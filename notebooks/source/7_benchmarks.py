@@ -216,8 +216,9 @@ figures.show_results("results-precision")
 # [PyTorch's tuning guide](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html),
 # [DDP's paper](https://arxiv.org/abs/2006.15704) and [FSDP's](https://arxiv.org/abs/2304.11277), with their own scaling plots.
 #
-# **Bonus:** hide communication. `python run_benchmarks.py --devices 2 --strategies ddp --bucket-cap-mb 1 5 25 --output-dir
-# results-buckets -- --model resnet18` runs DDP on a network with more to send. Explain the order with section 4's figure.
+# **Bonus:** hide communication, where you have GPUs (two CPU cores need half an hour). `python run_benchmarks.py --devices 2 --strategies
+# ddp --bucket-cap-mb 1 5 25 --measure-steps 10 --output-dir results-buckets -- --model resnet18` runs DDP on a network with more to
+# send. Explain the order with section 4's figure.
 #
 # ## Look back
 #
