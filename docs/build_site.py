@@ -59,8 +59,7 @@ def executed() -> dict[str, NotebookNode]:
     with tempfile.TemporaryDirectory(prefix="lab-site-") as folder:
         home = Path(folder).resolve() / "my-lab"
         start(home)
-        for file in (ROOT / "solutions").glob("*.py"):
-            shutil.copyfile(file, home / "exercises" / file.name)
+        shutil.copytree(ROOT / "solutions", home / "exercises", dirs_exist_ok=True)
         demo, results = ROOT / "docs/results/demo", home / "results"
         (results / "figures").mkdir(parents=True)
         shutil.copyfile(demo / "results.csv", results / "results.csv")
@@ -108,7 +107,7 @@ def as_html(output: NotebookNode) -> str:
         raise SystemExit(f"a cell of the notebooks has failed: {output.ename}: {output.evalue}")
     data: dict[str, Any] = output.get("data", {})
     if "text/html" in data:
-        return re.sub(r'href="(\.\./exercises/\w+\.py)"', r'href="\1.html"', data["text/html"])
+        return re.sub(r'href="(\.\./exercises/[\w/]+\.py)"', r'href="\1.html"', data["text/html"])
     text = data.get("text/plain", output.get("text", ""))
     return f"<pre>{text.replace('&', '&amp;').replace('<', '&lt;')}</pre>"
 

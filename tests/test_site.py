@@ -19,6 +19,8 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 WIDTHS = (380, 1280)
 MOVING = 5_000  # milliseconds
+DEADLINE = 900  # seconds to run all notebooks and write all pages; 50 on two free cores
+pytestmark = pytest.mark.timeout(DEADLINE + 100)  # whichever test comes first waits for them
 # In the page's own words, not in a script: wider than the window, and what it is.
 TOO_WIDE = """() => document.documentElement.scrollWidth <= window.innerWidth ? [] :
   [document.documentElement.scrollWidth, ...[...document.querySelectorAll("body *")]
@@ -37,7 +39,7 @@ LOOKED_AT += ("notebooks/7_benchmarks.html", "docs/mistakes.html", "docs/results
 def site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, str(root / "docs" / "build_site.py"), "--folder", str(folder)]
-    subprocess.run(command, check=True, timeout=280, cwd=folder)
+    subprocess.run(command, check=True, timeout=DEADLINE, cwd=folder)
     return folder / "site"
 
 
@@ -91,8 +93,8 @@ def test_no_solution_no_model_answer_and_no_name_of_this_machine_is_in_it(site: 
 
 def forbidden_lines(root: Path, html: str) -> list[str]:
     """Lines of solutions in what cells have put out."""
-    stubs = "\n".join(file.read_text() for file in (root / "exercises").glob("*.py"))
-    lines = {line.strip() for file in (root / "solutions").glob("*.py") for line in file.read_text().splitlines()}
+    stubs = "\n".join(file.read_text() for file in (root / "exercises").rglob("*.py"))
+    lines = {line.strip() for file in (root / "solutions").rglob("*.py") for line in file.read_text().splitlines()}
     text = re.sub(r"<[^>]+>", "", html)
     return [line for line in lines if len(line) >= 30 and line not in stubs and line in text]
 

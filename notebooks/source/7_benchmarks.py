@@ -7,7 +7,7 @@
 #
 # **Afterwards you can** measure how training scales, read the plots, and say what a result does and does not show.
 #
-# **Words:** [strong scaling](../docs/glossary.md#strong-scaling), [weak scaling](../docs/glossary.md#weak-scaling), [speed-up](../docs/glossary.md#speed-up), [efficiency](../docs/glossary.md#efficiency), [baseline](../docs/glossary.md#baseline), [mixed precision](../docs/glossary.md#mixed-precision).
+# **Words:** [strong scaling](../docs/glossary.md#strong-scaling), [weak scaling](../docs/glossary.md#weak-scaling), [speed-up](../docs/glossary.md#speed-up), [efficiency](../docs/glossary.md#efficiency), [baseline](../docs/glossary.md#baseline), [mixed precision](../docs/glossary.md#mixed-precision), [latency](../docs/glossary.md#latency), [bandwidth](../docs/glossary.md#bandwidth), [launch-bound](../docs/glossary.md#launch-bound).
 
 # %%
 # Run this cell first, here and in every notebook.
@@ -41,7 +41,7 @@ question("step-on-more")
 # ## What a message costs
 #
 # Two ranks on this machine: how long does an all-reduce take, and what does it depend on? From the smallest you read what it costs to
-# begin one, from the largest how many bytes pass in a second. `lab predict` will want to know both.
+# begin one, the **latency**; from the largest how many bytes pass in a second, the **bandwidth**. `lab predict` will want to know both.
 
 # %%
 # %%ranks 2
@@ -74,13 +74,13 @@ for kilobytes in (1, 64, 1024, 16384):
 #    for something that is not computing.
 # 4. **Where is the loss?** Most of DDP's is there on *one* device, where nothing is sent. FSDP has lost four fifths there. So the network
 #    between the GPUs cannot be the cause.
-# 5. **What else could make this picture?** A step of ResNet-18 is hundreds of small kernels, and the CPU needs 10 to 16 ms to
-#    launch them, on one GPU as on four. With the step recorded as one CUDA graph, DDP keeps 90, 86 and 85%, and repeats agree within
-#    0.1%. The plot shows the CPU.
+# 5. **What else could make this picture?** A step of ResNet-18 is hundreds of kernels, small programs that the CPU launches on the GPU
+#    one by one, and it needs 10 to 16 ms for them, on one GPU as on four: the step is **launch-bound**. Recorded as one CUDA graph
+#    (section 8), it is launched at once: then DDP keeps 90, 86 and 85%, and repeats agree within 0.1%. The plot shows the CPU.
 # 6. **What does it not say?** Whether FSDP is slow where there is something to shard (11 million parameters are not). Anything about
 #    more than one node, or about accuracy: the global batch grew fourfold.
 #
-# The sentence to write under it: *eager, the step is launch-bound; DDP loses 23% on one GPU before anything is sent, and about 12 points
+# The sentence to write under it: *kernel by kernel, the step is launch-bound; DDP loses 23% on one GPU before anything is sent, and about 12 points
 # more on four, not much more than the spread of the repeats.* Ask the same six of your own plots below.
 #
 # ## Measure
@@ -216,8 +216,9 @@ figures.show_results("results-precision")
 # [PyTorch's tuning guide](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html),
 # [DDP's paper](https://arxiv.org/abs/2006.15704) and [FSDP's](https://arxiv.org/abs/2304.11277), with their own scaling plots.
 #
-# **Bonus:** hide communication. `python run_benchmarks.py --devices 2 --strategies ddp --bucket-cap-mb 1 5 25 --output-dir
-# results-buckets -- --model resnet18` runs DDP on a network with more to send. Explain the order with section 4's figure.
+# **Bonus:** hide communication, where you have GPUs (two CPU cores need half an hour). `python run_benchmarks.py --devices 2 --strategies
+# ddp --bucket-cap-mb 1 5 25 --measure-steps 10 --output-dir results-buckets -- --model resnet18` runs DDP on a network with more to
+# send. Explain the order with section 4's figure.
 #
 # ## Look back
 #
