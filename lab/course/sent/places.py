@@ -109,8 +109,8 @@ def strays(
             at = by_grade_id.get(graded, at)
         else:
             at = by_text.get(plain(text), by_id.get(str(cell.get("id")), at))
-        if graded in known.answers:
-            continue
+        if graded in known.answers or (graded in known.grade_ids and cell.get("cell_type") != "code"):
+            continue  # a check's cell that is Markdown now says what its check has said
         own = _own_code(text, known) if cell.get("cell_type") == "code" else _own_text(text, known)
         if own or (cell.get("attachments") and cell.get("cell_type") == "markdown"):
             yield Stray(_question(given, at), own, cell)
