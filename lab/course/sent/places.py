@@ -22,6 +22,7 @@ from lab.course.sent.damaged import Cells
 WORDS = re.compile(r"[^\W\d_]{2,}")
 COMMENT = re.compile(r"^\s*#+ ?(.*)$")
 SIGNS = re.compile(r"[=()\[\]{}]")  # of a program
+LINK = re.compile(r"\[([^\]\n]*)\]\([^)\n]*\)")
 NO_PYTHON = ("%", "!")
 
 
@@ -184,5 +185,5 @@ def source_of(cell: dict[str, Any]) -> str:
 
 
 def plain(text: str) -> str:
-    """Without differences in white space."""
-    return " ".join(text.split())
+    """Without differences in white space, and in where links lead: that depends on the folder of the notebooks."""
+    return " ".join(LINK.sub(r"\1", text).split())
