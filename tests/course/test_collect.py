@@ -263,9 +263,16 @@ def test_what_lies_in_submitted_is_looked_at_again_before_nbgrader_copies_it(exc
 def test_what_a_later_submission_lacks_stays(exchange: Exchange):
     first = exchange.put(ME, ago=timedelta(minutes=5))
     (first / "exercises" / "model.py").write_text("# model\n")
+    (first / "results" / "run-1").mkdir(parents=True)
+    (first / "results" / "results.csv").write_text("measured")
+    (first / "results" / "run-1" / "run.csv").write_text("a run")
     exchange.collect()
+    measured = exchange.home(ME) / "results" / "results.csv"
+    assert measured.read_text() == "measured"  # of a folder that nbgrader ignores
+    assert sorted(path.name for path in measured.parent.rglob("*")) == ["results.csv"]
     exchange.put(ME)
     exchange.collect()
+    assert measured.read_text() == "measured"
     assert (exchange.home(ME) / "exercises" / "model.py").read_text() == "# model\n"
     assert exchange.row(ME) == ["as handed in before, as the last hand-in lacks them: model.py"]
 

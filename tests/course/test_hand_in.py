@@ -136,6 +136,21 @@ def test_a_later_hand_in_takes_nobody_s_work_away(course: Course, tmp_path: Path
         assert sentence in said
 
 
+def test_measurements_come_into_the_course_and_stay(course: Course, handed_in: Path):
+    for folder in ("results", "results-batch"):
+        (handed_in / "alice" / folder).mkdir()
+        (handed_in / "alice" / folder / "results.csv").write_text(folder)
+        (handed_in / "alice" / folder / "other.csv").write_text("")
+    assert course.hand_in(handed_in) == []
+    lab = course.submitted / "alice" / "lab"
+    found = read_submission("alice", lab).results
+    assert found == {"results": b"results", "results-batch": b"results-batch"}
+    assert not list(lab.rglob("other.csv"))
+    shutil.rmtree(handed_in / "alice" / "results")
+    assert course.hand_in(handed_in) == []
+    assert read_submission("alice", lab).results == found
+
+
 def test_notebooks_of_one_name_all_come_into_the_course(course: Course, handed_in: Path):
     names = ["copy-1-a.ipynb", "a.ipynb", "x/a.ipynb", "y/a.ipynb", "x/copy-1-a.ipynb"]
     with zipfile.ZipFile(handed_in / "eve.zip", "w") as archive:

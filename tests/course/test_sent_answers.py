@@ -17,6 +17,7 @@ from class_kinds import code_cell, find, read_book, say, write_book
 from lab.course import notebooks
 from lab.course.assess import record
 from lab.course.books import released_books
+from lab.course.build import course_files
 from lab.course.clean import markdown2html
 from lab.course.grafting import answer, graft, structure
 from lab.course.marks import SubmissionRecord
@@ -72,6 +73,15 @@ def test_as_given_out_nothing_is_an_answer(folder: Path):
     assert all_said(folder) == {}
     found = graded(folder)
     assert (found.look, found.remarks) == ((), ())
+
+
+def test_as_nbgrader_gives_it_out_nothing_is_an_answer_either(folder: Path):
+    """There the links lead elsewhere."""
+    for path, content in course_files().items():
+        if path.match("source/lab/*.ipynb"):
+            (folder / path.name).write_bytes(content)
+    assert all_said(folder) == {}
+    assert graded(folder).look == ()
 
 
 @pytest.mark.parametrize(
