@@ -53,6 +53,7 @@ _NOT_REDUCED = (
 )
 _OTHERWISE = ("raised", "hang", "stuck-rank", "exited", "killed", "unusable-result", *hang.MEANS)
 _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
+_WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 _TRIES = 2  # conditions
 _LONG = ("5.1", "6.1")
 _PARTED_BY_RIGHT = ("3.1",)  # the first process of a file system does something else there than the others
@@ -83,7 +84,7 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
         return _swallowed(diagnosis, kept, group)
     if diagnosis.name in _NOT_REDUCED and (unread := _unread(diagnosis, check, group)):
         return unread
-    if check.exercise in _PARTED_BY_RIGHT:
+    if check.exercise in _PARTED_BY_RIGHT or diagnosis.name in _WITH_A_LINE:
         return diagnosis
     return _on_some_ranks(diagnosis, check, group) or diagnosis
 

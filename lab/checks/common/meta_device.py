@@ -53,6 +53,7 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
         problems: gets what was given a tensor on the CPU. None: the collectives stay as they are.
     """
     to = Tensor.to
+    copies: list[int] = []  # of tensors on the CPU
 
     def on_cpu(tensor: Tensor) -> Tensor:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
@@ -60,7 +61,10 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
     def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         target = torch._C._nn._parse_to(*args, **kwargs)[0]
         to_cpu = tensor.is_meta and target is not None and target.type == "cpu"
-        return on_cpu(tensor) if to_cpu else to(tensor, *args, **kwargs)
+        result = on_cpu(tensor) if to_cpu else to(tensor, *args, **kwargs)
+        if result.is_meta and not tensor.is_meta:
+            copies.append(id(result))
+        return result
 
     def noting(name: str) -> Callable[..., Any]:
         def collective(*args: Any, **kwargs: Any) -> Any:
@@ -69,7 +73,7 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
                 problems.append(f"{name} was given a tensor on the CPU")
             elif problems is not None and name in _IN_PLACE and args and not kwargs.get("async_op"):
                 kept = sys.getrefcount(args[0]) > _OF_NOBODY
-                if isinstance(args[0], Tensor) and args[0]._base is None and not kept:
+                if id(args[0]) in copies and not kept:
                     problems.append(f"{name} was given a copy, which nobody reads afterwards")
             return mock.Mock() if kwargs.get("async_op") else None
 
