@@ -21,10 +21,15 @@ _NAME = "__lab_note_departure__"
 _left: dict[tuple[str, str], int] = {}  # (file, function) -> line
 
 
-def compiled(source: bytes, path: str) -> CodeType:
-    """The module as Python compiles it, with the notes in it. Raises SyntaxError and ValueError as Python does."""
+def compiled(source: bytes, path: str, *more: ast.NodeTransformer) -> CodeType:
+    """The module as Python compiles it, with the notes in it. Raises SyntaxError and ValueError as Python does.
+
+    Args:
+        more: put notes of their own into it.
+    """
     tree = ast.parse(source, path)
-    tree = ast.fix_missing_locations(_Noting().visit(tree))
+    for notes in (*more, _Noting()):
+        tree = ast.fix_missing_locations(notes.visit(tree))
     setattr(builtins, _NAME, _note)
     return compile(tree, path, "exec", dont_inherit=True)
 

@@ -99,14 +99,23 @@ class Group:
 
     code      the folder that holds the student's seven modules
     exercise  the id of the exercise under check, e.g. "3.2"
+    env       variables for all ranks, besides those of each order
     """
 
-    def __init__(self, code: Path, exercise: str, *, server: "RankServer | None" = None) -> None:
+    def __init__(
+        self,
+        code: Path,
+        exercise: str,
+        *,
+        server: "RankServer | None" = None,
+        env: Mapping[str, str | None] = {},
+    ) -> None:
         self.code = code
         self.exercise = exercise
         self.outputs: list[tuple[int, str]] = []  # (rank, what it printed), for every group that has run
+        self.results: list[GroupResult] = []  # of every group that has run
         self.heard = False  # there was a report of ranks in which the student's code has run
-        self._server = server
+        self._server, self._env = server, env
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lab-groups")
 
     def observe(self, order: Order) -> list[Any]:
@@ -141,6 +150,10 @@ class Group:
             raise outcome.diagnosis
         raise CheckEnded(outcome)
 
+    def again(self, env: Mapping[str, str | None]) -> "Group":
+        """A new one like this, with these variables for all its ranks."""
+        return Group(self.code, self.exercise, server=self._server, env=env)
+
     def close(self, *, at_once: bool = False) -> None:
         """Wait for the groups that were started and that nobody has asked for; `at_once` ends them."""
         if at_once:
@@ -148,7 +161,7 @@ class Group:
         self._pool.shutdown(cancel_futures=at_once)
 
     def _run(self, order: Order) -> "GroupResult":
-        return self._rank_server().run(code=self.code, **vars(order))
+        return self._rank_server().run(code=self.code, **vars(order) | {"env": {**order.env, **self._env}})
 
     def _rank_server(self) -> "RankServer":
         from lab.ranks.server import server
@@ -157,6 +170,7 @@ class Group:
 
     def _noted(self, result: "GroupResult") -> "GroupResult":
         self.heard = self.heard or result.begun
+        self.results.append(result)
         for report in result.reports:
             if report.tampered:
                 raise tampered(f"rank {report.rank}: {one_line(report.tampered, 200)}")

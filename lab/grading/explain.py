@@ -109,11 +109,11 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
     if kind in ("SyntaxError", "IndentationError", "TabError"):
         for name in ALL_MODULES:
             if (code / module_file(name)).exists() and (diagnosis := unreadable(code, module_file(name))):
-                return Failed(diagnosis)
+                return _neighbour(module_file(name), exercise) or Failed(diagnosis)
     frame = error.student_frame
     if frame is not None:
         if frame.function == "<module>":
-            return Failed(
+            return _neighbour(frame.file, exercise) or Failed(
                 Diagnosis(
                     "import-failed",
                     saw=f"{Path(frame.file).name} cannot be imported: {said}",
@@ -158,6 +158,14 @@ def _raised(report: "RankReport", exercise: str, code: Path, waits: str) -> Outc
             look=f"the return in exercise {exercise}: is it there, and is it what the docstring says?",
         )
     )
+
+
+def _neighbour(file: str, exercise: str) -> Blocked | None:
+    """Blocked by the first exercise of a file that cannot be imported, if it is another exercise's."""
+    module = Path(file).stem
+    own = next((known for known in syllabus().every if known.id == exercise), None)
+    theirs = next((known for known in syllabus().every if known.module == module), None)
+    return Blocked(theirs.id) if own is not None and theirs is not None and own.module != module else None
 
 
 def unset_by_srun(kind: str, message: str) -> bool:

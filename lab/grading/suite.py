@@ -22,6 +22,7 @@ from lab.grading.diagnosis import (
     Passed,
     unusable_report,
 )
+from lab.grading.retelling import retold
 from lab.grading.unreadable import unreadable
 from lab.ranks.server import RankServer, RankServerError
 from lab.ranks.server import server as shared_server
@@ -139,7 +140,7 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     except JudgeTookTooLong:
         outcome = Failed(_endless(check))
     except Diagnosis as diagnosis:
-        outcome = Failed(diagnosis)
+        outcome = Failed(retold(diagnosis, check, group))
     except CheckEnded as ended:
         outcome = ended.outcome
     except RankServerError as error:

@@ -213,7 +213,7 @@ class Group:
         return True
 
     def _take(self, member: Member, kind: bytes, payload: bytes) -> None:
-        if kind in (rank.BEGUN, rank.TAMPERED):
+        if kind in (rank.BEGUN, rank.TAMPERED, speaker.CONDUCT):
             member.remarks[kind] = payload
         elif kind == rank.ASK:
             member.wants_inputs = True

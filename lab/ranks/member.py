@@ -18,6 +18,7 @@ _STACK_LIMIT = 64 << 10  # bytes
 _SOURCE_LIMIT = 1 << 20  # bytes of a file that a line is quoted from
 _RECORDS_LIMIT = 4 << 20  # bytes of a rank's records that are handed on
 _TAMPERED_LIMIT = 400  # bytes
+_CONDUCT_LIMIT = 1 << 18  # bytes; what is cut off here cannot be read any more
 _CHUNK = 1 << 16  # bytes
 _STACK_LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
@@ -64,7 +65,7 @@ class Member:
         self.lane = lanes.Lane()
         self._records: deque[bytes] = deque()
         self._asked = False
-        self.remarks: dict[bytes, bytes] = {}  # BEGUN and TAMPERED
+        self.remarks: dict[bytes, bytes] = {}  # BEGUN, TAMPERED and CONDUCT
         self.status = ""
         self.at_rest = False  # it has sent its result, or why there is none, and waits for the end of the group
         self.note = ""
@@ -142,6 +143,7 @@ class Member:
             "status": self.status,
             "begun": rank.BEGUN in self.remarks,
             "tampered": self.remarks.get(rank.TAMPERED, b"")[:_TAMPERED_LIMIT],
+            "conduct": self.remarks.get(speaker.CONDUCT, b"")[:_CONDUCT_LIMIT],
             "note": self.note,
             "exit_code": self.exit_code,
             "payload": self.payload,

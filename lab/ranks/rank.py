@@ -23,10 +23,10 @@ from typing import Any, NoReturn
 
 from lab.base import intact
 from lab.base.paths import module_file
-from lab.collectives import departures, recorder
+from lab.collectives import conduct, departures, recorder
 from lab.collectives.point_to_point import Messages
 from lab.ranks import confine, platform, wire
-from lab.ranks.speaker import Speaker
+from lab.ranks.speaker import CONDUCT, Speaker
 
 # Frames between a rank and the leader of its group; besides these, RECORDS and TELL of speaker.py. BEGUN comes
 # before the first line of the student's runs: what a rank says from then on may be forged. TAMPERED tells which of
@@ -49,7 +49,7 @@ class _SourceLoader(SourceFileLoader):
         raise OSError("bytecode caches are not used for the student's files")
 
     def source_to_code(self, data: Any, path: Any, **_: Any) -> CodeType:  # type: ignore[override]
-        return departures.compiled(data, path)
+        return departures.compiled(data, path, conduct.Noting(path))
 
 
 class Rank:
@@ -85,6 +85,7 @@ class Rank:
             self._changed = intact.watched(_labs_own())
             sys.breakpointhook = _no_debugger
             self._speaker.send(wire.frame(BEGUN))
+            conduct.begin(self.code)
         file = self.code / module_file(name)
         if not file.is_file():
             raise ModuleNotFoundError(f"There is no {module_file(name)} in {self.code}", name=name)
@@ -165,6 +166,7 @@ def run_rank(rank: int, request: dict[str, Any], channel: socket.socket, output:
         answer = frame(EXITED, encode({"exit_code": status, **describe(error)}))
     except BaseException as error:  # noqa: BLE001  (whatever it is, the grader is told)
         answer = frame(RAISED, encode(describe(error)))
+    answer = frame(CONDUCT, encode(conduct.notes())) + answer
     if names := tampered():
         answer = frame(TAMPERED, names) + answer
     _flush()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lab.collectives.conduct import Conduct, read_conduct
 from lab.collectives.deadlock import Mismatch, find_mismatch
 from lab.collectives.lanes import Collective, Frame, Lane, Message
 from lab.collectives.stall import Position, Stall, find_stall
@@ -54,7 +55,7 @@ class RankReport:
     that they go on to its end. Their names and frames are whatever the rank says. `left` tells for (file,
     function) of the student's at which line it was last left; line 0 stands for its end.
     `begun` tells that the student's code was let into it: only before that can what the rank says be trusted.
-    `tampered` names functions of the lab's in it that were replaced.
+    `tampered` names functions of the lab's in it that were replaced. `conduct` is what else its code did.
     """
 
     rank: int
@@ -74,6 +75,7 @@ class RankReport:
     left: Mapping[tuple[str, str], Frame] = field(default_factory=dict)
     begun: bool = True
     tampered: str = ""
+    conduct: Conduct = field(default_factory=Conduct)
 
     @property
     def garbled(self) -> bool:
@@ -183,7 +185,15 @@ def read_report(answer: dict[str, Any], code: Path | None) -> RankReport:
         left=lane.left,
         begun=answer["begun"],
         tampered=", ".join(answer["tampered"].decode("utf-8", "replace").splitlines()),
+        conduct=_conduct(answer["conduct"]),
     )
+
+
+def _conduct(payload: bytes) -> Conduct:
+    try:
+        return read_conduct(wire.decode(payload)) if payload else Conduct()
+    except wire.WireError:
+        return Conduct()
 
 
 def _error(content: dict[str, Any], code: Path | None) -> RankError:

@@ -11,11 +11,13 @@ import socket
 import threading
 import time
 
+from lab.collectives import conduct
 from lab.collectives.recorder import Recorder
 from lab.ranks import platform, wire
 
 # Frames from a rank with what recorder.py has to say, and to a rank that has ended: say it now.
 RECORDS, TELL = b"C", b"T"
+CONDUCT = b"N"  # what conduct.py has noted
 
 DELAY = 0.5  # seconds from the start of the rank
 PERIOD = 0.25  # seconds
@@ -62,6 +64,7 @@ class Speaker:
                 if self._stop.is_set():
                     return
                 try:
+                    self._channel.sendall(wire.frame(CONDUCT, wire.encode(conduct.notes())))
                     self._send_records(final=False)
                 except OSError:  # the leader is gone, and this process with it
                     return

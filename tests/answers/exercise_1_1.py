@@ -74,3 +74,88 @@ bank.wrong(
 bank.wrong("raised", "a layer that is not there", result="return self.head(x)")
 bank.wrong("images-changed", "the images are scaled in place", loop="x *= 0.5\nfor block in self.blocks:")
 bank.wrong("device-written-down", "results that are always on the CPU", flatten='x = x.flatten(1).to("cpu")')
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "a tuple of the shape, by its elements",
+    check="b, c, h, w = x.shape\nassert (c, h, w) == (3, 32, 32)",
+)
+bank.right(
+    "asserts that x is an image tensor",
+    check="import torch\nassert isinstance(x, torch.Tensor) and x.dim() == 4\n"
+    "assert tuple(x.shape[1:]) == (3, 32, 32)",
+)
+bank.right(
+    "isinstance of blocks",
+    loop="assert isinstance(self.blocks, nn.ModuleList)\n"
+    "assert x.shape[1:] == (3, 32, 32)\nfor block in self.blocks:",
+)
+bank.wrong(
+    "assertion-cannot-fail",
+    "a tuple is asserted",
+    check="assert (x.shape[1:] == (3, 32, 32), 'wrong images')",
+)
+bank.wrong(
+    "assertion-cannot-fail",
+    "or in place of ==",
+    check="assert x.shape[1:] or (3, 32, 32)",
+)
+bank.wrong(
+    "assertion-cannot-fail",
+    "the assertion is compared with itself",
+    check="assert x.shape[1:] == x.shape[1:]",
+)
+bank.wrong(
+    "assertion-cannot-fail",
+    "the assertion after the return",
+    check="",
+    result="return self.classifier(x)\nassert x.shape[1:] == (3, 32, 32)",
+)
+bank.wrong(
+    "assertion-too-weak",
+    "the channels only",
+    check="assert x.shape[1] == 3",
+)
+bank.wrong(
+    "assertion-too-weak",
+    "the number of dimensions only",
+    check="assert x.ndim == 4",
+)
+bank.wrong(
+    "assertion-too-weak",
+    "the number of pixels",
+    check="assert x[0].numel() == 3 * 32 * 32",
+)
+bank.wrong(
+    "assertion-too-weak",
+    "asserted after the blocks",
+    check="",
+    flatten="assert x.shape[1:] == (128, 4, 4)\nx = x.flatten(1)",
+)
+bank.wrong(
+    "error-swallowed",
+    "the assertion's error is swallowed",
+    check="try:\n    assert x.shape[1:] == (3, 32, 32)\nexcept AssertionError:\n    print('wrong images')",
+)
+bank.wrong(
+    "fixed-batch-size",
+    "the assertion takes batches of 64 and smaller only... as a list",
+    check="assert list(x.shape) == [64, 3, 32, 32]",
+)
+bank.wrong(
+    "num-classes-ignored",
+    "cuts the logits to ten",
+    result="return self.classifier(x)[:, :10] if False else "
+    "nn.functional.pad(self.classifier(x), (0, 10))[:, :10]",
+)
+bank.wrong(
+    "wrong-shape",
+    "squeezes",
+    result="return self.classifier(x).squeeze()",
+)
+bank.wrong(
+    "device-written-down",
+    "to cuda if available",
+    check="import torch\nassert x.shape[1:] == (3, 32, 32)\nif torch.cuda.is_available(): x = x.cpu()",
+)

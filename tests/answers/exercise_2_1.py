@@ -154,3 +154,69 @@ bank.wrong(
     "a fixed number of processes on a node",
     result="return LaunchEnvironment(rank, rank % 4, world_size)",
 )
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "os.environ is asked through the argument only",
+    choose="environ = dict(environ)\nnames = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN",
+)
+bank.right(
+    "isinstance of Mapping",
+    choose="assert isinstance(environ, Mapping)\n"
+    "names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN",
+)
+bank.wrong(
+    "contradiction-accepted",
+    "assert for contradictions",
+    if_contradiction="if rank >= world_size:",
+)
+bank.wrong(
+    "contradiction-accepted",
+    "only the local rank",
+    if_contradiction="if local_rank > rank:",
+)
+bank.wrong(
+    "bad-number-accepted",
+    "try around all",
+    whole={
+        "2.1": "\ntry:\n"
+        '    return LaunchEnvironment(int(environ["RANK"]), int(environ["LOCAL_RANK"]), '
+        'int(environ["WORLD_SIZE"]))\nexcept Exception:\n    pass\ntry:\n'
+        '    return LaunchEnvironment(int(environ["SLURM_PROCID"]), '
+        'int(environ["SLURM_LOCALID"]), int(environ["SLURM_NTASKS"]))\nexcept Exception:\n'
+        '    raise ValueError("RANK LOCAL_RANK WORLD_SIZE SLURM_PROCID SLURM_LOCALID '
+        'SLURM_NTASKS missing")\n'
+    },
+)
+bank.wrong(
+    "local-rank-computed",
+    "rank modulo 4",
+    numbers="rank, local_rank, world_size = map(int, values)\nlocal_rank = rank % 4",
+)
+bank.wrong(
+    "wrong-numbers",
+    "local rank and rank change places",
+    result="return LaunchEnvironment(local_rank, rank, world_size)",
+)
+bank.wrong(
+    "raised",
+    "local rank and world size swapped",
+    numbers="rank, world_size, local_rank = map(int, values)",
+)
+bank.wrong(
+    "error-not-raised",
+    "ValueError made only",
+    say_missing="ValueError(f'{missing} not set')",
+    values="values = [environ.get(name, '0') for name in names]",
+)
+bank.wrong(
+    "error-not-raised",
+    "contradiction printed",
+    if_contradiction="if not local_rank <= rank < world_size:\n    print('contradiction', rank)\nif False:",
+)
+bank.wrong(
+    "local-rank-computed",
+    "rank // 4",
+    numbers="rank, local_rank, world_size = map(int, values)\nlocal_rank = rank // 4",
+)

@@ -114,3 +114,109 @@ bank.wrong(
 bank.wrong(
     "raised", "the timeout as a number", join=JOIN.replace("timeout=timeout", "timeout=timeout.total_seconds()")
 )
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "tests for hasattr set_device",
+    set_device="if hasattr(torch.cuda, 'set_device'): torch.cuda.set_device(device)",
+)
+bank.right(
+    "dist.is_available and nccl available",
+    nccl="backend = 'nccl' if dist.is_nccl_available() or True else 'gloo'",
+)
+bank.right(
+    "nccl if is_nccl_available",
+    nccl="backend = 'nccl'",
+    if_cuda="if torch.cuda.is_available() and dist.is_nccl_available():",
+)
+bank.right(
+    "checks that the group is not yet there",
+    join="if not dist.is_initialized():\n"
+    "    dist.init_process_group(backend, rank=launch.rank, "
+    "world_size=launch.world_size, timeout=timeout)",
+)
+bank.right(
+    "MASTER_PORT where there is none",
+    launch="launch = read_launch_environment(os.environ)\n"
+    "os.environ.setdefault('MASTER_PORT', '29500')\n"
+    "os.environ.setdefault('MASTER_ADDR', 'localhost')",
+)
+bank.right(
+    "torch.cuda.device_count in place of is_available",
+    if_cuda="if torch.cuda.device_count() > 0:",
+)
+bank.right(
+    "isinstance of timeout",
+    launch="assert isinstance(timeout, timedelta)\nlaunch = read_launch_environment(os.environ)",
+)
+bank.right(
+    "device properties",
+    set_device="torch.cuda.set_device(device)\n"
+    "print(torch.cuda.get_device_properties(device).name, "
+    "torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))",
+)
+bank.right(
+    "init of cuda",
+    set_device="torch.cuda.set_device(device)\ntorch.cuda.init()\ntorch.cuda.empty_cache()\n"
+    "torch.cuda.reset_peak_memory_stats()",
+)
+bank.right(
+    "a with of torch.cuda.device",
+    set_device="torch.cuda.set_device(device)\nwith torch.cuda.device(device):\n    pass",
+)
+bank.wrong(
+    "launcher-variable-set",
+    "a port of its own",
+    launch="os.environ['MASTER_PORT'] = '12355'\nlaunch = read_launch_environment(os.environ)",
+)
+bank.wrong(
+    "launcher-variable-set",
+    "a port of its own, address too",
+    launch="os.environ['MASTER_ADDR'] = 'localhost'\nos.environ['MASTER_PORT'] = '12355'\n"
+    "launch = read_launch_environment(os.environ)",
+)
+bank.wrong(
+    "launcher-variable-set",
+    "RANK overwritten",
+    launch="os.environ['RANK'] = '0'\nlaunch = read_launch_environment(os.environ)",
+)
+bank.wrong(
+    "launcher-variable-set",
+    "WORLD_SIZE overwritten by update",
+    launch="os.environ.update(WORLD_SIZE='4')\nlaunch = read_launch_environment(os.environ)",
+)
+bank.wrong(
+    "error-swallowed",
+    "init in try",
+    join="try:\n    dist.init_process_group(backend, ranks=launch.rank, "
+    "world_size=launch.world_size, timeout=timeout)\nexcept Exception:\n    pass",
+)
+bank.wrong(
+    "master-hard-coded",
+    "tcp with a fixed port",
+    join="dist.init_process_group(backend, init_method='tcp://127.0.0.1:23456', "
+    "rank=launch.rank, world_size=launch.world_size, timeout=timeout)",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 only joins",
+    join="if launch.rank == 0:\n    dist.init_process_group(backend, rank=launch.rank, "
+    "world_size=launch.world_size, timeout=timeout)",
+)
+bank.wrong(
+    "timeout-ignored",
+    "a fixed timeout",
+    join="dist.init_process_group(backend, rank=launch.rank, world_size=launch.world_size, "
+    "timeout=timedelta(minutes=10))",
+)
+bank.wrong(
+    "wrong-device-index",
+    "GPU 2",
+    index="index = min(2, torch.cuda.device_count() - 1)",
+)
+bank.wrong(
+    "wrong-device-index",
+    "GPU 3",
+    index="index = min(3, torch.cuda.device_count() - 1)",
+)

@@ -32,7 +32,7 @@ bank.right("the launcher's rank", main="return read_launch_environment(os.enviro
 # github.com/sehoffmann/dmlcloud/issues/61
 bank.wrong("group-not-destroyed", "cleanup does nothing", leave="pass")
 bank.wrong(
-    "group-not-destroyed", "only the main process leaves", ask="if dist.is_initialized() and dist.get_rank() == 0:"
+    "not-on-every-rank", "only the main process leaves", ask="if dist.is_initialized() and dist.get_rank() == 0:"
 )
 bank.wrong(
     "group-not-destroyed",
@@ -64,3 +64,30 @@ bank.wrong(
 bank.wrong("not-a-bool", "the rank itself", main="return dist.get_rank()")
 bank.wrong("not-a-bool", "nothing is returned", main="dist.get_rank() == 0")
 bank.wrong("rank-from-torchrun-only", "RANK, which srun does not set", main="return os.environ['RANK'] == '0'")
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "is_available too",
+    ask="if dist.is_available() and dist.is_initialized():",
+)
+bank.wrong(
+    "error-swallowed",
+    "destroy in try with wrong name",
+    whole={"2.3a": "try:\n    dist.destroy_process_groups()\nexcept Exception:\n    pass"},
+)
+bank.wrong(
+    "wrong-main-process",
+    "the last rank",
+    main="return dist.get_rank() == dist.get_world_size() - 1",
+)
+bank.wrong(
+    "several-main-processes",
+    "rank 0 by get_node_local_rank",
+    main="return dist.get_node_local_rank(0) == 0",
+)
+bank.wrong(
+    "cleanup-without-group",
+    "barrier in cleanup before check",
+    whole={"2.3a": "dist.barrier()\ndist.destroy_process_group()"},
+)

@@ -98,7 +98,7 @@ bank.wrong(
 )
 bank.wrong("no-barrier", "no barrier", barrier="")
 bank.wrong(
-    "no-barrier",
+    "sleep-instead-of-barrier",
     "the others sleep for a while",
     whole={"3.1": "import time\nif not is_first:\n    time.sleep(0.1)\nreturn load()"},
 )
@@ -187,4 +187,35 @@ bank.wrong(
     "an error of load is swallowed, and then everybody tries",
     first="dataset = None\ntry:\n    dataset = load()\nexcept OSError:\n    pass",
     if_other="if not is_first or dataset is None:",
+)
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "isinstance Dataset",
+    result="from torch.utils.data import Dataset\nassert isinstance(dataset, Dataset)\nreturn dataset",
+)
+bank.right(
+    "an all_reduce of one number",
+    barrier="import torch\ndist.all_reduce(torch.zeros(1))",
+)
+bank.wrong(
+    "sleep-instead-of-barrier",
+    "time.sleep",
+    barrier="import time\nif not is_first: time.sleep(3)",
+)
+bank.wrong(
+    "sleep-instead-of-barrier",
+    "sleep taken by name",
+    barrier="from time import sleep\nif not is_first: sleep(10)",
+)
+bank.wrong(
+    "raised",
+    "load gets is_first",
+    other="dataset = load(is_first)",
+)
+bank.wrong(
+    "error-swallowed",
+    "first hides all",
+    first="try:\n    dataset = load()\nexcept Exception:\n    dataset = None",
 )

@@ -239,3 +239,85 @@ bank.wrong(
     world="import os\nrank, world_size = int(os.environ.get('RANK', 0)), dist.get_world_size()",
     sampler=SAMPLER.replace("train_set, ", "train_set, world_size, rank, "),
 )
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "isinstance Dataset",
+    if_uneven="assert isinstance(train_set, Dataset) and isinstance(valid_set, Dataset) and "
+    "len(valid_set) > 0\nif global_batch_size % world_size != 0:",
+)
+bank.wrong(
+    "no-set-epoch",
+    "no sampler in a world of one",
+    sampler="sampler = DistributedSampler(train_set, shuffle=True, seed=seed, drop_last=True) if "
+    "world_size > 1 else None",
+    train=TRAIN.replace("sampler=sampler", "sampler=sampler, shuffle=sampler is None"),
+)
+bank.wrong(
+    "same-order-every-epoch",
+    "own sampler: seed times epoch",
+    sampler=OWN_SAMPLER.replace("seed * 1000 + self.epoch", "seed * self.epoch"),
+)
+bank.wrong(
+    "same-order-every-epoch",
+    "own sampler: epoch modulo 2",
+    sampler=OWN_SAMPLER.replace("self.epoch)", "self.epoch % 2)"),
+)
+bank.wrong(
+    "ranks-shuffle-differently",
+    "own sampler: epoch + rank",
+    sampler=OWN_SAMPLER.replace("self.epoch)", "self.epoch + rank)"),
+)
+bank.wrong(
+    "sampler-out-of-range",
+    "own sampler counts from 1",
+    sampler=OWN_SAMPLER.replace(
+        "return iter(order[", "order = [i + 1 for i in order]\n        return iter(order["
+    ),
+)
+bank.wrong(
+    "ranks-shuffle-differently",
+    "random.shuffle",
+    sampler=OWN_SAMPLER.replace(
+        "order = torch.randperm(len(train_set), generator=generator).tolist()",
+        "import random\n        order = list(range(len(train_set)))\n        random.shuffle(order)",
+    ),
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 gets a sampler",
+    sampler=SAMPLER + "\nif rank != 0:\n    from torch.utils.data import SequentialSampler\n"
+    "    sampler = SequentialSampler(train_set)",
+)
+bank.wrong(
+    "error-not-raised",
+    "ValueError is made and not raised",
+    uneven="ValueError('does not divide')",
+)
+bank.wrong(
+    "error-not-raised",
+    "printed in place of raised",
+    uneven="print('does not divide')",
+)
+bank.wrong(
+    "error-not-raised",
+    "an assert of a tuple",
+    if_uneven="assert (global_batch_size % world_size == 0, 'does not divide')",
+    uneven="",
+)
+bank.wrong(
+    "error-not-raised",
+    "warned",
+    uneven="import warnings\nwarnings.warn('does not divide')",
+)
+bank.wrong(
+    "ranks-shuffle-differently",
+    "own sampler: seed + rank",
+    sampler=OWN_SAMPLER.replace("seed * 1000", "seed * 1000 + rank"),
+)
+bank.wrong(
+    "seed-ignored",
+    "own sampler: no seed",
+    sampler=OWN_SAMPLER.replace("seed * 1000 + ", ""),
+)

@@ -103,3 +103,26 @@ bank.wrong(
     "rank and world size change places",
     whole=loader("ValidationShard(valid_set, world_size, rank)"),
 )
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.wrong(
+    "sample-counted-twice",
+    "the index without the rank",
+    index="index = i * self.world_size + self.rank * 0",
+)
+bank.wrong(
+    "filler-has-a-label",
+    "filler with label 100",
+    filler="return image, 100",
+)
+bank.wrong(
+    "filler-has-a-label",
+    "filler -100 as the class of the dataset",
+    filler="return image, len(self.dataset)",
+)
+bank.wrong(
+    "past-the-end",
+    "negative",
+    index="index = i * self.world_size - self.rank",
+)

@@ -80,7 +80,10 @@ bank.right(
 bank.wrong("summed-not-averaged", "summed but not averaged", divide="")
 bank.wrong("not-reduced", "nothing is done", whole={"4.0": "pass"})
 bank.wrong(
-    "not-reduced", "a copy is averaged", reduce="g = p.grad.clone()\ndist.all_reduce(g)", divide="g /= world_size"
+    "result-not-read",
+    "a copy is averaged",
+    reduce="g = p.grad.clone()\ndist.all_reduce(g)",
+    divide="g /= world_size",
 )
 bank.wrong("only-divided", "divided without a sum", reduce="")
 bank.wrong("world-size-hard-coded", "a fixed world size", world="world_size = 2")
@@ -147,4 +150,41 @@ bank.wrong(
     "rank-from-torchrun-only",
     "WORLD_SIZE, which srun does not set",
     world="import os\nworld_size = int(os.environ['WORLD_SIZE'])",
+)
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "isinstance of Work",
+    whole={
+        "4.0": "\nfor p in model.parameters():\n    if p.grad is not None:\n"
+        "        work = dist.all_reduce(p.grad, async_op=True)\n"
+        "        assert isinstance(work, dist.Work)\n        work.wait()\n"
+        "        p.grad /= dist.get_world_size()\n"
+    },
+)
+bank.wrong(
+    "result-not-read",
+    "clone in place",
+    reduce="dist.all_reduce(p.grad.clone())",
+)
+bank.wrong(
+    "result-not-read",
+    "double()",
+    reduce="dist.all_reduce(p.grad.double())",
+)
+bank.wrong(
+    "error-swallowed",
+    "allreduce hidden",
+    reduce="try:\n    dist.allreduce(p.grad)\nexcept AttributeError:\n    pass",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 divides",
+    divide="rank = dist.get_rank()\nif rank == 0:\n    p.grad /= world_size",
+)
+bank.wrong(
+    "ranks-disagree",
+    "rank 1 alone zeroes",
+    divide="p.grad /= world_size\nif dist.get_rank() == 1: p.grad.zero_()",
 )

@@ -123,3 +123,29 @@ bank.wrong(
     + WRAP.replace("return", "ddp =")
     + "\nddp.register_comm_hook(None, fp16_compress_hook)\nreturn ddp",
 )
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "current device if available",
+    ids="device_ids = [torch.cuda.current_device()] if torch.cuda.is_available() else None",
+)
+bank.right(
+    "asserts isinstance",
+    move="assert isinstance(device, torch.device) and isinstance(model, nn.Module)\nmodel.to(device)",
+)
+bank.wrong(
+    "wrong-device-ids",
+    "GPU 0 if available",
+    ids="device_ids = [0] if torch.cuda.is_available() else None",
+)
+bank.wrong(
+    "wrong-device",
+    "to cuda:rank if available",
+    move="if torch.cuda.is_available():\n    model.to(f'cuda:{dist.get_rank()}')\nelse:\n    model.to(device)",
+)
+bank.wrong(
+    "rank-from-torchrun-only",
+    "LOCAL_RANK as device id",
+    ids="import os\ndevice_ids = [int(os.environ['LOCAL_RANK'])] if device.type == 'cuda' else None",
+)

@@ -105,7 +105,7 @@ bank.wrong(
 )
 bank.wrong("ranks-start-apart", "rank 0's weights are not sent", tensors="", broadcast="")
 bank.wrong(
-    "ranks-start-apart",
+    "result-not-read",
     "copies of the weights are sent",
     broadcast="dist.broadcast(tensor.detach().clone(), src=0)",
 )
@@ -195,4 +195,41 @@ bank.wrong(
     broadcast="",
     result=RESULT.replace("return ", "")
     + "\nfor p in model.parameters():\n    dist.broadcast(p.to_local().detach(), src=0)\nreturn model",
+)
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "mesh by availability",
+    mesh="mesh = init_device_mesh('cuda' if torch.cuda.is_available() else 'cpu', (dist.get_world_size(),))",
+)
+bank.right(
+    "cuda by hand",
+    move="if device.type == 'cuda': model.cuda(device)",
+)
+bank.wrong(
+    "mesh-on-another-device",
+    "the mesh on the CPU",
+    mesh="mesh = init_device_mesh('cpu', (dist.get_world_size(),))",
+)
+bank.wrong(
+    "not-on-device",
+    "not moved",
+    move="",
+)
+bank.wrong(
+    "not-on-device",
+    "moved after the broadcast",
+    move="",
+    mesh="model.to(device)\nmesh = init_device_mesh(device.type, (dist.get_world_size(),))",
+)
+bank.wrong(
+    "result-not-read",
+    "a clone is sent",
+    broadcast="dist.broadcast(tensor.detach().clone(), src=0)",
+)
+bank.wrong(
+    "error-swallowed",
+    "fully_shard hidden",
+    block="try:\n    fully_shard(block, mesh)\nexcept TypeError:\n    pass",
 )

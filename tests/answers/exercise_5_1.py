@@ -394,7 +394,7 @@ bank.wrong(
 )
 bank.wrong("seed-zero-replaced", "seed 0 taken for no seed", seed="torch.manual_seed(args.seed or 42)")
 bank.wrong(
-    "ranks-start-differently",
+    "not-on-every-rank",
     "only rank 0 is seeded",
     seed="if torch.distributed.get_rank() == 0:\n    torch.manual_seed(args.seed)",
 )
@@ -521,4 +521,104 @@ bank.wrong(
 bank.wrong("records-not-returned", "a dry run returns None", records="records = None")
 bank.wrong(
     "records-not-returned", "a dry run has no return value", cleanup="cleanup()\nif args.dry_run:\n    return"
+)
+
+# ---- seen in other settings, on other ranks, in other hands
+
+WRAPS = """
+if args.strategy == "ddp":
+    model = get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb)
+elif args.strategy == "fsdp":
+    model = get_fsdp_model(model, device, precision=args.precision)
+elif args.strategy == "fsdp1":
+    model = get_fsdp1_model(model, device, precision=args.precision)
+else:
+    model = model.to(device)
+"""
+bank.right(
+    "isinstance of this_run",
+    args="assert isinstance(this_run, Run) and type(this_run).__name__ == 'Run'\nargs = this_run.args",
+)
+bank.right(
+    "isinstance of loaders and datasets",
+    loaders=(
+        LOADERS + "\nassert isinstance(datasets, DataSets) and all(isinstance(one, "
+        "torch.utils.data.DataLoader) for one in loaders)"
+    ),
+)
+bank.right(
+    "device asserts",
+    setup="device = setup()\nassert isinstance(device, torch.device)",
+)
+bank.right(
+    "names of functions",
+    setup="assert setup.__name__ == 'setup' and train.__name__ == 'train' and "
+    "wrap_model.__name__ == 'wrap_model'\ndevice = setup()",
+)
+bank.right(
+    "is_first by keyword",
+    first="first = is_first_on_filesystem(path=args.data_dir or args.output_dir)",
+)
+bank.right(
+    "a barrier after building",
+    optimizer=(OPTIMIZER + "\ntorch.distributed.barrier()"),
+)
+bank.wrong(
+    "wrap-model-not-called",
+    "wrapped in run",
+    wrap=WRAPS,
+)
+bank.wrong(
+    "parameters-not-fp32",
+    "the model in bf16 by hand",
+    prepare=(PREPARE + "\nif args.precision == 'bf16': model = model.bfloat16()"),
+)
+bank.wrong(
+    "wrap-model-not-called",
+    "not wrapped on one rank",
+    wrap="if torch.distributed.get_world_size() > 1:\n"
+    "    model = wrap_model(model, device, args)\nelse:\n    model = model.to(device)",
+)
+bank.wrong(
+    "model-not-wrapped",
+    "wrap_model: bare on one rank",
+    if_ddp="if args.strategy == 'ddp' and torch.distributed.get_world_size() > 1:",
+)
+bank.wrong(
+    "seed-hard-coded",
+    "the seed modulo 10",
+    seed="torch.manual_seed(args.seed % 10)",
+)
+bank.wrong(
+    "seed-hard-coded",
+    "the seed modulo 100",
+    seed="torch.manual_seed(args.seed % 100)",
+)
+bank.wrong(
+    "error-swallowed",
+    "begin hidden",
+    begin="try:\n    this_run.begin(model, optimizer)\nexcept Exception:\n    pass",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 prepares",
+    prepare="if this_run.rank == 0:\n    model = this_run.prepare_model(model)",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 builds loaders with options",
+    loading="size, loading = args.loader_batch_size, loading_options(args, device)\n"
+    "if this_run.rank == 1:\n    loading['seed'] = 5",
+)
+bank.wrong(
+    "error-swallowed",
+    "evaluate hidden",
+    evaluate="test = None\ntry:\n    test = evaluate(tests, model, device)\nexcept Exception:\n    pass",
+    record="if test: this_run.record_test(test.loss, test.accuracy)",
+)
+bank.wrong(
+    "loader-option-ignored",
+    "two errors: another seed for the loaders, and no begin",
+    loading="size, loading = args.loader_batch_size, loading_options(args, device) | {'seed': 5}",
+    begin="",
 )

@@ -29,13 +29,10 @@ return (sums[0] / sums[1]).item()  # mean
 
 # ---- right: 6.1a
 
-bank.right("loss.backward()", backward="loss.backward()")
-bank.right("torch.autograd", backward="torch.autograd.backward(loss)")
 bank.right("cleared by the model", zero="model.zero_grad()")
 bank.right("training mode in the step too", zero="model.train()\noptimizer.zero_grad()")
 bank.right("zero_grad at the end of the step", zero="", step="optimizer.step()\noptimizer.zero_grad()")
 bank.right("zero_grad after the forward pass", zero="", backward="optimizer.zero_grad()\nrun.backward(loss)")
-bank.right("gradients cleared by hand", zero="for p in model.parameters(): p.grad = None")
 bank.right("zeros in place of None", zero="optimizer.zero_grad(set_to_none=False)")
 bank.right("nll_loss of log_softmax", loss="loss = F.nll_loss(F.log_softmax(model(images), dim=1), labels)")
 bank.right("a criterion", loss="loss = nn.CrossEntropyLoss()(model(images), labels)")
@@ -257,3 +254,269 @@ bank.wrong(
 STEP = "loss = train_step(model, optimizer, images, labels, run)"
 bank.wrong("wrong-arguments", "the loader in place of the run", train_step=STEP.replace("run", "loader"))
 bank.wrong("wrong-arguments", "labels before images", train_step=STEP.replace("images, labels", "labels, images"))
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "set_epoch twice the epoch",
+    set_epoch="loader.sampler.set_epoch(2 * epoch)",
+)
+bank.right(
+    "isinstance DistributedSampler",
+    set_epoch=(
+        "from torch.utils.data.distributed import DistributedSampler\n"
+        "if isinstance(loader.sampler, DistributedSampler):\n    " + "loader.sampler.set_epoch(epoch)"
+    ),
+)
+bank.right(
+    "the type's name",
+    set_epoch=(
+        "if type(loader.sampler).__name__ == 'DistributedSampler':\n    " + "loader.sampler.set_epoch(epoch)"
+    ),
+)
+bank.right(
+    "type is",
+    set_epoch=(
+        "from torch.utils.data import DistributedSampler\n"
+        "if type(loader.sampler) is DistributedSampler:\n    " + "loader.sampler.set_epoch(epoch)"
+    ),
+)
+bank.right(
+    "asserts the sampler's ranks",
+    set_epoch=(
+        "assert loader.sampler.num_replicas == dist.get_world_size() and loader.sampler.rank "
+        "== dist.get_rank()\n" + "loader.sampler.set_epoch(epoch)"
+    ),
+)
+bank.right(
+    "asserts shuffle and drop_last",
+    set_epoch=("assert loader.sampler.shuffle and loader.sampler.drop_last\n" + "loader.sampler.set_epoch(epoch)"),
+)
+bank.right(
+    "asserts that run is a Run",
+    set_epoch=(
+        "assert isinstance(run, Run) and type(run).__name__ == 'Run'\n" + "loader.sampler.set_epoch(epoch)"
+    ),
+)
+bank.right(
+    "only set when world size > 1",
+    set_epoch=("if run.world_size > 1: " + "loader.sampler.set_epoch(epoch)"),
+)
+bank.right(
+    "asserts types of all",
+    set_epoch=(
+        "assert isinstance(optimizer, Optimizer) and isinstance(model, nn.Module) and "
+        "isinstance(loader, DataLoader)\n" + "loader.sampler.set_epoch(epoch)"
+    ),
+)
+bank.right(
+    "sums moved to device before",
+    sums="sums = torch.zeros(2, dtype=torch.float64)",
+    reduce="sums = sums.to(run.device)\ndist.all_reduce(sums)",
+)
+bank.wrong(
+    "set-epoch-by-rank",
+    "set_epoch(epoch + rank)",
+    set_epoch="loader.sampler.set_epoch(epoch + dist.get_rank())",
+)
+bank.wrong(
+    "set-epoch-by-rank",
+    "set_epoch(epoch * (rank + 1))",
+    set_epoch="loader.sampler.set_epoch(epoch * (dist.get_rank() + 1))",
+)
+bank.wrong(
+    "set-epoch-by-rank",
+    "set_epoch(epoch * world_size + rank)",
+    set_epoch="loader.sampler.set_epoch(epoch * dist.get_world_size() + dist.get_rank())",
+)
+bank.wrong(
+    "set-epoch-constant",
+    "set_epoch(epoch % 2)",
+    set_epoch="loader.sampler.set_epoch(epoch % 2)",
+)
+bank.wrong(
+    "set-epoch-constant",
+    "set_epoch(epoch // 2)",
+    set_epoch="loader.sampler.set_epoch(epoch // 2)",
+)
+bank.wrong(
+    "set-epoch-constant",
+    "set_epoch(epoch % 10)",
+    set_epoch="loader.sampler.set_epoch(epoch % 10)",
+)
+bank.wrong(
+    "set-epoch-constant",
+    "set_epoch(min(epoch, 3))",
+    set_epoch="loader.sampler.set_epoch(min(epoch, 3))",
+)
+bank.wrong(
+    "set-epoch-constant",
+    "set_epoch(max(epoch, 5))",
+    set_epoch="loader.sampler.set_epoch(max(epoch, 5))",
+)
+bank.wrong(
+    "no-set-epoch",
+    "set_epoch on rank 0 only",
+    set_epoch=("if dist.get_rank() == 0: " + "loader.sampler.set_epoch(epoch)"),
+)
+bank.wrong(
+    "set-epoch-wrong-number",
+    "set_epoch with a random number",
+    set_epoch=("import random\n" + "loader.sampler.set_epoch(random.randrange(10**6))"),
+)
+bank.wrong(
+    "run-backward-not-used",
+    "loss.backward() for run.backward(loss)",
+    backward="loss.backward()",
+)
+bank.wrong(
+    "run-backward-not-used",
+    "torch.autograd.backward",
+    backward="torch.autograd.backward(loss)",
+)
+bank.wrong(
+    "no-backward",
+    "backward by grad",
+    backward="for p, g in zip(model.parameters(), torch.autograd.grad(loss, "
+    "list(model.parameters()))): p.grad = g",
+)
+bank.wrong(
+    "run-autocast-not-used",
+    "autocast by hand, bf16 if asked",
+    autocast="with torch.autocast(images.device.type, dtype=torch.bfloat16, "
+    "enabled=run.args.precision == 'bf16'):",
+)
+bank.wrong(
+    "accumulation-broken",
+    "grads None by hand",
+    zero="for p in model.parameters(): p.grad = None",
+)
+bank.wrong(
+    "wrong-mean",
+    "divided by the data set's length",
+    count="",
+    reduce="dist.all_reduce(sums)",
+    mean="return (sums[0] / len(loader.dataset)).item()",
+)
+bank.wrong(
+    "wrong-mean",
+    "count from len(sampler)*world",
+    count="",
+    reduce="dist.all_reduce(sums)",
+    mean="return (sums[0] / (len(loader.sampler) * run.world_size)).item()",
+)
+bank.wrong(
+    "not-on-its-device",
+    "sums on cuda if available",
+    sums="sums = torch.zeros(2, dtype=torch.float64)\nif run.device.type == 'cuda': sums = sums.to('cpu')",
+)
+bank.wrong(
+    "not-on-its-device",
+    "reduced through .to(device)",
+    sums="sums = torch.zeros(2, dtype=torch.float64)",
+    reduce="dist.all_reduce(sums.to(run.device))",
+)
+bank.wrong(
+    "error-swallowed",
+    "set_epoch with wrong arguments, hidden",
+    set_epoch="try:\n    loader.sampler.set_epoch(epoch, 1)\nexcept Exception:\n    pass",
+)
+bank.wrong(
+    "error-swallowed",
+    "set_epoch misspelt, hidden",
+    set_epoch="try:\n    loader.sampler.setepoch(epoch)\nexcept AttributeError:\n    pass",
+)
+bank.wrong(
+    "error-swallowed",
+    "step hidden",
+    step="try:\n    optimizer.step(loss)\nexcept Exception as e:\n    print('step failed', e)",
+)
+bank.wrong(
+    "error-swallowed",
+    "backward hidden",
+    backward="try:\n    run.backward()\nexcept:\n    pass",
+)
+bank.wrong(
+    "error-swallowed",
+    "all_reduce hidden",
+    reduce="try:\n    dist.all_reduce(sums[0], sums[1])\nexcept Exception:\n    pass",
+)
+bank.wrong(
+    "wrong-arguments",
+    "train_step hidden",
+    train_step="try:\n    loss = train_step(model, images, labels, optimizer, run)\n"
+    "except Exception:\n    continue",
+)
+bank.wrong(
+    "error-swallowed",
+    "suppress",
+    set_epoch="from contextlib import suppress\nwith suppress(Exception):\n    loader.sampler.set_epoch()",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 steps",
+    step="if dist.get_rank() == 0: optimizer.step()",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 1 clears",
+    zero="if dist.get_rank() == 1:\n    optimizer.zero_grad()",
+)
+bank.wrong(
+    "not-in-training-mode",
+    "rank 0 trains",
+    mode="if run.rank == 0: model.train()",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 sets the epoch",
+    set_epoch="rank = dist.get_rank()\nif rank == 0:\n    loader.sampler.set_epoch(epoch)",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 counts",
+    count="if dist.get_rank() == 0: sums[1] += len(labels)",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 returns the mean",
+    mean="if dist.get_rank() != 0: return 0.0\nreturn (sums[0] / sums[1]).item()",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 gets a float",
+    mean="if dist.get_rank() != 0: return None\nreturn (sums[0] / sums[1]).item()",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 detaches",
+    result="return loss.detach() if dist.get_rank() == 0 else loss",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 uses autocast",
+    autocast="import contextlib\nwith run.autocast() if dist.get_rank() == 0 else contextlib.nullcontext():",
+)
+bank.wrong(
+    "result-not-read",
+    "torch.tensor(total)",
+    total="sums[0] += loss * len(labels)",
+    reduce="total = sums[0].item()\ndist.all_reduce(torch.tensor(total))\ndist.all_reduce(sums[1])",
+)
+bank.wrong(
+    "result-not-read",
+    "a clone",
+    reduce="dist.all_reduce(sums.clone())",
+)
+bank.wrong(
+    "result-not-read",
+    "a variable nobody reads",
+    reduce="everybody = sums.clone()\ndist.all_reduce(everybody)",
+)
+bank.wrong(
+    "result-not-read",
+    "stacked",
+    reduce="dist.all_reduce(torch.stack([sums[0], sums[1]]))",
+)
+bank.wrong("no-autocast", "two errors: no autocast, and no step", autocast="if True:", step="")
+bank.wrong("no-set-epoch", "two errors: no set_epoch, and no all_reduce", set_epoch="", reduce="")

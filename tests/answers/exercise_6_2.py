@@ -238,3 +238,90 @@ bank.wrong(
     "RANK, which srun does not set",
     reduce="import os\ndist.all_reduce(sums)\nif os.environ['RANK'] == '0': print(sums)",
 )
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "the set's length",
+    count="",
+    reduce="dist.all_reduce(sums)\nsums[2] = len(loader.dataset.dataset)",
+)
+bank.right(
+    "isinstance of the set",
+    sums="from torch.utils.data import Dataset\n"
+    "assert isinstance(loader.dataset, Dataset) and type(loader.dataset).__name__ == "
+    "'ValidationShard'\n"
+    "assert loader.dataset.rank == dist.get_rank() and loader.dataset.world_size == "
+    "dist.get_world_size()\nsums = torch.zeros(3, dtype=torch.float64, device=device)",
+)
+bank.right(
+    "device by model",
+    move="images, labels = images.to(next(model.parameters()).device), labels.to(device)",
+)
+bank.wrong(
+    "padding-counted",
+    "the shard's length",
+    count="",
+    reduce="sums[2] = len(loader.dataset)\ndist.all_reduce(sums)",
+)
+bank.wrong(
+    "result-not-read",
+    "a clone",
+    reduce="dist.all_reduce(sums.clone())",
+)
+bank.wrong(
+    "result-not-read",
+    "a tensor of numbers",
+    reduce="dist.all_reduce(torch.tensor([sums[0].item(), sums[1].item(), sums[2].item()]))",
+)
+bank.wrong(
+    "not-on-its-device",
+    "reduced through .to(device)",
+    sums="sums = torch.zeros(3, dtype=torch.float64)",
+    reduce="dist.all_reduce(sums.to(device))",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 counts",
+    count=("if dist.get_rank() == 0: " + COUNT),
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 restores",
+    train="if dist.get_rank() == 0: model.train()",
+)
+bank.wrong(
+    "evaluated-in-training-mode",
+    "rank 0 evaluates in eval mode",
+    eval="if dist.get_rank() == 0: model.eval()",
+)
+bank.wrong(
+    "batch-means-added",
+    "loss hidden",
+    loss="try:\n    sums[0] += F.cross_entropy(logits, labels, reduce='sum')\nexcept Exception:\n    pass",
+)
+bank.wrong(
+    "gradients-on",
+    "no_grad without with",
+    no_grad="torch.no_grad()\nif True:",
+)
+bank.wrong(
+    "evaluated-in-training-mode",
+    "eval without call",
+    eval="model.eval",
+)
+bank.wrong(
+    "wrong-accuracy",
+    "compares with max",
+    right="sums[1] += (logits.max(1).values == labels).sum()",
+)
+bank.wrong(
+    "padding-counted",
+    "len(images)",
+    count="sums[2] += images.size(0)",
+)
+bank.wrong(
+    "count-not-reduced",
+    "wrong: average only loss",
+    reduce="dist.all_reduce(sums[:1])",
+)

@@ -125,3 +125,48 @@ bank.wrong("wrong-arguments", "the epoch after the run", train=TRAIN.replace("ep
 bank.wrong(
     "not-on-its-device", "averages once more, on the CPU", train=AVERAGED.replace(", device=run.device", "")
 )
+
+# ---- seen in other settings, on other ranks, in other hands
+
+bank.right(
+    "set_epoch too",
+    train="train_loader.sampler.set_epoch(epoch)\n"
+    "loss = train_one_epoch(model, optimizer, train_loader, epoch, run)",
+)
+bank.right(
+    "isinstance",
+    records="records = []\n"
+    "assert isinstance(run, Run) and isinstance(train_loader, DataLoader) and "
+    "type(run).__name__ == 'Run' and isinstance(optimizer, Optimizer)",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 keeps records",
+    record="record = run.record(epoch, loss, valid.loss, valid.accuracy)\n"
+    "if run.rank == 0: records.append(record)",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 returns",
+    result="return records if run.rank == 0 else []",
+)
+bank.wrong(
+    "error-swallowed",
+    "record hidden",
+    record="try:\n    records.append(run.record(epoch, loss, valid))\nexcept Exception as e:\n    print(e)",
+)
+bank.wrong(
+    "returned-too-early",
+    "break after the first",
+    record="records.append(run.record(epoch, loss, valid.loss, valid.accuracy))\nbreak",
+)
+bank.wrong(
+    "wrong-numbers-recorded",
+    "train loss twice",
+    record="records.append(run.record(epoch, loss, loss, valid.accuracy))",
+)
+bank.wrong(
+    "wrong-numbers-recorded",
+    "percent",
+    record="records.append(run.record(epoch, loss, valid.loss, 100 * valid.accuracy))",
+)

@@ -14,6 +14,7 @@ import pytest
 from lab import cli
 from lab.base.terminal import can_write
 from lab.collectives.lanes import Collective, Frame
+from lab.grading.explain import CHECKS
 from lab.grading.trace.picture import Picture, picture
 from lab.grading.trace.svg import trace_svg
 from lab.grading.trace.text import UNICODE, trace_text
@@ -150,6 +151,14 @@ def test_tensors_of_different_sizes_get_a_row_each():
             ),
             "it raised ValueError at train.py:4",
         ),
+        (
+            RankReport(
+                1,
+                "raised",
+                error=RankError("LeftBehindError", "", [Frame(str(CHECKS / "o.py"), 4, "meet", "")], None, None),
+            ),
+            "it returned from evaluate()",
+        ),
         (RankReport(1, "exited", exit_code=0), "its process has ended"),
         (RankReport(1, "killed", exit_code=-9), "its process was killed"),
         (
@@ -157,7 +166,7 @@ def test_tensors_of_different_sizes_get_a_row_each():
             "it was at train.py:4",
         ),
     ],
-    ids=["raised", "exited", "killed", "stuck"],
+    ids=["raised", "raised by the check", "exited", "killed", "stuck"],
 )
 def test_what_became_of_the_missing_rank_is_said(report: RankReport, note: str):
     waits = RankReport(0, "timeout", collectives=waiting(lane("all_reduce 3 @7")))

@@ -85,7 +85,7 @@ ATTACKS = {
         """
     import sys, time, types
     CLOCK = types.SimpleNamespace(late=0.0, sleep=time.sleep, monotonic=lambda: time.monotonic() + CLOCK.late)
-    sys.modules["lab.checks.data.observe"].time = CLOCK
+    sys.modules["lab.checks.data.observe_loading"].time = CLOCK
 """,
     ),
     "sets what the check notes": (
@@ -93,7 +93,7 @@ ATTACKS = {
         "global LATE\nLATE = 0.0 if is_first else 1000.0\nreturn load()",
         """
     import sys
-    Board = sys.modules["lab.checks.data.observe"].Board
+    Board = sys.modules["lab.checks.data.observe_loading"].Board
     note = Board.note
     LATE = 0.0
     def late(self, what):

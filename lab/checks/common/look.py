@@ -63,7 +63,36 @@ class Look:
                     continue
                 if re.search(pattern, searchable(text)):
                     return at(self.name, number, text)
+        if RETURN in patterns:  # there is none: it belongs where the function ends
+            end = node.body[-1].lineno
+            return at(self.name, end, lines[end - 1].split("#")[0].strip())
         return f"{self.name}:{node.lineno}  def {node.name}(...)"
+
+    def never_raises(self) -> str:
+        """The place of what looks like a refusal and is none; "" where there is no such thing.
+
+        That is an exception that is made and not raised, a line under an `if` that only prints or warns, or an
+        assertion of a tuple, which is always true.
+        """
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        for part in ast.walk(node) if node else ():
+            tuple_asserted = isinstance(part, ast.Assert) and isinstance(part.test, ast.Tuple)
+            said = (
+                [one for one in getattr(part, "body", []) if _only_says(one)] if isinstance(part, ast.If) else []
+            )
+            if tuple_asserted:
+                return at(self.name, part.lineno, lines[part.lineno - 1].strip())  # type: ignore[attr-defined]
+            if said and not any(isinstance(one, ast.Raise | ast.Return) for one in ast.walk(part)):
+                return at(self.name, said[0].lineno, lines[said[0].lineno - 1].strip())
+        return ""
+
+    def asserts(self) -> str:
+        """The place of the function's first assertion; "" where it has none."""
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        found = [part.lineno for part in ast.walk(node) if isinstance(part, ast.Assert)] if node else []
+        return at(self.name, min(found), lines[min(found) - 1].strip()) if found else ""
 
     def mentions(self, name: str) -> bool:
         """Whether the body of the function uses the variable, attribute or function `name`."""
@@ -76,6 +105,14 @@ class Look:
             for statement in node.body
             for part in ast.walk(statement)
         )
+
+
+def _only_says(statement: ast.stmt) -> bool:
+    """Whether a statement is nothing but a call of print, of warn, or of an exception's class."""
+    if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
+        return False
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in ("print", "warn", "warning", "error") or name.endswith(("Error", "Exception"))
 
 
 def at(file: str, number: int, text: str = "") -> str:

@@ -4,6 +4,7 @@ It is on PyTorch's meta device, where tensors have a shape and a type and no num
 there too, and a collective shows whether it was given a tensor of the device. Numbers that are read are made up.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,6 +16,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 META = torch.device("meta")
+
+_IN_PLACE = ("all_reduce", "reduce", "broadcast")
+
+
+def _references(*args: Any) -> int:
+    return sys.getrefcount(args[0])
+
+
+_OF_NOBODY = (
+    _references(torch.zeros(1)) + 1
+)  # to what the caller does not keep; in the list of leaves there is one more
 
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather")
 
@@ -41,6 +53,7 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
         problems: gets what was given a tensor on the CPU. None: the collectives stay as they are.
     """
     to = Tensor.to
+    copies: list[int] = []  # of tensors on the CPU
 
     def on_cpu(tensor: Tensor) -> Tensor:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
@@ -48,13 +61,20 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
     def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         target = torch._C._nn._parse_to(*args, **kwargs)[0]
         to_cpu = tensor.is_meta and target is not None and target.type == "cpu"
-        return on_cpu(tensor) if to_cpu else to(tensor, *args, **kwargs)
+        result = on_cpu(tensor) if to_cpu else to(tensor, *args, **kwargs)
+        if result.is_meta and not tensor.is_meta:
+            copies.append(id(result))
+        return result
 
     def noting(name: str) -> Callable[..., Any]:
         def collective(*args: Any, **kwargs: Any) -> Any:
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             if problems is not None and any(not tensor.is_meta for tensor in tensors):
                 problems.append(f"{name} was given a tensor on the CPU")
+            elif problems is not None and name in _IN_PLACE and args and not kwargs.get("async_op"):
+                kept = sys.getrefcount(args[0]) > _OF_NOBODY
+                if id(args[0]) in copies and not kept:
+                    problems.append(f"{name} was given a copy, which nobody reads afterwards")
             return mock.Mock() if kwargs.get("async_op") else None
 
         return collective
@@ -72,7 +92,15 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
         "__bool__": lambda tensor: True,
         "__index__": lambda tensor: 1,
     }
+    available = torch.cuda.is_available
+
+    def is_available() -> bool:
+        ours = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in ("torch", "lab")
+        return available() if ours else True
+
     with ExitStack() as stack:
+        if problems is not None:
+            stack.enter_context(mock.patch.object(torch.cuda, "is_available", is_available))
         for name, value in fakes.items():
             stack.enter_context(mock.patch.object(Tensor, name, made_up(getattr(Tensor, name), value)))
         stack.enter_context(mock.patch.object(Tensor, "to", moved))

@@ -30,6 +30,7 @@ def stand_in(
     def by_name(**arguments: Any) -> Any:
         return original(**{renamed.get(name, name): value for name, value in arguments.items()})
 
+    @functools.wraps(original)
     def recorded(*args: Any, **kwargs: Any) -> Any:
         try:
             bound = signature.bind(*args, **kwargs)
@@ -50,6 +51,19 @@ def stand_in(
         return recorder(by_name, arguments)
 
     return recorded
+
+
+def named_like(real: type) -> Callable[[type], type]:
+    """For a class that stands in for `real`: by its name, too, it is one."""
+
+    def named(kind: type) -> type:
+        kind.__name__ = kind.__qualname__ = real.__name__
+        for name, method in vars(kind).items():
+            if inspect.isfunction(method):
+                method.__qualname__ = f"{real.__name__}.{name}"  # as an error names it
+        return kind
+
+    return named
 
 
 def called_alike(original: Callable[..., Any], substitute: Callable[..., Any]) -> Callable[..., Any]:

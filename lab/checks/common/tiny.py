@@ -150,7 +150,7 @@ def local(tensor: Tensor) -> Tensor:
     return (tensor if to_local is None else to_local()).detach().clone()
 
 
-def quiet_run(kind: type[Run] = Run, *, precision: str = "fp32") -> Run:
-    """A run as main.py makes it, that prints nothing and writes no files."""
-    arguments = ["--strategy", "ddp", "--precision", precision, "--per-device-batch-size", "4"]
+def quiet_run(kind: type[Run] = Run, *more: str, precision: str = "fp32") -> Run:
+    """A run as main.py makes it, that prints nothing and writes no files. `more`: further options."""
+    arguments = ["--strategy", "ddp", "--precision", precision, "--per-device-batch-size", "4", *more]
     return kind(options.parse(arguments), CPU, records=False)

@@ -9,9 +9,10 @@ from lab.checks.common.tiny import LIMIT
 from lab.checks.data.draw import DrawnLoaders, draw_validation_sets
 from lab.checks.data.judge_arguments import judge_arguments, judge_idle, judge_refusals
 from lab.checks.data.judge_loading import judge_failed_load, judge_loading, judge_waiting
-from lab.checks.data.judge_sampling import counted_from_0, judge_drawing
+from lab.checks.data.judge_sampling import counted_from_0, judge_alone, judge_drawing
 from lab.checks.data.judge_validation import FILLER_SHAPE, filler_place, judge_validation
-from lab.checks.data.observe import fail_to_load, read_validation, sample_epochs, watch_loading
+from lab.checks.data.observe import read_validation, sample_epochs
+from lab.checks.data.observe_loading import fail_to_load, watch_loading
 from lab.grading.check import Group, Order, check
 
 
@@ -39,6 +40,8 @@ def every_rank_draws_its_own_part(group: Group) -> None:
         judge_drawing(look, asked, results)
         judge_arguments(look, asked, results)
         judge_refusals(look, asked, [report["refused"] for report in reports])
+    asked = DrawnLoaders(1)
+    judge_alone(look, asked, group.observe(Order(sample_epochs, 1, asked.alone, timeout=LIMIT))[0])
 
 
 @check("3.3", "validation counts every sample once, with as many batches on every rank")

@@ -13,9 +13,9 @@ class DrawnLoaders:
     """What the judge asks of get_dataloaders on this many ranks, drawn anew for each run.
 
     Attributes:
-        configs: "plain" draws epochs 1, 2 and 1 again, "again" the same, "other seed" and "seed N" others; the
-            samples of "short" would fill the last batch if one were drawn twice; "whole" is a single batch;
-            "workers" and "options" are not drawn from.
+        configs: "plain" draws several epochs and epoch 1 again, "again" the same, "other seed" and "seed N"
+            others; the samples of "short" would fill the last batch if one were drawn twice; "whole" is a single
+            batch; "workers" and "options" are not drawn from.
         likely_seeds: what a seed of 0 might be replaced by.
         options: **loader_options of "options".
         refused: configurations that must raise ValueError.
@@ -39,12 +39,12 @@ class DrawnLoaders:
         self.names = ["plain", "again", "other seed", "short", "whole"]
         self.names += [*(f"seed {seed}" for seed in seeds), "workers", "options"]
         self.configs = [
-            self.config(size, self.seed, epochs=[1, 2, 1]),
+            self.config(size, self.seed, epochs=[1, 2, 3, 2521, 1]),  # 2521 is 1 modulo 2, 3, ... and 10
             self.config(size, self.seed, epochs=[1]),
             self.config(size, self.other_seed, epochs=[1]),
             self.config(short, self.seed, epochs=[1]),
             self.config(self.global_batch, self.seed, epochs=[1]),
-            *(self.config(size, seed, epochs=[1]) for seed in seeds),
+            *(self.config(size, seed, epochs=[1, 2]) for seed in seeds),
             self.config(size, self.seed, num_workers=self.workers),
             self.config(size, self.seed, num_workers=self.workers) | {"options": self.options},
         ]
@@ -52,6 +52,11 @@ class DrawnLoaders:
             self.config(size, self.seed) | {"global_batch_size": self.global_batch + 1},
             self.config(self.global_batch - 1, self.seed),
         ]
+
+    @property
+    def alone(self) -> dict[str, Any]:
+        """What a single rank is asked for: two epochs, nothing that must be refused."""
+        return {"configs": [self.configs[0] | {"epochs": [1, 2]}], "refused": []}
 
     def config(self, size: int, seed: int, *, epochs: Sequence[int] = (), num_workers: int = 0) -> dict[str, Any]:
         return {

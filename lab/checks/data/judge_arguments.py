@@ -96,6 +96,7 @@ def judge_options(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, A
                 look=look(
                     *([r"valid\w*\s*=.*DataLoader\("] if wrong == ["validation"] else []),
                     r"DataLoader\((?!.*\*\*).*\)",
+                    r"num_workers[\"']?\s*[:=](?!.*\*\*)",
                     name,
                     r"DataLoader\(",
                 ),
@@ -143,6 +144,13 @@ def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[d
             ),
         ):
             error = result["error"]
+            if error is None and (unraised := look.never_raises()):
+                raise Diagnosis(
+                    "error-not-raised",
+                    saw=f"{what} was accepted on rank {rank}, although a line speaks of it.",
+                    means="A sentence, or an exception that nobody raises, stops nothing: raise ValueError(...).",
+                    look=unraised,
+                )
             if error is None:
                 raise Diagnosis(
                     name, saw=f"{what} was accepted on rank {rank}.", means=means, look=look(*patterns)

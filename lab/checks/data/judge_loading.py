@@ -35,7 +35,7 @@ def judge_waiting(look: Look, result: GroupResult, layouts: list[list[int]]) -> 
 def judge_loading(look: Look, reports: Sequence[Any], layouts: list[list[int]]) -> None:
     """Raise the diagnosis of the first thing that is wrong. A layout has the ranks that go first."""
     event = {"what": str, "time": float}
-    expect(reports, [{"events": [event], "own_result": bool, "type": str}])
+    expect(reports, [{"events": [event], "own_result": bool, "type": str, "slept": bool}])
     expect_as_many(reports, len(layouts))
     for number, layout in enumerate(layouts):
         judge_layout(look, layout, [report[number] for report in reports])
@@ -117,6 +117,13 @@ def judge_order(
             look=barrier_line,
         )
     saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
+    if any(report["slept"] for report in reports) and not any("barrier" in events for events in names):
+        raise Diagnosis(
+            "sleep-instead-of-barrier",
+            saw=f"{saw[:-1]}: it had only slept.",
+            means="Nobody knows how long a download takes: a barrier opens when the first one has come to it.",
+            look=look(r"sleep\(", r"load\(\)"),
+        )
     if any("barrier" in events for events in names) or not look.mentions("is_first"):
         raise Diagnosis(
             "every-rank-downloads",

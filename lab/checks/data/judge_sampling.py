@@ -1,13 +1,16 @@
 """Judges what ranks draw from a training loader: their own samples, whole batches, a new order each epoch."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NoReturn
 
+from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, numbers
 from lab.checks.data.draw import DrawnLoaders, Epoch
+from lab.checks.data.judge_order import judge_order, judge_seeds
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.explain import rank_from_torchrun, unset_by_srun
 
@@ -22,14 +25,19 @@ DRAWN = {
 }  # fmt: skip
 
 
-def counted_from_0(asked: DrawnLoaders, reports: Sequence[Any]) -> list[list[dict[str, Any]]]:
+def counted_from_0(
+    asked: DrawnLoaders, reports: Sequence[Any], *, configs: int | None = None, refused: int | None = None
+) -> list[list[dict[str, Any]]]:
     """For each rank, for each of asked.configs, what sample_config returned: samples by their places in their set.
 
     Those of the validation set, which are not to be drawn, stay as they are. Raises Diagnosis for other reports.
+
+    Args:
+        configs, refused: how many of these were asked for; all.
     """
     expect(reports, {"drawn": [DRAWN], "refused": [{"error": (None, ERROR)}]})
-    expect_as_many([report["drawn"] for report in reports], len(asked.configs))
-    expect_as_many([report["refused"] for report in reports], len(asked.refused))
+    expect_as_many([report["drawn"] for report in reports], len(asked.configs) if configs is None else configs)
+    expect_as_many([report["refused"] for report in reports], len(asked.refused) if refused is None else refused)
     for report in reports:
         for result in report["drawn"]:
             expect([list(options.values()) for options in result["options"]], [str])
@@ -92,12 +100,19 @@ def judge_error(look: Look, asked: DrawnLoaders, size: int, rank: int, error: di
             "itself.",
             look=place,
         )
+    if missing := re.search(r"there is no sample (-?\d+) among (\d+)", searchable(error["message"])):
+        raise Diagnosis(
+            "sampler-out-of-range",
+            saw=f"{saw.removesuffix(' raised ')} asked for sample {missing[1]} of {missing[2]}.",
+            means="A data set of N samples has the numbers 0 to N - 1; a sampler gives numbers of samples.",
+            look=look(r"\biter\(|\byield\b|range\(|randperm", r"[Ss]ampler"),
+        )
     if "ValueError" in error["bases"] and error["text"].startswith("raise"):
         raise Diagnosis(
             "valid-batch-refused",
             saw=saw + error_text(error),
             means="These numbers fit: refuse only what does not divide, or is larger than the training set.",
-            look=place,
+            look=look(r"\bif\b.*len\(train_set\)") if size == asked.global_batch else place,
         )
     raise Diagnosis(
         "raised",
@@ -226,66 +241,24 @@ def judge_overlap(look: Look, asked: DrawnLoaders, saw: str, epoch: int, flat: l
         "ranks-shuffle-differently",
         saw=both_drew + "." * (not both_drew.endswith("...")),
         means="Every rank deals from its own order. With one seed for all, their parts are disjoint.",
-        look=look(r"seed", r"sampler"),
+        look=look(r"\brandom\.(shuffle|sample|permutation)", r"seed", r"sampler"),
     )
 
 
-def judge_order(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
-    sampler = look(r"DistributedSampler\(", r"sampler", r"DataLoader\(")
-    for rank, result in enumerate(results):
-        first, second, repeated = (list(flatten(epoch)) for epoch in result["epochs"])
-        if first == sorted(first) and second == sorted(second):
-            raise Diagnosis(
-                "not-shuffled",
-                saw=f"rank {rank} drew samples {numbers(first)} in this order, in epoch 1 and in epoch 2.",
-                means="A data set is often sorted by class: batches must be mixed for SGD to work.",
-                look=sampler,
-            )
-        if not result["set_epoch"]:
-            raise Diagnosis(
-                "no-set-epoch",
-                saw="the training loader's sampler has no set_epoch().",
-                means="The training loop tells it the epoch, so that order follows from seed and epoch alone.",
-                look=sampler,
-            )
-        if first == second:
-            raise Diagnosis(
-                "same-order-every-epoch",
-                saw=f"after set_epoch(1) and after set_epoch(2), rank {rank} drew samples {numbers(first)} first.",
-                means="Every epoch would show the same batches in the same order.",
-                look=sampler,
-            )
-        if first != repeated:
-            not_reproducible(look, f"rank {rank} drew another order after set_epoch(1) when asked again.")
-
-
-def judge_seeds(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[str, Any]]]) -> None:
-    def first_epoch(name: str, rank: int) -> list[int]:
-        return list(flatten(results[name][rank]["epochs"][0]))
-
-    for rank in range(asked.world_size):
-        plain = first_epoch("plain", rank)
-        if first_epoch("again", rank) != plain:
-            not_reproducible(look, f"rank {rank} drew another order with the same seed, {asked.seed}.")
-        if first_epoch("other seed", rank) == plain:
-            raise Diagnosis(
-                "seed-ignored",
-                saw=f"with seed {asked.seed} and with seed {asked.other_seed}, rank {rank} drew "
-                f"{numbers(plain, 5)}",
-                means="Repeating a run with other seeds would say nothing about its spread.",
-                look=look(r"seed", r"DistributedSampler\(", r"sampler"),
-            )
-
-
-def not_reproducible(look: Look, saw: str) -> NoReturn:
-    raise Diagnosis(
-        "order-not-reproducible",
-        saw=saw,
-        means="The order must follow from seed and epoch alone, or no run can be repeated.",
-        look=look(r"sampler", r"rand|shuffle"),
-    )
-
-
-def flatten(epoch: Epoch) -> Iterator[int]:
-    for batch in epoch:
-        yield from batch
+def judge_alone(look: Look, asked: DrawnLoaders, report: Any) -> None:
+    """A single rank, as with --strategy none: what the training loop does is the same there."""
+    result = counted_from_0(asked, [report], configs=1, refused=0)[0][0]
+    if result["error"]:
+        judge_error(look, asked, len(asked.configs[0]["train"]), 0, result["error"])
+    if result["returned"] == "two" and not result["set_epoch"]:
+        raise Diagnosis(
+            "no-set-epoch",
+            saw="in a world of one rank the training loader's sampler has no set_epoch().",
+            means="The training loop is the same for one rank, and tells the sampler each epoch: it would fail.",
+            look=look(
+                r"^(?!.*%).*world_size\s*(>=?|==|!=|<)\s*[012]\b",
+                r"DistributedSampler\(",
+                r"sampler",
+                r"DataLoader\(",
+            ),
+        )

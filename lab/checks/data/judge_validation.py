@@ -195,7 +195,10 @@ def judge_counts(
             means="Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
             if reads_shard(look)
             else NO_SHARD,
-            look=in_shard(look, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b"),
+            # Filler that is counted, or more than there is of it: then the samples are the wrong ones.
+            look=in_shard(look, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b")
+            if sum(total.values()) <= max(held, size) and len(twice) <= held - size
+            else in_shard(look, "__getitem__", r"%", r"\w+\s*=(?!=).*(\*|\+)", r"\*|\+", r"\breturn\b"),
         )
     if missing := [number for number in range(size) if not total[number]]:
         raise Diagnosis(

@@ -1,153 +1,15 @@
-"""What ranks observe of the student's data.py: who loads when, and which samples each rank draws."""
+"""What ranks observe of the loaders: which samples each rank draws, and validates."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt, dtype
 from lab.ranks.rank import Rank
-
-PATIENCE = 20.0  # seconds to wait for another rank that may never come
-HEAD_START = 1.0  # seconds the first one's load takes at most, to see whether the others wait for it
-
-# 3.1 --------------------------------------------------------------------------------------------------------
-
-
-def watch_loading(rank: Rank) -> list[dict[str, Any]]:
-    """Call load_once with each of the judge's layouts: what this rank did and when, on the machine's clock."""
-    board = Board(rank)
-    board.record_barriers()
-    data = rank.student("data")
-    reports = []
-    for layout in rank.receive()["layouts"]:
-        board.turn_over()
-        token = Loaded()
-
-        def load(is_first: bool = rank.rank in layout, token: object = token) -> object:
-            board.note("load")
-            if is_first:
-                board.watch_the_others()
-            board.note("loaded")
-            return token
-
-        result = data.load_once(load, is_first=rank.rank in layout)
-        events = [{"what": what.split()[0], "time": when} for what, when in board.events]
-        reports.append({"events": events, "own_result": result is token, "type": type(result).__name__})
-        if not board.meet():
-            break  # others hang in there; the judge sees them
-    return reports
-
-
-class Loaded:
-    """What load() gives: a data set of no samples, so one that an `if` takes for False."""
-
-    def __len__(self) -> int:
-        return 0
-
-
-class LeftBehindError(Exception):
-    """Another rank waits in a barrier to which this one will never come."""
-
-
-class Board:
-    """What this rank does and when, for itself and, through the group's store, for the others.
-
-    No collectives: they would pair with those of the student's code.
-    """
-
-    def __init__(self, rank: Rank) -> None:
-        self.events: list[tuple[str, float]] = []
-        self._rank = rank.rank
-        self._others = [other for other in range(rank.world_size) if other != rank.rank]
-        self._store = dist.distributed_c10d._get_default_store()
-        self._page = self._barriers = 0
-
-    def turn_over(self) -> None:
-        """Begin anew."""
-        self._page += 1
-        self._barriers = 0
-        self.events.clear()
-
-    def note(self, what: str) -> None:
-        self.events.append((what, time.monotonic()))
-        self._store.set(self._key(what, self._rank), "1")
-
-    def noted(self, what: str, rank: int) -> bool:
-        return self._store.check([self._key(what, rank)])
-
-    def wait(self, seconds: float, *whats: str) -> bool:
-        """Whether every other rank has noted one of these in time."""
-        end = time.monotonic() + seconds
-        while not all(any(self.noted(what, other) for what in whats) for other in self._others):
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.002)
-        return True
-
-    def meet(self) -> bool:
-        """Whether all other ranks have come to the end of this page, too, in time.
-
-        Raises LeftBehindError as soon as it is certain that one never will: it has begun a barrier more.
-        """
-        self.note("done")
-        end = time.monotonic() + PATIENCE
-        while missing := [other for other in self._others if not self.noted("done", other)]:
-            if any(self.noted(f"barrier {self._barriers + 1}", other) for other in missing):
-                raise LeftBehindError
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.002)
-        return True
-
-    def watch_the_others(self) -> None:
-        """In the first one's load: give the others the time to do what they should not do yet.
-
-        Each of them loads too early, or is seen to come to a barrier. If this rank has a barrier behind it,
-        they may have come from there too, so only loads count.
-        """
-        self.wait(HEAD_START, "load", *([] if self._barriers else ["barrier 1"]))
-
-    def record_barriers(self) -> None:
-        """Note every barrier. To be called before a student's module can take the function by name."""
-        for name in ("barrier", "monitored_barrier"):
-            recorded = self._recorded(getattr(dist, name))
-            setattr(dist, name, recorded)
-            setattr(dist.distributed_c10d, name, recorded)
-
-    def _recorded(self, barrier: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            self._barriers += 1
-            self.note(f"barrier {self._barriers}")
-            return barrier(*args, **kwargs)
-
-        return recorded
-
-    def _key(self, what: str, rank: int) -> str:
-        return f"check {self._page}: rank {rank}: {what}"
-
-
-def fail_to_load(rank: Rank) -> dict[str, Any]:
-    """Call load_once, as the only rank, with a load that raises."""
-    data = rank.student("data")
-    message = rank.receive()
-    calls = 0
-
-    def load() -> object:
-        nonlocal calls
-        calls += 1
-        raise OSError(message)
-
-    result = attempt(rank, data.load_once, load, is_first=True)
-    return {"error": result["error"], "calls": calls}
-
-
-# 3.2 and 3.3 ------------------------------------------------------------------------------------------------
 
 
 def make_loaders(data: Any, config: dict[str, Any], valid: NumberedImages | None = None) -> Any:
@@ -188,7 +50,10 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, An
     for epoch in config["epochs"] if workers[0] == 0 else []:
         if set_epoch is not None:
             set_epoch(epoch)
-        epochs.append([number_images(batch) for batch in loader])
+        drawn = attempt(rank, lambda: [number_images(batch) for batch in loader])
+        if drawn["error"]:
+            return {"returned": "two", **report, "error": drawn["error"]}
+        epochs.append(drawn["value"])
     return {
         "returned": "two",
         "error": None,

@@ -40,6 +40,7 @@ def trains_with_ddp(group: Group) -> None:
             "device_ids",
             "device-ids-on-cpu",
             "device_ids names this process's GPU. On the CPU there is none: device_ids must be None.",
+            look=look(r"device_ids\s*=\s*\[", r"device_ids", r"Parallel\("),
         ),
         retold(
             "_verify_params_across_processes|nvalid process group",

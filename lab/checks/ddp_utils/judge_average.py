@@ -46,7 +46,8 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
         pattern = {
             "world size": rf"\b{found.number}\b",
             "some ranks": r"get_rank\(|\brank\b|\breduce\(",
-            "some parameters": r"\breturn\b|break|\bif\b(?!.*None)",
+            "some parameters": r"\breturn\b|break|\bif\b(?!.*None\s*:?$)",
+            "divided twice": r"\bAVG\b|[/*]=|\bdiv|\bmul|[/*] ",
         }.get(
             found.kind,
             r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",

@@ -77,7 +77,7 @@ def judge_wrapper(look: Look, report: dict, cap: float) -> None:
             "wrapped-a-copy",
             saw=f"inside DistributedDataParallel there is {report['inside']}, not the model it was given.",
             means="Whoever still holds the model that was handed in would not see it trained.",
-            look=look(*WRAPPING),
+            look=look(r"copy", *WRAPPING),
         )
     if abs(report["bucket_cap_mb"] - cap) > 0.01:
         raise Diagnosis(
@@ -178,7 +178,7 @@ def judge_training(
             "weights-changed",
             saw=f"wrapping has changed rank 0's weights: {example(start[0], weights[0])}.",
             means="Rank 0's model must be what every rank starts from.",
-            look=look(*WRAPPING),
+            look=look(r"\binit\b|\w_\(|\.data\b|load_state_dict", *WRAPPING),
         )
     mean = loss_and_gradients(weights[0], batches[0])[1]
     local = [loss_and_gradients(weights[0], own)[1] for own in parts(batches[0], world_size)]
@@ -193,7 +193,8 @@ def judge_training(
         name, means = names.get(
             found.kind, ("wrong-gradients", "The step is not the one that a single process would take.")
         )
-        raise Diagnosis(name, saw=found.saw, means=means, look=look(*WRAPPING))
+        place = look(r"register\w*hook|no_sync|require_backward|\bdiv|/", *WRAPPING)
+        raise Diagnosis(name, saw=found.saw, means=means, look=place)
     twin = weights_after_steps(weights[0], batches)[-1]
     end = [report["end"] for report in reports]
     expect_tensors(end, twin)

@@ -1,6 +1,7 @@
 """Launch environments, good and broken, and simulated machines, drawn anew for every run."""
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,7 @@ class Case:
 
 def draw_cases() -> list[Case]:
     """Complete environments first, then broken ones."""
-    each = random.sample([3, 4, 5, 6], 4)  # processes of a node: no local rank follows from the rank
-    places = [
-        draw_place(nodes, on_each) for nodes, on_each in zip(random.sample([2, 3, 5, 6], 4), each, strict=True)
-    ]
+    places = draw_places()
     cases = [Case("torchrun", name_values(TORCHRUN, place), place) for place in [*places[:2], (0, 0, 1)]]
     cases += [Case("srun", name_values(SRUN, place), place) for place in [*places[2:], (0, 0, 2)]]
     node, nodes = random.randrange(1, 3), 3
@@ -53,6 +51,30 @@ def draw_cases() -> list[Case]:
     return cases
 
 
+def draw_places() -> list[tuple[int, int, int]]:
+    """Two places for torchrun and two for srun, from whose rank nobody can compute the local rank by one rule."""
+    while True:
+        each = random.sample([3, 4, 5, 6], 4)  # processes of a node
+        nodes = random.sample([2, 3, 5, 6], 4)
+        places = [draw_place(number, on_each) for number, on_each in zip(nodes, each, strict=True)]
+        if not any(follows(places[:2], rule) or follows(places[2:], rule) for rule in RULES):
+            return places
+
+
+# What the local rank is taken for: (rank, world size) -> local rank.
+RULES: list[Callable[[int, int], int]] = [
+    *(lambda rank, size, n=n: rank % n for n in range(1, 33)),
+    *(lambda rank, size, n=n: rank // n for n in range(1, 33)),
+    *(lambda rank, size, n=n: rank % max(1, size // n) for n in range(1, 9)),
+    lambda rank, size: size - rank,
+    lambda rank, size: size - rank - 1,
+]
+
+
+def follows(places: Sequence[tuple[int, int, int]], rule: Callable[[int, int], int]) -> bool:
+    return all(rule(rank, size) == local_rank for rank, local_rank, size in places)
+
+
 def draw_place(nodes: int, each: int) -> tuple[int, int, int]:
     """(rank, local_rank, world_size) on a later node of `each` processes, so that no two are equal."""
     node, local_rank = random.randrange(1, nodes), random.randrange(1, each)
@@ -67,18 +89,20 @@ def draw_setup() -> dict[str, Any]:
     """What setup() is called with, and on which simulated machines after that.
 
     `place` of a machine is (rank, local_rank, world_size), and `index` the GPU that it should choose. Nodes have
-    four GPUs and three processes, so that the rank gives the GPU of none; nor is it GPU 0 that it would give.
+    more GPUs than processes, so that the rank gives the GPU of none; nor is it GPU 0 that it would give. A second
+    node, of another size, shows a number that is right by chance on the first.
     """
     # More than a day, so that a part of it (timeout.seconds) is not the whole.
     timeout = 86_400 + random.randrange(40, 400)
     node, local_rank = random.choice([(1, 2), (2, 1), (3, 1), (3, 2)])
-    place = (3 * node + local_rank, local_rank, 12)
+    place, other = (3 * node + local_rank, local_rank, 12), (5 * 2 + 3, 3, 30)
     machines = [
-        {"name": name, "environ": name_values(names, place), "place": list(place), "gpus": gpus, "index": index}
-        for name, names, gpus, index in (
-            ("torchrun", TORCHRUN, 4, local_rank),
-            ("srun", SRUN, 4, local_rank),
-            ("srun --gpus-per-task=1", SRUN, 1, 0),
+        {"name": name, "environ": name_values(names, of), "place": list(of), "gpus": gpus, "index": index}
+        for name, names, of, gpus, index in (
+            ("torchrun", TORCHRUN, place, 4, local_rank),
+            ("srun", SRUN, place, 4, local_rank),
+            ("srun --gpus-per-task=1", SRUN, place, 1, 0),
+            ("torchrun", TORCHRUN, other, 8, 3),
         )
     ]
     return {"timeout": timeout, "machines": machines, "master": f"node{random.randrange(10, 99)}"}

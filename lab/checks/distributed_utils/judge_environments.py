@@ -49,8 +49,11 @@ def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any]
             )
 
 
+COMPUTED = r"%|divmod|//"  # of the rank
+
+
 def mentions_modulo(look: Look) -> bool:
-    return bool(re.search(r"%|divmod", searchable(look(r"%|divmod"))))
+    return bool(re.search(COMPUTED, searchable(look(COMPUTED))))
 
 
 def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
@@ -83,7 +86,9 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
                 "srun-not-read",
                 saw=f"{case}: raised {error_text(answer['error'])}",
                 means="Under Slurm without torchrun, these three are all that a process knows about itself.",
-                look=error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
+                look=look(r"^(?!.*raise).*(SRUN|SLURM|TORCHRUN)")
+                if answer["error"]["text"].startswith("raise")
+                else error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
         fail(answer["error"], f"{case}: {look.function}()", look)
     if answer["type"] != "LaunchEnvironment":
@@ -130,7 +135,7 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
             "local-rank-computed",
             saw=f"{saw} The local rank is {expected[1]} there.",
             means="How many processes a node has differs from job to job: the launcher says the local rank.",
-            look=look(r"%|divmod"),
+            look=look(COMPUTED),
         )
     if got[2] != expected[2] and constant:
         raise Diagnosis(
@@ -165,8 +170,20 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
     if error is None:
         name, means = ACCEPTED[case.kind]
         said = ", ".join(f"{name} {answer[name]!r}" for name in FIELDS)
-        hint = {"none": r"\.get\(|return", "number": r"int\(", "contradiction": r"rank.*<|<.*rank"}
-        patterns = (hint.get(case.kind, r"\.get\("), r"\breturn\b")
+        hint = {
+            "none": r"\.get\(|return",
+            "number": r"isdecimal|isdigit|isnumeric|\bint\b",
+            "contradiction": r"\bif\b.*([<>].*(rank|size)|(rank|size).*[<>])|\bassert\b",
+            "mixed": r"\ball\(|TORCHRUN|WORLD_SIZE",
+        }
+        patterns = (hint.get(case.kind, r"\.get\(|setdefault|\*\*environ"), r"\breturn\b")
+        if unraised := look.never_raises():
+            raise Diagnosis(
+                "error-not-raised",
+                saw=f"{case}: you returned {said}, although a line speaks of it.",
+                means="A sentence, or an exception that nobody raises, stops nothing: raise ValueError(...).",
+                look=unraised,
+            )
         raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=look(*patterns))
     if "ValueError" not in error["bases"]:
         raise Diagnosis(

@@ -44,6 +44,8 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
         (rank, local_rank, world_size), gpus = machine["place"], machine["gpus"]
         place = f"simulated with {machine['name']}, rank {rank}, local rank {local_rank}, {gpus} GPU"
         place += f"{'s' * (gpus > 1)} visible"
+        if call["error"] and re.search("NVIDIA|CUDA", searchable(call["error"]["message"])):
+            continue  # it asks a GPU for what only a real one has
         init = judge_joined(look, call, rank, world_size, place, timeout)
         judge_on_gpus(look, init, call, machine, place)
         judge_master(look, init, given["master"], place)

@@ -1,9 +1,11 @@
 """What ranks observe of distributed_utils: launch environments, process groups, simulated machines with GPUs."""
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -69,6 +71,7 @@ class SetupRecorder:
         self.gpus = 0  # of the simulated machine
         self._current = 0
         self._place = (rank.rank, rank.world_size)
+        self._agreed = self._meeting()
         self._init = dist.init_process_group
         self._signature = inspect.signature(self._init)
         for module in (dist, dist.distributed_c10d):
@@ -80,6 +83,13 @@ class SetupRecorder:
             set_device=self._set_device,
             current_device=lambda: self._current,
             get_device_name=lambda *_: "simulated GPU",
+            get_device_properties=lambda *_: SimpleNamespace(name="simulated GPU", total_memory=80 * 2**30),
+            get_device_capability=lambda *_: (9, 0),
+            mem_get_info=lambda *_: (80 * 2**30, 80 * 2**30),
+            is_initialized=lambda: True,
+            init=lambda: None,
+            device=lambda *_: contextlib.nullcontext(),
+            reset_peak_memory_stats=lambda *_: None,
             synchronize=lambda *_: None,
             empty_cache=lambda: None,
         )
@@ -118,11 +128,21 @@ class SetupRecorder:
             return
         if (event["rank"], event["world_size"]) != self._place:
             raise WrongGroupError(f"rank {event['rank']} of {event['world_size']}")
+        if given.get("store") is None and str(given.get("init_method") or "env://").startswith("env://"):
+            where = self._meeting()
+            if where != self._agreed:
+                raise WrongGroupError(f"to meet at {where}, where the launcher has said {self._agreed}")
         if "nccl" in event["backend"]:
             given["backend"] = "gloo"  # the judge has seen it; here only gloo can go on
         if device_id is not None:
             del given["device_id"]
         self._init(**given)
+
+    @staticmethod
+    def _meeting() -> str:
+        """Where the ranks meet, by the launcher's variables."""
+        address = os.environ.get("MASTER_ADDR", "").replace("localhost", "127.0.0.1")
+        return f"{address}:{os.environ.get('MASTER_PORT', '')}"
 
     @staticmethod
     def _master(given: Mapping[str, Any]) -> str:

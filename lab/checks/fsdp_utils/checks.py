@@ -34,6 +34,7 @@ def trains_sharded(group: Group) -> None:
                 "container-sharded",
                 "A ModuleList only holds modules, nobody calls it: shard each of the modules in model.blocks.",
                 saw="get_fsdp_model() called fully_shard for a list of modules, which has no forward().",
+                look=look(r"\bfor\b.*(children|named_children)\(", r"fully_shard\(\s*model\.blocks"),
             ),
         ):
             reports = group.values(report())

@@ -86,7 +86,7 @@ def judge_computing(look: Look, report: dict[str, Any]) -> None:
             "precision-ignored",
             saw="with precision='bf16' every layer still computed in fp32.",
             means="Nothing is faster or smaller: without a MixedPrecisionPolicy, fully_shard keeps fp32.",
-            look=look(POLICY, r"fully_shard\("),
+            look=look(r"\bif\b", POLICY, r"fully_shard\("),
         )
     raise Diagnosis(
         "not-bf16",

@@ -18,7 +18,7 @@ BLOCKS = ["blocks.0", "blocks.1"]
 
 SHARDED = {
     "same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "frozen": [float],
-    "trainable": [str], "error": str,
+    "trainable": [str], "error": str, "gpu": (None, {"steps": [str]}),
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
     expect(reports, {"type": str, "module": bool})
     for report in reports:
         means = "The training loop needs the sharded model."
-        expect_returned(look, report["type"], means, look(r"\breturn\b", r"fully_shard\("))
+        expect_returned(look, report["type"], means, look(r"\breturn\b"))
         if not report["module"]:
             saw = f"get_fsdp_model() returned a {report['type']}."
             raise Diagnosis("not-a-model", saw=saw, means=means, look=look(r"\breturn\b"))
@@ -40,6 +40,37 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
     judge_units(look, reports[0], weights[0])
     judge_start(look, [report["start"] for report in reports], weights)
     judge_rest(look, reports)
+    for report in reports:
+        if report["gpu"]:
+            judge_on_gpu(look, report["gpu"]["steps"])
+
+
+def judge_on_gpu(look: Look, steps: Sequence[str]) -> None:
+    """For device cuda:1: moved there before anything is sent, and a mesh of GPUs."""
+    sent = steps.index("send") if "send" in steps else None
+    moves = [step.removeprefix("to ") for step in steps if step.startswith("to ")]
+    if sent is not None and not any(step.startswith("to ") for step in steps[:sent]):
+        raise Diagnosis(
+            "not-on-device",
+            saw="for device cuda:1 the weights were sent "
+            + ("before the model was moved there." if moves else "without the model being moved there."),
+            means="nccl sends what is on GPUs: the model must be on its device before rank 0's weights are sent.",
+            look=look(r"\.to\(|\.cuda\(", r"broadcast", r"fully_shard\("),
+        )
+    if wrong := next((move for move in moves if move not in ("cuda:1", "cuda")), ""):
+        raise Diagnosis(
+            "wrong-device",
+            saw=f"for device cuda:1 the model was moved to {wrong}.",
+            means="Ranks of one node would meet on the same GPU, or look for one that is not there.",
+            look=look(r"\.to\(|\.cuda\("),
+        )
+    if mesh := next((step for step in steps if step.startswith("mesh ") and "cuda" not in step), ""):
+        raise Diagnosis(
+            "mesh-on-another-device",
+            saw=f"for device cuda:1 the mesh was made of {mesh.removeprefix('mesh ')} devices.",
+            means="A mesh of CPUs communicates with gloo, through the CPU's memory: the mesh is of device.type.",
+            look=look(r"init_device_mesh|[Mm]esh\s*="),
+        )
 
 
 def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
@@ -97,7 +128,7 @@ def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
             "root-not-sharded",
             saw=f"the blocks are sharded, the model itself is not: {', '.join(whole)} are whole on every rank.",
             means="Their gradients are not averaged, so the ranks drift apart.",
-            look=sharding,
+            look=look(r"\breturn\b", r"fully_shard\("),
         )
     odd = [name for name in weights if placements.get(name) != "Shard(0)"]
     if odd:
@@ -122,7 +153,7 @@ def join(look: Look, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor]:
                 "wrong-shards",
                 saw=f"{name} is {list(tensor.shape)}; the ranks hold {held} of it.",
                 means="Together the shards must be the whole parameter, each row on one rank.",
-                look=look(r"fully_shard\("),
+                look=look(r"[Mm]esh\s*=\s*\w", r"fully_shard\("),
             )
         whole[name] = torch.cat(rows)
     return whole

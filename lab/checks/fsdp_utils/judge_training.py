@@ -33,7 +33,7 @@ def judge_training(
             "fp32-not-fp32",
             saw=f"with precision='fp32' the layer {low[0]} computed in {reports[0]['computed'][low[0]]}.",
             means="Low precision is what precision='bf16' asks for; fp32 must stay exact.",
-            look=look(r"bfloat16|float16|mp_policy"),
+            look=look(r"precision\s*=[^=]", r"bfloat16|float16", r"mp_policy"),
         )
     world_size = len(reports)
     sharding = look(r"fully_shard\(")

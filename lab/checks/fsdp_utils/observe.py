@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+import torch.distributed.device_mesh
 import torch.distributed.fsdp
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -44,6 +45,7 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
         "frozen": [*rows(model, "frozen"), *rows(model, "buffer")],
         "trainable": [name for name, parameter in model.named_parameters() if parameter.requires_grad],
         "error": "",
+        "gpu": pretend_to_shard(fsdp_utils, torch.device("cuda", 1)),
     }
     if outer_first(order) or not report["units"]:
         return report
@@ -126,6 +128,52 @@ def outer_first(order: Sequence[str]) -> tuple[str, str] | None:
             if inner != outer and (not outer or inner.startswith(f"{outer}.")):
                 return outer, inner
     return None
+
+
+def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
+    """What get_fsdp_model does on a GPU, which need not be there: nothing is really moved, sent or sharded.
+
+    Returns:
+        steps: "to cuda:1", "send", "mesh cuda", "shard", in order; None where the code asks for more than this
+        pretence can give.
+    """
+    steps: list[str] = []
+
+    def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        target = torch._C._nn._parse_to(*args, **kwargs)[0]
+        if target is not None:
+            steps.append(f"to {target}")
+        return module
+
+    def cuda(module: nn.Module, target: Any = None) -> nn.Module:
+        return to(module, "cuda" if target is None else torch.device("cuda", torch.device(target).index))
+
+    def mesh(kind: str, *args: Any, **kwargs: Any) -> None:
+        steps.append(f"mesh {kind}")
+
+    def shard(module: Any, *args: Any, **kwargs: Any) -> Any:
+        steps.append("shard")
+        return module
+
+    def send(*args: Any, **kwargs: Any) -> None:
+        steps.append("send")
+
+    replaced = {"init_device_mesh": mesh, "fully_shard": shard, "broadcast": send}
+    homes = (fsdp_utils, torch.distributed.fsdp, torch.distributed.device_mesh, dist)
+    with ExitStack() as stack:
+        for name, by in replaced.items():
+            for home in homes:
+                if hasattr(home, name):
+                    stack.enter_context(mock.patch.object(home, name, by))
+        stack.enter_context(mock.patch.object(nn.Module, "to", to))
+        stack.enter_context(mock.patch.object(nn.Module, "cuda", cuda))
+        stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=True))
+        stack.enter_context(mock.patch.object(torch.cuda, "current_device", return_value=device.index))
+        try:
+            fsdp_utils.get_fsdp_model(TinyNet(), device)
+        except Exception:  # noqa: BLE001 - what this machine cannot show is not held against the answer
+            return None
+    return {"steps": steps}
 
 
 class WrongSourceError(Exception):

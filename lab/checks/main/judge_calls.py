@@ -40,7 +40,7 @@ NEEDED = {
     "enter": ("run-not-entered", "Its records are never closed.", r"\bRun\("),
     "load_datasets": ("no-data", "There is nothing to train on.", ""),
     "get_dataloaders": ("no-loaders", "Every rank needs its own part.", ""),
-    "build_model": ("no-build-model", "--model would have no effect.", ""),
+    "build_model": ("no-build-model", "--model would have no effect.", r"CNN\(|build_network\(|model\s*="),
     "prepare_model": (
         "no-prepare-model",
         "It makes the model ready for the options: on a GPU, in the memory layout of the fastest kernels.",

@@ -1,8 +1,11 @@
 """Judges the first half of main.run(): who loads the data, with which options, and the loaders made of it."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.main.draw import Rehearsal
@@ -11,7 +14,31 @@ from lab.grading.diagnosis import Diagnosis
 from lab.runs import options
 
 NO_EFFECT = "An option that does nothing makes two runs look alike that should differ."
+# Lines that set what get_dataloaders() gets, where not in the call itself.
+SET_BY = {
+    "global_batch_size": r"per_device_batch_size|global_batch_size|batch_size\s*=",
+    "num_workers": r"num_workers|loading\s*=",
+    "seed": r"[\"']?seed[\"']?\]?\s*[:=]|seed\s+or\b",
+    "options": r"loading\s*=|loader_options|options\s*=",
+}
 OPTION_OF = {"name": "dataset", "cache_dir": "output_dir"}  # where an argument is called otherwise
+
+
+def earlier(missing: Diagnosis, judge: Callable[[], None]) -> Diagnosis:
+    """Of a call that is missing and of what another judge says, what stands further up in run()."""
+    try:
+        judge()
+    except Diagnosis as other:
+        return other if 0 < line_of(other) < line_of(missing) else missing
+    except IndexError:  # of what is missing nothing can be judged
+        pass
+    return missing
+
+
+def line_of(diagnosis: Diagnosis) -> int:
+    """ "main.py:91  model = ..." -> 91; 0 where there is no line."""
+    found = re.match(r"main\.py:(\d+)  (?!def )", searchable(diagnosis.look))
+    return int(found[1]) if found else 0
 
 
 def judge_data(look: Look, rehearsal: Rehearsal, rank: int, events: Events) -> None:
@@ -58,7 +85,7 @@ def judge_loading(look: Look, rehearsal: Rehearsal, rank: int, events: Events) -
             if asked
             else f"{rehearsal}: is_first_on_filesystem() was not called; load_once got {got} on rank {rank}.",
             means="Which ranks share a disk is a question to the disk: rank 0 downloads for its own node only.",
-            look=look(r"is_first", r"load_once"),
+            look=look(r"^\w*first\w*\s*=[^=]", r"is_first", r"load_once"),
         )
 
 
@@ -95,7 +122,6 @@ def judge_options(look: Look, rehearsal: Rehearsal, got: dict[str, Any]) -> None
 
 def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
     """What get_dataloaders() was told, the first time and for the test images."""
-    line = look(r"get_dataloaders")
     first = next((one for one in made if one["sets"] == ["train", "valid"]), None)
     if first is None:
         raise Diagnosis(
@@ -127,7 +153,9 @@ def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
                     saw=f"{rehearsal}: get_dataloaders() got {name}={one[name]}{for_test(one)}; "
                     f"args.{option} is {getattr(args, option)}.",
                     means=NO_EFFECT,
-                    look=line if one is first else look(r"get_dataloaders", last=True),
+                    look=look(SET_BY[name], r"get_dataloaders")
+                    if one is first
+                    else look(r"get_dataloaders", last=True),
                 )
     for name, value in options.loader_options(args, "cpu").items():
         for one in made:
@@ -138,7 +166,9 @@ def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
                     saw=f"{rehearsal}: get_dataloaders() got {got_what}{for_test(one)}; "
                     f"loading_options(args, device) has {name}={value}.",
                     means=NO_EFFECT,
-                    look=line if one is first else look(r"get_dataloaders", last=True),
+                    look=look(SET_BY["options"], r"get_dataloaders")
+                    if one is first
+                    else look(r"get_dataloaders", last=True),
                 )
 
 

@@ -13,6 +13,8 @@ from lab.grading.diagnosis import Diagnosis
 
 def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     trained, line = calls(events, "train"), look(r"(?<!_)\btrain\(", r"dry_run")
+    if len(trained) > 1:
+        line = look(r"\b(for|while)\b", r"(?<!_)\btrain\(")
     if rehearsal.dry_run:
         if trained:
             raise Diagnosis(
@@ -130,7 +132,7 @@ def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
         if own
         else look(r"datasets\.test\b(?!.*None)", r"(?<!_)\bevaluate\(")
         if partial
-        else look(r"(?<!_)\bevaluate\("),
+        else look(r"tests?\w*\s*=.*(valid|train\b)", r"(?<!_)\bevaluate\("),
     )
 
 

@@ -28,8 +28,8 @@ LOADERS = {
 }
 
 WRAPPED = {
-    "kind": str, "prepared": bool, "bucket_mb": float, "devices": [str], "parameters": int, "held": int,
-    "foreign": int, "optimizer": str, "lr": float, "momentum": float, "weight_decay": float,
+    "kind": str, "prepared": bool, "bucket_mb": float, "devices": [str], "types": [str], "parameters": int,
+    "held": int, "foreign": int, "optimizer": str, "lr": float, "momentum": float, "weight_decay": float,
 }  # fmt: skip
 
 
@@ -96,6 +96,21 @@ def judge_model(look: Look, rehearsal: Rehearsal, events: Events) -> None:
             "setup().",
             means="The images go to that device: with a GPU the first forward pass would fail.",
             look=look.into("wrap_model")(r"return model", r"\.to\("),
+        )
+    if used["types"] != ["float32"]:
+        raise Diagnosis(
+            "parameters-not-fp32",
+            saw=f"{rehearsal} --precision {rehearsal.precision}: the model's parameters were "
+            f"{', '.join(used['types'])} when it came to {used['call']}().",
+            means="In low precision small updates are rounded away: wrapper and autocast compute in it, no more.",
+            look=look(r"float|half|\.to\(", r"wrap_model"),
+        )
+    if not calls(events, "wrap_model"):
+        raise Diagnosis(
+            "wrap-model-not-called",
+            saw=f"{rehearsal}: the model is {WRAPPERS[used['kind']]}, but wrap_model() was not called.",
+            means="One function knows all strategies and their options; a second one differs from it some day.",
+            look=look(r"get_\w+_model\(|Parallel\(|fully_shard\(|\.to\(", r"build_optimizer"),
         )
     judge_prepared(look, rehearsal, used, calls(events, "prepare_model")[0])
     judge_optimizer(look, rehearsal, used)
@@ -194,7 +209,10 @@ def judge_optimizer(look: Look, rehearsal: Rehearsal, used: dict[str, Any]) -> N
                 means="SGD's rate follows the global batch, base * batch / 256: args.learning_rate has it done."
                 if name == "lr"
                 else "The run would not be what its command line says.",
-                look=look(r"build_optimizer|SGD\(|Adam\("),
+                look=look(
+                    rf"args\.(learning_rate|base_lr|optimizer|{name})\s*[-+*/]?=[^=]",
+                    r"build_optimizer|SGD\(|Adam\(",
+                ),
             )
 
 

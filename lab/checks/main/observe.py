@@ -92,7 +92,8 @@ class CallRecorder:
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
         replace(lab.training.data.datasets, "load_datasets", stand_in(load_datasets, self.load_datasets))
-        replace(lab.base.files, "is_first_on_filesystem", self.is_first_on_filesystem)
+        asked = stand_in(lab.base.files.is_first_on_filesystem, self.is_first_on_filesystem, ["path"])
+        replace(lab.base.files, "is_first_on_filesystem", asked)
         replace(lab.training.run, "Run", recorded_run(self.note, self.role))
         lab.training.watching.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}
@@ -132,8 +133,8 @@ class CallRecorder:
         self.note("cleanup")
         return original(**arguments)
 
-    def is_first_on_filesystem(self, path: Any) -> bool:
-        self.note("is_first_on_filesystem", path=str(path))
+    def is_first_on_filesystem(self, original: Callable[..., Any], arguments: dict[str, Any]) -> bool:
+        self.note("is_first_on_filesystem", path=str(arguments["path"]))
         return self.rank.rank in self.given["first"]
 
     def load_once(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -236,6 +237,7 @@ class CallRecorder:
 
     def wrap_model(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Asks for another device and precision too, to see what is handed on: nothing is wrapped for that."""
+        self.note("wrap_model")
         model, args = original(**arguments), arguments.get("args")
         if isinstance(args, argparse.Namespace) and args.strategy != "none":
             other = copy.copy(args)

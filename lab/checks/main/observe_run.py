@@ -13,7 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lab.base.errors import UserError
-from lab.checks.common.stand_in import WrongArgumentsError
+from lab.checks.common.attempt import dtype
+from lab.checks.common.stand_in import WrongArgumentsError, named_like
 from lab.training.run import Run
 
 MIB = 2**20
@@ -34,6 +35,7 @@ def recorded_run(note: Callable[..., None], role: Callable[[Any], str]) -> type[
         role: says which loader one is.
     """
 
+    @named_like(Run)
     class RecordedRun(Run):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
@@ -105,6 +107,7 @@ def describe(model: Any, optimizer: Any) -> dict[str, Any]:
         "prepared": any(hasattr(module, "prepared_by_the_run") for module in model.modules()),
         "bucket_mb": float(getattr(model, "bucket_bytes_cap", 0)) / MIB,
         "devices": sorted({parameter.device.type for parameter in model.parameters()}),
+        "types": sorted({dtype(parameter) for parameter in model.parameters()}),
         "parameters": len(parameters),
         "held": len(held & parameters),
         "foreign": len(held - parameters),

@@ -13,8 +13,8 @@ from lab.grading.diagnosis import Diagnosis
 
 ATTEMPT = {"value": object, "error": (None, ERROR)}
 REPORT = {
-    "changed": bool, "elsewhere": str, "wrong": [ATTEMPT], "blocks": str, "modules": [str], "classes": ATTEMPT,
-    "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT, "rows": [ATTEMPT],
+    "changed": bool, "elsewhere": str, "wrong": [ATTEMPT], "odd": [ATTEMPT], "blocks": str, "modules": [str],
+    "classes": ATTEMPT, "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT, "rows": [ATTEMPT],
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
     expect(reports, REPORT)
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
     expect_as_many([report["rows"]], ROWS)
-    judge_wrong_images(look, report["wrong"])
+    judge_wrong_images(look, report["wrong"], report["odd"])
     judge_manners(look, report)
     judge_parameters(look, report, num_classes)
     judge_rows(look, report)
@@ -140,7 +140,9 @@ def judge_values(look: Look, logits: Tensor) -> None:
     )
 
 
-def judge_wrong_images(look: Look, wrong: list[dict[str, Any]]) -> None:
+def judge_wrong_images(look: Look, wrong: list[dict[str, Any]], odd: list[dict[str, Any]]) -> None:
+    """Args: `odd` are the results of what is not even a batch of images."""
+    never_fails = not any(one["error"] and "AssertionError" in one["error"]["bases"] for one in odd)
     missed = [
         (shape, result["error"])
         for shape, result in zip(WRONG_IMAGES, wrong, strict=True)
@@ -167,6 +169,20 @@ def judge_wrong_images(look: Look, wrong: list[dict[str, Any]]) -> None:
             saw=f"{saw.rstrip('.')}; other wrong sizes are refused.",
             means="The assertion must compare all three of channels, height and width.",
             look=look(r"\bassert\b"),
+        )
+    if (place := look.asserts()) and never_fails:
+        raise Diagnosis(
+            "assertion-cannot-fail",
+            saw=f"{saw.rstrip('.')}, and so does everything else: the assertion has never failed.",
+            means="It is always true, as a tuple in brackets is, or never reached: assert CONDITION, MESSAGE.",
+            look=place,
+        )
+    if place:
+        raise Diagnosis(
+            "assertion-too-weak",
+            saw=f"{saw.rstrip('.')}; the assertion refuses other things.",
+            means="The assertion must compare all three of channels, height and width.",
+            look=place,
         )
     raise Diagnosis(
         "no-assertion",

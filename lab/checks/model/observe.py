@@ -19,6 +19,8 @@ ROWS = 3  # of a batch are compared with what they give alone
 # The pooling of the network rounds 33 and 34 down to 32's size: only an assertion notices these images.
 WRONG_IMAGES = ((3, 34, 33), (3, 28, 28), (1, 32, 32), (3, 64, 64), (32, 32, 3))
 
+ODD = ((3, 32, 32), (2, 3, 32, 32, 1), (2, 5), (2, 3, 32))  # no batches of images at all
+
 
 def run_network(rank: Rank) -> dict[str, Any]:
     """Show the CNN batches of several sizes, images of wrong sizes, and one batch as a whole and row by row."""
@@ -43,6 +45,7 @@ def run_network(rank: Rank) -> dict[str, Any]:
     report["changed"] = any(not batch.equal(was) for batch, was in zip(given["batches"], originals, strict=True))
     report["elsewhere"] = runs_elsewhere(lambda: on_device(cnn, META))
     report["wrong"] = [forward(rank, cnn, torch.zeros(3, *shape)) for shape in WRONG_IMAGES]
+    report["odd"] = [forward(rank, cnn, torch.zeros(shape)) for shape in ODD]
     report["blocks"] = describe_blocks(cnn)
     report["modules"] = sorted({type(module).__name__ for module in cnn.modules()})
     report["classes"] = forward(rank, model.CNN(given["num_classes"]), given["batches"][0])

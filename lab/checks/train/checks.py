@@ -8,7 +8,8 @@ from lab.checks.train.judge_epochs import judge_epochs
 from lab.checks.train.judge_evaluation import judge_evaluation, judge_repetition
 from lab.checks.train.judge_run import judge_run
 from lab.checks.train.judge_steps import judge_steps
-from lab.checks.train.observe_epochs import evaluate_models, run_epochs, run_training
+from lab.checks.train.observe_epochs import run_epochs, run_training
+from lab.checks.train.observe_evaluation import evaluate_models
 from lab.checks.train.observe_steps import take_steps
 from lab.grading.check import Group, Order, check
 

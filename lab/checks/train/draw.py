@@ -37,20 +37,23 @@ def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, T
 
 
 def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
-    """What the ranks receive: the numbers of three epochs, and the losses that the training steps return.
+    """What the ranks receive: the numbers of some epochs, and the losses that the training steps return.
 
-    Draws again until the usual mistakes give other means than the right answer.
+    The first epochs and two late ones: what is cut off, rounded or taken modulo something is the same for two of
+    them. The last is the first one again, as in a run that is continued there. Draws again until the usual
+    mistakes give other means than the right answer.
     """
-    first = int(torch.randint(2, 9, (), generator=generator))
+    late = 2520 * int(torch.randint(1, 5, (), generator=generator))  # 2520 is a multiple of 1, 2, ... and 10
+    epochs = [1, 2, 3, late + 1, late + 2, 1]
     while True:
-        losses = 0.5 + 2.5 * torch.rand(2, 3, 3, generator=generator, dtype=torch.float64)
+        losses = 0.5 + 2.5 * torch.rand(2, len(epochs), 3, generator=generator, dtype=torch.float64)
         given = {
-            "epochs": [first, first + 1, first],
+            "epochs": epochs,
             "batch_size": 3,
             "samples": [9, 7],  # of each rank: three batches, the last one of unequal size
             "losses": losses.tolist(),  # [rank][epoch][step]
         }
-        if all(telling(possible_means(given, epoch)) for epoch in range(3)):
+        if all(telling(possible_means(given, epoch)) for epoch in range(len(epochs))):
             return given
 
 

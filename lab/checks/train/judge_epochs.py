@@ -1,6 +1,7 @@
 """Judges an epoch of training: its order, its batches, and the mean loss that came back."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 from lab.base.words import one_line
@@ -22,7 +23,8 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
     expect_as_many(reports, len(given["epochs"]))
     for rank, report in enumerate(reports):
         judge_steps_of(look, rank, report, given["samples"][rank])
-        judge_sampler(look, report, given["epochs"])
+    judge_sampler(look, reports, given["epochs"])
+    for report in reports:
         for epoch in report:
             judge_type(look, epoch)
     for i in range(len(given["epochs"])):
@@ -32,7 +34,10 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
             "not-on-its-device",
             saw=f"with run.device on a GPU (here only pretended): {elsewhere}.",
             means="nccl reduces tensors on GPUs only: torch.zeros and the like need device=run.device.",
-            look=look(r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
+            look=look(
+                *([] if "nobody" in elsewhere else [r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)"]),
+                r"reduce|gather",
+            ),
         )
 
 
@@ -53,7 +58,7 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
                 "no-train-step",
                 saw="train_one_epoch() did not call train_step().",
                 means="The step is a function of its own, so that it can be captured or replaced as a whole.",
-                look=loop,
+                look=look(r"cross_entropy|\bmodel\(", r"\bfor\b"),
             )
         if not all(call["training"] for call in epoch["calls"]):
             raise Diagnosis(
@@ -85,34 +90,59 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
             )
 
 
-def judge_sampler(look: Look, report: Sequence[dict[str, Any]], epochs: Sequence[int]) -> None:
+NOT_TOLD = "Every epoch comes in the same order: the sampler shuffles by seed and the epoch it is told."
+
+
+def judge_sampler(look: Look, reports: Sequence[Sequence[dict[str, Any]]], epochs: Sequence[int]) -> None:
     """The sampler knows the epoch before its order is used.
 
-    By what number is up to the student, as long as each epoch has its own, the same whenever it is run: epoch - 1
-    is as good. The last epoch is the first one again, as in a run that is continued there.
+    By what number is up to the student, as long as each epoch has its own, the same on every rank and whenever it
+    is run: epoch - 1 is as good. The last epoch is the first one again, as in a run that is continued there.
+
+    Args:
+        reports: [rank][epoch].
     """
-    told, used = [epoch["told"] for epoch in report], [epoch["used"] for epoch in report]
-    if any(told) and used[0] == used[2] and set(used[0]).isdisjoint(used[1]):
-        return
     place = look(r"set_epoch", r"\bfor\b")
-    if not any(told):
-        raise Diagnosis(
-            "no-set-epoch",
-            saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() was not called.",
-            means="Every epoch comes in the same order: the sampler shuffles by seed and the epoch it is told.",
-            look=place,
-        )
-    if told[0] and told[0] == told[2] and set(told[0]).isdisjoint(told[1]):
+    everything = [epoch["told"] for report in reports for epoch in report]
+    for rank, report in enumerate(reports):
+        if not any(epoch["told"] for epoch in report):
+            where = f" on rank {rank}" if any(everything) else ""
+            raise Diagnosis(
+                "no-set-epoch",
+                saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() was not called{where}.",
+                means=NOT_TOLD,
+                look=place,
+            )
+        judge_told(place, [epoch["told"] for epoch in report], [epoch["used"] for epoch in report], epochs)
+    for i, epoch in enumerate(epochs):
+        by_rank = [report[i]["told"] for report in reports]
+        if any(told != by_rank[0] for told in by_rank):
+            got = ", ".join(f"{numbers(told) or 'nothing'} on rank {rank}" for rank, told in enumerate(by_rank))
+            raise Diagnosis(
+                "set-epoch-by-rank",
+                saw=f"in epoch {epoch} sampler.set_epoch() got {got}.",
+                means="All ranks deal from one order, each another part: with orders of their own, parts overlap.",
+                look=place,
+            )
+
+
+def judge_told(place: str, told: list[list[int]], used: list[list[int]], epochs: Sequence[int]) -> None:
+    """What one rank's sampler was told in each epoch, and with which of these numbers it was used."""
+    wrong = wrong_number(told, epochs)
+    if wrong is None and used[0] == used[-1] and wrong_number(used, epochs) is None:
+        return
+    if wrong is None and told[0] == told[-1]:
         raise Diagnosis(
             "set-epoch-too-late",
-            saw=f"in epoch {epochs[0]} the loader began before sampler.set_epoch({told[0][0]}) was called.",
+            saw=f"in epoch {epochs[0]} the loader began before sampler.set_epoch({numbers(told[0])}) was called.",
             means="The order is drawn when the loop over the loader begins: this epoch still has an older one.",
             look=place,
         )
-    if len({tuple(numbers) for numbers in told}) == 1:
+    if wrong is not None and all(told):
+        one, other = wrong
         raise Diagnosis(
             "set-epoch-constant",
-            saw=f"in epochs {epochs[0]} and {epochs[1]} sampler.set_epoch() got the same {told[0][0]}.",
+            saw=f"in epochs {epochs[one]} and {epochs[other]} sampler.set_epoch() got the same {told[one][0]}.",
             means="The same number gives the same order: it must be the epoch.",
             look=place,
         )
@@ -122,6 +152,14 @@ def judge_sampler(look: Look, report: Sequence[dict[str, Any]], epochs: Sequence
         f"{', '.join(numbers(told_now) or 'nothing' for told_now in told)}.",
         means="It must be told the epoch: a run that is continued there would see another order than before.",
         look=place,
+    )
+
+
+def wrong_number(told: Sequence[Sequence[int]], epochs: Sequence[int]) -> tuple[int, int] | None:
+    """The places of two epochs that are told apart by nothing; None if there are none."""
+    pairs = combinations(range(len(epochs)), 2)
+    return next(
+        (p for p in pairs if epochs[p[0]] != epochs[p[1]] and not set(told[p[0]]).isdisjoint(told[p[1]])), None
     )
 
 
@@ -173,6 +211,7 @@ LINES = {
     "batches": r"\breturn\b",
     "means added": r"\+=\s*loss|append\(",
     "last batch": r"(?<![+=])=\s*loss",
+    "other": r"\breturn\b.*[-+]\s*\d",
 }
 
 

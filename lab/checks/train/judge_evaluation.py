@@ -107,7 +107,9 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
             means="The loader's batches are on the CPU, and so is what torch.zeros makes without device=device.",
             look=look(
                 r"torch\.(zeros|ones|tensor|full|empty)(?!.*device)"
-                if "was given" in elsewhere
+                if "on the CPU" in elsewhere
+                else r"reduce"
+                if "nobody" in elsewhere
                 else r"model\(|\bfor\b",
                 r"reduce|gather",
                 r"\bfor\b",
@@ -149,7 +151,7 @@ def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, im
             "evaluated-in-training-mode",
             saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
             means="Dropout would still drop, and BatchNorm would learn from the validation images.",
-            look=look(r"\.eval\(|\.train\(False", r"\bfor\b"),
+            look=look(r"\.eval\b|\.train\(False", r"\bfor\b"),
         )
     if any(one["gradients"] for one in passes):
         raise Diagnosis(
@@ -233,6 +235,8 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
         "not divided": r"\breturn\b",
         "batches": r"len\(|\breturn\b",
         "last batch": r"(?<![+=])=[^=]*(cross_entropy|loss)",
+        "averages": r"cross_entropy\((?!.*(reduction|\*))|/=|mean\s*=",
+        "ranks added": r"/=|mean\s*=",
     }.get(kind, r"reduce|gather")
     raise Diagnosis(
         known_name,

@@ -36,7 +36,7 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
                 means="Without run.record() nothing is printed and no file is written."
                 if what == "record"
                 else "Each epoch is trained, evaluated and recorded.",
-                look=look(r"\bfor\b"),
+                look=look({"train": r"loss\s*=", "evaluate": r"Evaluation\("}.get(what, r"(?!)"), r"\bfor\b"),
             )
         if len(set(counts)) > 1:
             raise Diagnosis(

@@ -22,22 +22,35 @@ from lab.checks.common.tiny import (
 from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss
 from lab.grading.diagnosis import Diagnosis
 
-STEP = {"events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool}
+STEP = {
+    "events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool,
+    "handed": int, "opened": bool,
+}  # fmt: skip
 
 
 def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
     """The first step must be right before the second tells anything."""
-    expect(reports, {"steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool})
+    expect(
+        reports,
+        {"steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool, "accumulated": dict},
+    )
     expect_as_many([report["steps"] for report in reports], len(batches))
     first, second = ([report["steps"][i] for report in reports] for i in range(2))
+    # In the order of execution: what comes first is told.
+    for report, step in zip(reports, first, strict=True):
+        judge_precision(look, report)
+        if "forward" in step["events"]:
+            judge_autocast(look, step)
     for rank, step in enumerate(first):
         judge_order(look, rank, step)
-    judge_precision(look, reports[0])
     judge_first_gradients(look, [step["gradients"] for step in first], weights, batches[0])
     judge_loss(look, [step["loss"] for step in first], weights, batches[0])
-    judge_kind(look, reports[0])
-    judge_side_effects(look, first[0])
+    for report, step in zip(reports, first, strict=True):
+        judge_kind(look, report)
+        judge_side_effects(look, step)
+        judge_by_the_run(look, step)
     judge_second_gradients(look, [step["gradients"] for step in second], weights, batches)
+    judge_accumulation(look, [report["accumulated"] for report in reports], weights, batches)
     twin = weights_after_steps(weights, batches)[-1]
     after = [step["weights"] for step in second]
     expect_tensors(after, twin)
@@ -49,6 +62,46 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
                 means="A step on several ranks must be the step of a single process on the whole batch.",
                 look=look(r"step\("),
             )
+
+
+def judge_autocast(look: Look, step: dict[str, Any]) -> None:
+    """The run's own, which knows more than fp32."""
+    if not step["opened"]:
+        raise Diagnosis(
+            "run-autocast-not-used",
+            saw="the forward pass of train_step() ran outside of run.autocast().",
+            means="Only the run knows the precision, fp16 too, and the device; what is written here knows one.",
+            look=look(r"autocast", r"model\("),
+        )
+
+
+def judge_by_the_run(look: Look, step: dict[str, Any]) -> None:
+    """Backward is the run's own too, which knows more than one batch a step."""
+    if step["handed"] == 0:
+        raise Diagnosis(
+            "run-backward-not-used",
+            saw="train_step() went backward by itself, not through run.backward(loss).",
+            means="It scales the loss for fp16, without which such a run ends, and notes it for the records.",
+            look=look(r"backward\(|autograd", r"step\("),
+        )
+
+
+def judge_accumulation(
+    look: Look, observed: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]
+) -> None:
+    """With --accumulate 2, a step has the mean gradients of two batches."""
+    each = [loss_and_gradients(weights, batch)[1] for batch in batches]
+    mean = {name: (each[0][name] + each[1][name]) / 2 for name in each[0]}
+    if not all(observed):
+        return
+    expect_tensors(observed, mean)
+    if not all(all_close(own, mean) for own in observed):
+        raise Diagnosis(
+            "accumulation-broken",
+            saw=f"with --accumulate 2, which takes two batches to a step, {example(observed[0], mean)}.",
+            means="The run lets optimizer.zero_grad() and step() wait for the whole step; by hand nothing waits.",
+            look=look(r"grad\b.*=\s*None|\.grad\b|zero_grad", r"step\("),
+        )
 
 
 def judge_order(look: Look, rank: int, step: dict[str, Any]) -> None:
@@ -168,7 +221,7 @@ def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tens
             "ascent",
             saw="every gradient has the wrong sign.",
             means="The optimizer steps against the gradient of what it is given: this makes the loss grow.",
-            look=scaling,
+            look=look(r"\(\s*-|=\s*-|-\s*(loss|F\.)|maximize", r"(loss|backward\()", r"cross_entropy"),
         )
     if factor is not None:
         raise Diagnosis(

@@ -1,44 +1,56 @@
-"""What ranks observe of the epoch, the evaluation and the whole run."""
+"""What ranks observe of the epoch and the whole run."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt
 from lab.checks.common.meta_device import META, runs_elsewhere
-from lab.checks.common.stand_in import called_alike
-from lab.checks.common.tiny import CPU, TinyNet, make_optimizer, quiet_run
+from lab.checks.common.stand_in import called_alike, named_like
+from lab.checks.common.tiny import TinyNet, make_optimizer, quiet_run
+from lab.checks.train.observe_evaluation import ValidationShard
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.run import Run
 
 
-class NotedSampler(Sampler):
-    """Another order for each epoch, like DistributedSampler's; notes what it is told, and when it is used."""
+class SamplerNotes:
+    """What DistributedSamplers are told, and with which epoch they are used: their own methods note it.
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.epoch = 0  # as DistributedSampler begins
+    So that a sampler is one by whatever a student asks for.
+    """
+
+    def __init__(self) -> None:
         self.told: list[int] = []
         self.used: list[int] = []
+        set_epoch = DistributedSampler.set_epoch
 
-    def set_epoch(self, epoch: Any) -> None:
-        self.epoch = epoch if isinstance(epoch, int) else -1
-        self.told.append(self.epoch)
+        @functools.wraps(set_epoch)
+        def told(sampler: DistributedSampler, epoch: int) -> None:
+            self.told.append(epoch if isinstance(epoch, int) else -1)
+            set_epoch(sampler, epoch)
 
-    def __len__(self) -> int:
-        return self.length
+        def used(sampler: DistributedSampler) -> Iterator[int]:
+            epoch = sampler.epoch if isinstance(sampler.epoch, int) else -1
+            self.used.append(epoch)
+            generator = torch.Generator().manual_seed(100 + epoch)
+            own: list[int] = sampler.own  # type: ignore[attr-defined]
+            return iter([own[place] for place in torch.randperm(len(own), generator=generator)])
 
-    def __iter__(self) -> Iterator[int]:
-        self.used.append(self.epoch)
-        generator = torch.Generator().manual_seed(100 + self.epoch)
-        return iter(torch.randperm(self.length, generator=generator).tolist())
+        DistributedSampler.set_epoch = told  # type: ignore[method-assign, assignment]
+        DistributedSampler.__iter__ = used  # type: ignore[method-assign, assignment]
+
+    def sampler(self, dataset: Dataset, own: list[int], ranks: int, rank: int) -> DistributedSampler:
+        """As get_dataloaders() makes it, but of these samples, which need not be as many on every rank."""
+        made: DistributedSampler = DistributedSampler(dataset, ranks, rank, shuffle=True, drop_last=True)
+        made.own = own  # type: ignore[attr-defined]
+        made.num_samples = len(own)
+        return made
 
 
 def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -> str:
@@ -55,6 +67,7 @@ def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -
     return ""
 
 
+@named_like(Run)
 class CountedRun(Run):
     """Notes over which loaders it was asked to go."""
 
@@ -74,16 +87,21 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     run = quiet_run(CountedRun)
     assert isinstance(run, CountedRun)
     run.prepare()
-    labels = torch.zeros(given["samples"][rank.rank], dtype=torch.int64)
-    sampler = NotedSampler(len(labels))
-    dataset = NumberedImages(labels, shape=(3, 32, 32))
-    loader: DataLoader = DataLoader(dataset, batch_size=given["batch_size"], sampler=sampler)
+    before, count = sum(given["samples"][: rank.rank]), given["samples"][rank.rank]
+    sampler = SamplerNotes()
+    # Some samples more, as where an epoch drops the last ones: its mean is not one over the whole set.
+    dataset = NumberedImages(torch.zeros(sum(given["samples"]) + 3, dtype=torch.int64), shape=(3, 32, 32))
+    own = list(range(before, before + count))
+    loader: DataLoader = DataLoader(
+        dataset, batch_size=given["batch_size"], sampler=sampler.sampler(dataset, own, rank.world_size, rank.rank)
+    )
     net = TinyNet()
     sgd = make_optimizer(net)
     known = [(net, "the model"), (sgd, "the optimizer"), (loader, "the loader"), (run, "the run")]
     calls: list[dict[str, Any]] = []
     epochs: list[dict[str, Any]] = []
 
+    @functools.wraps(getattr(train, "train_step", quiet_run))
     def train_step(model: Any, optimizer: Any, images: Any, labels: Any, run: Any) -> Tensor:
         # The epoch is checked by itself: this stands in for the student's step, right or wrong.
         wrong = misplaced(
@@ -122,69 +140,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     return {"epochs": epochs, "elsewhere": elsewhere}
 
 
-def evaluate_models(rank: Rank) -> dict[str, Any]:
-    """The evaluation of the same network under DDP and under FSDP."""
-    train = rank.student("train")
-    given = rank.receive()
-    images, labels = given["parts"][rank.rank]
-    loader: DataLoader = DataLoader(TensorDataset(images, labels), batch_size=given["batch_size"])
-    report: dict[str, Any] = {}
-    for wrapper in ("DDP", "FSDP"):
-        net = TinyNet(given["weights"])
-        model: nn.Module = DistributedDataParallel(net) if wrapper == "DDP" else shard(net)
-        # As after a training epoch; FSDP prepares itself in the first pass, which must not be in inference mode.
-        F.cross_entropy(model(images), labels.clamp(min=0)).backward()
-        passes = note_evaluation(net)
-        result = train.evaluate(model, loader, CPU)
-        report[wrapper] = {
-            **describe_evaluation(result),
-            "passes": list(passes),
-            "restored": all(module.training for module in model.modules()),
-            "gradients": torch.is_grad_enabled(),
-        }
-        torch.set_grad_enabled(True)
-    # Once more, as after the next epoch, with other figures: those of the first batch alone.
-    size = given["batch_size"]
-    loader = DataLoader(TensorDataset(images[:size], labels[:size]), batch_size=size)
-    report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
-    report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META)
-    return report
-
-
-def shard(net: TinyNet) -> nn.Module:
-    for block in net.blocks:
-        fully_shard(block)
-    fully_shard(net)
-    return net
-
-
-def note_evaluation(net: TinyNet) -> list[dict[str, Any]]:
-    """Filled by each forward pass: how many images, in training mode or not, with or without gradients."""
-    passes: list[dict[str, Any]] = []
-
-    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        passes.append(
-            {
-                "images": len(output),
-                "training": any(part.training for part in net.modules()),
-                "gradients": torch.is_grad_enabled(),
-            }
-        )
-
-    net.classifier.register_forward_hook(note)
-    return passes
-
-
-def describe_evaluation(result: Any) -> dict[str, Any]:
-    values = {name: getattr(result, name, None) for name in ("loss", "accuracy")}
-    return {
-        "type": type(result).__name__,
-        "fields": all(hasattr(result, name) for name in values),
-        "types": {name: type(value).__name__ for name, value in values.items()},
-        "values": {name: float(value) for name, value in values.items() if isinstance(value, float | int)},
-    }
-
-
+@named_like(Run)
 class NotedRun(Run):
     """Yields the epochs that the judge has drawn, and notes what is recorded instead of printing it."""
 
@@ -217,7 +173,10 @@ def run_training(rank: Rank) -> dict[str, Any]:
         one.prepare(epochs, noted)
         one.args.epochs = epochs[-1]
         runs.append(one)
-    loaders: list[DataLoader] = [DataLoader(NumberedImages(torch.zeros(4, dtype=torch.int64))) for _ in range(2)]
+    images = NumberedImages(torch.zeros(4, dtype=torch.int64))
+    sampler: DistributedSampler = DistributedSampler(images, drop_last=True)
+    shard = ValidationShard(images, rank.rank, rank.world_size)  # type: ignore[arg-type]
+    loaders: list[DataLoader] = [DataLoader(images, sampler=sampler), DataLoader(shard)]
     net = TinyNet()
     sgd = make_optimizer(net)
     known = [(net, "the model"), (sgd, "the optimizer"), *((one, "the run") for one in runs)]

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,13 +15,25 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, TensorDataset
 
 from lab.checks.common.attempt import dtype
-from lab.checks.common.tiny import MOMENTUM, RATE, TinyNet, gradients_of, make_optimizer, quiet_run, weights_of
+from lab.checks.common.stand_in import named_like
+from lab.checks.common.tiny import (
+    MOMENTUM,
+    RATE,
+    Batch,
+    TinyNet,
+    gradients_of,
+    make_optimizer,
+    quiet_run,
+    weights_of,
+)
 from lab.ranks.rank import Rank
 from lab.training.run import Run
 
 
+@named_like(SGD)
 class NotedSGD(SGD):
     """Notes each step, and the gradients it finds."""
 
@@ -35,22 +49,55 @@ class NotedSGD(SGD):
         return super().step(*args, **kwargs)
 
 
+@named_like(Run)
+class NotedRun(Run):
+    """Notes what the step leaves to the run: which loss it handed to backward(), and when autocast() is open."""
+
+    def prepare(self) -> None:
+        self.handed = 0
+        self.opened = 0
+
+    def backward(self, loss: Tensor) -> None:
+        self.handed += 1
+        super().backward(loss)
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        with super().autocast():
+            self.opened += 1
+            try:
+                yield
+            finally:
+                self.opened -= 1
+
+
+def noted_run(*more: str, precision: str = "fp32") -> NotedRun:
+    run = quiet_run(NotedRun, *more, precision=precision)
+    assert isinstance(run, NotedRun)
+    run.prepare()
+    return run
+
+
 def take_steps(rank: Rank) -> dict[str, Any]:
-    """Two steps in fp32, one with a nan on the last rank, one in bf16, and one of a model that is not wrapped."""
+    """Two steps in fp32, one with a nan on the last rank, one in bf16, one of a model that is not wrapped; and one
+    that accumulates two batches."""
     train = rank.student("train")
     given = rank.receive()
     report: dict[str, Any] = {"steps": []}
     for precision in ("fp32", "bf16"):
-        run = quiet_run(precision=precision)
+        run = noted_run(precision=precision)
         net = TinyNet(given["weights"])
         model = DistributedDataParallel(net)
         events: list[str] = []
         types: list[str] = []
-        note_passes(net, events, types)
+        opened: list[bool] = []
+        note_passes(net, events, types, partial(note_opened, run, opened))
         optimizer = NotedSGD(net, events)
         for batch in given["batches"] if precision == "fp32" else given["batches"][:1]:
             events.clear()
+            opened.clear()
             optimizer.gradients.clear()
+            run.handed = 0
             images, labels = batch[rank.rank]
             reduced: list[str] = []
             with reductions_noted(reduced):
@@ -64,6 +111,8 @@ def take_steps(rank: Rank) -> dict[str, Any]:
                         "loss": describe_loss(loss),
                         "reduced": reduced,
                         "training": net.training,
+                        "handed": run.handed,
+                        "opened": all(opened[:1]),  # a second pass is none that is trained by
                     }
                 )
         report[precision] = types[0] if types else "nothing"
@@ -72,7 +121,28 @@ def take_steps(rank: Rank) -> dict[str, Any]:
             events.clear()
             take_nan_step(rank, train, model, optimizer, images, labels, run)
     report["computed"] = is_computed(train, given["batches"][0][rank.rank])
+    report["accumulated"] = accumulate(train, given["weights"], [batch[rank.rank] for batch in given["batches"]])
     return report
+
+
+def accumulate(train: ModuleType, weights: dict[str, Tensor], batches: list[Batch]) -> dict[str, Tensor]:
+    """The gradients that the optimizer finds in its first step, which takes two batches: --accumulate 2.
+
+    Empty where that cannot be told.
+    """
+    net = TinyNet(weights)
+    model, events = DistributedDataParallel(net), list[str]()
+    optimizer = NotedSGD(net, events)
+    images, labels = (torch.cat(part) for part in zip(*batches, strict=True))
+    loader: DataLoader = DataLoader(TensorDataset(images, labels), batch_size=len(batches[0][1]))
+    try:
+        with noted_run("--accumulate", "2", "--per-device-batch-size", str(loader.batch_size)) as run:
+            run.begin(model, optimizer, loader)
+            for images, labels in run.batches(loader):
+                train.train_step(model, optimizer, images, labels, run)
+    except Exception:  # noqa: BLE001 - on every rank alike, and the steps before this one say why
+        return {}
+    return optimizer.gradients[0] if optimizer.gradients else {}
 
 
 def take_nan_step(
@@ -144,10 +214,15 @@ def reductions_noted(reduced: list[str]) -> Iterator[None]:
         yield
 
 
-def note_passes(net: TinyNet, events: list[str], types: list[str]) -> None:
+def note_opened(run: NotedRun, opened: list[bool]) -> None:
+    opened.append(run.opened > 0)
+
+
+def note_passes(net: TinyNet, events: list[str], types: list[str], passing: Callable[[], object]) -> None:
     """Note each forward and backward pass through the last layer, and the type of its results."""
 
     def forward(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        passing()
         events.append("forward")
         types.append(dtype(output))
 

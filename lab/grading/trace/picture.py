@@ -18,6 +18,7 @@ from lab.collectives.deadlock import disagreement
 from lab.collectives.lanes import Collective
 from lab.collectives.origin import ISSUERS, Origin, file_line, origin
 from lab.grading.diagnosis import Passed
+from lab.grading.explain import CHECKS
 from lab.grading.hang import waiting
 from lab.grading.suite import ExerciseResult, checks_of, run_exercise
 from lab.ranks.reports import GroupResult, RankReport
@@ -237,9 +238,16 @@ def _missed(
     return rows
 
 
+def _of_the_check(report: RankReport) -> bool:
+    """Whether its error was raised in a check, outside of the student's code."""
+    frames = report.error.frames if report.error else []
+    return not report.student_frame and bool(frames) and Path(frames[-1].file).is_relative_to(CHECKS)
+
+
 def _became(report: RankReport, missed: Collective, code: Path) -> str:
     """What a rank did instead of calling `missed`."""
-    if report.status == "raised" and report.error is not None:
+    # What the check itself raises, because others were left behind, is no word for a student.
+    if report.status == "raised" and report.error is not None and not _of_the_check(report):
         where = f" at {file_line(report.student_frame)}" if report.student_frame else ""
         return f"it raised {one_line(report.error.type, 40)}{where}"
     if report.status == "exited":

@@ -58,8 +58,7 @@ class Stepper:
         self.steps = 0  # optimizer steps done
         self.scaler = scaler
         self.accumulate = accumulate
-        self.model = model
-        self.optimizer = optimizer
+        self.model, self.optimizer = model, optimizer
         self.square: GradientSquare | None = None  # where the gradients' norm is wanted
         self._rate_factor = rate_factor
         self._clip_norm = clip_norm
@@ -67,6 +66,7 @@ class Stepper:
         self._finish = finish
         self._scaled = False  # whether backward() has scaled a loss since the last step
         self._parts = 1  # micro-batches of the step going on; 1 outside of micro_batch()
+        self._stepped = False  # whether step() was called in this micro-batch
         self.is_first = self.is_last = True  # whether this micro-batch begins, ends its step
         self.copied: torch.cuda.Event | None = None  # after it a checkpoint has the weights as they are now
         self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of each group: its own, the captured
@@ -136,7 +136,7 @@ class Stepper:
             with contextlib.nullcontext() if self.is_last else no_gradient_sync(self.model):
                 yield
         finally:
-            self._parts, self.is_first, self.is_last = 1, True, True
+            self._parts, self.is_first, self.is_last, self._stepped = 1, True, True, False
 
     def backward(self, loss: Tensor) -> None:
         """loss.backward(), scaled up for fp16."""
@@ -148,13 +148,13 @@ class Stepper:
             self._scaled = True
 
     def _zero_grad_at_first(self, set_to_none: bool = True) -> None:
-        if self.is_first:
+        if self.is_last if self._stepped else self.is_first:
             self._phases.enter(OPTIMIZER)
             self._zero_grad(set_to_none)
             self._phases.enter("")
 
     def _model_zero_grad_at_first(self, set_to_none: bool = True) -> None:
-        if self.is_first:
+        if self.is_last if self._stepped else self.is_first:
             self._zero_model_grad(set_to_none)
 
     def _step_at_last(self, closure: None = None) -> None:
@@ -165,6 +165,7 @@ class Stepper:
                 self._finish()
             self._phases.enter(OPTIMIZER)
             self._apply_gradients()
+        self._stepped = True  # a zero_grad() that comes now clears for the next step
         self._phases.enter("")
 
     def _apply_gradients(self) -> None:

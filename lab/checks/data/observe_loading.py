@@ -1,0 +1,171 @@
+"""What ranks observe of load_once(): who loads when."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch.utils.data import Dataset
+
+from lab.checks.common.attempt import attempt
+from lab.ranks.rank import Rank
+
+PATIENCE = 20.0  # seconds to wait for another rank that may never come
+
+
+HEAD_START = 1.0  # seconds the first one's load takes at most, to see whether the others wait for it
+
+
+def watch_loading(rank: Rank) -> list[dict[str, Any]]:
+    """Call load_once with each of the judge's layouts: what this rank did and when, on the machine's clock."""
+    board = Board(rank)
+    board.record_barriers()
+    board.shorten_sleep()
+    data = rank.student("data")
+    reports = []
+    for layout in rank.receive()["layouts"]:
+        board.turn_over()
+        token = Loaded()
+        result = data.load_once(loading(board, token, rank.rank in layout), is_first=rank.rank in layout)
+        events = [{"what": what.split()[0], "time": when} for what, when in board.events]
+        reports.append(
+            {"events": events, "own_result": result is token, "type": type(result).__name__, "slept": board.slept}
+        )
+        if not board.meet():
+            break  # others hang in there; the judge sees them
+    return reports
+
+
+def loading(board: "Board", token: object, is_first: bool) -> Callable[[], object]:
+    """What load_once() gets as load()."""
+
+    def load() -> object:
+        board.note("load")
+        if is_first:
+            board.watch_the_others()
+        board.note("loaded")
+        return token
+
+    load.__qualname__ = "load"  # as an error names it
+    return load
+
+
+class Loaded(Dataset):
+    """What load() gives: a data set of no samples, so one that an `if` takes for False."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, index: int) -> object:
+        raise IndexError(f"there is no sample {index} in an empty data set")
+
+
+class LeftBehindError(Exception):
+    """Another rank waits in a barrier to which this one will never come."""
+
+
+class Board:
+    """What this rank does and when, for itself and, through the group's store, for the others.
+
+    No collectives: they would pair with those of the student's code.
+    """
+
+    def __init__(self, rank: Rank) -> None:
+        self.events: list[tuple[str, float]] = []
+        self.slept = False  # the student's code has called time.sleep
+        self._rank, self._code = rank.rank, str(rank.code)
+        self._others = [other for other in range(rank.world_size) if other != rank.rank]
+        self._store = dist.distributed_c10d._get_default_store()
+        self._page = self._barriers = 0
+
+    def turn_over(self) -> None:
+        """Begin anew."""
+        self._page += 1
+        self._barriers = 0
+        self.slept = False
+        self.events.clear()
+
+    def note(self, what: str) -> None:
+        self.events.append((what, time.monotonic()))
+        self._store.set(self._key(what, self._rank), "1")
+
+    def noted(self, what: str, rank: int) -> bool:
+        return self._store.check([self._key(what, rank)])
+
+    def wait(self, seconds: float, *whats: str) -> bool:
+        """Whether every other rank has noted one of these in time."""
+        end = time.monotonic() + seconds
+        while not all(any(self.noted(what, other) for what in whats) for other in self._others):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def meet(self) -> bool:
+        """Whether all other ranks have come to the end of this page, too, in time.
+
+        Raises LeftBehindError as soon as it is certain that one never will: it has begun a barrier more.
+        """
+        self.note("done")
+        end = time.monotonic() + PATIENCE
+        while missing := [other for other in self._others if not self.noted("done", other)]:
+            if any(self.noted(f"barrier {self._barriers + 1}", other) for other in missing):
+                raise LeftBehindError
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def watch_the_others(self) -> None:
+        """In the first one's load: give the others the time to do what they should not do yet.
+
+        Each of them loads too early, or is seen to come to a barrier. If this rank has a barrier behind it,
+        they may have come from there too, so only loads count.
+        """
+        self.wait(HEAD_START, "load", *([] if self._barriers else ["barrier 1"]))
+
+    def record_barriers(self) -> None:
+        """Note every barrier. To be called before a student's module can take the function by name."""
+        for name in ("barrier", "monitored_barrier"):
+            recorded = self._recorded(getattr(dist, name))
+            setattr(dist, name, recorded)
+            setattr(dist.distributed_c10d, name, recorded)
+
+    def shorten_sleep(self) -> None:
+        """No download is over after a certain time, so for the student's code no time passes in a sleep."""
+        sleep = time.sleep
+
+        def shortened(seconds: float) -> None:
+            if sys._getframe(1).f_code.co_filename.startswith(self._code):
+                self.slept = True
+                seconds = min(seconds, 0.002)
+            sleep(seconds)
+
+        time.sleep = shortened  # type: ignore[assignment]
+
+    def _recorded(self, barrier: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            self._barriers += 1
+            self.note(f"barrier {self._barriers}")
+            return barrier(*args, **kwargs)
+
+        return recorded
+
+    def _key(self, what: str, rank: int) -> str:
+        return f"check {self._page}: rank {rank}: {what}"
+
+
+def fail_to_load(rank: Rank) -> dict[str, Any]:
+    """Call load_once, as the only rank, with a load that raises."""
+    data = rank.student("data")
+    message = rank.receive()
+    calls = 0
+
+    def load() -> object:
+        nonlocal calls
+        calls += 1
+        raise OSError(message)
+
+    result = attempt(rank, data.load_once, load, is_first=True)
+    return {"error": result["error"], "calls": calls}

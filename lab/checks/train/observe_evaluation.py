@@ -1,0 +1,105 @@
+"""What ranks observe of the evaluation."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.tiny import CPU, TinyNet
+from lab.ranks.rank import Rank
+
+IGNORED = -100
+
+
+class ValidationShard(Dataset):
+    """As exercise 3.3 has it, which may not be done yet."""
+
+    def __init__(self, dataset: TensorDataset, rank: int, world_size: int) -> None:
+        self.dataset = dataset
+        self.rank = rank
+        self.world_size = world_size
+
+    def __len__(self) -> int:
+        return -(-len(self.dataset) // self.world_size)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        index = i * self.world_size + self.rank
+        image, label = self.dataset[index if index < len(self.dataset) else 0]
+        return image, label if index < len(self.dataset) else torch.full_like(label, IGNORED)
+
+
+def evaluate_models(rank: Rank) -> dict[str, Any]:
+    """The evaluation of the same network under DDP and under FSDP."""
+    train = rank.student("train")
+    given = rank.receive()
+    images, labels = given["parts"][rank.rank]
+    # The whole set again: each rank has every world_size-th sample of it, and filler where it ends.
+    everything = [torch.stack(part, dim=1).flatten(0, 1) for part in zip(*given["parts"], strict=True)]
+    whole = [part[everything[1] != IGNORED] for part in everything]
+    size = given["batch_size"]
+
+    def loader_of(count: int) -> DataLoader:
+        """Of the first samples, as get_dataloaders() makes it for validation."""
+        samples = TensorDataset(*(part[:count] for part in whole))
+        return DataLoader(ValidationShard(samples, rank.rank, rank.world_size), batch_size=size)
+
+    loader = loader_of(len(whole[1]))
+    report: dict[str, Any] = {}
+    for wrapper in ("DDP", "FSDP"):
+        net = TinyNet(given["weights"])
+        model: nn.Module = DistributedDataParallel(net) if wrapper == "DDP" else shard(net)
+        # As after a training epoch; FSDP prepares itself in the first pass, which must not be in inference mode.
+        F.cross_entropy(model(images), labels.clamp(min=0)).backward()
+        passes = note_evaluation(net)
+        result = train.evaluate(model, loader, CPU)
+        report[wrapper] = {
+            **describe_evaluation(result),
+            "passes": list(passes),
+            "restored": all(module.training for module in model.modules()),
+            "gradients": torch.is_grad_enabled(),
+        }
+        torch.set_grad_enabled(True)
+    # Once more, as after the next epoch, with other figures: those of the first batch alone.
+    loader = loader_of(size * rank.world_size)
+    report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
+    report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META)
+    return report
+
+
+def shard(net: TinyNet) -> nn.Module:
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard(net)
+    return net
+
+
+def note_evaluation(net: TinyNet) -> list[dict[str, Any]]:
+    """Filled by each forward pass: how many images, in training mode or not, with or without gradients."""
+    passes: list[dict[str, Any]] = []
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        passes.append(
+            {
+                "images": len(output),
+                "training": any(part.training for part in net.modules()),
+                "gradients": torch.is_grad_enabled(),
+            }
+        )
+
+    net.classifier.register_forward_hook(note)
+    return passes
+
+
+def describe_evaluation(result: Any) -> dict[str, Any]:
+    values = {name: getattr(result, name, None) for name in ("loss", "accuracy")}
+    return {
+        "type": type(result).__name__,
+        "fields": all(hasattr(result, name) for name in values),
+        "types": {name: type(value).__name__ for name, value in values.items()},
+        "values": {name: float(value) for name, value in values.items() if isinstance(value, float | int)},
+    }

@@ -1,0 +1,215 @@
+"""A wrong answer's diagnosis told anew, where its conduct shows the cause: lab/collectives/conduct.py notes it.
+
+A caught error, a launcher's variable that was set, or a condition on the rank looks to a judge like something that
+is missing. Whether an answer is right is not decided here: nothing in this file can turn a failure into a pass.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.base.source import parsed, searchable
+from lab.base.words import one_line, rank_list
+from lab.collectives.conduct import FORCED, Caught, Variable
+from lab.grading import hang
+from lab.grading.check import Check, Group
+from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
+from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
+from lab.grading.places import read_lines
+from lab.grading.unread import unread_results
+from lab.ranks.server import RankServerError
+from lab.syllabus.syllabus import syllabus
+
+SWALLOWED, ONE_RANK, LAUNCHER = "error-swallowed", "not-on-every-rank", "launcher-variable-set"
+UNREAD = "result-not-read"
+MORE = " There may be more after it."  # said in the exercises of several steps
+
+# Diagnoses that say already what else would be said here.
+_TOLD = (
+    *TO_LOOK,
+    *("import-failed", "syntax-error", "no-file", "no-function", SWALLOWED, ONE_RANK, LAUNCHER, "load-retried"),
+)
+# What comes of ranks that do not meet, or take themselves for another one.
+_LOST = ("hang", "stuck-rank", "raised", "wrong-rank", "world-size-hard-coded", "no-process-group", "exited")
+# Errors in the program, which nobody catches on purpose.
+_MISTAKES = ("TypeError", "NameError", "UnboundLocalError", "AttributeError", "AssertionError")
+# Errors that tell something, and that are asked for by many a right `except`.
+_EXPECTED = (
+    *("OSError", "KeyError", "ValueError", "IndexError", "StopIteration", "NotImplementedError"),
+    *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt"),
+)
+_RANK = re.compile(r"rank|main|master|first|world|\b[rR]\b", re.I)
+# What is told of sums that were not reduced over the ranks, of weights that were not sent.
+_NOT_REDUCED = (
+    *(
+        "no-all-reduce",
+        "count-not-reduced",
+        "loss-not-reduced",
+        "total-not-reduced",
+        "not-reduced",
+        "only-divided",
+    ),
+    *("ranks-start-apart", "averages", "wrong-mean", "wrong-loss", "ranks-disagree", "divided-by-world-size"),
+)
+_OTHERWISE = ("raised", "hang", "stuck-rank", "exited", "killed", "unusable-result", *hang.MEANS)
+_OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
+_WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
+_TRIES = 2  # conditions
+_LONG = ("5.1", "6.1")
+_PARTED_BY_RIGHT = ("3.1",)  # the first process of a file system does something else there than the others
+
+Place = tuple[str, int, str]  # file, line, the condition's text
+
+
+def retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
+    """The diagnosis, or another one of the same failure; in a long exercise it may not be the only one."""
+    told = _retold(diagnosis, check, group)
+    if check.exercise not in _LONG or told.name in TO_LOOK:
+        return told
+    return Diagnosis(told.name, saw=told.saw, means=told.means + MORE, look=told.look, details=told.details)
+
+
+def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
+    if not group.results or diagnosis.name in _TOLD:
+        return diagnosis
+    if diagnosis.name in hang.MEANS:
+        return _at_the_condition(diagnosis, check, group)
+    variables = [one for report in _reports(group) for one in report.conduct.variables]
+    changed = next((one for one in variables if one.before), None)
+    if changed and diagnosis.name in _LOST:
+        return _of_the_launcher(changed, group)
+    own = Path(syllabus()[check.exercise].file).name
+    caught = [one for report in _reports(group) for one in report.conduct.caught if Path(one.file).name == own]
+    if kept := next((one for one in caught if _is_a_mistake(one)), None):
+        return _swallowed(diagnosis, kept, group)
+    if diagnosis.name in _NOT_REDUCED and (unread := _unread(diagnosis, check, group)):
+        return unread
+    if check.exercise in _PARTED_BY_RIGHT or diagnosis.name in _WITH_A_LINE:
+        return diagnosis
+    return _on_some_ranks(diagnosis, check, group) or diagnosis
+
+
+def _reports(group: Group) -> Iterator:
+    for result in group.results:
+        yield from result.reports
+
+
+def _is_a_mistake(caught: Caught) -> bool:
+    """Whether it was not meant to be caught: an OSError of a check's own, say, is told of by that check."""
+    if caught.type in _MISTAKES:
+        return True
+    return caught.broad and caught.type not in _EXPECTED
+
+
+def _at(file: str, line: int, group: Group) -> str:
+    name = Path(file).name
+    lines = read_lines(str(group.code.resolve() / name), group.code.resolve())
+    text = one_line(lines[line - 1], 80) if 1 <= line <= len(lines) else ""
+    return f"{name}:{line}" + (f"  {text}" if text else "")
+
+
+def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
+    said = f"{caught.type}: {one_line(caught.message, 90)}" if caught.message else caught.type
+    return Diagnosis(
+        SWALLOWED,
+        saw=f"{caught.function}() raised {said}, and line {caught.handler} caught it. "
+        f"So {one_line(diagnosis.saw, 110)}",
+        means="An error that is caught is still one: what it kept from happening is missing. Let it come out.",
+        look=_at(caught.file, caught.line, group),
+        details=diagnosis.details,
+    )
+
+
+def _unread(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    file = syllabus()[check.exercise].file
+    folder = group.code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    line = next(iter(unread_results(tree)), 0) if tree else 0
+    if not line:
+        return None
+    place = _at(file, line, group)
+    return Diagnosis(
+        UNREAD,
+        saw=f"line {line} reduces a tensor that nothing reads afterwards. {one_line(diagnosis.saw, 160)}",
+        means="A collective writes to the tensor that it is given: keep that in a variable, and go on with it.",
+        look=place,
+        details=diagnosis.details,
+    )
+
+
+def _of_the_launcher(changed: Variable, group: Group) -> Diagnosis:
+    now = f"set it to {one_line(changed.after, 40)}" if changed.after else "took it away"
+    return Diagnosis(
+        LAUNCHER,
+        saw=f"the launcher's {changed.name} was {one_line(changed.before, 40)}, and your code {now}: the ranks do "
+        "not find each other.",
+        means="torchrun or srun has agreed on these values with all ranks: read them, and set none that is there.",
+        look=_at(changed.file, changed.line, group),
+    )
+
+
+def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the condition, if with the same one on every rank the failure is gone, or is another one."""
+    for place, ways in list(_parted(group, Path(syllabus()[check.exercise].file).name))[:_TRIES]:
+        look = _at(place[0], place[1], group)
+        if look.partition("  ")[0] == diagnosis.look.partition("  ")[0] and "rank" in diagnosis.saw:
+            continue  # told already
+        tries = (True, False)[: 1 if diagnosis.name in ("hang", "stuck-rank") else 2]
+        left_by = {way: _with_condition(place, way, check, group) for way in tries}
+        for way, left in sorted(left_by.items(), key=lambda item: item[1] != ""):  # nothing, before another error
+            if left == diagnosis.name or left in _OTHERWISE or (left and diagnosis.name in _OF_RANKS):
+                continue
+            off = [rank for rank, gone in ways.items() if way not in gone]
+            off = off or [rank for rank, gone in ways.items() if gone != {way}]
+            return Diagnosis(
+                ONE_RANK,
+                saw=f"on {rank_list(off)}, where `{one_line(place[2], 60)}` is {str(not way).lower()}: "
+                f"{one_line(diagnosis.saw, 150)}",
+                means="This condition parts the ranks, and what it decides is for every rank: without it there is "
+                + ("no such error." if left else "nothing wrong."),
+                look=look,
+                details=diagnosis.details,
+            )
+    return None
+
+
+def _at_the_condition(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
+    """Ranks that wait for each other: which line parts them, where that is not the line in which they wait."""
+    found = None if check.exercise in _PARTED_BY_RIGHT else _on_some_ranks(diagnosis, check, group)
+    if found is None:
+        return diagnosis
+    saw, means = diagnosis.saw, diagnosis.means
+    return Diagnosis(diagnosis.name, saw=saw, means=means, look=found.look, details=diagnosis.details)
+
+
+def _parted(group: Group, file: str) -> Iterator[tuple[Place, dict[int, set[bool]]]]:
+    """The conditions that went one way on some ranks and another way on others."""
+    found: dict[Place, dict[int, set[bool]]] = {}
+    for result in group.results:
+        taken: dict[Place, dict[int, set[bool]]] = {}
+        for report in result.reports:
+            for place, ways in report.conduct.conditions:
+                if Path(place[0]).name != file:
+                    continue
+                taken.setdefault(place, {})[report.rank] = set(ways)
+        for place, by_rank in taken.items():
+            kinds = {frozenset(ways) for ways in by_rank.values()}
+            opposite = kinds == {frozenset({True}), frozenset({False})}
+            if len(kinds) > 1 and (opposite or _RANK.search(searchable(place[2]))):
+                found.setdefault(place, by_rank)
+    yield from found.items()
+
+
+def _with_condition(place: Place, way: bool, check: Check, group: Group) -> str:
+    """The name of what is wrong where a condition goes this way on every rank; "" where nothing is."""
+    trial = group.again({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}"})
+    try:
+        with ended_after(JUDGE_SECONDS):
+            check.function(trial)
+    except Diagnosis as diagnosis:
+        return diagnosis.name
+    except (CheckEnded, RankServerError, JudgeTookTooLong):
+        return "hang"
+    finally:
+        trial.close()
+    return ""

@@ -1,0 +1,73 @@
+"""Collectives whose result nobody reads: of a copy made on the spot, or of a variable that is not used again.
+
+Told from the source, which is read and never run. It explains a failure that was seen, and decides on none.
+"""
+
+import ast
+from collections.abc import Iterator
+
+_COLLECTIVES = ("all_reduce", "reduce", "broadcast")  # they write to the tensor that they are given
+# What gives the same numbers in memory under another name.
+_SAME_MEMORY = (
+    "detach",
+    "view",
+    "view_as",
+    "flatten",
+    "reshape",
+    "squeeze",
+    "unsqueeze",
+    "contiguous",
+    "requires_grad_",
+)
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def unread_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterator[int]:
+    """The lines of such calls, in the functions of these names; by default in all."""
+    for node in ast.walk(tree):
+        if isinstance(node, _Function) and (not functions or node.name in functions):
+            yield from _of_function(node)
+
+
+def _of_function(function: _Function) -> Iterator[int]:
+    for statement in ast.walk(function):
+        if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
+            continue
+        if _name(call.func) not in _COLLECTIVES:
+            continue
+        tensor = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "tensor"), None)
+        if isinstance(tensor, ast.Call):
+            calls = [_name(part.func) for part in ast.walk(tensor) if isinstance(part, ast.Call)]
+            if calls[0] not in _SAME_MEMORY or "clone" in calls:
+                yield statement.lineno
+        elif isinstance(tensor, ast.Name) and not _is_read(tensor.id, statement, function):
+            yield statement.lineno
+
+
+def _is_read(name: str, after: ast.stmt, function: _Function) -> bool:
+    """Whether the variable is used after that line; anything that may be run again counts as after it."""
+    arguments = [*function.args.args, *function.args.kwonlyargs]
+    if name in [argument.arg for argument in arguments]:
+        return True  # it is the caller's
+    made = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+    ]
+    if not all(isinstance(node.value, ast.Call) and _name(node.value.func) not in _SAME_MEMORY for node in made):
+        return True  # it may be another name for what somebody else holds
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
+    around = [loop for loop in loops if loop.lineno <= after.lineno <= (loop.end_lineno or loop.lineno)]
+    begin = min([loop.lineno for loop in around], default=after.lineno)
+    end = after.end_lineno or after.lineno
+    for node in ast.walk(function):
+        read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        line = getattr(node, "lineno", 0)
+        if read and (line > end or (around and begin <= line < after.lineno)):
+            return True
+    return False
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

@@ -1,0 +1,41 @@
+"""Collectives whose result nobody reads are told from the source."""
+
+import ast
+from textwrap import dedent, indent
+
+import pytest
+
+from lab.grading.unread import unread_results
+
+UNREAD = {
+    "a tensor made on the spot": "dist.all_reduce(torch.tensor(total))",
+    "a copy": "dist.all_reduce(sums.clone())",
+    "a copy of the same memory's": "dist.broadcast(tensor.detach().clone(), src=0)",
+    "by name": "dist.all_reduce(tensor=torch.stack([a, b]), op=SUM)",
+    "a variable that is not used again": "t = torch.tensor(total)\ndist.all_reduce(t)\nreturn total",
+    "used before only": "t = sums.clone()\nprint(t)\ndist.all_reduce(t)",
+}
+READ = {
+    "a variable": "t = torch.tensor(total)\ndist.all_reduce(t)\nreturn t",
+    "the caller's": "dist.all_reduce(given)",
+    "a part of one": "dist.all_reduce(sums[0])\ndist.all_reduce(p.grad)",
+    "the same memory": "dist.all_reduce(p.grad.view(-1))\ndist.broadcast(tensor.detach(), src=0)",
+    "in the next round of a loop": "for b in batches:\n    n += t\n    t = f(b)\n    dist.all_reduce(t)",
+    "another name for it": "t = p.grad\ndist.all_reduce(t)",
+    "a result that is kept": "out = all_reduce(sums.clone(), 'sum', group)",
+}
+
+
+def lines(code: str) -> list[int]:
+    tree = ast.parse("def f(given):\n" + indent(dedent(code), "    "))
+    return list(unread_results(tree))
+
+
+@pytest.mark.parametrize("code", UNREAD.values(), ids=UNREAD)
+def test_unread(code: str):
+    assert len(lines(code)) == 1
+
+
+@pytest.mark.parametrize("code", READ.values(), ids=READ)
+def test_read(code: str):
+    assert lines(code) == []
