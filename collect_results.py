@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.base.terminal import exit_code
 from lab.sweep.collect import collect
 from lab.sweep.compare.table import summary
 
@@ -36,10 +37,11 @@ def main(argv: list[str]) -> int:
         return error.exit_code
     print(summary(collection.rows))
     for name in collection.ignored:
-        print(f"ignored: {args.results / name}, which holds no run's records")
+        why = "" if name.endswith(")") else ", which holds no run's records"  # some say why themselves
+        print(f"ignored: {args.results / name}{why}")
     print(f"-> {collection.path}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code(main, sys.argv[1:]))

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.base.terminal import exit_code
 from lab.sweep.compare.frame import load
 from lab.sweep.draw.plot import plot
 from lab.sweep.draw.report import write_report
@@ -52,4 +53,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code(main, sys.argv[1:]))

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.base.errors import UsageError, UserError
+from lab.base.terminal import exit_code
 from lab.runs.options.model import STRATEGIES
 from lab.runs.options.precision import PRECISIONS
 from lab.sweep.launch import Choices, run_sweep
@@ -173,4 +174,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code(main, sys.argv[1:]))

@@ -105,14 +105,9 @@ def _say(text: str) -> None:
 
 
 def _mute() -> None:
-    """Nothing more is written, not even when Python flushes at exit."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nothing, stream.fileno())
-    os.close(nothing)
+    from lab.base.terminal import mute
+
+    mute()
 
 
 if __name__ == "__main__":

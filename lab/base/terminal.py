@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Callable
 from typing import TextIO
 
 from lab.base.words import printable
@@ -116,3 +117,25 @@ def can_write(stream: TextIO, text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def exit_code(program: Callable[[list[str]], int], argv: list[str]) -> int:
+    """What a program ends with; 1 where the reader of its output (head, less) has gone before its end."""
+    try:
+        code = program(argv)
+        sys.stdout.flush()  # here, where it can still be answered, and not at exit
+    except BrokenPipeError:
+        mute()
+        return 1
+    return code
+
+
+def mute() -> None:
+    """Nothing more is written, not even when Python flushes at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nothing, stream.fileno())
+    os.close(nothing)

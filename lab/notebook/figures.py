@@ -12,12 +12,13 @@ from lab.notebook.figures_training import (
     sums_or_means,
 )
 from lab.notebook.figures_wrapping import averaging, memory, ring_all_reduce
-from lab.notebook.results import show_results
+from lab.notebook.results import check_efficiency, show_results
 
 __all__ = [
     "all_reduce_bytes",
     "averaging",
     "batch_parts",
+    "check_efficiency",
     "fsdp_timeline",
     "gradients_kept",
     "graph_memory",

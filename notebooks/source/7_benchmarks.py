@@ -117,6 +117,24 @@ figures.show_results("results")
 # *Write your answer here.*
 
 # %% [markdown]
+# **Work it out yourself.** `load` gives all runs as a table of [pandas](https://pandas.pydata.org/docs/user_guide/10min.html), a row a run,
+# with the columns of results.csv: `load("../results")` in a cell of your own shows it. Three lines make efficiencies of it, by strategy and
+# number of devices: with `groupby`, the median `time_epoch_s` of each; the numbers of devices, which are `world_size` in its index; and
+# the time of `("none", 1)` divided by both. Put them in the place of `return ...` and compare with the lab's own.
+
+# %%
+from lab.sweep import load
+
+
+def efficiency(folder):
+    runs = load(folder)
+    runs = runs[(runs.status == "done") & (runs.scaling == "strong")]
+    return ...
+
+
+figures.check_efficiency(efficiency)
+
+# %% [markdown]
 # **Question.** Is the scaling ideal? What is the efficiency, and where has the rest of the time gone?
 
 # %% [markdown] answer="scaling-ideal" points=2

@@ -165,6 +165,32 @@ def test_results_are_shown_with_their_numbers_and_alternative_text(tmp_path, mon
     assert len(re.findall(r'<img alt="[^"]{20,}"', card.html)) == 3
 
 
+def test_own_efficiencies_are_compared_with_the_labs(tmp_path, monkeypatch, root):
+    from lab.notebook import figures, session
+    from lab.sweep import load
+
+    def right(folder):
+        runs = load(folder).query("status == 'done' and scaling == 'strong'")
+        seconds = runs.groupby(["strategy", "world_size"])["time_epoch_s"].median()
+        return seconds["none", 1] / (seconds.index.get_level_values("world_size") * seconds)
+
+    (tmp_path / "exercises").mkdir()
+    for name in ("model", "data", "train", "main"):
+        (tmp_path / "exercises" / f"{name}.py").touch()
+    monkeypatch.setattr(session, "HERE", tmp_path)
+    assert "results/ has no results.csv yet" in figures.check_efficiency(right).text
+    (tmp_path / "results").mkdir()
+    shutil.copy(root / "docs" / "results" / "demo" / "results.csv", tmp_path / "results")
+    said = figures.check_efficiency(right).text
+    assert re.match(
+        r"Yours are ours: none on 1 100%, ddp on 1 \d+%, fsdp on 1 \d+%, ddp on 2 \d+%, fsdp on 2 \d+%\.", said
+    )
+    speed_up = figures.check_efficiency(lambda folder: right(folder) * [1, 2, 1, 2, 1]).text
+    assert re.match(r"ddp on 2: 1\.\d+ by yours, 0\.\d+ by ours\. Is it T\(1\) / \(N T\(N\)\)", speed_up)
+    assert "returns nothing yet" in figures.check_efficiency(lambda folder: ...).text
+    assert "not this: float" in figures.check_efficiency(lambda folder: 0.5).text
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -1,5 +1,7 @@
 """Bare logs, most of them bad: each is one row, and only a whole log of one run gives figures."""
 
+import re
+import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -175,13 +177,37 @@ def test_no_log_lends_its_figures_to_another_or_stops_the_others(tmp_path):
     """All of them in one folder, each row as it is alone, and the run folder among them untouched."""
     results = tmp_path / "results"
     run = write_run(results, "none", 1)
-    for number, (content, *_) in enumerate(LOGS.values()):
+    for number, (content, status, *_) in enumerate(LOGS.values()):
         write(results / f"{number}.log", content)
+        if status == "done":  # each of a run of its own: a copy would not be a row
+            with (results / f"{number}.log").open("r+b") as file:
+                text = re.sub(rb"images_per_sec=\d+", b"images_per_sec=%d" % (7000 + number), file.read())
+                file.seek(0)
+                file.write(text)
+                file.truncate()
     rows = {row["run_id"]: row for row in collect(results).rows}
     assert len(rows) == len(LOGS) + 1
     for number, (_, status, _, seconds) in enumerate(LOGS.values()):
         assert (rows[f"{number}.log"]["status"], rows[f"{number}.log"]["time_epoch_s"]) == (status, seconds)
     assert rows[run.name]["eff_strong"] == "1"
+
+
+@pytest.mark.parametrize("content", [WHOLE, MEASURED], ids=["in epochs", "of a measurement"])
+def test_a_copied_log_is_no_repeat(tmp_path, content, capsys):
+    results = tmp_path / "results"
+    run = write_run(results, "ddp", 2)
+    (run / "train.log").write_text(content)
+    for name in ("results/slurm-1.out", "results/slurm-1-copy.out", "elsewhere/slurm-1.out"):
+        write(tmp_path / name, content)
+    write(results / "slurm-2.out", content.replace("time=2.200", "time=2.201").replace("time=4.000", "time=4.001"))
+    collection = collect(results, [tmp_path / "elsewhere" / "slurm-1.out"])
+    assert {row["run_id"] for row in collection.rows} == {"ddp-2", "slurm-2.out"}
+    copies = [f"{name} (a copy of ddp-2/train.log)" for name in ("slurm-1-copy.out", "slurm-1.out", "slurm-1.out")]
+    assert collection.ignored == copies
+    shutil.rmtree(run)
+    assert {row["run_id"] for row in collect(results).rows} == {"slurm-1-copy.out", "slurm-2.out"}
+    assert collect_results.main([str(results)]) == 0
+    assert f"ignored: {results / 'slurm-1.out'} (a copy of slurm-1-copy.out)\n" in capsys.readouterr().out
 
 
 def test_figures_of_a_whole_log(tmp_path):

@@ -269,6 +269,23 @@ def test_dry_run_prints_the_local_commands(package, capsys):
     assert sorted(path.name for path in package.iterdir()) == ["exercises", "run.sh", "solutions"]  # no results
 
 
+def test_counts_that_nobody_asked_for_are_left_out_with_a_word(package, capsys, monkeypatch):
+    monkeypatch.setattr(local, "available_devices", lambda *, cpu=False: (2, "CPU cores"))
+    assert run_benchmarks.main(["--launcher", "local", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "note: no runs on 4, 8 devices: 2 CPU cores here (--devices 1 2 4 8 runs them all the same)\n"
+    )
+    assert "--nproc-per-node 4" not in out
+    assert run_benchmarks.main(["--launcher", "local", "--dry-run", "--devices", "1", "2", "4", "8"]) == 0
+    out = capsys.readouterr().out
+    assert "note: no runs" not in out
+    assert "--nproc-per-node 8" in out
+    with pytest.raises(SystemExit):
+        run_benchmarks.main(["--launcher", "local", "--dry-run", "--devices", "1 2 4 8"])
+    assert "argument --devices: invalid int value: '1 2 4 8'" in capsys.readouterr().err
+
+
 def test_dry_run_prints_the_slurm_commands(package, capsys, monkeypatch):
     monkeypatch.setattr(query, "unavailable", lambda: "")
     argv = ["--launcher", "slurm", "--devices", "8", "--strategies", "ddp", "--code", "solutions", "--dry-run"]

@@ -20,7 +20,7 @@ from lab.sweep.draw.axes import plt
 from lab.sweep.draw.figures import FIGURES, efficiency, memory, throughput, time_per_epoch, validation
 from lab.sweep.draw.figures_across import before_after
 from lab.sweep.draw.plot import plot
-from lab.sweep.draw.sensitivity import lines, sensitivity
+from lab.sweep.draw.sensitivity import left_out, lines, sensitivity
 from lab.sweep.draw.style import DPI, LOOKS, STYLE
 from lab.sweep.launch import job_folder
 from lab.sweep.plan.plan import plan_jobs
@@ -211,6 +211,71 @@ def test_what_was_varied_by_itself_is_a_line_of_its_own(rows):
     figure = sensitivity(typed([*ddp, *more]))
     assert [axes.get_xlabel() for axes in figure.axes] == ["DDP's bucket (MiB)", "precision"]
     assert sensitivity(typed(ddp)) is None
+
+
+def eight_points(rows: list[Row]) -> list[Row]:
+    """Those of slurm/sensitivity.sh: four buckets in two precisions."""
+    (ddp,) = (
+        row for row in measured(rows, device="A card") if (row["strategy"], row["world_size"]) == ("ddp", "4")
+    )
+    return [
+        ddp | {"bucket_cap_mb": cap, "precision": precision, "images_per_sec": str(9000 + 100 * float(cap))}
+        for cap in ("1", "5", "25", "100")
+        for precision in ("fp32", "bf16")
+    ]
+
+
+def drawn_lines(axes) -> dict[str, object]:
+    return {text: line(axes, text) for text in labels(axes)}
+
+
+def test_the_eight_points_of_sensitivity_sh_can_be_told_apart(rows):
+    with plt.rc_context(STYLE):
+        buckets, precision = sensitivity(typed(eight_points(rows))).axes
+    assert drawn_lines(buckets).keys() == {"bf16", "fp32"}
+    four = drawn_lines(precision)
+    assert four.keys() == {"1 MiB buckets", "5 MiB buckets", "25 MiB buckets", "100 MiB buckets"}
+    for feature in ("get_color", "get_marker"):
+        assert len({getattr(drawn, feature)() for drawn in four.values()}) == 4
+    assert "cnn on shapes, A card, ddp, 4 devices" in buckets.texts[0].get_text()
+
+
+def test_of_more_lines_than_can_be_told_apart_the_figure_says_which_are_drawn(rows):
+    many = [
+        row | {"world_size": str(2**n), "repeat": str(repeat), "run_id": f"{row['run_id']}-{n}-{repeat}"}
+        for row in eight_points(rows)
+        for n in range(4)
+        for repeat in range(2 if n == 1 else 1)
+    ]
+    _, precision = sensitivity(typed(many)).axes
+    assert len(labels(precision)) == 6
+    said = precision.get_legend().get_title().get_text()
+    assert said.endswith("6 of 16 lines: those with most runs, then on most devices")
+    assert {text.split(",")[0] for text in labels(precision)} == {"2 devices", "8 devices"}
+    assert "sensitivity: of 16 lines over precision 6 are drawn, those with most runs" in left_out(typed(many))
+
+
+def test_a_repeat_that_is_no_number_breaks_the_line_and_is_marked(rows):
+    eight = eight_points(rows)
+    lost = [row | {"repeat": "2", "run_id": "lost", "images_per_sec": "nan"} for row in eight[2:3]]  # 5 MiB, fp32
+    buckets, _ = sensitivity(typed([*eight, *lost])).axes
+    drawn = drawn_lines(buckets)["fp32"]
+    assert [math.isnan(value) for value in drawn.get_ydata()] == [False, True, False, False]
+    assert any("nan" in str(other.get_marker()) for other in buckets.lines)
+    without = [row | ({"images_per_sec": "nan"} if row["world_size"] == "2" else {}) for row in rows]
+    (axes,) = throughput(typed(without), "setting").axes
+    assert [math.isnan(value) for value in line(axes, "ddp").get_ydata()] == [False, True, False]
+
+
+@pytest.mark.parametrize("other", [{}, {"model": "resnet18", "dataset": "cifar10"}], ids=["one network", "two"])
+def test_before_and_after_names_network_and_data(rows, other):
+    ddp = [row for row in measured(rows) if row["strategy"] == "ddp"]
+    before = [*ddp, *([row | other for row in ddp] if other else [])]
+    (axes,) = before_after(typed([*before, *[row | {"variant": "--capture"} for row in before]])).axes
+    title, ticks = axes.texts[0].get_text(), [tick.get_text() for tick in axes.get_xticklabels()]
+    assert ("cnn on shapes" in title) is not bool(other)
+    assert sum("resnet18" in tick and "cifar10" in tick for tick in ticks) == (3 if other else 0)
+    assert sum("cnn" in tick and "shapes" in tick for tick in ticks) == (3 if other else 0)
 
 
 def test_loader_processes_are_taken_from_the_options(rows):

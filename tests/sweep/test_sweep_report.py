@@ -10,6 +10,7 @@ from run_folders import write_run
 import plot_results
 from lab.sweep.collect.collect import collect
 from lab.sweep.compare.frame import typed
+from lab.sweep.compare.table import summary
 from lab.sweep.draw.report import TEMPLATES, commands, fill, headlines
 from lab.sweep.draw.report_tables import bottlenecks, resources, run_hours, scaling, system, unfinished
 
@@ -136,6 +137,48 @@ def test_verdicts_come_from_the_profiles(results, rows):
     table = bottlenecks(typed(rows), results)
     assert [row[4] for row in table.rows] == ["62%"]
     assert table.rows[0][-1].startswith("communication-bound")
+
+
+def test_verdicts_keep_what_differs_between_the_runs_and_print_plain_numbers(results):
+    for name, more in (("fp32", {}), ("bf16", {"precision": "bf16"}), ("captured", {"variant": "--capture"})):
+        folder = write_run(results, "ddp", 4, run_id=name, **more) / "profile"
+        folder.mkdir()
+        record = {
+            "sentence": "a step of 2.32e+03 ms",
+            "share": dict.fromkeys(("data", "communication", "launch"), 0),
+        }
+        (folder / "summary.json").write_text(json.dumps(record), encoding="utf-8")
+    table = bottlenecks(typed(collect(results).rows), results)
+    assert table.header[:5] == ("strategy", "devices", "network", "precision", "options")
+    assert {row[3:5] for row in table.rows} == {("fp32", "-"), ("bf16", "-"), ("fp32", "--capture")}
+    assert {row[-1] for row in table.rows} == {"a step of 2320 ms"}
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+            "GPU 0 has a total capacity of 79.11 GiB of which 1.2 GiB is free.",
+            "ran out of GPU memory: it asked for 2.00 GiB more, of 79.11 GiB in all",
+        ),
+        (
+            "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, "
+            "remote process exited or there was a network error",
+            "lost its connection to another process, which had ended",
+        ),
+        ("my.package.OddError: two and two", "two and two (OddError)"),
+        ("KeyError: 'x'", "'x' (KeyError)"),
+        ("cancelled", "cancelled"),
+        ("killed by SIGKILL (often: out of memory)", "killed by SIGKILL (often: out of memory)"),
+    ],
+)
+def test_tables_say_in_words_what_was_raised(results, raised, words):
+    write_run(results, "ddp", 8, status="failed", reason=raised)
+    rows = collect(results).rows
+    assert raised in {row["reason"] for row in rows}  # results.csv keeps it
+    assert words in {row[-1] for row in unfinished(typed(rows)).rows}
+    assert f"{words}\n" in summary(rows)
 
 
 def test_the_system_is_that_of_the_finished_runs(rows):

@@ -69,6 +69,25 @@ assert run_benchmarks.main(["--launcher", "local", "--dry-run"]) == 0
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("command", ["collect_results.py results", "run_benchmarks.py --dry-run --launcher local"])
+def test_a_reader_that_has_gone_is_no_traceback(root, results, tmp_path, command):
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "exercises" / "main.py").touch()
+    reader, writer = os.pipe()
+    os.close(reader)  # what head does, once it has seen enough
+    done = subprocess.run(
+        [sys.executable, root / command.split()[0], *command.split()[1:]],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.fixture
 def viewer(tmp_path) -> Path:
     """A folder for PATH in which xdg-open and open note what they were asked to show."""

@@ -4,6 +4,7 @@ import csv
 import gzip
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -230,6 +231,11 @@ def test_each_verdict_on_the_cpu(data, waits, expected):
     name, sentence = verdict(look(cpu_step(0, data=data, waits=waits)), on_gpu=False)
     assert name == expected
     assert "issue work" not in sentence
+
+
+def test_a_verdict_has_no_exponent():
+    figures = replace(look(cpu_step(0)), step=2319.6)
+    assert "of a step of 2320 ms" in verdict(figures, on_gpu=False)[1]
 
 
 def test_a_captured_step_has_one_part_for_all_its_kernels():

@@ -101,6 +101,16 @@ def read_log(path: Path) -> dict[str, str]:
     return row | figures | {"status": states.DONE}
 
 
+def what_tells_it_apart(path: Path) -> str:
+    """What no log of another run holds too: times of several epochs; of a shorter run all lines. Else empty."""
+    try:
+        lines = list(_lines(path))
+    except (NotUsable, OSError):
+        return ""
+    metrics = [line for line in lines if _METRIC.fullmatch(line)]
+    return "\n".join(metrics if len(metrics) > 1 else lines)
+
+
 def _lines(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         empty = True

@@ -14,7 +14,7 @@ from lab.base.errors import UserError
 from lab.base.files import write_whole
 from lab.runs.records.job import mark, read_json
 from lab.slurm import query, states
-from lab.sweep.collect.bare_log import read_log
+from lab.sweep.collect.bare_log import read_log, what_tells_it_apart
 from lab.sweep.collect.run_folder import is_run_folder, read_run
 from lab.sweep.compare.columns import RESULT_COLUMNS, Row
 
@@ -29,7 +29,7 @@ class Collection:
 
     path: Path  # of results.csv
     rows: list[Row]
-    ignored: list[str] = field(default_factory=list)  # folders that are no runs
+    ignored: list[str] = field(default_factory=list)  # folders that are no runs; in parentheses, why else
 
 
 def collect(results: Path, logs: Sequence[Path] = ()) -> Collection:
@@ -66,7 +66,7 @@ def collect(results: Path, logs: Sequence[Path] = ()) -> Collection:
             collection.ignored.append(folder.name)
     _ask_slurm(results, collection.rows)
     lying_there = (path for path in sorted(results.iterdir()) if path.suffix in LOG_SUFFIXES and path.is_file())
-    collection.rows += [_compact(read_log(log)) for log in dict.fromkeys([*lying_there, *logs])]
+    _add_logs(results, collection, list(dict.fromkeys([*lying_there, *logs])))
     if not collection.rows:
         raise UserError(f"there are no runs in {results}: run_benchmarks.py makes them")
     collection.rows = filled_in_order(collection.rows)
@@ -85,6 +85,31 @@ def filled_in_order(rows: Sequence[Row]) -> list[Row]:
         text = "" if math.isnan(share) else f"{share:.6g}"
         filled.append(rows[place] | {"eff_strong": "" if weak else text, "eff_weak": text if weak else ""})
     return filled
+
+
+def _add_logs(results: Path, collection: Collection, logs: Sequence[Path]) -> None:
+    """A row for each bare log, but for copies: of another log, or of that of a run folder. They are no repeats."""
+    folders: dict[tuple[str, ...], list[Path]] = {}
+    for row in collection.rows:
+        if row["status"] == states.DONE:
+            folders.setdefault(_point(row), []).append(results / row["run_id"] / "train.log")
+    known: dict[tuple[str, ...], Path] = {}  # of what is in it -> the log that was read first
+    for log in logs:
+        row = _compact(read_log(log))
+        if row["status"] == states.DONE:
+            point = _point(row)
+            for other in folders.pop(point, []):
+                known.setdefault((*point, what_tells_it_apart(other)), other)
+            first = known.setdefault((*point, what_tells_it_apart(log)), log)
+            if first != log:
+                whose = first.relative_to(results) if first.is_relative_to(results) else first
+                collection.ignored.append(f"{log.name} (a copy of {whose})")
+                continue
+        collection.rows.append(row)
+
+
+def _point(row: Row) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("strategy", "model", "dataset", "precision", "world_size", "global_batch"))
 
 
 def _folders(results: Path) -> Iterator[Path]:

@@ -127,13 +127,22 @@ def _complete(sweep: Sweep, launcher: str, *, any_devices: bool) -> Sweep:
     if launcher == "local":
         available, kind = local.available_devices()
         if not any_devices:
-            fitting = tuple(count for count in sweep.devices if count <= available)
-            sweep = replace(sweep, devices=fitting or (1,))
+            fitting = tuple(count for count in sweep.devices if count <= available) or (1,)
+            _say_what_is_left_out(sweep.devices, fitting, f"{available} {kind}")
+            sweep = replace(sweep, devices=fitting)
         if kind != "GPUs":
             sweep = replace(sweep, gpus=False)
         elif not sweep.cpu:
             sweep = replace(sweep, card=next(iter(gpus()), ""))
     return sweep
+
+
+def _say_what_is_left_out(usual: tuple[int, ...], fitting: tuple[int, ...], here: str) -> None:
+    if more := [str(count) for count in usual if count not in fitting]:
+        every = " ".join(map(str, usual))
+        print(
+            f"note: no runs on {', '.join(more)} devices: {here} here (--devices {every} runs them all the same)"
+        )
 
 
 def _devices(job: Job) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
+from lab.base.words import digits
 from lab.training.profiling.intervals import Interval, difference, intersection, length, union
 from lab.training.profiling.phases import BACKWARD, DATA, FORWARD, GRAPH, OPTIMIZER
 from lab.training.profiling.trace import OTHER, Trace
@@ -170,7 +171,7 @@ def verdict(figures: Figures, *, on_gpu: bool) -> tuple[str, str]:
     order = sorted(times, key=lambda name: -times[name])
     said = ", ".join(f"{VERDICTS[name]} {times[name] / figures.step:.0%}" for name in order)
     said += f", waits for late ranks {figures.late / figures.step:.0%}" if figures.late else ""
-    return order[0], f"{order[0]}: of a step of {figures.step:.3g} ms the {device} {said}"
+    return order[0], f"{order[0]}: of a step of {digits(figures.step, 3)} ms the {device} {said}"
 
 
 def utilisation(figures: Figures) -> float:

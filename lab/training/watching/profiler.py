@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from lab.base.files import write_whole
+from lab.base.words import digits
 from lab.runs.records.progress import Progress
 from lab.training.profiling import summary
 from lab.training.profiling.phases import Phases
@@ -193,11 +194,11 @@ class Profiler(Watcher):
     def _write(self, ranks: list[summary.Figures], report: StepReport, separate: bool) -> None:
         window, whole = self._window, summary.mean(ranks)
         first = report.step - window.traced + 1
-        how = f"traced steps {first} to {report.step}: {whole.traced_step:.3g} ms each"
+        how = f"traced steps {first} to {report.step}: {digits(whole.traced_step, 3)} ms each"
         timed = None
         if window.timed:
             timed = [first - window.settling - window.timed, first - window.settling - 1]
-            how += f"; steps {timed[0]} to {timed[1]} without the profiler: {whole.step:.3g} ms"
+            how += f"; steps {timed[0]} to {timed[1]} without the profiler: {digits(whole.step, 3)} ms"
         lines = [
             f"profile of epoch {report.epoch}, mean of {len(ranks)} rank{'s' * (len(ranks) > 1)}",
             f"  {how}",
