@@ -16,7 +16,11 @@ def shards_what_it_does_not_use(group: Group) -> None:
     drawn = draw(fresh_generator(), world_size=2)
     look = Look(group.code, "from_scratch/fsdp.py", "MyFSDP.__init__")
     again = retold(
-        r"storage of size 0|out of bounds for storage", "not-gathered-again", NO_MEMORY, look=look(r"hook")
+        r"storage of size 0|out of bounds for storage",
+        "not-gathered-again",
+        NO_MEMORY,
+        saw="the backward pass met parameters that have no memory.",
+        look=look(r"hook"),
     )
     low = retold(r"must have the same dtype", "not-in-bf16", IN_BF16, look=look.into("Unit.fill")(r"gather"))
     with again, low:
