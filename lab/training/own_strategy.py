@@ -7,7 +7,9 @@ import argparse
 import importlib
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lab.base.errors import UserError
 from lab.base.paths import module_file
@@ -30,7 +32,12 @@ def wrap(model: nn.Module, args: argparse.Namespace) -> nn.Module:
             f"--strategy {args.strategy} trains with {name} of {module_file(module)}, which is not there: "
             f"lab reset --file {module_file(module)} brings it back"
         ) from None
-    options = {"bucket_cap_mb": args.bucket_cap_mb} if args.strategy == "my-ddp" else {}
+    if args.strategy == "my-ddp":
+        options: dict[str, Any] = {"bucket_cap_mb": args.bucket_cap_mb}
+    else:
+        # BatchNorm's parameters stay in fp32, as its statistics are; the run's autocast sees to the other layers.
+        norms = any(isinstance(part, _BatchNorm) for part in model.modules())
+        options = {"dtype": torch.bfloat16 if args.precision == "bf16" and not norms else torch.float32}
     wrapped: nn.Module = getattr(own, name)(model, **options)
     return wrapped
 

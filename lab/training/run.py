@@ -86,6 +86,7 @@ class Run:
         self.capture = Capture(device) if self.args.capture else None
         self._channels_last = False
         self._own: nn.Module | None = None  # the model as a strategy of section 9 has wrapped it
+        self._parameters = 0
         seeding.prepare(args.seed, deterministic=args.deterministic)
         resumed = resume.open_checkpoint(self.args)
         talks = records and self.rank == 0
@@ -157,6 +158,7 @@ class Run:
                 checkpoint_activations(model, captured=self.args.capture, compiled=True)
             self.compiler.compile(model)
         if self.args.strategy in OWN_STRATEGIES:
+            self._parameters = count_parameters(model)  # of which FSDP's ranks will have shards
             self._own = model = own_strategy.wrap(model.to(self.device), self.args)
         return model
 
@@ -180,7 +182,7 @@ class Run:
             self.args,
             self.device,
             self.hosts,
-            count_parameters(model),
+            self._parameters or count_parameters(model),
             loop.pass_steps,
             dropped_samples=len(train_loader.dataset) - loop.pass_steps * self.args.global_batch_size,  # type: ignore[arg-type]
             channels_last=self._channels_last,

@@ -3,7 +3,7 @@
 #
 # | minutes | before this | you write |
 # |---|---|---|
-# | 115 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 and 9.2 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
+# | 205 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1, 9.2 and 9.4 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
 #
 # **Afterwards you can** say what DDP and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
 # and how many bytes. Each exercise is a file of its own with less than a hundred lines.
@@ -74,6 +74,35 @@ check("9.2")
 # have begun? What happens if it does not?
 
 # %% [markdown] answer="buckets-in-order" points=3
+# *Write your answer here.*
+
+# %% [markdown]
+# Your DDP trains the lab's networks as PyTorch's does, and to the same losses, when your main.py is finished: `--strategy my-ddp`.
+
+# %% [markdown]
+# ## Exercise 9.4: FSDP
+#
+# DDP keeps everything on every rank. FSDP keeps a **shard**, and gathers a block only while it is computed. Step through it: at which
+# moment is most in memory?
+
+# %%
+figures.fsdp_timeline(blocks=3)
+
+# %% [markdown]
+# `TODO 9.4a` to `TODO 9.4e` in [exercises/from_scratch/fsdp.py](../exercises/from_scratch/fsdp.py). The check counts the collectives of each
+# block and the bytes of all tensors that are alive, and compares the trained weights with those of one process.
+
+# %% check="9.4"
+check("9.4")
+
+# %% [markdown]
+# `--strategy my-fsdp` trains with it. Compare `my-ddp` and `my-fsdp` with PyTorch's: where does the difference come from?
+
+# %% [markdown]
+# **Question.** FSDP sends one all-gather more than DDP's all-reduce consists of. By how much is that more, in bytes, for N ranks? And
+# why is it often slower by more than that?
+
+# %% [markdown] answer="fsdp-bytes" points=3
 # *Write your answer here.*
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-"""my-ddp: a finished main.py trains with what the student has built, to the losses of PyTorch's own."""
+"""my-ddp and my-fsdp: a finished main.py trains with what the student has built, as with PyTorch's own."""
 
 import sys
 from pathlib import Path
@@ -29,6 +29,7 @@ def train(rank: Rank) -> dict[str, Any]:
     models: list[nn.Module] = []
     build = main.build_optimizer
     main.read_datasets = lambda args: small
+    main.cleanup = lambda: None  # the weights are gathered afterwards
     main.build_optimizer = lambda model, args: models.append(model) or build(model, args)
     seed = torch.manual_seed
     main.torch.manual_seed = lambda number: seed(number + rank.rank)
@@ -36,9 +37,21 @@ def train(rank: Rank) -> dict[str, Any]:
     return {
         "losses": [record.train_loss for record in records],
         "valid": [record.valid_loss for record in records],
-        "weights": [parameter.detach().clone() for parameter in models[0].parameters()],
+        "weights": whole_weights(models[0]),
         "class": type(models[0]).__name__,
     }
+
+
+def whole_weights(model: Any) -> list[torch.Tensor]:
+    """Of all parameters in the order of their names, on every rank."""
+    if hasattr(model, "full_state_dict"):
+        named = model.full_state_dict()
+    else:
+        named = {name.removeprefix("module."): parameter for name, parameter in model.named_parameters()}
+    whole = {
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in named.items()
+    }
+    return [whole[name].detach().clone() for name in sorted(whole)]
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +73,21 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("more", [(), ("--accumulate", "2", "--clip-norm", "0.5")], ids=["plain", "accumulated"])
-def test_my_ddp_has_the_losses_of_ddp_and_one_model_on_all_ranks(ranks: RankServer, code: Path, more: tuple):
-    own = run(ranks, code, "--strategy", "my-ddp", *more)
-    theirs = run(ranks, code, "--strategy", "ddp", *more)
-    assert [one["class"] for one in own] == ["MyDDP"] * 2
-    assert [one["class"] for one in theirs] == ["DistributedDataParallel"] * 2
+@pytest.mark.parametrize(
+    ("strategy", "kind", "more"),
+    [
+        ("ddp", "MyDDP", ()),
+        ("ddp", "MyDDP", ("--accumulate", "2", "--clip-norm", "0.5")),
+        ("fsdp", "MyFSDP", ("--accumulate", "2")),
+    ],
+)
+def test_it_has_the_losses_of_pytorchs_and_one_model_on_all_ranks(
+    ranks: RankServer, code: Path, strategy: str, kind: str, more: tuple[str, ...]
+):
+    own = run(ranks, code, "--strategy", f"my-{strategy}", *more)
+    theirs = run(ranks, code, "--strategy", strategy, *more)
+    assert [one["class"] for one in own] == [kind] * 2
+    assert kind not in [one["class"] for one in theirs]
     for name in ("losses", "valid"):
         assert own[0][name] == pytest.approx(theirs[0][name], rel=1e-4)
     for here, there, other in zip(own[0]["weights"], own[1]["weights"], theirs[0]["weights"], strict=True):
@@ -80,6 +102,8 @@ def test_my_ddp_has_the_losses_of_ddp_and_one_model_on_all_ranks(ranks: RankServ
         (["--compile"], "cuda", "--compile cannot compile --strategy my-ddp"),
         (["--precision", "fp16"], "cuda", "--strategy my-ddp has no fp16 here"),
         (["--resume", "latest", "--run-id", "a"], "cpu", "--strategy my-ddp has no checkpoints, so no --resume"),
+        (["--strategy", "my-fsdp", "--clip-norm", "1"], "cpu", "which --strategy my-fsdp does not compute"),
+        (["--strategy", "my-fsdp", "--checkpoint-activations"], "cpu", "does not gather them"),
     ],
 )
 def test_what_it_cannot_do_is_refused_in_a_sentence(given: list[str], device: str, said: str):

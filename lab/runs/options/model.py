@@ -8,7 +8,7 @@ from lab.runs.options.numbers import positive
 from lab.runs.options.own import metavar, one_of_or_own
 
 # Those of section 9, which the student builds: module and class in the folder of main.py.
-OWN_STRATEGIES = {"my-ddp": ("from_scratch.ddp", "MyDDP")}
+OWN_STRATEGIES = {"my-ddp": ("from_scratch.ddp", "MyDDP"), "my-fsdp": ("from_scratch.fsdp", "MyFSDP")}
 STRATEGIES = ("none", "ddp", "fsdp", "fsdp1", *OWN_STRATEGIES)
 BARE = ("fsdp1", *OWN_STRATEGIES)  # without checkpoints, fp16, CUDA graphs and torch.compile
 SHARDINGS = ("full", "grad", "hybrid")
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="ddp",
         help="none: one device, no wrapper (only at world size 1); ddp: replicated; fsdp: sharded with "
         "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison; "
-        "my-ddp: your own of exercise 9.2",
+        "my-ddp, my-fsdp: your own of exercises 9.2 and 9.4",
     )
     group.add_argument(
         "--shard",
@@ -83,6 +83,11 @@ def resolve(
         raise UsageError(
             f"--strategy none trains on one device, but there are {world_size} ranks: start one rank, or "
             "choose --strategy ddp or fsdp"
+        )
+    if options.strategy == "my-fsdp" and options.checkpoint_activations:
+        raise UsageError(
+            "--checkpoint-activations computes blocks again, for which --strategy my-fsdp does not gather them: "
+            "use --strategy fsdp"
         )
     if options.model == "vit":
         resolved.width, resolved.depth = options.width or DEFAULT_WIDTH, options.depth or DEFAULT_DEPTH

@@ -66,6 +66,11 @@ def resolve(
         raise UsageError(
             f"--strategy {strategy} has no fp16 here: use --precision bf16 or fp32, or --strategy {other}"
         )
+    if strategy == "my-fsdp" and options.clip_norm is not None:
+        raise UsageError(
+            "--clip-norm needs the norm over the shards of all ranks, which --strategy my-fsdp does not compute: "
+            "use --strategy fsdp"
+        )
     if options.capture:
         _check_capture(resolved, device)
     if options.compile and strategy == "fsdp1":

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 
 from lab.base.errors import UserError
 
@@ -63,7 +63,7 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
 
 
 def sync_buffers(model: nn.Module) -> None:
-    """Rank 0's running statistics for every rank, which DDP does by itself and FSDP does not."""
-    if isinstance(model, FSDPModule | FullyShardedDataParallel) and dist.get_world_size() > 1:
+    """Rank 0's running statistics for every rank, which PyTorch's DDP does by itself and others do not."""
+    if not isinstance(model, DistributedDataParallel) and dist.get_world_size() > 1:
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)

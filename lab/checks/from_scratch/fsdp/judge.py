@@ -1,0 +1,258 @@
+"""Judges MyFSDP: what a rank keeps, gathers and frees, and the model that comes of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.look import RETURN, Look
+from lab.checks.common.report import expect
+from lab.checks.common.tensors import close, example
+from lab.checks.common.tiny import one_thread
+from lab.checks.from_scratch.fsdp.net import BLOCKS, WIDTH, Net, block_bytes, draw_weights, loss_of
+from lab.checks.from_scratch.fsdp.observe import RATE
+from lab.grading.diagnosis import Diagnosis, unusable_report
+
+CALLS = [{"name": str, "bytes": int}]
+STATES = ("start", "after one", "after two")
+REPORT = {
+    **dict.fromkeys(STATES, dict),
+    **dict.fromkeys(("forward", "backward", "finish"), CALLS),
+    "elements": [int],
+    "waited": int,
+    "forward peak": int,
+    "peak": int,
+    "evaluated": Tensor,
+    "gradients": [(None, [object])],
+    "bf16 seen": [str],
+    "bf16 shards": [str],
+    "bf16 gradients": [str],
+}
+UNITS = BLOCKS + 1
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """weights[rank]; inputs[rank]: the first step's [B, 31], and the two micro-batches of the second."""
+
+    weights: list[dict[str, Tensor]]
+    inputs: list[tuple[Tensor, list[Tensor]]]
+
+
+def draw(generator: torch.Generator, world_size: int) -> Drawn:
+    weights = [draw_weights(generator) for _ in range(world_size)]
+    batches = [[torch.randn(2, WIDTH, generator=generator) for _ in range(3)] for _ in range(world_size)]
+    return Drawn(weights, [(first, rest) for first, *rest in batches])
+
+
+def sent(drawn: Drawn) -> dict[str, Any]:
+    return {"weights": drawn.weights, "inputs": drawn.inputs}
+
+
+def twin(drawn: Drawn) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """One process's weights after each step, and its output for rank 0's first inputs after both."""
+    with one_thread():
+        net = Net(drawn.weights[0])
+        after = []
+        ranks = len(drawn.inputs)
+        for parts in (
+            [first for first, _ in drawn.inputs],
+            [part for _, rest in drawn.inputs for part in rest],
+        ):
+            net.zero_grad()
+            for part in parts:
+                (loss_of(net(part)) / ranks).backward()
+            with torch.no_grad():
+                for parameter in net.parameters():
+                    parameter -= RATE * parameter.grad  # type: ignore[operator, misc]
+            after.append({name: value.clone() for name, value in net.state_dict().items()})
+        with torch.no_grad():
+            return after, net(drawn.inputs[0][0])
+
+
+def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    expect(reports, REPORT)
+    like = drawn.weights[0]
+    for report in reports:
+        for state in STATES:
+            if not all(isinstance(value, Tensor) for value in report[state].values()):
+                raise unusable_report("a state dict holds what is no tensor")
+    judge_start(look, [report["start"] for report in reports], like)
+    ranks = len(reports)
+    for rank, report in enumerate(reports):
+        judge_shards(look, rank, report["elements"], sum(p.numel() for p in Net().parameters()), ranks)
+        judge_calls(look, rank, report)
+        judge_gradients(look, rank, report)
+    after, output = twin(drawn)
+    for name, wanted in zip(STATES[1:], after, strict=True):
+        judge_weights(look, [report[name] for report in reports], wanted, like, name)
+    for report in reports:
+        judge_memory(look, report)
+    if not close(reports[0]["evaluated"], output):
+        raise Diagnosis(
+            "stale-evaluation",
+            saw="a forward pass without gradients, after two steps, gives other numbers than one process.",
+            means="Each forward pass gathers the shards as they are now.",
+            look=look.into("Unit.fill")(r"gather"),
+        )
+    judge_low_precision(look, reports)
+
+
+def judge_start(look: Look, states: Sequence[dict[str, Tensor]], like: dict[str, Tensor]) -> None:
+    for rank, state in enumerate(states):
+        wrong = [name for name in like if name not in state or state[name].shape != like[name].shape]
+        if wrong or state.keys() != like.keys():
+            name = wrong[0] if wrong else next(name for name in state if name not in like)
+            raise Diagnosis(
+                "other-state-dict",
+                saw=f"full_state_dict() of rank {rank} is not that of the model: {name} differs.",
+                means="A single process must be able to load it: each parameter by its name, in its shape.",
+                look=look.into("MyFSDP.__init__")(r"_parameters", r"Unit\("),
+            )
+        if wrong := [name for name in like if not close(state[name], like[name])]:
+            raise Diagnosis(
+                "not-broadcast",
+                saw=f"{wrong[0]} of rank {rank} is not that of rank 0 after MyFSDP was made.",
+                means="Shards of different models make no model: all get rank 0's parameters, and then cut.",
+                look=look.into("Unit.__init__")(r"broadcast", r"chunk"),
+            )
+
+
+def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ranks: int) -> None:
+    if sum(elements) > whole / ranks + UNITS * ranks:
+        raise Diagnosis(
+            "not-sharded",
+            saw=f"the optimizer of rank {rank} of {ranks} trains {sum(elements)} of the model's {whole} numbers.",
+            means=f"Each of {ranks} ranks keeps 1/{ranks}: that is what the memory is saved by.",
+            look=look.into("Unit.__init__")(r"chunk|shard"),
+        )
+    if len(elements) < UNITS:
+        raise Diagnosis(
+            "too-few-units",
+            saw=f"{BLOCKS} blocks and what is left make {len(elements)} units.",
+            means="Only a block with a unit of its own can be gathered and freed by itself.",
+            look=look(r"Unit\(", r"for "),
+        )
+
+
+def judge_calls(look: Look, rank: int, report: dict[str, Any]) -> None:
+    names = {part: [call["name"] for call in report[part]] for part in ("forward", "backward", "finish")}
+    everything = [name for part in names.values() for name in part]
+    gathers, scatters = (
+        {part: sum(word in name for name in names[part]) for part in names} for word in ("gather", "scatter")
+    )
+    reduced = [name for name in everything if "allreduce" in name]
+    if reduced or sum(scatters.values()) < UNITS:
+        raise Diagnosis(
+            "all-reduced" if reduced else "not-reduce-scattered",
+            saw=f"in a step with {UNITS} units rank {rank} called {sum(scatters.values())} reduce-scatters"
+            + (f", and {len(reduced)} all-reduces." if reduced else "."),
+            means="A rank needs the sum of its own shard only: a reduce-scatter sends half as much.",
+            look=look.into("Unit.reduce")(r"reduce"),
+        )
+    if not report["waited"]:
+        raise Diagnosis(
+            "waits-in-backward",
+            saw=f"nothing was left to wait for in finish() of rank {rank}.",
+            means="Begun with async_op=True, a reduce-scatter travels while the block before is computed.",
+            look=look.into("Unit.reduce")(r"reduce"),
+        )
+    if gathers["forward"] != UNITS:
+        raise Diagnosis(
+            "gathers-per-block",
+            saw=f"in the forward pass rank {rank} called {gathers['forward']} all-gathers for {UNITS} units.",
+            means="One for each unit, right before its module computes.",
+            look=look(r"before_forward|hook"),
+        )
+    if gathers["backward"] > BLOCKS:
+        raise Diagnosis(
+            "gathers-too-often",
+            saw=f"in the backward pass rank {rank} called {gathers['backward']} all-gathers for {BLOCKS} blocks.",
+            means="Each block is gathered once more; what is left is still whole from the forward pass.",
+            look=look(r"gather_again"),
+        )
+
+
+def judge_gradients(look: Look, rank: int, report: dict[str, Any]) -> None:
+    for elements, gradient in zip(report["elements"], report["gradients"], strict=False):
+        if gradient is None or list(gradient) != [elements, "torch.float32"]:
+            said = "none" if gradient is None else f"one of {gradient[0]} numbers in {gradient[-1]}"
+            raise Diagnosis(
+                "gradient-of-other-shape",
+                saw=f"a shard of {elements} numbers of rank {rank} has as its gradient: {said}.",
+                means="The optimizer adds the gradient to the shard: same length, fp32.",
+                look=look.into("Unit.reduce")(r"empty_like|reduce"),
+            )
+
+
+def judge_weights(
+    look: Look,
+    states: Sequence[dict[str, Tensor]],
+    wanted: dict[str, Tensor],
+    before: dict[str, Tensor],
+    when: str,
+) -> None:
+    for rank, state in enumerate(states):
+        for name, right in wanted.items():
+            if name in state and close(state[name], right):
+                continue
+            if name not in state or state[name].shape != right.shape:
+                raise unusable_report(f"rank {rank} reported another state dict {when}")
+            moved, should = state[name] - before[name], right - before[name]
+            saw = f"{when} step(s) of SGD on rank {rank}, " + example({name: state[name]}, {name: right})
+            for diagnosis, factor, means in (
+                ("summed-not-averaged", len(states), "The sum over the ranks: divide by their number."),
+                ("divided-twice", 1 / len(states), "It was divided by the number of ranks more than once."),
+            ):
+                if when == STATES[1] and close(moved, factor * should):
+                    raise Diagnosis(
+                        diagnosis, saw=f"{saw}.", means=means, look=look.into("Unit.reduce")(r"/|reduce")
+                    )
+            raise Diagnosis(
+                "wrong-weights",
+                saw=f"{saw}.",
+                means="The shards must be trained as one process trains the whole, with micro-batches too.",
+                look=look.into("Unit.reduce")(r"reduce"),
+            )
+
+
+def judge_memory(look: Look, report: dict[str, Any]) -> None:
+    """What is alive beside the shards: one block whole and its gradient, not all of them."""
+    blocks, block = BLOCKS * block_bytes(), block_bytes()
+    if report["forward peak"] > 4 * block:
+        raise Diagnosis(
+            "not-freed-after-forward",
+            saw=f"{report['forward peak']} bytes lived in the forward pass; all {BLOCKS} blocks have {blocks}.",
+            means="Blocks that have been computed stay whole: free them after their forward pass.",
+            look=look(r"free"),
+        )
+    limit = 6 * block + blocks // 2
+    if report["peak"] > limit:
+        raise Diagnosis(
+            "not-freed-after-backward",
+            saw=f"{report['peak']} bytes were alive in the step; a block has {block}, all have {blocks}.",
+            means="Blocks, or their whole gradients, stay: free them once the gradient was handed on.",
+            look=look.into("Gather.backward")(r"free", RETURN),
+        )
+
+
+def judge_low_precision(look: Look, reports: Sequence[Any]) -> None:
+    for rank, report in enumerate(reports):
+        if set(report["bf16 seen"]) != {"bfloat16"}:
+            raise Diagnosis(
+                "not-in-bf16",
+                saw=f"with dtype=torch.bfloat16 the blocks of rank {rank} saw weights of "
+                f"{', '.join(sorted(set(report['bf16 seen'])))}.",
+                means="What is gathered and computed with is in self.dtype: half the bytes travel.",
+                look=look.into("Unit.fill")(r"gather"),
+            )
+        if report["bf16 shards"] != ["torch.float32"] or report["bf16 gradients"] != ["torch.float32"]:
+            raise Diagnosis(
+                "no-fp32-masters",
+                saw=f"with dtype=torch.bfloat16 rank {rank} has shards of {', '.join(report['bf16 shards'])} and "
+                f"gradients of {', '.join(report['bf16 gradients'])}.",
+                means="Small updates vanish in bf16: the shards, which the optimizer trains, stay in fp32.",
+                look=look.into("Unit.reduce")(r"\.to\(", r"reduce"),
+            )

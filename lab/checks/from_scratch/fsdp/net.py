@@ -1,0 +1,47 @@
+"""The network that the checks of 9.4 train: alike blocks that weigh much more than what flows through them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+WIDTH, BLOCKS, OUTPUTS = 31, 6, 3  # odd, so that shards have padding
+
+
+class Net(nn.Module):
+    """[B, 31] -> [B, 3]. `seen` are the types of the weights in the last forward pass."""
+
+    scale: Tensor
+
+    def __init__(self, weights: Mapping[str, Tensor] | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)) for _ in range(BLOCKS)
+        )
+        self.last = nn.Linear(WIDTH, OUTPUTS)
+        self.register_buffer("scale", torch.ones(()))
+        self.seen: list[str] = []
+        if weights is not None:
+            self.load_state_dict(dict(weights))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = []
+        for block in self.blocks:
+            x = x + block(x)
+            self.seen.append(str(block[0].weight.dtype).removeprefix("torch."))  # type: ignore[index]
+        return self.last(x * self.scale)
+
+
+def loss_of(output: Tensor) -> Tensor:
+    return (output.float() ** 2).mean()
+
+
+def draw_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    """A state_dict: all of it random."""
+    shapes = {name: value.shape for name, value in Net().state_dict().items()}
+    return {name: 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def block_bytes() -> int:
+    """Of one block's parameters in fp32."""
+    return sum(p.numel() * 4 for p in Net().blocks[0].parameters())

@@ -1,0 +1,45 @@
+"""In a rank: the memory of the tensors that are alive, as operations are dispatched.
+
+Resident memory would tell nothing: the allocator keeps what is freed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class LiveBytes(TorchDispatchMode):
+    """The largest sum of the storages that were made in its context and are alive: `peak`, in bytes.
+
+    A storage whose size was set to 0 is alive and has none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0
+        self._known: dict[int, StorageWeakRef] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {
+            StorageWeakRef(one.untyped_storage()).cdata
+            for one in tree_leaves((args, kwargs))
+            if isinstance(one, Tensor)
+        }
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                reference = StorageWeakRef(leaf.untyped_storage())
+                if reference.cdata not in given:  # a view of what was there before is nothing new
+                    self._known.setdefault(reference.cdata, reference)
+        self._known = {key: one for key, one in self._known.items() if not one.expired()}
+        self.peak = max(self.peak, sum(map(_bytes, self._known)))
+        return result
+
+
+def _bytes(cdata: int) -> int:
+    storage = torch.UntypedStorage._new_with_weak_ptr(cdata)
+    return 0 if storage is None else storage.nbytes()

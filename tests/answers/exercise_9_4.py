@@ -1,0 +1,98 @@
+"""Answers to 9.4: parameters that are whole only while they are used."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "9.4",
+    {
+        "9.4a": """
+flat = torch.cat([p.detach().reshape(-1) for _, _, p in places])  # flat
+missing = -flat.numel() % ranks  # missing
+flat = torch.cat([flat, flat.new_zeros(missing)])  # pad
+dist.broadcast(flat, 0)  # broadcast
+each = flat.numel() // ranks  # each
+self.shard = nn.Parameter(flat[rank * each : (rank + 1) * each].clone())  # shard
+""",
+        "9.4b": """
+whole.untyped_storage().resize_(size)  # resize
+own = self.shard.detach().to(self.dtype)  # own
+all_gather(whole, own)  # gather
+""",
+        "9.4c": """
+if self.whole is not None: self.whole.untyped_storage().resize_(0)  # free
+""",
+        "9.4d": """
+full = gradient.float() / dist.get_world_size()  # mean
+own = torch.zeros_like(self.shard)  # into
+work = reduce_scatter(own, full, async_op=True)  # scatter
+self.pending = (work, own, full)  # keep
+""",
+        "9.4e": """
+self.units = []
+for part in [*module.blocks, module]:  # parts
+    places = []
+    for owner in part.modules():
+        places += [(owner, name, p) for name, p in owner._parameters.items() if p is not None]
+    unit = Unit(places, dtype)  # unit
+    self.units.append(unit)
+    part.register_forward_pre_hook(unit.before_forward)  # before
+    if part is not module:  # blocks only
+        part.register_forward_hook(unit.free)  # after
+        part.register_forward_hook(gather_again(unit))  # again
+""",
+    },
+)
+
+bank.right(
+    "divided in two steps",
+    mean="full = gradient.float()",
+    scatter="full /= dist.get_world_size()\nwork = reduce_scatter(own, full, async_op=True)",
+)
+bank.right(
+    "the shard out of a chunk",
+    shard="part = flat.chunk(ranks)[rank]\nself.shard = nn.Parameter(torch.empty_like(part))\n"
+    "self.shard.data.copy_(part)",
+)
+bank.right(
+    "freed and gathered again by one hook",
+    after="again = gather_again(unit)\n"
+    "part.register_forward_hook(lambda m, i, o, unit=unit, again=again: (unit.free(), again(m, i, o))[1])",
+    again="pass",
+)
+bank.wrong("not-broadcast", "every rank cuts its own weights", broadcast="")
+bank.wrong(
+    "not-sharded",
+    "the whole is kept",
+    shard="self.shard = nn.Parameter(flat.clone())",
+    gather="whole.view(2, -1)[:] = own",
+    scatter="own.copy_(full[: len(own)])\ndist.all_reduce(own)\nwork = dist.barrier(async_op=True)",
+)
+bank.wrong("summed-not-averaged", "summed, not divided", mean="full = gradient.float()")
+bank.wrong("divided-twice", "divided by the square", mean="full = gradient.float() / dist.get_world_size() ** 2")
+bank.wrong(
+    "all-reduced",
+    "an all-reduce in place of a reduce-scatter",
+    scatter="work = dist.all_reduce(full, async_op=True)\nwork.wait()\n"
+    "own.copy_(full.chunk(dist.get_world_size())[dist.get_rank()])",
+)
+bank.wrong("not-freed-after-forward", "blocks stay whole", after="pass")
+bank.wrong("not-freed-after-forward", "free() keeps the memory", free="pass")
+bank.wrong("not-gathered-again", "not gathered again before the backward pass", again="pass")
+bank.wrong("too-few-units", "one unit for the whole model", parts="for part in [module]:")
+bank.wrong(
+    "not-in-bf16",
+    "gathered in fp32",
+    shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].clone())\nself.dtype = torch.float32",
+)
+bank.wrong(
+    "no-fp32-masters",
+    "shards in bf16",
+    shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].clone().to(dtype))",
+    into="own = torch.zeros_like(full.chunk(dist.get_world_size())[0])",
+    keep="self.pending = (work, own.to(self.shard.dtype), full)",
+)
+bank.wrong(
+    "wrong-weights",
+    "the other rank's part of the gradient",
+    scatter="work = reduce_scatter(own, full.flip(0), async_op=True)",
+)
