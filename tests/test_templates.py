@@ -145,6 +145,17 @@ def similar(text: str) -> str:
     return render("similar.html", title=text, people=people, unread=[(text, text)], old=[text], **values)
 
 
+def question(text: str) -> str:
+    """All questions, one that is asked, and one that was answered."""
+    asked = {"text": text, "code": text, "options": [text]}
+    one = {"names": [], "asked": asked, "name": text, "unit": text, "example": text}
+    return (
+        card("question.html", text, names=[(1, text)], right=[text])
+        + card("question.html", text, judged=None, **one)
+        + card("question.html", text, judged={"right": False, "sentence": text}, **one)
+    )
+
+
 def card(template: str, text: str, **values: object) -> str:
     return render(template, label=text, colour="#000", looks=LOOKS, **values)
 
@@ -162,6 +173,15 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
         "class_report.html": lambda: report_page([record(text)]),
         "feedback.html": lambda: feedback(text),
         "final.html": lambda: final_page(text),
+        "first_look.html": lambda: card(
+            "first_look.html",
+            text,
+            head=[text],
+            rows=[[text, text]],
+            curves=text,
+            right=1,
+            examples=[{"shows": text, "says": text, "image": text, "sure": 7}],
+        ),
         "hints.html": lambda: card("hints.html", text, exercise=exercise, numbers=[1, 2], more=text),
         "marking.html": lambda: marking(text),
         "nbgrader.html": lambda: "".join(
@@ -169,6 +189,7 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
         ),
         "note.html": lambda: card("note.html", text),
         "page.html": lambda: render("page.html", title=text),
+        "question.html": lambda: question(text),
         "ranks.html": lambda: card(
             "ranks.html",
             text,

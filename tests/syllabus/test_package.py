@@ -230,4 +230,5 @@ def test_a_wheel_carries_the_package_but_no_solution_and_starts_a_lab(root: Path
     program = "import sys; from lab.cli import main; sys.exit(main(['start', 'my-lab']))"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, env=env, check=True, timeout=60)
-    assert {path.name for path in (tmp_path / "my-lab" / "exercises").iterdir()} == STUBS
+    exercises = tmp_path / "my-lab" / "exercises"
+    assert {path.relative_to(exercises).as_posix() for path in exercises.rglob("*.py")} == STUBS
