@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0: all is graded; 1: an instructor has to look at some submission."""
+    """0: all is graded; 1: something could not be graded, handed in or booked."""
     from lab.base.words import visible
     from lab.course.final.write import write_final
     from lab.course.grade import GradeChoices, grade_course

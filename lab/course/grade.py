@@ -136,7 +136,8 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
     """Do all that was chosen.
 
     Returns:
-        The exit code. 0: all is graded; 1: an instructor has to look at some submission.
+        The exit code. 0: all is graded, and `to_look` names those that an instructor should look at; 1: something
+        could not be graded, handed in or booked.
     """
     submissions, out, course, shard = choices.submissions, choices.out, choices.course, choices.shard
     assignment = choices.assignment
@@ -202,7 +203,8 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
     look = [record.student for record in records if to_look(record, rules)]
     if look:
         say(f"To look at (column to_look of marks.csv): {few(look)}")
-    return 1 if troubles or look else 0
+    open_marks = any(mark.points is None for record in records for mark in record.exercises)
+    return 1 if troubles or open_marks else 0
 
 
 def _found(submissions: Path, choices: GradeChoices, rules: ClassRules, wanted: Sequence[str]) -> dict[str, Path]:

@@ -214,7 +214,7 @@ def test_every_kind_is_in_one_table_as_a_person_would_want(tmp_path: Path, capsy
     for name, (make, *_) in KINDS.items():
         make(place / name)
     shutil.rmtree(place / "inner", ignore_errors=True)
-    main(["grade", str(place), "--out", str(out), "--jobs", "2"])
+    assert main(["grade", str(place), "--out", str(out), "--jobs", "2"]) == 0
     rows = {row["student"]: row for row in csv.DictReader((out / "marks.csv").open(encoding="utf-8"))}
     assert {name: float(row["points"]) for name, row in rows.items()} == {
         name: points for name, (_, points, *_) in KINDS.items()

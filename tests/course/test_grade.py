@@ -111,7 +111,7 @@ def test_a_submission_without_time_is_to_look_at_and_graded_again_only_with_more
 ):
     shutil.copytree(graded / "class" / "hang", tmp_path / "class" / "hang")
     options = ["grade", str(tmp_path / "class"), "--out", str(tmp_path / "grades"), "--jobs", "1"]
-    assert main([*options, "--deadline", "1"]) == 1
+    assert main([*options, "--deadline", "1"]) == 0
     assert "To look at (column to_look of marks.csv): hang\n" in capsys.readouterr().out
     assert "no time was left for 1.1, 2.1" in marks(tmp_path / "grades")["hang"]["to_look"]
     record = store.load(tmp_path / "grades", "hang")

@@ -26,7 +26,7 @@ def grade(place: Path, honest: int, names: list[str]) -> dict[str, dict[str, str
         solve(folder, "ddp_utils")
         HOSTILE[name].make(folder)
     options = ["--out", str(place / "grades"), "--jobs", "2"]
-    assert main(["grade", str(place / "class"), *options]) == 1  # there is somebody to look at
+    assert main(["grade", str(place / "class"), *options]) == 0
     rows = csv.DictReader((place / "grades" / "marks.csv").open(encoding="utf-8"))
     return {row["student"]: row for row in rows}
 

@@ -125,4 +125,5 @@ def test_pasted_pictures_come_along_if_they_are_some(tmp_path: Path, monkeypatch
 
     released = new_notebook(cells=[new_markdown_cell("*Your answer.*", metadata=answer("")["metadata"])])
     graft(released, found, "1_model.ipynb")
-    assert released.cells[0].attachments == {"a.png": {"image/png": PNG}}
+    assert released.cells[0].attachments == {"picture-1": {"image/png": PNG}}
+    assert "(attachment:picture-1)" in released.cells[0].source

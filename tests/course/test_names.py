@@ -182,7 +182,7 @@ def test_lateness_is_taken_once_and_an_extension_after_grading_counts(
     folder, out = late_class(tmp_path), tmp_path / "grades"
     (tmp_path / "roster.csv").write_text(ROSTER, encoding="utf-8")
     due = ["--due", "2026-05-01 12:00", "--late", "2 points a day", "--roster", str(tmp_path / "roster.csv")]
-    assert lab_grade(folder, out, *due) == 1  # nobody knows when bob did
+    assert lab_grade(folder, out, *due) == 0  # but nobody knows when bob did: to_look
     found = table(out)
     assert found["bob"]["to_look"].startswith("not known when it was handed in")
     assert (found["bob"]["late"], found["bob"]["penalty"]) == ("", "0")
