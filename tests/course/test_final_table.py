@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.base.errors import UserError
 from lab.cli import main
 from lab.course import store
 from lab.course.books import Books, GradedCell
@@ -45,6 +46,42 @@ def rows_of(
 ) -> dict[str, FinalRow]:
     rows = final_rows(records, BOOKS, rules or ClassRules(), given or {}, booked or {})
     return {row.person.id: row for row in rows}
+
+
+def points_table(folder: Path, text: str) -> ClassRules:
+    (folder / "points.csv").write_text(text)
+    return ClassRules.load({"points": str(folder / "points.csv")})
+
+
+def test_a_course_has_points_of_its_own(tmp_path: Path):
+    rules = points_table(tmp_path, "exercise;points\n1.1;12\nanswer-a;1,5\n")
+    rows = rows_of(record("ada", 4.0), rules=rules, given={("a", "ada"): "2", ("b", "ada"): "3"})
+    assert (rows["ada"].exercises, rows["ada"].answers, rows["ada"].of) == (6.0, 4.5, 16.5)
+    rows = rows_of(record("ada"), rules=points_table(tmp_path, "id,points\n1.1,0\n"))
+    assert (rows["ada"].exercises, rows["ada"].of) == (0.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id;points\n1.1;\n", ":2: columns id and points are needed"),
+        ("id;points\n1.1;many\n", ":2: many is no number of points for 1.1"),
+        ("id;points\n1.1;-1\n", ":2: -1 is no number of points for 1.1"),
+        ("id;points\n1.1;1\n1.1;2\n", ":3: 1.1 is there twice"),
+    ],
+)
+def test_a_table_of_points_that_cannot_be_used_is_said(tmp_path: Path, text: str, said: str):
+    with pytest.raises(UserError) as error:
+        points_table(tmp_path, text)
+    assert said in str(error.value)
+
+
+def test_points_for_what_is_not_there_are_refused(tmp_path: Path):
+    store.save(tmp_path, record("ada"))
+    (tmp_path / "points.csv").write_text("id;points\n1.2;3\n1.1;3\n")
+    store.class_rules(tmp_path, {"points": str(tmp_path / "points.csv")})
+    with pytest.raises(UserError, match=r"--points: lab has no 1\.2; it has 1\.1, "):
+        write_final(tmp_path, None, lambda _: None)
 
 
 def test_exercises_and_answers_less_a_penalty_make_the_total(tmp_path: Path):

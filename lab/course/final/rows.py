@@ -87,18 +87,20 @@ def _row(
             points = by_hand.points
         if points is None:
             undecided.append(mark.exercise)
-        exercises += points or 0.0
+        exercises += (points or 0.0) * _weight(rules, mark.exercise, mark.of)
     answers = 0.0
     unmarked = 0
-    of = float(sum(mark.of for mark in record.exercises))
+    of = sum(mark.of * _weight(rules, mark.exercise, mark.of) for mark in record.exercises)
     questions = {cell.grade_id: cell.points for cells in books.values() for cell in cells if cell.is_answer}
     own = {name: one.of for name, one in booked.items() if not name.startswith(CHECK)}  # an instructor's, too
     for name, most in (questions | own).items():
-        of += most
-        points, said = _points(name.removeprefix(ANSWER), record.student, most, given, booked.get(name))
+        question = name.removeprefix(ANSWER)
+        weight = _weight(rules, question, most)
+        of += most * weight
+        points, said = _points(question, record.student, most, given, booked.get(name))
         notes += said
         unmarked += points is None
-        answers += points or 0.0
+        answers += (points or 0.0) * weight
     waits = [f"{', '.join(undecided)} could not be checked"] if undecided else []
     waits += [f"{unmarked} answer{'s' * (unmarked > 1)} to mark"] if unmarked else []
     late = lateness(record, rules)
@@ -108,6 +110,11 @@ def _row(
     return FinalRow(
         person, record.student, round(exercises, 2), round(answers, 2), of, late, tuple(waits), tuple(notes)
     )
+
+
+def _weight(rules: ClassRules, name: str, of: float) -> float:
+    """What a point of an exercise or question counts, where a course has points of its own for it."""
+    return rules.points[name] / of if of and name in rules.points else 1.0
 
 
 def _points(

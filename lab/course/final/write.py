@@ -16,7 +16,9 @@ from lab.course.final.rows import FinalRow, final_rows
 from lab.course.final.tables import final_csv, platform_tables
 from lab.course.gradebook import Course
 from lab.course.marking_table import given_points
+from lab.course.notebooks import ANSWER
 from lab.course.outputs import feedback_pages
+from lab.course.people.weights import refuse_unknown
 
 TITLE = "Scaling Lab"
 PLATFORMS = "platforms"
@@ -36,6 +38,10 @@ def write_final(out: Path, course: Course | None, say: Callable[[str], None], co
     assignment = assignment_of(records)
     rules, _ = store.class_rules(out, {})
     books = released_books(assignment=assignment)
+    questions = [
+        cell.grade_id.removeprefix(ANSWER) for cells in books.values() for cell in cells if cell.is_answer
+    ]
+    refuse_unknown(rules.points, [*assignment.of.ids, *questions], assignment.name)
     given, sentences = given_points(out)
     for sentence in sentences:
         say(sentence)

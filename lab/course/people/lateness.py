@@ -13,6 +13,7 @@ from lab.base.errors import UsageError, UserError
 from lab.course.people.csvfile import first_of, read_table
 from lab.course.people.options import NONE
 from lab.course.people.roster import EMAIL, ID, NAME, NUMBER, Roster, nfc
+from lab.course.people.weights import read_points
 
 AMOUNT = r"(?P<amount>\d+(?:\.\d+)?) ?(?P<kind>%|points?)"
 TIME = r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>minute|hour|day|week)s?"
@@ -134,6 +135,7 @@ class ClassRules:
     """What holds for a class, whatever was handed in.
 
     extensions, times  by the student's id, or by what the table calls them where no roster knows it
+    points             exercise or question -> what it is worth in the final table, where a course decides that
     decides            whether the lab decides what being late costs, and not a plugin of nbgrader's
     """
 
@@ -143,10 +145,11 @@ class ClassRules:
     extensions: Mapping[str, datetime | timedelta] = field(default_factory=dict)
     times: Mapping[str, datetime] = field(default_factory=dict)
     decides: bool = False
+    points: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def load(cls, settings: Mapping[str, str]) -> ClassRules:
-        """From options of `lab grade`: roster, due, late, extensions, times.
+        """From options of `lab grade`: roster, due, late, extensions, times, points.
 
         Raises:
             UserError: a file or a value cannot be used, or an option needs another.
@@ -163,6 +166,7 @@ class ClassRules:
             _extensions(Path(settings["extensions"]), roster) if settings.get("extensions") else {},
             _times(Path(settings["times"]), roster) if settings.get("times") else {},
             decides="due" in settings,
+            points=read_points(Path(settings["points"])) if settings.get("points") else {},
         )
 
     def lateness(self, student: str, name: str = "", handed_in: str = "") -> Lateness:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-FILES = ("roster", "extensions", "times")
+FILES = ("roster", "extensions", "times", "points")
 NAMES = (*FILES, "due", "late")
 NONE = "none"  # as a value: from now on without
 
@@ -24,6 +24,9 @@ def add_class_arguments(parser: argparse.ArgumentParser) -> None:
         "--times",
         metavar="CSV",
         help="when each handed in, where no exchange and no file's name says it: id, time",
+    )
+    group.add_argument(
+        "--points", metavar="CSV", help="what exercises and questions are worth in the final table: id, points"
     )
 
 
