@@ -8,7 +8,7 @@ import pandas as pd
 from lab.base.errors import UserError
 from lab.base.words import digits
 from lab.sweep.compare.columns import BASELINE
-from lab.sweep.compare.predict import MACHINE, Measured, Model, Predicted, fit, measurements, too_many
+from lab.sweep.compare.predict import BEYOND, MACHINE, Measured, Model, Predicted, fit, measurements, too_many
 from lab.sweep.compare.table import distinct, without_measuring
 
 AIM = 0.15  # how far a prediction may be off
@@ -35,7 +35,9 @@ class Forecast:
 
     title     the machine: what was trained, and on what
     curve     predictions for 1, 2, 4, ... devices
-    outcomes  the predictions that were asked for, at least one; `too_many` those that leave a device no image
+    outcomes  the predictions that were asked for, at least one
+    too_many  what was asked for and leaves a device no image; `too_far` what is too far from all that was measured
+    known_to  the most devices with this strategy that the model knows
     fitted    points that the model knows; `held_out` those that it does not
     breaks    the first count of the curve at which efficiency is under USEFUL; None: it is not on the curve
     node      the most devices that were measured within one node
@@ -47,6 +49,8 @@ class Forecast:
     curve: tuple[Predicted, ...]
     outcomes: tuple[Outcome, ...]
     too_many: tuple[int, ...]
+    too_far: tuple[int, ...]
+    known_to: int
     fitted: tuple[Measured, ...]
     held_out: tuple[Measured, ...]
     breaks: int | None
@@ -150,10 +154,12 @@ def _of_strategy(
         work = [point for point in own if point.scaling == base.scaling and _same_work(point, base)]
         if not work:
             continue
-        most = _most(base, devices)
+        most, known_to = _most(base, devices), max(point.devices for point in used if point.strategy == strategy)
+        far = tuple(sorted(count for count in set(devices) if BEYOND * known_to < count <= most))
+        most = min(most, BEYOND * known_to)
         asked = sorted({count for count in devices if count <= most})
         if not asked:
-            why = too_many(base.batch, min(devices))
+            why = too_far(min(far), known_to) if far else too_many(base.batch, min(devices))
             left_out.append(f"{strategy}, {base.scaling} scaling ({title}): {why}")
             continue
         counts = sorted({*(count for n in range(11) if (count := 2**n) <= min(CURVE_TO, most)), *asked})
@@ -168,7 +174,9 @@ def _of_strategy(
                 scaling=base.scaling,
                 curve=curve,
                 outcomes=tuple(Outcome(p, measured.get(p.devices)) for p in curve if p.devices in devices),
-                too_many=tuple(sorted(set(devices) - set(asked))),
+                too_many=tuple(sorted(set(devices) - {*asked, *far})),
+                too_far=far,
+                known_to=known_to,
                 fitted=tuple(point for point in work if point not in held_out),
                 held_out=held_out,
                 breaks=next((p.devices for p in curve if p.efficiency[0] < USEFUL), None),
@@ -177,6 +185,14 @@ def _of_strategy(
             )
         )
     return forecasts, left_out
+
+
+def too_far(devices: int, known_to: int) -> str:
+    """The sentence for a count of which the measurements say nothing."""
+    return (
+        f"{devices} devices are more than {BEYOND} times the {known_to} that were measured: no number would be "
+        f"honest; measure on {-(-devices // BEYOND)}, and predict from there"
+    )
 
 
 def _same_work(point: Measured, base: Measured) -> bool:
@@ -211,6 +227,7 @@ def table(one: Forecast) -> list[str]:
         lines.append(f"  {count:>7}   {step:>9}   {between:>14}   {efficiency:>10.0%}   {measured:>13}   {off:>4}")
     batch_on_one = one.curve[0].batch
     lines += [f"  {count:>7}   {too_many(batch_on_one, count)}" for count in one.too_many]
+    lines += [f"  {count:>7}   {too_far(count, one.known_to)}" for count in one.too_far]
     lines.append(f"  {one.verdict}")
     if one.breaks == 1:
         lines.append("  The wrapper alone, on one device, costs more than half.")

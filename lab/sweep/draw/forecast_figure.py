@@ -54,7 +54,7 @@ def _seconds(axes: Axes, one: Forecast) -> None:
         color=look.colour,
         alpha=0.18,
         linewidth=0,
-        label="likely between (80%)",
+        label="likely between (90%)",
     )
     axes.plot(counts, [1e3 * p.seconds[0] for p in one.curve], color=look.colour, label="predicted")
     for points, fill, label in (
