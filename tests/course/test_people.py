@@ -147,6 +147,16 @@ def test_an_extension_counts_for_whoever_it_is_and_a_time_from_a_table_before_on
     assert of.strangers({"b": "Bob"}) == []
 
 
+def test_a_name_that_two_people_have_gives_neither_an_extension(tmp_path: Path):
+    two = "id,name\nann1,Ann Lee\nann2,Ann Lee\n"
+    with pytest.raises(
+        UserError, match=r"extensions\.csv:2: several in the roster are called Ann Lee: write the id"
+    ):
+        rules(tmp_path, roster=two, extensions="name,due\nAnn Lee,+2 days\n")
+    of = rules(tmp_path, roster=two, extensions="id,due\nann2,+2 days\n")
+    assert (of.lateness("ann1").extended, of.lateness("ann2").extended) == (False, True)
+
+
 def test_a_day_lasts_until_its_end():
     due = ClassRules.load({"due": "2026-05-01"}).due
     assert due is not None

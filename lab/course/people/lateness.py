@@ -272,6 +272,8 @@ def _rows(path: Path, roster: Roster, columns: tuple[str, ...]) -> list[tuple[st
         called = first_of(row, ("id", *ID, *NUMBER, *EMAIL, *NAME))
         if not called:
             raise UserError(f"{path}:{line}: nobody is named; a column called id is needed")
+        if roster.several(called):
+            raise UserError(f"{path}:{line}: several in the roster are called {called}: write the id instead")
         if text := first_of(row, columns):
             person = roster.find(called)
             rows.append((f"{path}:{line}", (person.id if person else nfc(called)).casefold(), text))

@@ -123,6 +123,10 @@ class Roster:
             found = next((one for match in inner if match and (one := self._known.get(_key(match["name"])))), None)
         return found
 
+    def several(self, called: str) -> bool:
+        """Whether more than one person is called so."""
+        return self._known.get(_key(called), "") is None
+
     def student(self, called: str) -> str:
         """The id under which a submission of this name is kept; the name itself where nobody is found."""
         person = self.find(called)
