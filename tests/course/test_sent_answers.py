@@ -93,14 +93,28 @@ def test_as_nbgrader_gives_it_out_nothing_is_an_answer_either(folder: Path):
         code_cell("x = 3  # no answer\n# The batch differs."),
         code_cell('"""The batch differs."""'),
         code_cell("The batch differs, as I said above"),
+        code_cell('x = 3  # no answer\nprint("The batch differs.")'),
+        code_cell('said = """The batch\ndiffers by rank."""\nprint(said)  # no answer'),
+        code_cell('%%time\ndisplay(Markdown("The batch differs."))'),
         text_cell("The batch differs.", "heading"),
     ],
-    ids=["markdown", "raw", "comment", "comment beside code", "quoted", "prose", "of an old kind"],
+    ids=[
+        "markdown",
+        "raw",
+        "comment",
+        "comment beside code",
+        "quoted",
+        "prose",
+        "printed",
+        "named",
+        "shown",
+        "old",
+    ],
 )
 def test_text_in_a_new_cell_below_the_placeholder_is_the_answer(folder: Path, cell: dict[str, Any]):
     insert(folder, cell)
     assert list(all_said(folder)) == [SHAPE]
-    assert "The batch differs" in (said(folder) or "")
+    assert "The batch differs" in " ".join((said(folder) or "").split())
     assert "no answer" not in (said(folder) or "")
 
 
@@ -143,6 +157,7 @@ def test_code_and_edited_examples_are_no_answers(folder: Path):
         code_cell("for i in range(3) print(i)  # a typing mistake"),
         code_cell("!ls"),
         code_cell("# figures.batch_parts(samples=16)\nx = 1"),
+        code_cell("print('rank', rank)\naxes.set_title('Images per second by ranks')"),
         text_cell("---"),
         text_cell(""),
     )

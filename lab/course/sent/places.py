@@ -24,6 +24,7 @@ COMMENT = re.compile(r"^\s*#+ ?(.*)$")
 SIGNS = re.compile(r"[=()\[\]{}]")  # of a program
 LINK = re.compile(r"\[([^\]\n]*)\]\([^)\n]*\)")
 NO_PYTHON = ("%", "!")
+SAYS, SENTENCE = ("print", "display", "Markdown"), 3  # words
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,17 @@ def _own_text(text: str, known: Reference) -> str:
 
 
 def _own_code(text: str, known: Reference) -> str:
-    """The comments of a code cell, or all of it where it is no code, as Markdown shows them."""
+    """Comments and sentences in a code cell, or all of it where it is no code, as Markdown shows them."""
     lines = [line for line in text.splitlines() if plain(line) not in known.lines]
-    if not _is_prose("\n".join(line for line in text.splitlines() if not line.lstrip().startswith(NO_PYTHON))):
-        lines = [line.strip() for line in lines if (comment := COMMENT.match(line)) and _is_said(comment[1])]
+    code = "\n".join("" if line.lstrip().startswith(NO_PYTHON) else line for line in text.splitlines())
+    if not _is_prose(code):
+        spoken = _spoken(code)
+        lines = [
+            line.strip()
+            for number, line in enumerate(text.splitlines(), 1)
+            if plain(line) not in known.lines
+            and (number in spoken or ((comment := COMMENT.match(line)) and _is_said(comment[1])))
+        ]
     own = "\n".join(lines).strip()
     return f"```\n{own}\n```" if WORDS.search(own) else ""
 
@@ -162,6 +170,21 @@ def _own_code(text: str, known: Reference) -> str:
 def _is_said(comment: str) -> bool:
     """Whether a comment has words, and is no code that somebody has put aside."""
     return bool(WORDS.search(comment)) and not (SIGNS.search(comment) and parsed(comment.strip()) is not None)
+
+
+def _spoken(code: str) -> set[int]:
+    """The lines of sentences that a cell prints, shows or gives a name: answer = "The batch differs." """
+    lines: set[int] = set()
+    tree = parsed(code)
+    for one in tree.body if tree else ():
+        said = one.value if isinstance(one, ast.Expr | ast.Assign) else None
+        while (
+            isinstance(said, ast.Call) and isinstance(said.func, ast.Name) and said.func.id in SAYS and said.args
+        ):
+            said = said.args[0]
+        if isinstance(said, ast.Constant) and len(WORDS.findall(str(said.value))) >= SENTENCE:
+            lines.update(range(one.lineno, (one.end_lineno or one.lineno) + 1))
+    return lines
 
 
 def _is_prose(code: str) -> bool:
