@@ -23,6 +23,7 @@ from lab.course.earlier import stays
 from lab.course.folders import (
     SUBMITTED,
     Notes,
+    add_note,
     came,
     came_as,
     close_folders,
@@ -131,6 +132,7 @@ class Course:
                 why += ["what was handed in before stays"] if keep else [stay.said] if stay and stay.said else []
                 said.append(f"{student}: {'; '.join(why)}")
             if keep:
+                add_note(home, student, "; ".join(why))
                 continue
             try:
                 self._put(submission, path, home, stay.notebooks if stay else {}, came(path, submissions)[1])
@@ -178,9 +180,8 @@ class Course:
             for name, notebook in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
                 plain = PurePosixPath(name).name
                 tried = itertools.chain([plain], (f"copy-{number}-{plain}" for number in itertools.count(1)))
-                book = next(
-                    one for one in tried if one not in names
-                )  # of two of one name both are read, for answers
+                # Of two of one name both are read, for answers.
+                book = next(one for one in tried if one not in names)
                 names.add(book)
                 self._copy(path, notebook, new / book)
             for book, notebook in stay.items():
@@ -189,7 +190,8 @@ class Course:
             if home.exists():
                 shutil.rmtree(home)
             new.rename(home)
-            write_notes(home, Notes(submission.student, copied=submission.look, handed_in=time))
+            said = tuple(filter(None, (submission.unread, *submission.look)))  # all that nobody sees in the course
+            write_notes(home, Notes(submission.student, copied=said, handed_in=time))
         finally:
             shutil.rmtree(new, ignore_errors=True)
 

@@ -181,7 +181,7 @@ def read_submission(student: str, path: Path, *, parse: bool = True, assignment:
             found = _read(student, contents, given_out(path) if parse else (), assignment)
     except Unusable as error:
         return Submission(student, {}, {}, (str(error),), unread=str(error), assignment=assignment)
-    return replace(found, look=as_few([*noted, *found.look]))
+    return replace(found, look=as_few(list(dict.fromkeys([*noted, *found.look]))))
 
 
 def _noted(path: Path) -> tuple[str, ...]:

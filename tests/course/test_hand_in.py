@@ -224,6 +224,32 @@ def test_a_link_that_was_not_copied_stays_in_the_row(course: Course, handed_in: 
     assert not any("link" in said for said in read_submission("alice", home).look)
 
 
+def test_what_could_not_be_read_stands_in_the_row_also_where_the_earlier_one_stays(
+    course: Course, handed_in: Path
+):
+    (handed_in / "eve.zip").write_bytes(b"no zip")
+    (handed_in / "zoe.pdf").write_bytes(b"%PDF")
+
+    def look(student: str) -> str:
+        return "; ".join(read_submission(student, course.submitted / student / "lab").look)
+
+    for _ in range(2):
+        course.hand_in(handed_in)
+        assert look("eve").count("eve.zip is no zip file that can be read") == 1
+        assert "what was sent: zoe.pdf" in look("zoe")
+    shutil.rmtree(handed_in / "alice")
+    (handed_in / "alice.zip").write_bytes(b"no zip")
+    for _ in range(2):
+        course.hand_in(handed_in)
+        assert look("alice").count("alice.zip is no zip file that can be read") == 1
+        assert "what was handed in before stays" in look("alice")
+    (handed_in / "alice.zip").unlink()
+    (handed_in / "alice" / "exercises").mkdir(parents=True)
+    (handed_in / "alice" / "exercises" / "data.py").write_text("# alice, later\n")
+    course.hand_in(handed_in)
+    assert "alice.zip" not in look("alice")
+
+
 def test_who_hands_in_no_notebook_is_known_to_nbgrader(course: Course, handed_in: Path):
     assert course.hand_in(handed_in) == []
     by_hand = course.submitted / "eve" / "lab" / "exercises"

@@ -13,6 +13,7 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.course.books import LAB_TWO
+from lab.course.folders import Notes, write_notes
 from lab.course.sent import archives, opening
 from lab.course.sent.loose import nobodys
 from lab.course.submissions import Submission, find_submissions, read_submission
@@ -204,6 +205,28 @@ def test_what_python_cannot_read_is_said_by_name(tmp_path: Path):
     assert unread["zoe"].endswith("what was sent: homework.rar")
     assert unread["kim"].endswith("what was sent: nothing")
     assert "homework.rar is a RAR archive" in read_submission("zoe", folder / "zoe").look[0]
+
+
+@pytest.mark.parametrize("name", ["1_model.ipynb.json", "1_model.ipynb.txt", "1_model.IPYNB"])
+def test_a_notebook_whose_name_does_not_end_so_is_told(work: Path, name: str):
+    (work / name).write_text('{"cells": []}')
+    [said] = graded(work).look
+    assert said == f"{name} is a notebook by its name, and was not read: its name has to end in .ipynb"
+
+
+@pytest.mark.parametrize("name", ["1_model.py", "3_data (1).py", "answers.xlsx"])
+def test_a_notebook_as_a_script_or_a_table_is_for_a_person(work: Path, name: str):
+    (work / name).write_text("# The batch differs.")
+    assert any(said == f"not used, and to be read by a person: {name}" for said in graded(work).look)
+
+
+def test_a_text_beside_the_modules_is_told_once(work: Path, tmp_path: Path):
+    home = tmp_path / "course" / "submitted" / "alice" / "lab"
+    shutil.copytree(work, home)
+    (home / "exercises" / "notes.txt").write_text("because")
+    look = read_submission("alice", home).look
+    write_notes(home, Notes("alice", copied=look))
+    assert read_submission("alice", home).look == look
 
 
 def test_a_zip_in_a_zip_beside_a_paper_is_read(work: Path, tmp_path: Path):
