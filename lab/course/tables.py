@@ -27,8 +27,16 @@ def lateness(record: SubmissionRecord, rules: ClassRules) -> Lateness:
 
 
 def to_look(record: SubmissionRecord, rules: ClassRules) -> list[str]:
-    """Why an instructor has to look at a submission, its time included."""
-    return [*record.to_look, *filter(None, [lateness(record, rules).unknown])]
+    """Why an instructor has to look at a submission, its time and whose it is included."""
+    return [*record.to_look, *filter(None, [unclear(record, rules), lateness(record, rules).unknown])]
+
+
+def unclear(record: SubmissionRecord, rules: ClassRules) -> str:
+    """Why nobody of the roster has handed it in; "" where that is known, or it is none of them."""
+    called, roster = record.name or record.student, rules.roster
+    if roster.person(record.student, record.name).id in roster.people or not roster.several(called):
+        return ""
+    return f"several in the roster have the name in {called}: hand it in under the id of whoever it is of"
 
 
 def marks_csv(records: Iterable[SubmissionRecord], rules: ClassRules | None = None) -> str:

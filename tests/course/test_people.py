@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from lab.base.errors import UsageError, UserError
+from lab.course.marks import SubmissionRecord
 from lab.course.people.lateness import LATE, ClassRules, LateRule, stamped, time_of
 from lab.course.people.roster import Person, Roster
+from lab.course.tables import unclear
 
 ZOE = "Zo\u00eb M\u00fcller"
 OWN = (
@@ -86,6 +88,17 @@ def test_a_name_that_two_people_have_is_nobodys(tmp_path: Path):
     assert roster.student("Ann Lee") == "Ann Lee"
     assert roster.student("ann2") == "ann2"
     assert roster.person("x", "Jo van Dyk") == Person("x", "Jo van Dyk", "Jo van", "Dyk")
+
+
+def test_of_two_with_one_name_the_platform_s_number_tells_or_a_person_is_asked(tmp_path: Path):
+    table = "id,name,platform id\nann1,Ann Lee,11\nann2,Ann Lee,12\njoe,Joe,13\n"
+    of = rules(tmp_path, roster=table)
+    assert of.roster.student("Ann Lee_12_assignsubmission_file_") == "ann2"
+    assert of.roster.find("Ann Lee_13_assignsubmission_file_") is None
+    sentence = "several in the roster have the name in Ann Lee_14_assignsubmission_file_: hand it in under the id"
+    assert sentence in unclear(SubmissionRecord("Ann Lee_14_assignsubmission_file_", "", ()), of)
+    for student in ("ann1", "joe", "Joe_13_assignsubmission_file_", "eve"):
+        assert unclear(SubmissionRecord(student, "", ()), of) == ""
 
 
 DAY = timedelta(days=1)

@@ -28,7 +28,9 @@ Who = Callable[[str], str]  # a student's id, of the name by which something was
 NO_PERSON = ("points possible", "student, test")  # rows of Canvas's own
 # How platforms name what they export: a part of the name says whose it is.
 EXPORTED = (
-    re.compile(r"(?P<name>.+)_\d+_assignsubmission_"),  # Moodle: Zoë Müller_1234_assignsubmission_file_
+    re.compile(
+        r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_"
+    ),  # Moodle: Zoë Müller_1234_assignsubmission_file_
     re.compile(
         r".*_(?P<name>[^_]+)_attempt_\d{4}-"
     ),  # Blackboard: lab_zmueller_attempt_2026-05-01-22-10-05_hw.zip
@@ -117,15 +119,18 @@ class Roster:
 
     def find(self, called: str) -> Person | None:
         """Whose id, name, e-mail or platform's id this is, or who is named in a platform's name of a file."""
-        found = self._known.get(_key(called))
-        if found is None:
-            inner = (pattern.match(nfc(called)) for pattern in EXPORTED)
-            found = next((one for match in inner if match and (one := self._known.get(_key(match["name"])))), None)
-        return found
+        for name in _named(called):
+            if found := self._known.get(_key(name)):
+                return found
+        number = EXPORTED[0].match(nfc(called))  # of two with one name, the one with this platform's id
+        found = self._known.get(number["number"]) if number else None
+        return found if found and number and _key(found.name) == _key(number["name"]) else None
 
     def several(self, called: str) -> bool:
         """Whether more than one person is called so."""
-        return self._known.get(_key(called), "") is None
+        return self.find(called) is None and any(
+            self._known.get(_key(name), "") is None for name in _named(called)
+        )
 
     def student(self, called: str) -> str:
         """The id under which a submission of this name is kept; the name itself where nobody is found."""
@@ -135,6 +140,11 @@ class Roster:
     def person(self, student: str, name: str = "") -> Person:
         """Who it is. `name`: by which the submission came, if another."""
         return self.find(student) or (self.find(name) if name else None) or Person.called(student, name)
+
+
+def _named(called: str) -> list[str]:
+    """A name, and the name within it where a platform has made it."""
+    return [called, *(found["name"] for one in EXPORTED if (found := one.match(nfc(called))))]
 
 
 def _key(text: str) -> str:
