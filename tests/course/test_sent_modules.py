@@ -59,12 +59,21 @@ def test_a_module_under_nearly_its_name_is_it_where_there_is_no_other(work: Path
     assert (found.look, found.remarks) == ((), (f"exercises/{name} was graded as data.py",))
 
 
-@pytest.mark.parametrize("name", ["data_final.py", "mueller_data.py", "data.py.txt", "data_v2_fixed.py"])
+@pytest.mark.parametrize(
+    "name", ["data_final.py", "mueller_data.py", "data.py.txt", "data.py.py", "data_v2_fixed.py"]
+)
 def test_a_module_under_a_name_of_the_student_s_own_is_graded_and_looked_at(work: Path, name: str):
     (work / "exercises" / "data.py").rename(work / "exercises" / name)
     found = graded(work)
     assert found.modules["data.py"] == b"# data.py of alice\n"
     assert found.look == (f"exercises/{name} was graded as data.py",)
+
+
+@pytest.mark.parametrize("name", ["dtaa.py", "data"])
+def test_what_lies_in_the_place_of_a_missing_module_is_named(work: Path, name: str):
+    (work / "exercises" / "data.py").rename(work / "exercises" / name)
+    (work / "exercises" / "fast.py").write_text("# of part two\n")
+    assert f"an incomplete set of modules: without data.py; beside them: {name}" in graded(work).look
 
 
 def test_a_copy_beside_an_untouched_stub_is_the_work(work: Path, root: Path):
@@ -214,7 +223,7 @@ def test_a_notebook_whose_name_does_not_end_so_is_told(work: Path, name: str):
     assert said == f"{name} is a notebook by its name, and was not read: its name has to end in .ipynb"
 
 
-@pytest.mark.parametrize("name", ["1_model.py", "3_data (1).py", "answers.xlsx"])
+@pytest.mark.parametrize("name", ["1_model.py", "3_data (1).py", "answers.xlsx", "plot.gif", "answers.odp"])
 def test_a_notebook_as_a_script_or_a_table_is_for_a_person(work: Path, name: str):
     (work / name).write_text("# The batch differs.")
     assert any(said == f"not used, and to be read by a person: {name}" for said in graded(work).look)

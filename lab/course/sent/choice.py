@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 from lab.base.paths import module_file, student_sources
 from lab.base.words import encodable
+from lab.course.sent.contents import few
 from lab.course.sent.loose import is_archive
 from lab.syllabus.syllabus import ALL_MODULES, PART_TWO
 
@@ -101,9 +102,13 @@ def choose(
     two = [name for name in names if (one := as_module(name.name, other)) and begun(one[0], read(name))]
     if two:
         choice.remarks.append(f"{encodable(two[0])} is of part two, another assignment, and was not graded here")
-    lacks = sorted(set(files) - choice.files.keys())
+    lacks, graded = sorted(set(files) - choice.files.keys()), {copy.place for copy in choice.files.values()}
     if lacks:
-        choice.look.append(f"an incomplete set of modules: without {', '.join(lacks)}")
+        known = {PurePosixPath(file).name for file in (*files, *other)} | {"__init__.py"}
+        mine = [name for name in names if name.parent == choice.home and name.suffix in (".py", "")]
+        beside = few(name.name for name in mine if name.name not in known and name not in graded)
+        also = f"; beside them: {beside}" * bool(beside)
+        choice.look.append(f"an incomplete set of modules: without {', '.join(lacks)}{also}")
     return choice
 
 
@@ -120,7 +125,7 @@ def as_module(name: str, files: Collection[str]) -> tuple[str, int] | None:
             continue
         if re.fullmatch(rf"{stem}{COPIED}?\.py", name, re.IGNORECASE):
             return file, 1
-        if re.fullmatch(rf"(?:.*[-_. ])?{stem}{CALLED}\.(?:py|py\.txt|txt)", name, re.IGNORECASE):
+        if re.fullmatch(rf"(?:.*[-_. ])?{stem}{CALLED}\.(?:py|py\.txt|txt|py\.py)", name, re.IGNORECASE):
             return file, 2
     return None
 

@@ -12,7 +12,8 @@ from lab.syllabus.package import package_files
 
 TEXTS = (".txt", ".md", ".rst", ".tex")
 TABLES = (".xlsx", ".xls", ".ods")
-OTHERS = (*PAPERS, *TABLES, ".html", ".htm", ".pptx", ".key", ".png", ".jpg", ".jpeg", ".heic", ".svg")
+PICTURES = (".png", ".jpg", ".jpeg", ".heic", ".svg", ".gif", ".webp", ".bmp", ".tif", ".tiff")
+OTHERS = (*PAPERS, *TABLES, *PICTURES, ".html", ".htm", ".pptx", ".odp", ".key")
 OF_RUNS = ("results", "figures")  # how folders begin that the sweep's scripts write
 BOOK, SCRIPTS = ".ipynb", (".py", ".qmd", ".rmd")  # 1_model.py: a notebook exported as a script
 MOST, LONGEST = 5, 500  # texts that are shown, and characters of each
