@@ -13,7 +13,6 @@ from pathlib import Path
 from lab.base.errors import UserError
 from lab.base.terminal import exit_code
 from lab.sweep.collect import collect
-from lab.sweep.compare.table import summary
 
 
 def main(argv: list[str]) -> int:
@@ -30,6 +29,8 @@ def main(argv: list[str]) -> int:
         "--logs", type=Path, nargs="+", default=[], metavar="LOG", help="logs of runs that have no folder there"
     )
     args = parser.parse_args(argv)
+    from lab.sweep.compare.table import summary  # here: exit_code() has a sentence for a Python without pandas
+
     try:
         collection = collect(args.results, args.logs)
     except UserError as error:

@@ -13,9 +13,6 @@ from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.base.terminal import exit_code
-from lab.sweep.compare.frame import load
-from lab.sweep.draw.plot import plot
-from lab.sweep.draw.report import write_report
 
 
 def main(argv: list[str]) -> int:
@@ -38,6 +35,11 @@ def main(argv: list[str]) -> int:
         help="also write one self-contained page: figures, tables, resources",
     )
     args = parser.parse_args(argv)
+    # Here: exit_code() has a sentence for a Python without pandas.
+    from lab.sweep.compare.frame import load
+    from lab.sweep.draw.plot import plot
+    from lab.sweep.draw.report import write_report
+
     try:
         plots = plot(args.csv, args.output, command=shlex.join(["python", "plot_results.py", *argv]))
         if args.report:

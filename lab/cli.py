@@ -72,11 +72,14 @@ def build_parser() -> "argparse.ArgumentParser":
 
 def _run(argv: Sequence[str] | None) -> int:
     args = build_parser().parse_args(argv)
-    from lab.base.errors import UserError
+    from lab.base.errors import UserError, lacking
     from lab.base.words import printable_lines
 
     try:
-        return args.run(args)
+        try:
+            return args.run(args)
+        except ModuleNotFoundError as error:
+            raise lacking(error) from error
     except UserError as error:
         print(f"lab {args.command}: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code

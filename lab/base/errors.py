@@ -21,3 +21,14 @@ class UsageError(UserError):
 
 class NotFinite(UserError):
     """A loss or a weight is no finite number any more. Raised on all ranks alike."""
+
+
+LIBRARIES = ("matplotlib", "pandas")  # which launching and training do without, so that a Python may lack them
+
+
+def lacking(error: ModuleNotFoundError) -> UserError:
+    """What to install. Raises the error itself where the module is not one of the LIBRARIES."""
+    library = (error.name or "").partition(".")[0]
+    if library not in LIBRARIES:
+        raise error
+    return UserError(f"tables and figures need {library}, which this Python lacks: pip install {library}")

@@ -5,8 +5,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
+from lab.base.errors import lacking
 from lab.base.words import printable
 
 MIN_WIDTH, MAX_WIDTH = 40, 100
@@ -120,10 +122,16 @@ def can_write(stream: TextIO, text: str) -> bool:
 
 
 def exit_code(program: Callable[[list[str]], int], argv: list[str]) -> int:
-    """What a program ends with; 1 where the reader of its output (head, less) has gone before its end."""
+    """What a program ends with; 1 where the reader of its output (head, less) has gone before its end.
+
+    1 and a sentence where this Python lacks a library that the program imports.
+    """
     try:
         code = program(argv)
         sys.stdout.flush()  # here, where it can still be answered, and not at exit
+    except ModuleNotFoundError as error:
+        print(f"{Path(sys.argv[0]).name}: {lacking(error)}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         mute()
         return 1

@@ -69,6 +69,27 @@ assert run_benchmarks.main(["--launcher", "local", "--dry-run"]) == 0
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("library", "script", "argv", "named"),
+    [
+        ("pandas", "collect_results.py", ["results"], "collect_results.py"),
+        ("pandas", "plot_results.py", [], "plot_results.py"),
+        ("matplotlib", "plot_results.py", [], "plot_results.py"),
+        ("pandas", "lab/cli.py", ["predict", "results.csv", "--devices", "4"], "lab predict"),
+    ],
+)
+def test_what_needs_a_library_says_how_to_install_it(root, results, library, script, argv, named):
+    program = f"""
+import runpy, sys
+sys.modules[{library!r}] = None
+sys.argv = {[str(root / script), *argv]!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    done = start(sys.executable, "-c", program, cwd=results.parent)
+    sentence = f"tables and figures need {library}, which this Python lacks: pip install {library}"
+    assert (done.returncode, done.stderr) == (1, f"{named}: {sentence}\n")
+
+
 @pytest.mark.parametrize("command", ["collect_results.py results", "run_benchmarks.py --dry-run --launcher local"])
 def test_a_reader_that_has_gone_is_no_traceback(root, results, tmp_path, command):
     (tmp_path / "exercises").mkdir()

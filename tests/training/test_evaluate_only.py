@@ -168,6 +168,23 @@ def test_what_makes_no_sense_with_it_is_refused(argv, sentence):
         resolve(parse(["--evaluate-only", *argv]), 2)
 
 
+def test_the_checkpoint_that_is_named_is_the_one_that_is_there(tmp_path):
+    sharded = tmp_path / "r" / "checkpoints" / "best.json"
+    sharded.parent.mkdir(parents=True)
+    sharded.touch()
+    argv = ["--evaluate-only", "--output-dir", str(tmp_path), "--run-id", "r", "--resume", "best"]
+    with pytest.raises(UsageError, match=f"--resume {sharded}, and no --run-id"):
+        resolve(parse(argv), 2)
+
+
+@pytest.mark.parametrize(("dataset", "ranks", "batch"), [("shapes", 3, 255), ("sample", 3, 6), ("sample", 16, 16)])
+def test_the_usual_batch_is_one_that_any_number_of_ranks_can_share(dataset, ranks, batch):
+    argv = ["--evaluate-only", "--resume", "x.pth", "--dataset", dataset]
+    assert resolve(parse(argv), ranks)[0].global_batch_size == batch
+    with pytest.raises(UsageError, match="cannot be divided evenly"):  # what was asked for stays
+        resolve(parse([*argv, "--global-batch-size", "8"]), 3)
+
+
 def test_very_many_classes_are_told_by_the_least_known(tmp_path):
     matrix = torch.diag(torch.arange(1, 31)) + torch.eye(30, dtype=torch.int64).roll(1, 1)
     counts, names = ClassCounts(0.5, matrix), [f"class\x1b {i}" for i in range(30)]

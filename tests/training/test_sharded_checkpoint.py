@@ -232,8 +232,21 @@ def test_what_resume_may_name(tmp_path):
         folder / "epoch_002.json",
     ):
         assert checkpoint_file.locate(str(path), None) == whole
-    with pytest.raises(UserError, match="is a folder: name a file in it"):
-        checkpoint_file.locate(str(folder), None)
+    for named in (folder, folder.parent):
+        with pytest.raises(UserError) as error:
+            checkpoint_file.locate(str(named), None)
+        assert str(error.value).endswith(f"is a folder: name a file in it, such as {folder / 'latest.json'}")
+
+
+@pytest.mark.usefixtures("world_of_one")
+@pytest.mark.parametrize("which", ["auto", "latest", "latest.json"])
+def test_a_folder_that_is_gone_is_named_and_nothing_starts_anew(tmp_path, which):
+    train(tmp_path, epochs=1)
+    folder = checkpoints(tmp_path)
+    gone = folder_of(folder)
+    shutil.rmtree(gone)
+    with pytest.raises(UserError, match=f"{gone} is named as a checkpoint, but gone"):
+        checkpoint_file.locate(str(folder / which) if "." in which else which, folder)
 
 
 @pytest.mark.usefixtures("world_of_one")

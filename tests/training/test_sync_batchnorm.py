@@ -1,5 +1,6 @@
 """--sync-batchnorm: many ranks with few images each are as one with all of them."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -108,3 +109,12 @@ def test_evaluation_is_as_it_was_and_names_stay():
     assert torch.equal(plain.eval()(images), synced.eval()(images))
     with pytest.raises(UsageError, match="--sync-batchnorm: vit has no BatchNorm layer, so leave it out"):
         synchronise_batchnorm(nn.Linear(2, 2), "vit", CPU)
+
+
+@pytest.mark.usefixtures("world_of_one")
+def test_pytorch_warns_of_nothing_in_it():
+    model = nn.Sequential(nn.BatchNorm1d(3))
+    synchronise_batchnorm(model, "it", CPU)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.randn(4, 3)).square().sum().backward()

@@ -43,10 +43,13 @@ def check(options: argparse.Namespace, defaults: argparse.Namespace) -> None:
         return
     folder = options.output_dir / (options.run_id or "RUN")
     if options.resume is None or options.resume in RUN_CHECKPOINTS:
-        name = options.resume if options.resume == "best" else "latest"
+        checkpoint = folder / "checkpoints" / f"{options.resume if options.resume == 'best' else 'latest'}.pth"
+        sharded = checkpoint.with_suffix(".json")
+        if sharded.exists() and not checkpoint.exists():
+            checkpoint = sharded
         raise UsageError(
             "--evaluate-only is a run of its own, so name the checkpoint by its path: "
-            f"--resume {folder / 'checkpoints' / name}.pth, and no --run-id of the run that wrote it"
+            f"--resume {checkpoint}, and no --run-id of the run that wrote it"
         )
     without_effect = [
         spelled(name, value)

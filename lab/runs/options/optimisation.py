@@ -138,8 +138,10 @@ def _resolve_batch(options: argparse.Namespace, world_size: int, resolved: argpa
     elif options.global_batch_size is None:
         few = options.dataset == "sample"
         resolved.global_batch_size = SAMPLE_GLOBAL_BATCH if few else DEFAULT_GLOBAL_BATCH
+        if options.evaluate_only:  # it trains no batch: one that these ranks can share
+            resolved.global_batch_size = _shared(resolved.global_batch_size, parts)
     if resolved.global_batch_size % parts:
-        fitting = max(parts, resolved.global_batch_size // parts * parts)
+        fitting = _shared(resolved.global_batch_size, parts)
         times = f" x {options.accumulate} accumulated batches" if options.accumulate > 1 else ""
         raise UsageError(
             f"a global batch of {resolved.global_batch_size} images cannot be divided evenly among "
@@ -147,6 +149,11 @@ def _resolve_batch(options: argparse.Namespace, world_size: int, resolved: argpa
         )
     resolved.per_device_batch_size = resolved.global_batch_size // parts
     resolved.loader_batch_size = resolved.global_batch_size // options.accumulate
+
+
+def _shared(batch: int, parts: int) -> int:
+    """The largest global batch up to this one that can be divided; at least one image for each part."""
+    return max(parts, batch // parts * parts)
 
 
 def _resolve_measurement(options: argparse.Namespace, resolved: argparse.Namespace, warnings: list[str]) -> None:

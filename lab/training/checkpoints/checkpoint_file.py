@@ -170,8 +170,12 @@ def locate(which: str, folder: Path | None) -> Path | None:
         ) from error
     if is_there and shard_folder.is_folder(path := shard_folder.found(path)):
         return path
+    if path.name.startswith(shard_folder.PREFIX):  # auto must not start anew, over what the run has left
+        raise UserError(f"--resume {which}: {path} is named as a checkpoint, but gone: resume from another one")
     if is_folder:
-        raise UserError(f"--resume {which} is a folder: name a file in it, such as {path / FOLDER / LATEST}")
+        written = [one for inside in (path, path / FOLDER) for one in (inside / LATEST, inside / "latest.json")]
+        example = next((file for file in written if file.exists()), path / FOLDER / LATEST)
+        raise UserError(f"--resume {which} is a folder: name a file in it, such as {example}")
     if is_there:
         return path
     if which not in NAMED:

@@ -8,12 +8,28 @@ autograd goes back through. (Ioffe and Szegedy 2015, arXiv:1502.03167; across de
 arXiv:1711.07240.)
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
+from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lab.base.errors import UsageError
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all ranks. Each rank's part goes into every rank's sum: its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor) -> Tensor:
+        whole = part.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(whole)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _Sum.forward(ctx, gradient)
 
 
 class CPUSyncBatchNorm(_BatchNorm):
@@ -32,9 +48,9 @@ class CPUSyncBatchNorm(_BatchNorm):
         column = (1, -1, *[1] * (x.ndim - 2))
         wide = x if x.dtype == torch.float64 else x.float()
         count = wide.new_full((1,), x.numel() // x.shape[1])  # a rank may have fewer images than another
-        sums, count = all_reduce(torch.cat([wide.sum(others), count])).split([x.shape[1], 1])
+        sums, count = _Sum.apply(torch.cat([wide.sum(others), count])).split([x.shape[1], 1])
         centred = wide - (sums / count).view(column)
-        variance = all_reduce(centred.square().sum(others)) / count
+        variance = _Sum.apply(centred.square().sum(others)) / count
         self._remember((sums / count).detach(), (variance * count / (count - 1)).detach())
         normal = centred * torch.rsqrt(variance + self.eps).view(column)
         if self.affine:
