@@ -239,14 +239,14 @@ def _refuse_others(records: Sequence[SubmissionRecord], folder: Path, assignment
 
 
 def _hand_in(submissions: Path, found: Mapping[str, Path], course: Course, say: Say) -> list[str]:
-    """Put them into the course. Returns what was wrong with some of them."""
+    """Put them into the course. Returns what is not in it now; of all others the row in marks.csv tells."""
     for student in found:
         if (name := store.file_name(student, "")) != student:
             say(f"  {student} is called {name} in the course")
-    troubles = course.hand_in(submissions, found)
-    for said in troubles:
-        say(f"  handed in, to look at: {said}")
-    return troubles
+    said, lost = course.hand_in(submissions, found)
+    for line in said:
+        say(f"  handed in, to look at: {line}")
+    return lost
 
 
 def _graded(

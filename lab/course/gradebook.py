@@ -97,22 +97,22 @@ class Course:
         """Whether these are the course's own submitted/."""
         return submissions.resolve() == self.submitted
 
-    def hand_in(self, submissions: Path, students: Mapping[str, Path] | None = None) -> list[str]:
+    def hand_in(
+        self, submissions: Path, students: Mapping[str, Path] | None = None
+    ) -> tuple[list[str], list[str]]:
         """Put submissions from elsewhere into submitted/, as nbgrader wants them; what is there is replaced.
 
         What a new one lacks, or has as it was given out, stays (lab/course/earlier.py). By default all of them;
-        else `students`, as find_submissions() has them.
-
-        Returns:
-            What could not be read or written, a line for each student with such trouble.
+        else `students`, as find_submissions() has them. Returns what to say, a line each, and those lines
+        that tell of somebody who is not in the course now.
         """
         if students is None:
             students = find_submissions(submissions, self.assignment)
-        said = []
+        said, lost = [], []
         for student, path in students.items():
             home = self._home(student)
             if other := self._other(home, student):
-                said.append(
+                lost.append(
                     f"{student} and {other} would both be {home.parent.name} in the course: rename one of them"
                 )
                 continue
@@ -137,8 +137,8 @@ class Course:
             try:
                 self._put(submission, path, home, stay.notebooks if stay else {}, came(path, submissions)[1])
             except OSError as error:
-                said.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
-        return said
+                lost.append(f"{student}: cannot write {encodable(str(error.filename or home))}: {error.strerror}")
+        return [*said, *lost], lost
 
     def former(self, who: Who) -> dict[str, str]:
         """Student's id -> the name under which the same person's work lies here already, where these differ."""

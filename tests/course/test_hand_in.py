@@ -50,13 +50,13 @@ def has(course: Course, student: str) -> str:
 def test_a_submission_that_cannot_be_read_or_written_is_told_and_the_earlier_one_stays(
     course: Course, handed_in: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     (handed_in / "alice" / "exercises" / "data.py").unlink()
     (handed_in / "alice.zip").write_bytes(b"no zip")
     (handed_in / "alice" / "exercises").rmdir()
     (handed_in / "alice").rmdir()
     (handed_in / "bob" / "exercises" / "data.py").write_text("# bob, later\n")
-    [said] = course.hand_in(handed_in)
+    [said] = course.hand_in(handed_in)[0]
     assert said.startswith("alice: alice.zip is no zip file that can be read")
     assert said.endswith("what was handed in before stays")
     assert (has(course, "alice"), has(course, "bob")) == ("# alice\n", "# bob, later\n")
@@ -73,7 +73,7 @@ def test_a_submission_that_cannot_be_read_or_written_is_told_and_the_earlier_one
 
     monkeypatch.setattr(Course, "_write", staticmethod(full))
     (handed_in / "bob" / "exercises" / "data.py").write_text("# bob, last\n")
-    [said] = course.hand_in(handed_in)
+    [said] = course.hand_in(handed_in)[0]
     assert said.startswith("alice: cannot write")
     assert (has(course, "alice"), has(course, "bob")) == ("# alice\n", "# bob, last\n")
     assert sorted(os.listdir(course.submitted / "alice")) == ["lab", "lab-notes.json"]
@@ -86,7 +86,7 @@ def test_modules_that_are_missing_or_damaged_stay_and_what_is_new_counts(
     before = handed_in / "alice" / "exercises"
     (before / "model.py").write_text("# model\n")
     (handed_in / "alice" / "a.ipynb").write_text("{}")
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     shutil.rmtree(handed_in / "alice")
     with zipfile.ZipFile(handed_in / "alice.zip", "w") as archive:
         archive.writestr("a.ipynb", '{"cells": []}')
@@ -96,7 +96,7 @@ def test_modules_that_are_missing_or_damaged_stay_and_what_is_new_counts(
     zipped = (handed_in / "alice.zip").read_bytes()
     (handed_in / "alice.zip").write_bytes(zipped.replace(b"# newer model", b"# NEWER model"))  # a wrong checksum
     for _ in range(2):
-        [said] = course.hand_in(handed_in)
+        [said] = course.hand_in(handed_in)[0]
         assert said.startswith("alice: could not read model.py; " if "module" in what else "alice: no folder with")
         assert "; as handed in before, as the last hand-in lacks them: " in said
         assert said.endswith("model.py")
@@ -111,7 +111,7 @@ def test_a_later_hand_in_takes_nobody_s_work_away(course: Course, tmp_path: Path
     """The corrected train.py alone, or in a package that is otherwise as it was given out."""
     class_kinds.released(tmp_path / "class" / "alice")
     class_kinds.perfect(tmp_path / "class" / "alice")
-    assert course.hand_in(tmp_path / "class") == []
+    assert course.hand_in(tmp_path / "class")[0] == []
     alone = tmp_path / "class" / "alice"
     shutil.rmtree(alone)
     if later == "a new package":
@@ -120,7 +120,7 @@ def test_a_later_hand_in_takes_nobody_s_work_away(course: Course, tmp_path: Path
     corrected = (root / "solutions" / "train.py").read_text() + "# corrected\n"
     (alone / "exercises" / "train.py").write_text(corrected)
     for _ in range(2):
-        [said] = course.hand_in(tmp_path / "class")
+        [said] = course.hand_in(tmp_path / "class")[0]
         home = course.submitted / "alice" / "lab"
         found = read_submission("alice", home)
         assert found.modules["train.py"].endswith(b"# corrected\n")
@@ -141,13 +141,13 @@ def test_measurements_come_into_the_course_and_stay(course: Course, handed_in: P
         (handed_in / "alice" / folder).mkdir()
         (handed_in / "alice" / folder / "results.csv").write_text(folder)
         (handed_in / "alice" / folder / "other.csv").write_text("")
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     lab = course.submitted / "alice" / "lab"
     found = read_submission("alice", lab).results
     assert found == {"results": b"results", "results-batch": b"results-batch"}
     assert not list(lab.rglob("other.csv"))
     shutil.rmtree(handed_in / "alice" / "results")
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     assert read_submission("alice", lab).results == found
 
 
@@ -157,7 +157,7 @@ def test_notebooks_of_one_name_all_come_into_the_course(course: Course, handed_i
         archive.writestr("exercises/data.py", "")
         for name in names:
             archive.writestr(f"notebooks/{name}", name)
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     assert {path.read_text() for path in (course.submitted / "eve" / "lab").glob("*.ipynb")} == set(names)
 
 
@@ -216,11 +216,11 @@ def test_a_record_is_not_replaced_by_one_of_another_name(tmp_path: Path):
 
 def test_a_link_that_was_not_copied_stays_in_the_row(course: Course, handed_in: Path):
     (handed_in / "alice" / "exercises" / "model.py").symlink_to("/etc/passwd")
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     home = course.submitted / "alice" / "lab"
     assert "exercises/model.py is a symbolic link, and was left out" in read_submission("alice", home).look
     (handed_in / "alice" / "exercises" / "model.py").unlink()
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     assert not any("link" in said for said in read_submission("alice", home).look)
 
 
@@ -251,14 +251,14 @@ def test_what_could_not_be_read_stands_in_the_row_also_where_the_earlier_one_sta
 
 
 def test_who_hands_in_no_notebook_is_known_to_nbgrader(course: Course, handed_in: Path):
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     by_hand = course.submitted / "eve" / "lab" / "exercises"
     by_hand.mkdir(parents=True)
     (by_hand / "data.py").write_text("")
     Course(course.folder)
     assert len(list(course.submitted.glob("*/lab/*.ipynb"))) == 3
     (handed_in / "bob" / "1_model.ipynb").write_text("{}")
-    assert course.hand_in(handed_in) == []
+    assert course.hand_in(handed_in)[0] == []
     assert [path.name for path in (course.submitted / "bob" / "lab").glob("*.ipynb")] == ["1_model.ipynb"]
 
 
@@ -280,7 +280,7 @@ def test_marks_are_the_instructor_s_alone_or_the_group_s(tmp_path: Path, shared:
         course = Course(folder)
         (tmp_path / "class" / "alice").mkdir(parents=True)
         (tmp_path / "class" / "alice" / "data.py").write_text("")
-        assert course.hand_in(tmp_path / "class") == []
+        assert course.hand_in(tmp_path / "class")[0] == []
         for out in (course.out, tmp_path / "grades"):
             store.save(out, SubmissionRecord("alice", "key", ()))
             write_all(out, [SubmissionRecord("alice", "key", ())])
@@ -343,3 +343,13 @@ def test_ctrl_c_ends_booking_though_nbgrader_catches_it(course: Course, monkeypa
     assert asked == ["alice", "bob", "eve"]
     assert booked == ["alice"]
     assert [path.name for path in (course.out / gradebook.BOOKED).iterdir()] == ["alice.txt"]
+
+
+def test_what_cannot_be_read_is_looked_at_and_graded_all_the_same(course: Course, handed_in: Path):
+    for path in handed_in.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (handed_in / "eve.zip").write_bytes(b"no zip")
+    said, lost = course.hand_in(handed_in)
+    assert "eve" in said[0]
+    assert lost == []
+    assert main(["grade", str(handed_in), "--course", str(course.folder), "--hand-in"]) == 0
