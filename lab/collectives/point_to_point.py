@@ -82,6 +82,8 @@ class Messages:
 
     def _noted(self, original: Callable[..., Any], kind: str) -> Callable[..., Any]:
         def begin(group: Any, tensors: list[Any], *where: int) -> Any:
+            if len(where) == 2 and not 0 <= where[0] < group.size():  # gloo would end the process by SIGSEGV
+                raise ValueError(f"there is no rank {where[0]}: the group has ranks 0 to {group.size() - 1}")
             work = original(group, tensors, *where)
             peer = _global_rank(group, where[0]) if len(where) == 2 else -1
             key = (kind, group.group_name, peer, where[-1])

@@ -186,3 +186,10 @@ bank.wrong(
     "a round more, in which one rank alone sends to itself",
     steps="for _ in range(max(ranks - 1, 1)):",
 )
+bank.wrong(
+    "no-such-rank",
+    "the ring is not closed",
+    neighbours="to, source = here + 1, here - 1",
+    begin="if n == 1: return\npending = [dist.isend(outgoing, dst=to), dist.irecv(incoming, src=source)]",
+)
+bank.wrong("talks-to-itself", "every rank sends to itself", neighbours="to, source = here, (here - 1) % n")

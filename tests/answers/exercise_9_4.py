@@ -96,3 +96,4 @@ bank.wrong(
     "the other rank's part of the gradient",
     scatter="work = reduce_scatter(own, full.flip(0), async_op=True)",
 )
+bank.wrong("units-in-other-order", "the last block first", parts="for part in [*reversed(module.blocks), module]:")

@@ -21,6 +21,7 @@ REPORT = {
     **dict.fromkeys(STATES, dict),
     **dict.fromkeys(("forward", "backward", "finish"), CALLS),
     "elements": [int],
+    "order": [int],
     "waited": int,
     "forward peak": int,
     "peak": int,
@@ -229,6 +230,14 @@ def judge_memory(look: Look, report: dict[str, Any]) -> None:
             look=look(r"free"),
         )
     limit = 6 * block + blocks // 2
+    if report["peak"] > limit and report["order"] != sorted(report["order"]):
+        order = ", ".join(str(block) if block < BLOCKS else "what is left" for block in report["order"])
+        raise Diagnosis(
+            "units-in-other-order",
+            saw=f"{report['peak']} bytes were alive in the step, and self.units are those of blocks {order}.",
+            means="From the first block to the last, or `earlier` is not the unit whose gradient can go by then.",
+            look=look(r"reversed|\[::-1\]|insert\(", r"for .*blocks", r"units"),
+        )
     if report["peak"] > limit:
         raise Diagnosis(
             "not-freed-after-backward",

@@ -22,6 +22,7 @@ def train(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {"start": copied(model)}
     parameters = list(model.parameters())
     report["elements"] = [parameter.numel() for parameter in parameters]
+    report["order"] = blocks_of(model)
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     dist.barrier()
     with Traffic() as traffic, waits_noted() as waits, LiveBytes() as live:
@@ -66,3 +67,10 @@ def train(rank: Rank) -> dict[str, Any]:
 
 def copied(model: Any) -> dict[str, Any]:
     return {name: value.detach().clone() for name, value in model.full_state_dict().items()}
+
+
+def blocks_of(model: Any) -> list[int]:
+    """For each of model.units the number of the block that it belongs to; that of no block for what is left."""
+    blocks = [set(block.modules()) for block in model.module.blocks]
+    owners = [unit.places[0][0] for unit in model.units]
+    return [next((i for i, block in enumerate(blocks) if owner in block), len(blocks)) for owner in owners]

@@ -15,7 +15,18 @@ def sums_around_a_ring(group: Group) -> None:
     pending = {
         ranks: group.start(Order(reduce_all, ranks, given, timeout=LIMIT)) for ranks, given in drawn.items()
     }
-    for ranks in (3, 4):
-        judge(look, group.values(pending[ranks]()), drawn[ranks])
+    with (
+        retold(
+            r"there is no rank", "no-such-rank", "The ring closes: after rank N-1 comes rank 0, (rank + 1) % N."
+        ),
+        retold(
+            r"not connected",
+            "talks-to-itself",
+            "Its neighbours are (rank + 1) % N and (rank - 1) % N; what a rank has need not travel.",
+            saw="{rank} sends to itself or receives from itself.",
+        ),
+    ):
+        for ranks in (3, 4):
+            judge(look, group.values(pending[ranks]()), drawn[ranks])
     with retold(r"not connected", "talks-to-itself", "With N = 1 there are no steps: N-1 is none."):
         judge_alone(look, group.values(pending[1]()), drawn[1])
