@@ -119,7 +119,7 @@ class MyFSDP(nn.Module):
         self.module = module
         self.names = {id(part): name for name, part in module.named_modules()}
         # TODO 9.4e: self.units, a Unit for each of module.blocks from the first to the last, and then one for what
-        # is left; with hooks: a unit is gathered before its module's forward pass, and a block's is freed after it,
+        # is left; with hooks: a unit is gathered before its module's forward pass, a block's is freed after it,
         # and has the hook of gather_again().
         raise NotImplementedError("Exercise 9.4e is not done yet: MyFSDP.__init__() in from_scratch/fsdp.py")
         *blocks, rest = self.units  # in the order of the forward pass

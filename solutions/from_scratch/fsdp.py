@@ -135,7 +135,7 @@ class MyFSDP(nn.Module):
         self.module = module
         self.names = {id(part): name for name, part in module.named_modules()}
         # TODO 9.4e: self.units, a Unit for each of module.blocks from the first to the last, and then one for what
-        # is left; with hooks: a unit is gathered before its module's forward pass, and a block's is freed after it,
+        # is left; with hooks: a unit is gathered before its module's forward pass, a block's is freed after it,
         # and has the hook of gather_again().
         ### BEGIN SOLUTION 9.4e
         self.units = []

@@ -152,3 +152,4 @@ bank.wrong(
     reduce="dist.reduce(bucket.flat, 0)\nbucket.work = dist.broadcast(bucket.flat, 0, async_op=True)",
 )
 bank.wrong("bucket-not-begun", "finish() waits for what has not begun", left="while False:")
+bank.wrong("hook-too-early", "a tensor's own hook", hook="p.register_hook(lambda g, b=bucket: self._ready(b))")

@@ -64,7 +64,7 @@ bank.wrong(
     "not-sharded",
     "the whole is kept",
     shard="self.shard = nn.Parameter(flat.clone())",
-    gather="whole.view(2, -1)[:] = own",
+    gather="whole.view(dist.get_world_size(), -1)[:] = own",
     scatter="own.copy_(full[: len(own)])\ndist.all_reduce(own)\nwork = dist.barrier(async_op=True)",
 )
 bank.wrong("summed-not-averaged", "summed, not divided", mean="full = gradient.float()")
@@ -97,3 +97,23 @@ bank.wrong(
     scatter="work = reduce_scatter(own, full.flip(0), async_op=True)",
 )
 bank.wrong("units-in-other-order", "the last block first", parts="for part in [*reversed(module.blocks), module]:")
+bank.wrong(
+    "different-sizes",
+    "no padding, and parts of other lengths",
+    shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].clone())",
+    pad="pass",
+)
+bank.wrong(
+    "different-sizes",
+    "as many zeros as there are numbers too many",
+    missing="missing = flat.numel() % ranks",
+    shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].clone())",
+)
+bank.wrong(
+    "shard-is-a-view", "a part that keeps the whole", shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank])"
+)
+bank.wrong(
+    "none-taken",
+    "takes parameters that are None",
+    unit="unit = Unit([(o, name, p) for o in part.modules() for name, p in o._parameters.items()], dtype)",
+)

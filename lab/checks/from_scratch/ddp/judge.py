@@ -126,6 +126,13 @@ def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradie
             means="Every parameter is in a bucket, and each bucket is reduced, also one that never gets full.",
             look=look.into("make_buckets")(RETURN),
         )
+    if ".register_hook(" in (at := look(r"\.register_hook\(")):
+        raise Diagnosis(
+            "hook-too-early",
+            saw=f"{saw}.",
+            means="A tensor's own hook runs before .grad has the gradient: register_post_accumulate_grad_hook.",
+            look=at,
+        )
     factor = factor_between(found[0], right)
     ranks = len(found)
     if factor is not None and abs(factor - ranks) < 1e-6:

@@ -13,7 +13,7 @@ NO_MEMORY = "The backward pass uses parameters that were freed after the forward
 
 @check("9.4", "each rank keeps a shard, and a block is whole only while it is computed")
 def shards_what_it_does_not_use(group: Group) -> None:
-    drawn = draw(fresh_generator(), world_size=2)
+    drawn = draw(fresh_generator(), world_size=3)  # none of 2 would have padding
     look = Look(group.code, "from_scratch/fsdp.py", "MyFSDP.__init__")
     again = retold(
         r"storage of size 0|out of bounds for storage",
@@ -23,6 +23,12 @@ def shards_what_it_does_not_use(group: Group) -> None:
         look=look(r"hook"),
     )
     low = retold(r"must have the same dtype", "not-in-bf16", IN_BF16, look=look.into("Unit.fill")(r"gather"))
-    with again, low:
-        reports = group.observe(Order(train, 2, sent(drawn), timeout=LIMIT))
+    none = retold(
+        r"NoneType.* has no attribute '(shape|numel|detach)'",
+        "none-taken",
+        "A layer without a bias has one that is None in _parameters: leave those out.",
+        look=look(r"_parameters"),
+    )
+    with again, low, none:
+        reports = group.observe(Order(train, 3, sent(drawn), timeout=LIMIT))
     judge(look, reports, drawn)

@@ -21,6 +21,7 @@ REPORT = {
     **dict.fromkeys(STATES, dict),
     **dict.fromkeys(("forward", "backward", "finish"), CALLS),
     "elements": [int],
+    "kept": [int],
     "order": [int],
     "waited": int,
     "forward peak": int,
@@ -84,6 +85,14 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     ranks = len(reports)
     for rank, report in enumerate(reports):
         judge_shards(look, rank, report["elements"], sum(p.numel() for p in Net().parameters()), ranks)
+        if sum(report["kept"]) > sum(report["elements"]) + UNITS * ranks:
+            raise Diagnosis(
+                "shard-is-a-view",
+                saw=f"the shards of rank {rank} have {sum(report['elements'])} numbers, and keep "
+                f"{sum(report['kept'])} in memory.",
+                means="A part of a tensor is a view, which keeps all of it alive: the shard is a copy of it.",
+                look=look.into("Unit.__init__")(r"self\.shard = "),
+            )
         judge_calls(look, rank, report)
         judge_gradients(look, rank, report)
     after, output = twin(drawn)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-WIDTH, BLOCKS, OUTPUTS = 31, 6, 3  # odd, so that shards have padding
+WIDTH, BLOCKS, OUTPUTS = 31, 6, 3  # 3 ranks do not divide a block: 1984 = 3 * 661 + 1
 
 
 class Net(nn.Module):
@@ -18,7 +18,7 @@ class Net(nn.Module):
         self.blocks = nn.ModuleList(
             nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)) for _ in range(BLOCKS)
         )
-        self.last = nn.Linear(WIDTH, OUTPUTS)
+        self.last = nn.Linear(WIDTH, OUTPUTS, bias=False)  # whose bias is a parameter that is None
         self.register_buffer("scale", torch.ones(()))
         self.seen: list[str] = []
         if weights is not None:

@@ -22,6 +22,7 @@ def train(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {"start": copied(model)}
     parameters = list(model.parameters())
     report["elements"] = [parameter.numel() for parameter in parameters]
+    report["kept"] = [p.untyped_storage().nbytes() // p.element_size() for p in parameters]
     report["order"] = blocks_of(model)
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     dist.barrier()
