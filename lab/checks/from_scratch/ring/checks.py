@@ -17,13 +17,16 @@ def sums_around_a_ring(group: Group) -> None:
     }
     with (
         retold(
-            r"there is no rank", "no-such-rank", "The ring closes: after rank N-1 comes rank 0, (rank + 1) % N."
+            r"there is no rank",
+            "no-such-rank",
+            "The ring closes: after rank N-1 comes rank 0, (rank + 1) % N.",
+            saw="a rank sends to rank N or receives from rank -1, which there is not.",
         ),
         retold(
             r"not connected",
             "talks-to-itself",
             "Its neighbours are (rank + 1) % N and (rank - 1) % N; what a rank has need not travel.",
-            saw="{rank} sends to itself or receives from itself.",
+            saw="a rank sends to itself or receives from itself.",
         ),
     ):
         for ranks in (3, 4):
