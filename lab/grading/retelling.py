@@ -51,7 +51,10 @@ _NOT_REDUCED = (
     ),
     *("ranks-start-apart", "averages", "wrong-mean", "wrong-loss", "ranks-disagree", "divided-by-world-size"),
 )
-_OTHERWISE = ("raised", "hang", "stuck-rank", "exited", "killed", "unusable-result", *hang.MEANS)
+_OTHERWISE = (
+    *("raised", "hang", "stuck-rank", "exited", "killed", "unusable-result", *hang.MEANS),
+    *("talks-to-itself", "no-such-rank"),  # what gloo raises, in other words
+)
 _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 _TRIES = 2  # conditions
