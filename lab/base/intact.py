@@ -19,7 +19,7 @@ _KINDS = (FunctionType, BuiltinFunctionType, type, ModuleType)
 def modules_below(*names: str) -> list[ModuleType]:
     """The modules of these names, and all below them, that are imported now."""
     below = tuple(f"{name}." for name in names)
-    imported = list(sys.modules.items())  # at once: another thread may import meanwhile
+    imported = sys.modules.copy().items()  # at once: another thread may import meanwhile
     return [module for name, module in imported if name in names or name.startswith(below)]
 
 

@@ -30,6 +30,9 @@ _REPLACED = [
     (_LINE, r"\1:#"),
     (re.compile(r"\brank 1 drew [\d, ]+\.\.\. too"), "rank 1 drew #, ... too"),
     (re.compile(r"\bafter \d+ s\b"), "after # s"),
+    (re.compile(r"\blines? \d+"), "line #"),
+    (re.compile(r"\bMASTER_PORT was \d+"), "MASTER_PORT was #"),
+    (re.compile(r"\bboth drew samples [\d, ]+\.\.\."), "both drew samples #, ..."),
     (re.compile(rf"\b((?:{_ERRORS})Error): .*?(?=$|; |, and )"), r"\1: ..."),
 ]
 

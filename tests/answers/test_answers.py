@@ -104,5 +104,5 @@ def test_students_do_not_get_it():
     names = [path.as_posix() for path in package_files()]
     assert not [name for name in names if "answers" in name or "mistakes" in name]
     assert {name.split("/")[1] for name in names if name.startswith("docs/")} == {
-        *("templates", "cluster.md", "failures.md", "glossary.md")
+        *("templates", "cluster.md", "failures.md", "glossary.md", "other-hands.md", "scaling-plot.png")
     }

@@ -358,7 +358,7 @@ def test_a_slurm_that_does_not_answer_is_said_and_not_used(package, tmp_path, mo
 def test_default_counts_stop_at_what_this_machine_has_and_asked_ones_do_not(package, capsys, monkeypatch):
     monkeypatch.setattr(local, "available_devices", lambda cpu=False: (2, "CPU cores"))
     run_benchmarks.main(["--launcher", "local", "--dry-run"])
-    assert capsys.readouterr().out.count("\n") == 11  # 5 jobs, on 1 and 2 devices
+    assert capsys.readouterr().out.count("\n") == 12  # a note; 5 jobs, on 1 and 2 devices
     run_benchmarks.main(["--launcher", "local", "--devices", "4", "--dry-run"])
     assert "--nproc-per-node 4" in capsys.readouterr().out
 
@@ -372,7 +372,7 @@ def test_what_this_machine_cannot_do_is_refused_before_the_first_job(
     refusal = "--precision fp16 needs a GPU" if code else ""
     assert run_benchmarks.main(["--launcher", "local", "--dry-run", *argv]) == 0
     plan = capsys.readouterr().out
-    assert "--precision fp16" in plan.splitlines()[1]
+    assert "--precision fp16" in plan.splitlines()[2]
     assert ("# not on this machine: " in plan) == bool(refusal)
     assert refusal in plan
     monkeypatch.setattr(launch, "_run_here", lambda jobs, choices: 0)

@@ -162,12 +162,14 @@ def test_grading_again_changes_nobodys_marks_and_keeps_what_was_marked_by_hand(
     def marks(folder: Path) -> list[dict[str, str]]:
         """marks.csv without what differs from one grading to the next."""
         return [
-            {name: row[name] for name in row if name not in ("seconds", "lab")}
+            {name: row[name] for name in known if name not in ("seconds", "lab", "remarks")}
             for row in rows(folder / "marks.csv")
         ]
 
+    known = rows(old / "marks.csv")[0]  # today's table has more columns, behind these
     assert marks(out) == marks(old)
-    assert (out / "report.csv").read_bytes() == (old / "report.csv").read_bytes()  # outcomes and diagnoses
+    then, now = rows(old / "report.csv"), rows(out / "report.csv")  # outcomes and diagnoses
+    assert [{name: row[name] for name in then[0]} for row in now] == then
     assert rows(out / "answers.csv")[0] == by_hand[0] | {"note": "half"}
     assert [{**row, "note": ""} for row in by_hand[1:]] == rows(out / "answers.csv")[1:]
     for then, now in zip(store.load_all([old]), store.load_all([out]), strict=True):
@@ -177,4 +179,5 @@ def test_grading_again_changes_nobodys_marks_and_keeps_what_was_marked_by_hand(
 
 def test_records_of_before_are_put_together_without_grading(before: Path, tmp_path: Path):
     assert main(["grade", "--merge", str(before / "grades"), "--out", str(tmp_path / "all")]) == 0
-    assert (tmp_path / "all" / "marks.csv").read_bytes() == (before / "grades" / "marks.csv").read_bytes()
+    now, then = (rows(folder / "marks.csv") for folder in (tmp_path / "all", before / "grades"))
+    assert [{name: row[name] for name in then[0]} for row in now] == then

@@ -261,6 +261,7 @@ def test_the_worked_reading_says_what_was_measured(built, root: Path):
 
 DOCUMENTATION = (
     *("https://docs.pytorch.org/", "https://docs.nvidia.com/deeplearning/nccl/", "https://slurm.schedmd.com/"),
+    "https://pandas.pydata.org/docs/",
     "https://arxiv.org/abs/",
 )
 

@@ -143,7 +143,7 @@ WRITERS = {
     "results.csv": lambda path: write_results(Collection(path, [{"run_id": LONG}])),
     "latest.pth": lambda path: checkpoint_file.write({"format": 1, "model": LONG}, path),
     "marks.csv": lambda path: store.write(path, LONG),
-    "data.py": lambda path: package._write(path, LONG),
+    "data.py": lambda path: package._write(path.parent, path.name, LONG),
     ".lab/progress.json": save_state,
     "whole": lambda path: write_whole(path, LONG),
     "whole, alone": lambda path: write_whole(path, LONG.encode(), alone=True),
