@@ -74,8 +74,10 @@ def executed() -> dict[str, NotebookNode]:
         NotebookClient(whole, timeout=CELL_SECONDS, kernel_name="python3", resources=place).execute()
         for cell in cells:  # warnings name the file that they come from, on this machine
             for output in cell.get("outputs", []):
-                if "text" in output:
-                    output.text = output.text.replace(f"{ROOT}/", "")
+                for shown in (output, output.get("data", {})):
+                    for kind in ("text", "text/plain", "text/html"):
+                        if kind in shown:
+                            shown[kind] = shown[kind].replace(f"{ROOT}/", "")
         return books
 
 
