@@ -1,5 +1,8 @@
-"""For packages that students got before the rooms of lab/training were made."""
+"""For packages that students got before the rooms of lab/training were made.
 
-from lab.runs.options import input_options, loader_options, model_options, parse, require_launcher  # noqa: F401
+Once imported it stands where `lab.training` has `options`, so it has all that the current name has.
+"""
+
+from lab.runs.options import *  # noqa: F403
 from lab.runs.options.model import STRATEGIES  # noqa: F401
 from lab.runs.options.precision import PRECISIONS  # noqa: F401

@@ -124,10 +124,12 @@ def test_the_records_wait_for_every_step_and_sample_every_gpu(package, root):
     play(package / "bin", "nvidia-smi", "")
     play(package / "bin", "sleep", "")
     # The sampler's step is .0, the ranks' is .1; accounting hears of its end when it is asked for the third time.
+    # The run goes on until the sampler has begun: at its end the sampler is stopped.
     play(
         package / "bin",
         "srun",
-        'if [[ $* != *main.py* ]]; then echo "${SLURM_GPUS_PER_TASK:-all}${SLURM_TRES_PER_TASK:-}" >sampled; fi',
+        'if [[ $* == *main.py* ]]; then timeout 60 bash -c "until [[ -s sampled ]]; do /bin/sleep 0.05; done"; '
+        'else echo "${SLURM_GPUS_PER_TASK:-all}${SLURM_TRES_PER_TASK:-}" >sampled; fi',
     )
     state = "$( (($(wc -l <asked) < 3)) && echo RUNNING || echo COMPLETED)"
     play(package / "bin", "sacct", f'echo >>asked; printf "%s\\n" "6.0|gpus|CANCELLED|" "6.1|python|{state}|"')
