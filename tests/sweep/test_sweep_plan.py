@@ -153,13 +153,21 @@ def test_preset_eight_measures_three_networks_eager_and_at_their_best_on_one_to_
         assert flags.capture == flags.compile == (job.extra != ())
 
 
-@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"demo"}))
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"demo", "batches"}))
 def test_every_preset_has_its_baseline_and_at_least_fifty_measured_steps(name):
     sweeps = [sweep for sweep in PRESETS[name] if not knows_no(sweep.compare)]
     for sweep in sweeps:
         jobs = plan_jobs(sweep)
         assert (jobs[0].strategy, jobs[0].devices) == ("none", 1)
         assert all(job.parsed_flags().measure_steps >= 50 for job in jobs)
+
+
+def test_preset_batches_varies_the_global_batch_alone_in_epochs_because_accuracy_is_what_it_asks_for():
+    (sweep,) = PRESETS["batches"]
+    jobs = plan_jobs(sweep)
+    assert {job.global_batch for job in jobs} == {64, 128, 256, 512, 1024}
+    assert {(job.strategy, job.devices) for job in jobs} == {("none", 1), ("ddp", 1), ("ddp", 2)}
+    assert all(job.parsed_flags().measure_steps is None and job.parsed_flags().epochs == 8 for job in jobs)
 
 
 def knows_no(compare: tuple[str, ...]) -> bool:

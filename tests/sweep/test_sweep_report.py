@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,39 @@ def test_commands_end_with_collecting_and_drawing(rows, results):
         f"python collect_results.py {results}",
         f"python plot_results.py {results / 'results.csv'} --report report.html",
     ]
+
+
+def test_the_paper_is_a_pdf_with_its_figures_and_the_words_of_who_wrote_in_it(
+    results, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("lab.sweep.draw.plot.DPI", 30)
+    collect(results)
+    page = tmp_path / "out" / "report.html"
+    command = [str(results / "results.csv"), "--report", str(page), "--pdf"]
+    assert plot_results.main(command) == 0
+    pdf = page.with_name("report_paper.pdf")
+    assert str(pdf) in capsys.readouterr().out
+    outline = pdf.read_bytes()
+    assert outline.startswith(b"%PDF-")
+    figures = list((results / "figures").glob("*.png"))
+    assert len(re.findall(rb"/Subtype /Image", outline)) >= len(figures) > 3
+    text = page.with_name("report_paper.md")
+    text.write_text("# Ünser Titel\n\nMein Satz: 5 ± 1.\n", encoding="utf-8")
+    assert plot_results.main(command) == 0
+    assert b"/Subtype /Image" not in pdf.read_bytes()
+    assert "Ünser Titel".encode("utf-16-be").hex().encode() in pdf.read_bytes()
+    text.write_text("![one](figures/gone.png)\n", encoding="utf-8")
+    assert plot_results.main(command) != 0
+    assert "figures/gone.png" in capsys.readouterr().err
+
+
+def test_a_pdf_without_a_report_is_refused_and_so_it_is_without_fpdf2(results, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("lab.sweep.draw.plot.DPI", 30)
+    collect(results)
+    with pytest.raises(SystemExit):
+        plot_results.main([str(results / "results.csv"), "--pdf"])
+    assert "no effect without --report" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "fpdf", None)
+    arguments = [str(results / "results.csv"), "--report", str(tmp_path / "report.html"), "--pdf"]
+    assert plot_results.main(arguments) == 2
+    assert "python -m pip install fpdf2" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Modules that stand for names of before: once imported they take the place of the current name in lab.training."""
+"""Modules that stand for names of before: once imported they take the current name's place in lab.training."""
 
 import importlib
 

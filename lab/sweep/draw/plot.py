@@ -33,7 +33,9 @@ class Plots:
     notes: list[str] = field(default_factory=list)  # what a reader of the figures must know
 
 
-def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plots:
+def plot(
+    results: Path, output: Path | None = None, *, command: str = "", target_accuracy: float | None = None
+) -> Plots:
     """Draw every figure that the results have something for, as PNG and SVG.
 
     Runs that cannot be compared are not drawn in one figure: each setting (model, data set, precision, batch,
@@ -44,10 +46,12 @@ def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plo
         results: the results.csv that collect wrote.
         output: where the figures go; beside results.csv unless told otherwise.
         command: what was typed, for the figures' metadata.
+        target_accuracy: a fraction, which the figure of the time to an accuracy asks for; see by_batch.
 
     Raises:
         UserError: results.csv cannot be used or has no finished run; the figures cannot be written.
     """
+    from lab.sweep.draw.batches import fastest
     from lab.sweep.draw.sensitivity import left_out
 
     runs = load(results)
@@ -65,12 +69,18 @@ def plot(results: Path, output: Path | None = None, *, command: str = "") -> Plo
     groups = dict(list(drawn.groupby("setting", sort=False)))
     for setting in sorted(groups, key=lambda setting: setting != most):
         members, folder = groups[setting], output if setting == most else output / slug(titles[setting])
-        plots.files += draw_all(_of_setting(members, titles[setting]), folder, command)
+        plots.files += draw_all(_of_setting(members, titles[setting], results.parent), folder, command)
         unfinished = members["run_id"][~members["status"].isin([DONE, *BAD_ENDS])]
         if len(unfinished):
             plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
-    plots.files += draw_all(_across(runs), output, command)
-    plots.notes += [*left_out(runs), *unpaired(runs)]
+    plots.files += draw_all(_across(runs, results.parent, target_accuracy), output, command)
+    to_accuracy = fastest(runs, results.parent, target_accuracy)
+    if target_accuracy is not None and not to_accuracy:
+        raise UserError(
+            f"--target-accuracy {target_accuracy:g}: no runs in {results} differ in the global batch alone "
+            "and have the accuracy of several epochs; run_benchmarks.py --preset batches makes some"
+        )
+    plots.notes += [*left_out(runs), *unpaired(runs), *to_accuracy]
     return plots
 
 
@@ -88,16 +98,20 @@ def _with_a_curve(runs: pd.DataFrame) -> pd.DataFrame:
 Drawing = Callable[[], "Figure | None"]
 
 
-def _of_setting(runs: pd.DataFrame, title: str) -> dict[str, Drawing]:
+def _of_setting(runs: pd.DataFrame, title: str, folder: Path) -> dict[str, Drawing]:
     from lab.sweep.draw.figures import FIGURES
+    from lab.sweep.draw.gpu_load import gpu_utilization
 
-    return {name: partial(draw, runs, title) for name, draw in FIGURES.items()}
+    own: dict[str, Drawing] = {name: partial(draw, runs, title) for name, draw in FIGURES.items()}
+    return own | {"gpu_utilization": partial(gpu_utilization, runs, title, folder)}
 
 
-def _across(runs: pd.DataFrame) -> dict[str, Drawing]:
+def _across(runs: pd.DataFrame, folder: Path, target_accuracy: float | None) -> dict[str, Drawing]:
+    from lab.sweep.draw.batches import time_to_accuracy
     from lab.sweep.draw.figures_across import ACROSS
 
-    return {name: partial(draw, runs) for name, draw in ACROSS.items()}
+    across: dict[str, Drawing] = {name: partial(draw, runs) for name, draw in ACROSS.items()}
+    return across | {"time_to_accuracy": partial(time_to_accuracy, runs, folder, target_accuracy)}
 
 
 def draw_all(drawings: Mapping[str, Drawing], folder: Path, command: str) -> list[Path]:

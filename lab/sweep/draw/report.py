@@ -5,6 +5,7 @@ docs/templates with their tables filled in.
 """
 
 import base64
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -56,7 +57,9 @@ def write_report(runs: pd.DataFrame, results: Path, figures: Sequence[Path], pag
             target = page.with_name(f"{page.stem}_{name}.md")
             if target.exists() and not _is_filled_outline(target):
                 continue  # somebody has begun to write in it
-            write_whole(target, fill(template.read_text(encoding="utf-8"), runs, results))
+            write_whole(
+                target, fill(template.read_text(encoding="utf-8"), runs, results, shown_from(page, figures))
+            )
             files.append(target)
     except OSError as error:
         raise UserError(f"cannot write the report: {error.filename or page}: {error.strerror}") from error
@@ -73,10 +76,18 @@ def _is_filled_outline(file: Path) -> bool:
         return stream.readline().rstrip("\n") == _MARK
 
 
-def fill(template: str, runs: pd.DataFrame, results: Path) -> str:
-    """An outline with its tables. Raises KeyError for a place that nothing fills."""
+def shown_from(page: Path, figures: Sequence[Path]) -> str:
+    """The first setting's figures in Markdown, as a text beside the page finds them; the page has all."""
+    main = [png for png in figures if png.parent == figures[0].parent]
+    return "\n\n".join(f"![{_name(png)}]({Path(os.path.relpath(png, page.parent)).as_posix()})" for png in main)
+
+
+def fill(template: str, runs: pd.DataFrame, results: Path, figures: str = "") -> str:
+    """An outline with its tables and figures. Raises KeyError for a place that nothing fills."""
 
     def table(place: re.Match[str]) -> str:
+        if place[1] == "figures":
+            return figures
         if place[1] == "commands":
             return "```\n" + "\n".join(commands(runs, results)) + "\n```"
         return "\n\n".join(table.markdown() for table in TEXTS[place[1]](runs, results))
@@ -131,5 +142,9 @@ def _figure(png: Path) -> tuple[str, str, str]:
     """Name, type of the image, its bytes in base64."""
     svg = png.with_suffix(".svg")
     file, kind = (svg, "svg+xml") if svg.is_file() else (png, "png")
+    return _name(png), kind, base64.b64encode(file.read_bytes()).decode("ascii")
+
+
+def _name(png: Path) -> str:
     where = "" if png.parent.name in ("figures", "") else f" ({png.parent.name.replace('-', ' ')})"
-    return png.stem.replace("_", " ") + where, kind, base64.b64encode(file.read_bytes()).decode("ascii")
+    return png.stem.replace("_", " ") + where

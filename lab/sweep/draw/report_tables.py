@@ -39,7 +39,7 @@ class Table:
 
 
 def _pipes(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
 
 
 # The tables -------------------------------------------------------------------------------------------------

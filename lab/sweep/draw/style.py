@@ -22,6 +22,10 @@ LOOKS = {
     "ddp": Look("ddp", "#0072B2", "o", "-"),
     "fsdp": Look("fsdp", "#D55E00", "s", "--"),
     "fsdp1": Look("fsdp1", "#009E73", "^", "-."),
+    # A student's own, beside PyTorch's: other markers in lighter colours.
+    "my-ddp": Look("my-ddp", "#56B4E9", "v", (0, (6, 2))),
+    "my-zero": Look("my-zero", "#CC79A7", "P", ":"),
+    "my-fsdp": Look("my-fsdp", "#E69F00", "d", (0, (1, 1))),
 }
 LINES = 6  # that can be told apart in one panel
 _LINES = (
@@ -47,6 +51,11 @@ STYLE: Any = {  # matplotlib types this as a dictionary of its 300 names
     "figure.constrained_layout.h_pad": 0.06,
     "svg.hashsalt": "scaling-lab",  # the same data gives the same file
 }
+
+
+def marked(look: Look) -> dict[str, Any]:
+    """What Axes.plot is given for a line with markers."""
+    return {"color": look.colour, "marker": look.marker, "linestyle": look.line, "markeredgecolor": "white"}
 
 
 def look_of_line(number: int) -> Look:

@@ -35,6 +35,18 @@ _COURSE = Sweep(
     output_dir=Path("results/course"),
 )
 
+# How large may a batch be? The time to an accuracy, which images/s do not tell.
+_BATCHES = Sweep(
+    devices=(1, 2),
+    strategies=("ddp",),
+    global_batches=(64, 128, 256, 512, 1024),
+    epochs=8,
+    code="",
+    launcher="local",
+    flags=("--dataset", "shapes", "--model", "cnn", "--input", "device"),
+    output_dir=Path("results/batches"),
+)
+
 _GPU = Sweep(
     devices=(1, 2, 4),
     strategies=("ddp", "fsdp"),
@@ -122,6 +134,7 @@ PRESETS: dict[str, tuple[Sweep, ...]] = {
             output_dir=Path("results/optimisation"),
         ),
     ),
+    "batches": (_BATCHES,),
     "eight": _EIGHT,
     "gpu": tuple(sweep for group in GPU_GROUPS.values() for sweep in group),
     **GPU_GROUPS,
