@@ -186,6 +186,7 @@ class BareLoop:
         self._reporter.add_epoch(record, totals)
         self._progress.epochs_done, self._progress.step = epoch, 0
         for watcher in self._watchers:
+            watcher.evaluated("validation", totals.evaluated / totals.evaluation_seconds)
             watcher.epoch(record)
         self._guard.end_epoch(valid_accuracy, is_last=epoch >= args.epochs)
         self.meter.begin_evaluation()  # of the test images, after the last epoch
@@ -193,8 +194,10 @@ class BareLoop:
 
     def record_test(self, loss: float, accuracy: float) -> None:
         """Print and store how the trained model does on the test images. Collective."""
-        self._reporter.add_test(self._progress.epochs_done, loss, accuracy, self.meter.totals())
+        totals = self.meter.totals()
+        self._reporter.add_test(self._progress.epochs_done, loss, accuracy, totals)
         for watcher in self._watchers:
+            watcher.evaluated("test", totals.evaluated / totals.evaluation_seconds)
             watcher.test(loss, accuracy)
 
     def evaluate(self, phase: str, loader: DataLoader, names: Sequence[str]) -> None:

@@ -57,7 +57,8 @@ def test_the_curves_are_means_over_all_ranks(tiny, tmp_path, argv):
         ("loss/validation", "val", "loss"),
         ("accuracy/train", "train", "accuracy"),
         ("accuracy/validation", "val", "accuracy"),
-        ("epoch/images per second", "train", "throughput"),
+        ("images per second/train", "train", "throughput"),
+        ("images per second/validation", "val", "throughput"),
     ):
         assert list(shown[tag].values()) == pytest.approx(metrics(folder, phase, column), rel=1e-5)
     assert all(0 < value < 100 for value in shown["epoch/peak memory in GiB"].values())
@@ -108,6 +109,9 @@ class TestOneProcess:
             run.record_test(0.5, 0.125)
         folder = tmp_path / "results" / "r"
         assert curves(folder)["accuracy/test"] == {5: 0.125}
+        assert curves(folder)["images per second/test"][5] == pytest.approx(
+            metrics(folder, "test", "throughput")[0]
+        )
         shown = EventAccumulator(str(folder / "tensorboard")).Reload()
         (text,) = shown.Tensors("configuration/text_summary")[0].tensor_proto.string_val
         assert "| strategy | none |" in text.decode()

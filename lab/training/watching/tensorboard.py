@@ -100,7 +100,7 @@ class TensorBoard(Watcher):
             "accuracy/train": record.train_accuracy,
             "accuracy/validation": record.valid_accuracy,
             "epoch/training seconds": record.seconds,
-            "epoch/images per second": record.images_per_second,
+            "images per second/train": record.images_per_second,
             "epoch/peak memory in GiB": record.peak_memory / GIB,
             "epoch/step seconds": record.step_seconds,
             "epoch/gradient norm": record.gradient_norm,
@@ -110,6 +110,10 @@ class TensorBoard(Watcher):
         }
         known = {name: value for name, value in figures.items() if name not in _MAYBE or not math.isnan(value)}
         self._write([(time.time(), self._progress.total_steps, known)])
+
+    def evaluated(self, phase: str, images_per_second: float) -> None:
+        figures = {f"images per second/{phase}": images_per_second}
+        self._write([(time.time(), self._progress.total_steps, figures)])
 
     def test(self, loss: float, accuracy: float) -> None:
         figures = {"loss/test": loss, "accuracy/test": accuracy}

@@ -42,6 +42,13 @@ class Watcher:
     def epoch(self, record: EpochRecord) -> None:
         """An epoch has been trained, evaluated and recorded."""
 
+    def evaluated(self, phase: str, images_per_second: float) -> None:
+        """An evaluation is over: how fast it was, over all ranks. Before `epoch` and `test`.
+
+        Args:
+            phase: validation or test.
+        """
+
     def test(self, loss: float, accuracy: float) -> None:
         """The trained model was evaluated on the test images; means over all ranks."""
 
