@@ -114,6 +114,7 @@ class Group:
         self.exercise = exercise
         self.outputs: list[tuple[int, str]] = []  # (rank, what it printed), for every group that has run
         self.results: list[GroupResult] = []  # of every group that has run
+        self.orders: list[Order] = []  # what each of these was to do
         self.heard = False  # there was a report of ranks in which the student's code has run
         self._server, self._env = server, env
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lab-groups")
@@ -124,14 +125,14 @@ class Group:
 
     def report(self, order: Order) -> "GroupResult":
         """The ranks' reports as they came, for a check that judges failures itself."""
-        return self._noted(self._run(order))
+        return self._noted(order, self._run(order))
 
     def start(self, order: Order) -> Pending:
         """Start ranks and go on. So several groups run at the same time."""
         if not self._rank_server().several_at_once:
             return lambda: self.report(order)
         future = self._pool.submit(self._run, order)
-        return lambda: self._noted(future.result())
+        return lambda: self._noted(order, future.result())
 
     def values(self, result: "GroupResult") -> list[Any]:
         """The values of a group's report. Raises as `end` does where there are none."""
@@ -168,9 +169,10 @@ class Group:
 
         return self._server or server()
 
-    def _noted(self, result: "GroupResult") -> "GroupResult":
+    def _noted(self, order: Order, result: "GroupResult") -> "GroupResult":
         self.heard = self.heard or result.begun
         self.results.append(result)
+        self.orders.append(order)
         for report in result.reports:
             if report.tampered:
                 raise tampered(f"rank {report.rank}: {one_line(report.tampered, 200)}")

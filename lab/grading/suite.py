@@ -4,11 +4,11 @@ import errno
 import importlib
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab.grading.check import CHECKS, Check, Group
+from lab.grading.check import CHECKS, Check, Group, Order
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import (
     ENDLESS,
@@ -22,8 +22,10 @@ from lab.grading.diagnosis import (
     Passed,
     unusable_report,
 )
+from lab.grading.parts import HELD, Compared, Ledger, merged, noted
 from lab.grading.retelling import retold
 from lab.grading.unreadable import unreadable
+from lab.ranks.reports import GroupResult
 from lab.ranks.server import RankServer, RankServerError
 from lab.ranks.server import server as shared_server
 from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
@@ -31,26 +33,52 @@ from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
 @dataclass(frozen=True)
 class CheckResult:
-    """How one check ended, and what the ranks printed meanwhile: (rank, text)."""
+    """How one check ended, and what the ranks printed meanwhile: (rank, text).
+
+    parts     state of each of the exercise's parts that the check has come to
+    groups    every group of ranks: what it was to do, and what became of it
+    compared  what the judge has compared
+    """
 
     title: str
     outcome: Outcome
     seconds: float
     outputs: tuple[tuple[int, str], ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[tuple[Order, GroupResult], ...] = ()
+    compared: tuple[Compared, ...] = ()
 
 
 @dataclass(frozen=True)
 class ExerciseResult:
-    """How one exercise ended: passed when all its checks are, else the outcome of the first that is not."""
+    """How one exercise ended: passed when all its checks are, else the outcome of the first that is not.
+
+    unsaid  checks that were run for the exercise's parts only: an earlier one has said what there is to say
+    """
 
     exercise: Exercise
     outcome: Outcome
     checks: tuple[CheckResult, ...]
     seconds: float
+    unsaid: tuple[CheckResult, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """State of each part of the exercise; none where no check was run, or it has no parts."""
+        if not self.checks:
+            return {}
+        if isinstance(self.outcome, Passed):
+            return {part.name: HELD for part in self.exercise.parts}
+        found = [check.parts for check in (*self.checks, *self.unsaid)]
+        return merged(found, [part.name for part in self.exercise.parts])
 
     @property
     def points(self) -> int:
-        return self.exercise.points if isinstance(self.outcome, Passed) else 0
+        """All of them where it passed, else those of the parts that hold."""
+        if isinstance(self.outcome, Passed):
+            return self.exercise.points
+        states = self.parts
+        return sum(part.points for part in self.exercise.parts if states.get(part.name) == HELD)
 
 
 class Suite:
@@ -72,7 +100,7 @@ class Suite:
             result = run_exercise(exercise, self.code, server=self._server)
             # Without any check run, the file itself is broken: no other exercise is to blame.
             if isinstance(result.outcome, Failed) and result.checks and (by := self._culprit(exercise)):
-                result = ExerciseResult(exercise, Blocked(by), result.checks, result.seconds)
+                result = replace(result, outcome=Blocked(by))
             self._results[exercise.id] = result
         return self._results[exercise.id]
 
@@ -99,8 +127,10 @@ def run_exercise(
     """
     start = time.monotonic()
 
-    def ended(outcome: Outcome, results: Sequence[CheckResult] = ()) -> ExerciseResult:
-        return ExerciseResult(exercise, outcome, tuple(results), time.monotonic() - start)
+    def ended(
+        outcome: Outcome, results: Sequence[CheckResult] = (), unsaid: Sequence[CheckResult] = ()
+    ) -> ExerciseResult:
+        return ExerciseResult(exercise, outcome, tuple(results), time.monotonic() - start, tuple(unsaid))
 
     if diagnosis := unreadable(code, exercise.file):
         return ended(Failed(diagnosis))
@@ -115,14 +145,16 @@ def run_exercise(
         room = exercise.module.replace(".", "/")
         return ended(LabError(f"lab/checks/{room}/checks.py has no check for {exercise.id}"))
     results: list[CheckResult] = []
+    unsaid: list[CheckResult] = []
     for check in checks:
-        if check.after_passed and any(isinstance(result.outcome, Failed) for result in results):
+        needless = check.after_passed and any(isinstance(result.outcome, Failed) for result in results)
+        if needless and not exercise.parts:
             continue
         result = run_check(check, code, server=server)
-        results.append(result)
+        (unsaid if needless else results).append(result)
         if _ends_the_exercise(result.outcome):
             break
-    return ended(_headline([result.outcome for result in results]), results)
+    return ended(_headline([result.outcome for result in results]), results, unsaid)
 
 
 def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> CheckResult:
@@ -134,8 +166,9 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     start = time.monotonic()
     group = Group(code, check.exercise, server=server)
     outcome: Outcome = Passed()
+    ledger = Ledger(group)
     try:
-        with ended_after(JUDGE_SECONDS):
+        with ended_after(JUDGE_SECONDS), noted(ledger):
             check.function(group)
     except JudgeTookTooLong:
         outcome = Failed(_endless(check))
@@ -151,7 +184,15 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
         group.close(at_once=True)  # Ctrl-C
         raise
     group.close()
-    return CheckResult(check.title, outcome, time.monotonic() - start, tuple(group.outputs))
+    return CheckResult(
+        check.title,
+        outcome,
+        time.monotonic() - start,
+        tuple(group.outputs),
+        ledger.parts,
+        ledger.groups,
+        tuple(ledger.compared),
+    )
 
 
 def _failed_itself(check: Check, group: Group, error: Exception) -> Outcome:

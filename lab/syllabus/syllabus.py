@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.base.errors import UsageError, UserError
 from lab.base.paths import module_file
@@ -23,6 +23,13 @@ class SyllabusError(UserError):
     """syllabus.toml breaks its own rules; the message names the exercise and the field."""
 
 
+class Part(NamedTuple):
+    """What a part of the judged behaviour is called, and the points that it gives by itself."""
+
+    name: str
+    points: int
+
+
 @dataclass(frozen=True)
 class Exercise:
     """One exercise; the fields are described in syllabus.toml."""
@@ -35,6 +42,7 @@ class Exercise:
     minutes: int
     builds_on: tuple[str, ...]
     hints: tuple[str, ...]
+    parts: tuple[Part, ...] = ()
 
     @property
     def section(self) -> int:
@@ -156,7 +164,8 @@ def _exercise(
 
     if missing := [key for key in _TYPES if key not in entry]:
         raise wrong(f"{', '.join(missing)} missing")
-    if unknown := sorted(set(entry) - set(_TYPES)):
+    parts = entry.get("parts", {})
+    if unknown := sorted(set(entry) - set(_TYPES) - {"parts"}):
         raise wrong(f"unknown field {', '.join(unknown)}")
     for key, kind in _TYPES.items():
         if type(entry[key]) is not kind:
@@ -174,4 +183,9 @@ def _exercise(
     hints = entry["hints"]
     if not 2 <= len(hints) <= 4 or not all(isinstance(hint, str) and hint.strip() for hint in hints):
         raise wrong("expected 2 to 4 hints, none of them empty")
-    return Exercise(**{**entry, "builds_on": tuple(entry["builds_on"]), "hints": tuple(hints)})
+    if type(parts) is not dict or not all(type(points) is int and points > 0 for points in parts.values()):
+        raise wrong(f"parts must be a table of names and points, got {parts!r}")
+    if parts and (not 2 <= len(parts) <= 4 or sum(parts.values()) != entry["points"]):
+        raise wrong(f"expected 2 to 4 parts that add up to {entry['points']} points, got {parts!r}")
+    lists = {"builds_on": tuple(entry["builds_on"]), "hints": tuple(hints)}
+    return Exercise(**{**entry, **lists, "parts": tuple(Part(*part) for part in parts.items())})

@@ -7,13 +7,14 @@ from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
 from lab.checks.data.draw import DrawnLoaders, draw_validation_sets
-from lab.checks.data.judge_arguments import judge_arguments, judge_idle, judge_refusals
-from lab.checks.data.judge_loading import judge_failed_load, judge_loading, judge_waiting
-from lab.checks.data.judge_sampling import counted_from_0, judge_alone, judge_drawing
+from lab.checks.data.judge_arguments import HANDED_ON, judge_arguments, judge_idle, judge_refusals
+from lab.checks.data.judge_loading import IN_ORDER, judge_failed_load, judge_loading, judge_waiting
+from lab.checks.data.judge_sampling import NEW_ORDER, OWN_SAMPLES, counted_from_0, judge_alone, judge_drawing
 from lab.checks.data.judge_validation import FILLER_SHAPE, filler_place, judge_validation
 from lab.checks.data.observe import read_validation, sample_epochs
 from lab.checks.data.observe_loading import fail_to_load, watch_loading
 from lab.grading.check import Group, Order, check
+from lab.grading.parts import part
 
 
 @check("3.1", "every process loads, the first one of each file system before the others")
@@ -25,7 +26,8 @@ def loads_once(group: Group) -> None:
     judge_waiting(look, result, layouts)
     judge_loading(look, group.values(result), layouts)
     message = f"no space left on device {secrets.token_hex(4)}"
-    judge_failed_load(look, group.observe(Order(fail_to_load, 1, message)), message)
+    with part("an error comes out", after=[IN_ORDER]):
+        judge_failed_load(look, group.observe(Order(fail_to_load, 1, message)), message)
 
 
 @check("3.2", "every rank draws its own samples, in a new order each epoch")
@@ -36,12 +38,15 @@ def every_rank_draws_its_own_part(group: Group) -> None:
         given = {"configs": asked.configs, "refused": asked.refused}
         reports = group.observe(Order(sample_epochs, world_size, given, timeout=LIMIT))
         results = counted_from_0(asked, reports)
-        judge_idle(look, asked, results)
+        with part(HANDED_ON):
+            judge_idle(look, asked, results)
         judge_drawing(look, asked, results)
         judge_arguments(look, asked, results)
-        judge_refusals(look, asked, [report["refused"] for report in reports])
+        with part("what does not fit is refused", after=[OWN_SAMPLES]):
+            judge_refusals(look, asked, [report["refused"] for report in reports])
     asked = DrawnLoaders(1)
-    judge_alone(look, asked, group.observe(Order(sample_epochs, 1, asked.alone, timeout=LIMIT))[0])
+    with part(NEW_ORDER):
+        judge_alone(look, asked, group.observe(Order(sample_epochs, 1, asked.alone, timeout=LIMIT))[0])
 
 
 @check("3.3", "validation counts every sample once, with as many batches on every rank")

@@ -7,10 +7,12 @@ from typing import Any
 from lab.checks.common.look import Look
 from lab.checks.common.report import error_place, error_text, numbers
 from lab.checks.data.draw import DrawnLoaders
-from lab.checks.data.judge_sampling import judge_error
+from lab.checks.data.judge_sampling import NEW_ORDER, judge_error
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import part
 
 LOADERS = ("training", "validation")
+HANDED_ON = "workers and options handed on"
 
 Reports = Sequence[Sequence[dict[str, Any]]]  # [rank][config]: what sample_config returned
 
@@ -32,13 +34,15 @@ def judge_idle(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
 def judge_arguments(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
     """Raise the diagnosis of the first argument that is not heeded."""
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
-    judge_seed_zero(look, asked, results)
-    judge_workers(look, asked, results["workers"])
-    for rank, result in enumerate(results["options"]):
-        if result["error"]:
-            judge_error(look, asked, len(asked.configs[0]["train"]), rank, result["error"])
-    judge_options(look, asked, results["options"])
-    judge_validation_loader(look, asked, results["plain"])
+    with part(NEW_ORDER):
+        judge_seed_zero(look, asked, results)
+    with part(HANDED_ON):
+        judge_workers(look, asked, results["workers"])
+        for rank, result in enumerate(results["options"]):
+            if result["error"]:
+                judge_error(look, asked, len(asked.configs[0]["train"]), rank, result["error"])
+        judge_options(look, asked, results["options"])
+        judge_validation_loader(look, asked, results["plain"])
 
 
 def judge_seed_zero(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[str, Any]]]) -> None:

@@ -7,7 +7,10 @@ from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 from lab.ranks.reports import GroupResult
+
+IN_ORDER = "the first before the others"
 
 
 def judge_waiting(look: Look, result: GroupResult, layouts: list[list[int]]) -> None:
@@ -45,7 +48,18 @@ def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]]) -
     firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
     names = [[event["what"] for event in report["events"]] for report in reports]
     others = [rank for rank in range(len(reports)) if rank not in layout]
-    for rank in [*layout, *others]:
+    compared(f"{firsts}: calls of load()", [one.count("load") for one in names], 1)
+    with part("everybody loads once", after=[IN_ORDER]):
+        judge_counts(look, [*layout, *others], reports, names, firsts)
+    with part(IN_ORDER):
+        judge_order(look, layout, others, reports, names, firsts)
+
+
+def judge_counts(
+    look: Look, ranks: list[int], reports: list[dict[str, Any]], names: list[list[str]], firsts: str
+) -> None:
+    """Each rank has called load() once, and returned what came of it."""
+    for rank in ranks:
         count = names[rank].count("load")
         if count > 1:
             raise Diagnosis(
@@ -77,7 +91,6 @@ def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]]) -
                 means="The caller needs what load() gave.",
                 look=look(r"\breturn\b", r"load\(\)"),
             )
-    judge_order(look, layout, others, reports, names, firsts)
 
 
 def judge_order(

@@ -13,6 +13,9 @@ from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.checks.data.judge_order import judge_order, judge_seeds
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.explain import rank_from_torchrun, unset_by_srun
+from lab.grading.parts import compared, part
+
+OWN_SAMPLES, NEW_ORDER = "own samples in whole batches", "a new order each epoch"
 
 TRAIN_LOADER = r"DataLoader\(\s*train_set"
 
@@ -58,6 +61,32 @@ def judge_drawing(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[di
         reports: for each rank, for each of asked.configs, what sample_config returned.
     """
     results = {name: [report[i] for report in reports] for i, name in enumerate(asked.names)}
+    with part(OWN_SAMPLES):
+        judge_made(look, asked, reports, results)
+    for name, config in zip(asked.names, asked.configs, strict=True):
+        if any(len(result["epochs"]) != len(config["epochs"]) for result in results[name]):
+            raise unusable_report("the ranks did not report the epochs that were asked for")
+        for number, epoch in enumerate(config["epochs"]):
+            drawn = [result["epochs"][number] for result in results[name]]
+            if name == "plain":
+                whole = [asked.batch] * (len(config["train"]) // asked.global_batch)
+                compared(f"epoch {epoch}: batches of", [[len(batch) for batch in own] for own in drawn], whole)
+            with part(OWN_SAMPLES):
+                judge_drawn(look, asked, len(config["train"]), epoch, drawn)
+        if name == "plain":
+            with part(NEW_ORDER):
+                judge_order(look, asked, results[name])
+    with part(NEW_ORDER):
+        judge_seeds(look, asked, results)
+
+
+def judge_made(
+    look: Look,
+    asked: DrawnLoaders,
+    reports: Sequence[Sequence[dict[str, Any]]],
+    results: dict[str, list[dict[str, Any]]],
+) -> None:
+    """Two loaders came out of each call."""
     for name, config in zip(asked.names, asked.configs, strict=True):
         for rank, result in enumerate(results[name]):
             if result["error"] and name != "options":
@@ -70,21 +99,17 @@ def judge_drawing(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[di
             means="main.py takes two loaders from it: one for training, one for validation.",
             look=look(r"\breturn\b"),
         )
-    for name, config in zip(asked.names, asked.configs, strict=True):
-        if any(len(result["epochs"]) != len(config["epochs"]) for result in results[name]):
-            raise unusable_report("the ranks did not report the epochs that were asked for")
-        for number, epoch in enumerate(config["epochs"]):
-            drawn = [result["epochs"][number] for result in results[name]]
-            try:
-                judge_epoch(look, asked, len(config["train"]), epoch, drawn)
-            except Diagnosis as diagnosis:
-                asks = any(look.mentions(one) for one in ("environ", "getenv"))
-                if diagnosis.name in WITHOUT_LAUNCHER and asks:
-                    raise rank_from_torchrun(diagnosis.saw, look(r"environ|getenv")) from None
-                raise
-        if name == "plain":
-            judge_order(look, asked, results[name])
-    judge_seeds(look, asked, results)
+
+
+def judge_drawn(look: Look, asked: DrawnLoaders, size: int, epoch: int, drawn: list[Epoch]) -> None:
+    """One epoch, and whether what is wrong with it comes of variables that only torchrun sets."""
+    try:
+        judge_epoch(look, asked, size, epoch, drawn)
+    except Diagnosis as diagnosis:
+        asks = any(look.mentions(one) for one in ("environ", "getenv"))
+        if diagnosis.name in WITHOUT_LAUNCHER and asks:
+            raise rank_from_torchrun(diagnosis.saw, look(r"environ|getenv")) from None
+        raise
 
 
 def judge_error(look: Look, asked: DrawnLoaders, size: int, rank: int, error: dict[str, Any]) -> NoReturn:

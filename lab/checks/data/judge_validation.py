@@ -9,6 +9,7 @@ from torch import Tensor
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many, numbers, unusable
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 IGNORED = -100
 FILLER_SHAPE = "Not every data set has images of that size: make filler from one of its own, with a plain number."
@@ -16,6 +17,9 @@ NO_SHARD = (
     "A sampler repeats samples to make the ranks' parts equal: let the validation loader read a ValidationShard."
 )
 FIRST = 1000  # the number of the first sample of the validation set
+
+EACH_ONCE = "every sample once"
+AS_MANY, FILLER = "as many batches on every rank", "filler that nothing counts"
 
 
 def reads_shard(look: Look) -> bool:
@@ -59,6 +63,29 @@ def judge_set(look: Look, config: dict[str, Any], reports: Sequence[dict[str, An
     labels, world_size = config["valid"].tolist(), len(reports)
     size, batch = len(labels), config["global_batch_size"] // world_size
     case = f"{size} sample{'s' * (size > 1)} on {world_size} ranks"
+    with part(EACH_ONCE):
+        judge_loaders(look, world_size, reports)
+    with part(FILLER, after=[EACH_ONCE]):
+        for rank, report in enumerate(reports):
+            judge_shapes(look, case, rank, report)
+    counted: list[Counter[int]] = []
+    with part(FILLER):
+        counted = [count_samples(look, case, labels, rank, report) for rank, report in enumerate(reports)]
+    held = sum(len(report["labels"]) for report in reports)
+    counts = [sum(label != IGNORED for label in report["labels"]) for report in reports]
+    compared(
+        f"{case}: samples", counts, [len(range(rank, size, world_size)) for rank in range(world_size)], each=True
+    )
+    with part(EACH_ONCE):
+        drops_last = any(report["drop_last"] for report in reports)
+        judge_counts(look, case, counted, size, held=held, drop_last=drops_last)
+    compared(f"{case}: batches", [len(report["sizes"]) for report in reports], -(-size // (world_size * batch)))
+    with part(AS_MANY, after=[EACH_ONCE]):
+        judge_lengths(look, case, size, batch, reports)
+
+
+def judge_loaders(look: Look, world_size: int, reports: Sequence[dict[str, Any]]) -> None:
+    """There is a validation loader on each rank, of that rank's shard."""
     for rank, report in enumerate(reports):
         if report["shard"] == [world_size, rank]:
             raise Diagnosis(
@@ -84,12 +111,11 @@ def judge_set(look: Look, config: dict[str, Any], reports: Sequence[dict[str, An
                 means="evaluate() compares them one by one.",
                 look=look(r"\breturn\b"),
             )
-    for rank, report in enumerate(reports):
-        judge_shapes(look, case, rank, report)
-    counted = [count_samples(look, case, labels, rank, report) for rank, report in enumerate(reports)]
-    held = sum(len(report["labels"]) for report in reports)
-    judge_counts(look, case, counted, size, held=held, drop_last=any(report["drop_last"] for report in reports))
 
+
+def judge_lengths(look: Look, case: str, size: int, batch: int, reports: Sequence[dict[str, Any]]) -> None:
+    """As many batches on every rank, and no more filler than that takes."""
+    world_size = len(reports)
     batches = [len(report["sizes"]) for report in reports]
     if len(set(batches)) > 1:
         each = ", ".join(f"{count} on rank {rank}" for rank, count in enumerate(batches))

@@ -12,25 +12,46 @@ from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
 from lab.checks.ddp_utils.draw import Gradients
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
+
+MEAN, NOTHING_ELSE = "the mean over the ranks", "nothing else is changed"
 
 
 def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradients) -> None:
     """Raise the diagnosis of the first thing that is wrong."""
     world_size, moved, mean = len(reports), drawn.moved, drawn.mean
     expect(reports, {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict})
-    if pending := max(report["pending"] for report in reports):
+    with part(MEAN):
+        judge_pending(look, max(report["pending"] for report in reports))
+    observed = [report["weights"] for report in reports]
+    with part(NOTHING_ELSE, after=[MEAN]):
+        expect_tensors(observed, moved[0])
+        if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
+            place = look(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast")
+            fail_for_weights(observed, moved, place)
+    gradients = [report["gradients"] for report in reports]
+    compared("gradients", gradients, mean)
+    with part(MEAN):
+        judge_mean(look, gradients, drawn)
+    with part(NOTHING_ELSE):
+        judge_frozen(look, any(report["frozen"] for report in reports))
+    with part("any model, and infinity kept", after=[MEAN]):
+        judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
+
+
+def judge_pending(look: Look, pending: int) -> None:
+    if pending:
         raise Diagnosis(
             "not-waited-for",
             saw=f"{pending} collectives were started with async_op=True, and nobody waited for them.",
             means="What is in the gradients then depends on which comes first: the sum, or the line that uses it.",
             look=look(r"async_op", r"reduce"),
         )
-    observed = [report["weights"] for report in reports]
-    expect_tensors(observed, moved[0])
-    if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
-        fail_for_weights(observed, moved, look(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"))
 
-    gradients = [report["gradients"] for report in reports]
+
+def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> None:
+    """Every gradient is there, and the mean over the ranks."""
+    world_size, mean = len(gradients), drawn.mean
     gone = [name for name in mean if any(name not in grads for grads in gradients)]
     if gone:
         raise Diagnosis(
@@ -53,14 +74,16 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
             r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
         )
         fail_for_gradients(found, world_size, look(pattern, r"all_reduce|reduce|gather|broadcast"))
-    if any(report["frozen"] for report in reports):
+
+
+def judge_frozen(look: Look, frozen: bool) -> None:
+    if frozen:
         raise Diagnosis(
             "frozen-given-a-gradient",
             saw="a parameter with requires_grad=False, which had no gradient, has one after average_gradients().",
             means="The optimizer would change it, by weight decay alone: what is frozen must stay frozen.",
             look=look(r"zeros|new_|\.grad\s*=[^=]", r"grad"),
         )
-    judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
 
 
 def judge_second_model(look: Look, observed: Sequence[Tensors], like: Tensors, idle: int) -> None:

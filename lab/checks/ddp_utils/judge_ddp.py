@@ -10,10 +10,13 @@ from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts, weights_after_steps
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
 
 PRETENDED = (None, {"steps": [str], "device_ids": str, "wrapped": bool, "exchanged": [str], "thawed": bool})
+
+WRAPS = "wraps the model for all ranks"
 
 # Where the model is wrapped.
 WRAPPING = (r"Parallel\(", r"\breturn\b")
@@ -29,25 +32,38 @@ def judge_ddp(
         batches: those that the ranks had their parts of.
     """
     expect(reports, {"type": str, "ddp": bool})
-    for report in reports:
-        judge_type(look, report)
+    with part(WRAPS):
+        for report in reports:
+            judge_type(look, report)
     expect(reports, {"inside": str, "bucket_cap_mb": float, "types": [str]})
-    if reports[0]["types"] != ["float32"]:
+    with part(WRAPS):
+        judge_types(look, reports[0]["types"])
+    expect(reports, dict.fromkeys(("gpu", "cpu", "alone"), PRETENDED) | {"group": [int]})
+    expect(reports, dict.fromkeys(("start", "gradients", "end"), dict))
+    compared("size of a bucket in MiB", [report["bucket_cap_mb"] for report in reports], given["bucket_cap_mb"])
+    with part(WRAPS):
+        judge_inside(look, reports[0])
+    with part("the bucket size", after=[WRAPS]):
+        judge_cap(look, reports[0], given["bucket_cap_mb"])
+    with part("on the device first", after=[WRAPS]):
+        for rank, report in enumerate(reports):
+            judge_device(look, report["gpu"], rank, given["gpus"][rank])
+    with part(WRAPS):
+        for rank, report in enumerate(reports):
+            judge_group(look, report["group"], rank, len(reports))
+            judge_network(look, report)
+    with part("trains as one process would", after=[WRAPS]):
+        judge_training(look, reports, given["weights"], batches)
+
+
+def judge_types(look: Look, types: list[str]) -> None:
+    if types != ["float32"]:
         raise Diagnosis(
             "parameters-not-fp32",
-            saw=f"the parameters are {', '.join(reports[0]['types'])} after get_ddp_model(); they were float32.",
+            saw=f"the parameters are {', '.join(types)} after get_ddp_model(); they were float32.",
             means="In low precision small updates are rounded away; autocast computes in it, parameters stay.",
             look=look(r"float|half|double", r"\.to\("),
         )
-    expect(reports, dict.fromkeys(("gpu", "cpu", "alone"), PRETENDED) | {"group": [int]})
-    expect(reports, dict.fromkeys(("start", "gradients", "end"), dict))
-    judge_wrapper(look, reports[0], given["bucket_cap_mb"])
-    for rank, report in enumerate(reports):
-        judge_device(look, report["gpu"], rank, given["gpus"][rank])
-    for rank, report in enumerate(reports):
-        judge_group(look, report["group"], rank, len(reports))
-        judge_network(look, report)
-    judge_training(look, reports, given["weights"], batches)
 
 
 def judge_type(look: Look, report: dict) -> None:
@@ -70,8 +86,8 @@ def judge_type(look: Look, report: dict) -> None:
         )
 
 
-def judge_wrapper(look: Look, report: dict, cap: float) -> None:
-    """Is it around this model, with the bucket size that was asked for?"""
+def judge_inside(look: Look, report: dict) -> None:
+    """Is it around this model?"""
     if report["inside"] != "the model":
         raise Diagnosis(
             "wrapped-a-copy",
@@ -79,6 +95,10 @@ def judge_wrapper(look: Look, report: dict, cap: float) -> None:
             means="Whoever still holds the model that was handed in would not see it trained.",
             look=look(r"copy", *WRAPPING),
         )
+
+
+def judge_cap(look: Look, report: dict, cap: float) -> None:
+    """Has it the bucket size that was asked for?"""
     if abs(report["bucket_cap_mb"] - cap) > 0.01:
         raise Diagnosis(
             "bucket-cap-ignored" if report["bucket_cap_mb"] == 25 else "bucket-cap-wrong",
@@ -183,6 +203,7 @@ def judge_training(
     mean = loss_and_gradients(weights[0], batches[0])[1]
     local = [loss_and_gradients(weights[0], own)[1] for own in parts(batches[0], world_size)]
     gradients = [report["gradients"] for report in reports]
+    compared("gradients of step 1", gradients, mean)
     expect_tensors(gradients, mean)
     found = verdict(gradients, mean, local)
     if found.kind != "mean":
@@ -197,6 +218,7 @@ def judge_training(
         raise Diagnosis(name, saw=found.saw, means=means, look=place)
     twin = weights_after_steps(weights[0], batches)[-1]
     end = [report["end"] for report in reports]
+    compared("weights after 2 steps", end, twin)
     expect_tensors(end, twin)
     for rank in range(world_size):
         if not all_close(end[rank], twin):

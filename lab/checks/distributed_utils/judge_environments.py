@@ -9,6 +9,11 @@ from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
+
+TORCHRUN_READ, SRUN_READ = "torchrun's variables", "srun's variables"
+NOT_GUESSED = "what is missing is refused"
+REFUSED = dict.fromkeys(("number", "contradiction"), "what cannot be is refused")
 
 
 def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any], decoy: list[int]) -> None:
@@ -24,29 +29,44 @@ def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any]
     constant = len({answer["world_size"] for case, answer in pairs if case.expected}) == 1
     for case, answer in pairs:
         if case.expected is not None:
-            judge_numbers(look, case, answer, decoy, constant)
+            with part(SRUN_READ if case.kind == "srun" else TORCHRUN_READ):
+                judge_numbers(look, case, answer, decoy, constant)
+        got = f"{answer['error']['type']}" if answer["error"] else [answer[name] for name in FIELDS]
+        compared(str(case), [got], "ValueError" if case.expected is None else list(case.expected))
     for case, answer in pairs:
         if case.expected is None:
-            judge_refusal(look, case, answer)
+            with part(REFUSED.get(case.kind, NOT_GUESSED), after=[TORCHRUN_READ]):
+                judge_refusal(look, case, answer)
     for case, answer in pairs:
-        if changed := answer["changed"]:
-            raise Diagnosis(
-                "environment-changed",
-                saw=f"{case}: afterwards {', '.join(map(str, changed[:3]))} "
-                f"{'is' if len(changed) == 1 else 'are'} "
-                "no longer what was there before.",
-                means="os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took "
-                "out.",
-                look=look(r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
-            )
+        with part(TORCHRUN_READ):
+            judge_changes(look, case, answer)
     for case, answer in pairs:
-        if case.kind == "missing" and not any(name in answer["error"]["message"] for name in case.missing):
-            raise Diagnosis(
-                "error-names-nothing",
-                saw=f"{case}: the error says {error_text(answer['error'])}; it does not name {case.missing[0]}.",
-                means="Whoever starts the job reads only this line: it must say which variable is missing.",
-                look=error_place(answer["error"], lambda: look(r"raise")),
-            )
+        if case.kind == "missing":
+            with part(NOT_GUESSED):
+                judge_message(look, case, answer["error"])
+
+
+def judge_changes(look: Look, case: Case, answer: dict[str, Any]) -> None:
+    if changed := answer["changed"]:
+        raise Diagnosis(
+            "environment-changed",
+            saw=f"{case}: afterwards {', '.join(map(str, changed[:3]))} "
+            f"{'is' if len(changed) == 1 else 'are'} "
+            "no longer what was there before.",
+            means="os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took out.",
+            look=look(r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
+        )
+
+
+def judge_message(look: Look, case: Case, error: dict[str, Any]) -> None:
+    """What is missing is named."""
+    if not any(name in error["message"] for name in case.missing):
+        raise Diagnosis(
+            "error-names-nothing",
+            saw=f"{case}: the error says {error_text(error)}; it does not name {case.missing[0]}.",
+            means="Whoever starts the job reads only this line: it must say which variable is missing.",
+            look=error_place(error, lambda: look(r"raise")),
+        )
 
 
 COMPUTED = r"%|divmod|//"  # of the rank

@@ -6,6 +6,10 @@ from typing import Any
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
+
+LEAVES = "leaves the group"
+LINE = (r"destroy", r"is_initialized")
 
 
 def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> None:
@@ -25,8 +29,22 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
     expect_as_many([report["left"] for report in reports], 3)
     answered = zip(*(report["main"] for report in reports), strict=True)  # a launcher at a time
     for launcher, answers in zip(given["launchers"], answered, strict=True):
-        judge_main_process(look.into("is_main_process"), launcher, list(answers))
-    line = look(r"destroy", r"is_initialized")
+        compared(f"main process, by {launcher}", [a["value"] for a in answers], [True, False, False], each=True)
+        with part("which is the main process"):
+            judge_main_process(look.into("is_main_process"), launcher, list(answers))
+    for number, what in enumerate(("cleanup()", "cleanup() without a group", "cleanup() of one rank")):
+        compared(f"group left by {what}", [report["left"][number]["still_there"] for report in reports], False)
+    with part(LEAVES):
+        judge_left(look, reports)
+    with part("leaves where there is none", after=[LEAVES]):
+        judge_without_group(look, reports)
+    with part(LEAVES):
+        judge_alone(look, reports)
+
+
+def judge_left(look: Look, reports: list[dict[str, Any]]) -> None:
+    """All ranks have left their group."""
+    line = look(*LINE)
     for rank, report in enumerate(reports):
         first = report["left"][0]
         if first["error"]:
@@ -38,6 +56,10 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
                 means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
                 look=line,
             )
+
+
+def judge_without_group(look: Look, reports: list[dict[str, Any]]) -> None:
+    line = look(*LINE)
     for rank, report in enumerate(reports):
         if error := report["left"][1]["error"]:
             raise Diagnosis(
@@ -46,6 +68,11 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
                 means="After an error there may be no group; the error in cleanup() would hide the real one.",
                 look=error_place(error, lambda: line),
             )
+
+
+def judge_alone(look: Look, reports: list[dict[str, Any]]) -> None:
+    """A group of one is left too."""
+    line = look(*LINE)
     for report in reports:
         alone = report["left"][2]
         if alone["error"]:

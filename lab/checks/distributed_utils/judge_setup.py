@@ -8,6 +8,7 @@ from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 CALL = {
     "gpus": int, "error": (None, ERROR), "type": str, "device": str, "events": [{"call": str}], "rank": int,
@@ -28,17 +29,14 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
     """
     expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
     world_size, timeout = len(reports), given["timeout"]
+    compared("sum of ones over the group", [report["total"] for report in reports], float(world_size))
+    compared("device, without a GPU", [report["real"]["device"] for report in reports], "cpu")
     for rank, report in enumerate(reports):
         place = f"rank {rank} of {world_size}"
-        init = judge_joined(look, report["real"], rank, world_size, place, timeout)
-        judge_on_cpu(look, init, report["real"], rank)
-        if report["total"] != world_size:
-            raise Diagnosis(
-                "no-process-group",
-                saw=f"a sum of ones over the group was {report['total']} instead of {world_size} on rank {rank}.",
-                means="The ranks have not found each other.",
-                look=look(r"init_process_group"),
-            )
+        with part("joins on a CPU"):
+            init = judge_joined(look, report["real"], rank, world_size, place, timeout)
+            judge_on_cpu(look, init, report["real"], rank)
+            judge_sum(look, report["total"], rank, world_size)
     expect_as_many([reports[0]["simulated"]], len(given["machines"]))
     for machine, call in zip(given["machines"], reports[0]["simulated"], strict=True):
         (rank, local_rank, world_size), gpus = machine["place"], machine["gpus"]
@@ -46,9 +44,25 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
         place += f"{'s' * (gpus > 1)} visible"
         if call["error"] and re.search("NVIDIA|CUDA", searchable(call["error"]["message"])):
             continue  # it asks a GPU for what only a real one has
-        init = judge_joined(look, call, rank, world_size, place, timeout)
-        judge_on_gpus(look, init, call, machine, place)
-        judge_master(look, init, given["master"], place)
+        compared(place, [call["device"]], f"cuda:{machine['index']}")
+        joined: dict[str, Any] = {}
+        with part("joins as torchrun or srun says"):
+            joined = judge_joined(look, call, rank, world_size, place, timeout)
+        with part("a GPU of its own, and nccl"):
+            judge_on_gpus(look, joined, call, machine, place)
+        with part("joins as torchrun or srun says"):
+            judge_master(look, joined, given["master"], place)
+
+
+def judge_sum(look: Look, total: float, rank: int, world_size: int) -> None:
+    """Of a one on every rank."""
+    if total != world_size:
+        raise Diagnosis(
+            "no-process-group",
+            saw=f"a sum of ones over the group was {total} instead of {world_size} on rank {rank}.",
+            means="The ranks have not found each other.",
+            look=look(r"init_process_group"),
+        )
 
 
 def judge_joined(

@@ -4,10 +4,11 @@ from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weights, fresh_generator, parts
 from lab.checks.fsdp_utils.judge_precision import judge_precision
-from lab.checks.fsdp_utils.judge_shards import FSDP1, judge_shards
+from lab.checks.fsdp_utils.judge_shards import FSDP1, SHARDS, judge_shards
 from lab.checks.fsdp_utils.judge_training import judge_training
 from lab.checks.fsdp_utils.observe import train_in_bf16, train_sharded
 from lab.grading.check import Group, Order, check
+from lab.grading.parts import part
 
 
 @check("4.2", "every rank keeps its shard of each block, and trains as one process would")
@@ -39,7 +40,8 @@ def trains_sharded(group: Group) -> None:
         ):
             reports = group.values(report())
         judge_shards(look, reports, weights)
-        judge_training(look, reports, weights[0], batches)
+        with part("trains as one process would", after=[SHARDS]):
+            judge_training(look, reports, weights[0], batches)
 
 
 @check("4.2", "precision='bf16' computes in bf16, and keeps in fp32 what needs it", after_passed=True)
@@ -47,5 +49,6 @@ def trains_in_bf16(group: Group) -> None:
     look = Look(group.code, "fsdp_utils.py", "get_fsdp_model")
     generator = fresh_generator()
     given = {"weights": draw_weights(generator), "parts": parts(draw_batch(generator, 8), 2)}
-    reports = group.observe(Order(train_in_bf16, 2, given, timeout=LIMIT))
-    judge_precision(look, reports)
+    with part("computes in bf16 and fp16"):
+        reports = group.observe(Order(train_in_bf16, 2, given, timeout=LIMIT))
+        judge_precision(look, reports)

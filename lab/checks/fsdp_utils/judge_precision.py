@@ -12,6 +12,7 @@ from lab.checks.common.report import expect
 from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.observe import outer_first
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 BATCHNORM = "blocks.0.3"  # in TinyNet
 
@@ -30,6 +31,10 @@ def judge_precision(look: Look, reports: Sequence[Any]) -> None:
         for key in ("computed", "parameters", "statistics"):
             expect_texts([report[net][key] for report in reports])
     plain = [report["plain"] for report in reports]
+    for net, kind in (("plain", "bfloat16"), ("fp16", "float16")):
+        computed = [sorted(set(report[net]["computed"].values())) for report in reports]
+        compared(f"layers compute in, {net.replace('plain', 'bf16')}", computed, [kind])
+    compared("logits come out in", [one["logits"] for one in plain], "float32")
     judge_parameters(look, plain[0])
     judge_computing(look, plain[0])
     judge_gradients(look, plain)

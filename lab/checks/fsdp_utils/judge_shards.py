@@ -11,10 +11,12 @@ from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts
 from lab.checks.fsdp_utils.observe import WHOLE, outer_first
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_shard."
 
 BLOCKS = ["blocks.0", "blocks.1"]
+SHARDS = "shards blocks, then the model"
 
 SHARDED = {
     "same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "frozen": [float],
@@ -29,20 +31,29 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
         weights: those that each rank began with.
     """
     expect(reports, {"type": str, "module": bool})
+    with part(SHARDS):
+        judge_returned(look, reports)
+    expect(reports, SHARDED)
+    expect_texts([report["placements"] for report in reports])
+    compared("sharded", [report["units"] for report in reports], [*BLOCKS, ""])
+    with part(SHARDS):
+        judge_units(look, reports[0], weights[0])
+    with part("starts from rank 0's model", after=[SHARDS]):
+        judge_start(look, [report["start"] for report in reports], weights)
+        judge_rest(look, reports)
+        for report in reports:
+            if report["gpu"]:
+                judge_on_gpu(look, report["gpu"]["steps"])
+
+
+def judge_returned(look: Look, reports: Sequence[Any]) -> None:
+    """A model on every rank."""
     for report in reports:
         means = "The training loop needs the sharded model."
         expect_returned(look, report["type"], means, look(r"\breturn\b"))
         if not report["module"]:
             saw = f"get_fsdp_model() returned a {report['type']}."
             raise Diagnosis("not-a-model", saw=saw, means=means, look=look(r"\breturn\b"))
-    expect(reports, SHARDED)
-    expect_texts([report["placements"] for report in reports])
-    judge_units(look, reports[0], weights[0])
-    judge_start(look, [report["start"] for report in reports], weights)
-    judge_rest(look, reports)
-    for report in reports:
-        if report["gpu"]:
-            judge_on_gpu(look, report["gpu"]["steps"])
 
 
 def judge_on_gpu(look: Look, steps: Sequence[str]) -> None:

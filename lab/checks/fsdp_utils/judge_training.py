@@ -11,6 +11,7 @@ from lab.checks.common.tensors import Tensors, all_close, example, expect_texts
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts, weights_after_steps
 from lab.checks.fsdp_utils.judge_shards import join
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 
 def judge_training(
@@ -47,7 +48,9 @@ def judge_training(
         )
     mean = loss_and_gradients(weights, batches[0])[1]
     local = [loss_and_gradients(weights, own)[1] for own in parts(batches[0], world_size)]
-    found = verdict([join(look, gradients, mean)] * world_size, mean, local)
+    whole = join(look, gradients, mean)
+    compared("gradients of step 1, joined", [whole] * world_size, mean)
+    found = verdict([whole] * world_size, mean, local)
     if found.kind != "mean":
         raise Diagnosis(
             "wrong-gradients",
@@ -57,6 +60,7 @@ def judge_training(
         )
     twin = weights_after_steps(weights, batches)[-1]
     end = join(look, [report["end"] for report in reports], twin)
+    compared("weights after 2 steps, joined", [end] * world_size, twin)
     if not all_close(end, twin):
         raise Diagnosis(
             "updates-differ",

@@ -5,8 +5,8 @@ from typing import Any
 
 from lab.checks.common.look import Look
 from lab.checks.common.tiny import LIMIT
-from lab.checks.main.draw import draw_rehearsals
-from lab.checks.main.judge_calls import events_of, judge_calls
+from lab.checks.main.draw import Rehearsal, draw_rehearsals
+from lab.checks.main.judge_calls import Events, calls, events_of, judge_calls
 from lab.checks.main.judge_data import earlier, judge_data
 from lab.checks.main.judge_end import judge_end, judge_test, judge_training
 from lab.checks.main.judge_failure import judge_failure
@@ -14,6 +14,9 @@ from lab.checks.main.judge_model import judge_model, judge_seeds, judge_weights
 from lab.checks.main.observe import rehearse
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
+
+MODEL = "builds, wraps and optimises"
 
 
 @check("5.1", "sets up, loads, wraps, optimises and cleans up, for every strategy")
@@ -31,17 +34,32 @@ def puts_it_all_together(group: Group) -> None:
             judge_failure(group, look, rehearsal, result)
         reports = result.values
         everyone = events_of(reports)
-        try:
-            judge_calls(look, rehearsal, everyone)
-        except Diagnosis as diagnosis:
-            rest = partial(judge_data, look, rehearsal, 0, everyone[0])
-            raise earlier(diagnosis, rest) from None
-        for rank, events in enumerate(everyone):
-            judge_data(look, rehearsal, rank, events)
-        built.append(judge_weights(look, rehearsal, everyone))
+        with part("every call on every rank"):
+            try:
+                judge_calls(look, rehearsal, everyone)
+            except Diagnosis as diagnosis:
+                rest = partial(judge_data, look, rehearsal, 0, everyone[0])
+                raise earlier(diagnosis, rest) from None
+        with part("loads and deals out the data"):
+            for rank, events in enumerate(everyone):
+                judge_data(look, rehearsal, rank, events)
+        with part(MODEL):
+            built.append(judge_weights(look, rehearsal, everyone))
+        compare(rehearsal, everyone)
         for report in reports:
-            judge_model(look, rehearsal, report["events"])
-            judge_training(look, rehearsal, report["events"])
-            judge_test(look, rehearsal, report["events"])
-            judge_end(look, rehearsal, report)
-    judge_seeds(look, rehearsals, built)
+            with part(MODEL):
+                judge_model(look, rehearsal, report["events"])
+            with part("trains, tests and cleans up"):
+                judge_training(look, rehearsal, report["events"])
+                judge_test(look, rehearsal, report["events"])
+                judge_end(look, rehearsal, report)
+    with part(MODEL):
+        judge_seeds(look, rehearsals, built)
+
+
+def compare(rehearsal: Rehearsal, everyone: list[Events]) -> None:
+    """For lab check --why: what came to train(), or to begin() in a dry run, beside what the command line says."""
+    used = [(calls(events, "train") or calls(events, "begin") or [{}])[0] for events in everyone]
+    wanted = {"kind": rehearsal.strategy, "optimizer": rehearsal.optimizer, "lr": rehearsal.learning_rate}
+    for name, value in wanted.items():
+        compared(f"{rehearsal}: {name}", [str(one.get(name)).lower() for one in used], str(value))

@@ -10,12 +10,15 @@ from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.model.observe import IMAGE, ROWS, WRONG_IMAGES
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 ATTEMPT = {"value": object, "error": (None, ERROR)}
 REPORT = {
     "changed": bool, "elsewhere": str, "wrong": [ATTEMPT], "odd": [ATTEMPT], "blocks": str, "modules": [str],
     "classes": ATTEMPT, "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT, "rows": [ATTEMPT],
 }  # fmt: skip
+
+ANY_BATCH = "a batch of any size"
 
 
 def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_classes: int) -> None:
@@ -29,17 +32,23 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
     report = reports[0]
     expect_as_many([report["batches"]], len(sizes))
 
-    judge_errors(look, sizes, report)
     for size, batch in zip(sizes, report["batches"], strict=True):
-        judge_logits(look, size, batch["value"])
-    judge_values(look, torch.cat([batch["value"] for batch in report["batches"]]))
+        compared(f"logits of {size} images", [batch["value"]], f"tensor [{size}, 10]")
+    with part(ANY_BATCH):
+        judge_errors(look, sizes, report)
+        for size, batch in zip(sizes, report["batches"], strict=True):
+            judge_logits(look, size, batch["value"])
+        judge_values(look, torch.cat([batch["value"] for batch in report["batches"]]))
     expect(reports, REPORT)
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
     expect_as_many([report["rows"]], ROWS)
-    judge_wrong_images(look, report["wrong"], report["odd"])
-    judge_manners(look, report)
-    judge_parameters(look, report, num_classes)
-    judge_rows(look, report)
+    with part("an assertion for other images", after=[ANY_BATCH]):
+        judge_wrong_images(look, report["wrong"], report["odd"])
+    with part("blocks, classes, gradients, device", after=[ANY_BATCH]):
+        judge_manners(look, report)
+        judge_parameters(look, report, num_classes)
+    with part("each image on its own", after=[ANY_BATCH]):
+        judge_rows(look, report)
 
 
 def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:

@@ -5,13 +5,14 @@ from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator, parts
 from lab.checks.train.draw import draw_epochs, draw_evaluation, draw_run, draw_steps
 from lab.checks.train.judge_epochs import judge_epochs
-from lab.checks.train.judge_evaluation import judge_evaluation, judge_repetition
+from lab.checks.train.judge_evaluation import EXACT, judge_evaluation, judge_repetition
 from lab.checks.train.judge_run import judge_run
 from lab.checks.train.judge_steps import judge_steps
 from lab.checks.train.observe_epochs import run_epochs, run_training
 from lab.checks.train.observe_evaluation import evaluate_models
 from lab.checks.train.observe_steps import take_steps
 from lab.grading.check import Group, Order, check
+from lab.grading.parts import part
 
 
 @check("6.1", "a step computes what one process would on the whole batch")
@@ -48,7 +49,8 @@ def evaluates_every_sample_once(group: Group) -> None:
             reports = group.values(report())
         for wrapper in ("DDP", "FSDP"):
             judge_evaluation(look, reports, wrapper, drawn)
-        judge_repetition(look, reports, drawn)
+        with part("again, and on the device", after=[EXACT]):
+            judge_repetition(look, reports, drawn)
 
 
 @check("6.3", "every epoch is trained, evaluated and recorded, in this order")

@@ -11,9 +11,13 @@ from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 CALL = {"samples": [int], "training": bool, "wrong": str}
 EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}
+
+
+EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the ranks"
 
 
 def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
@@ -21,14 +25,22 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
     expect(reports, {"epochs": [EPOCH], "elsewhere": str})
     elsewhere, reports = reports[0]["elsewhere"], [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
-    for rank, report in enumerate(reports):
-        judge_steps_of(look, rank, report, given["samples"][rank])
-    judge_sampler(look, reports, given["epochs"])
-    for report in reports:
-        for epoch in report:
-            judge_type(look, epoch)
-    for i in range(len(given["epochs"])):
-        judge_mean(look, [report[i]["value"] for report in reports], i, given)
+    seen = [sum(len(call["samples"]) for call in report[0]["calls"]) for report in reports]
+    compared("samples in an epoch", seen, given["samples"], each=True)
+    with part(EVERY_BATCH):
+        for rank, report in enumerate(reports):
+            judge_steps_of(look, rank, report, given["samples"][rank])
+        judge_sampler(look, reports, given["epochs"])
+    with part(EPOCH_MEAN):
+        for report in reports:
+            for epoch in report:
+                judge_type(look, epoch)
+        for i in range(len(given["epochs"])):
+            judge_mean(look, [report[i]["value"] for report in reports], i, given)
+        judge_device(look, elsewhere)
+
+
+def judge_device(look: Look, elsewhere: str) -> None:
     if elsewhere:
         raise Diagnosis(
             "not-on-its-device",
@@ -217,6 +229,7 @@ LINES = {
 
 def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[str, Any]) -> None:
     known = possible_means(given, epoch)
+    compared(f"mean loss of epoch {given['epochs'][epoch]}", observed, known["exact"][0][0])
     kind = mistake(observed, known)
     if kind == "exact":
         return

@@ -12,6 +12,7 @@ from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 REPORT = {
     "type": str, "fields": bool, "types": {"loss": str, "accuracy": str}, "values": dict,
@@ -55,14 +56,27 @@ MISTAKES = {
 }
 
 
+EXACT, MODE = "exact over all ranks", "evaluation mode, and back"
+
+
 def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: DrawnEvaluation) -> None:
     expect(reports, {wrapper: REPORT})
     own = [report[wrapper] for report in reports]
     for rank, report in enumerate(own):
-        judge_type(look, rank, report)
-        judge_passes(look, rank, report, wrapper, sum(loss.length for loss, _ in drawn.batches[rank]))
+        with part(EXACT):
+            judge_type(look, rank, report)
+        with part(MODE):
+            judge_passes(look, rank, report, wrapper, sum(loss.length for loss, _ in drawn.batches[rank]))
+    with part(MODE):
+        judge_after(look, own)
+    with part(EXACT):
+        expect([report["values"] for report in own], {"loss": float, "accuracy": float})
+        judge_values(look, own, wrapper, drawn)
+
+
+def judge_after(look: Look, own: Sequence[dict[str, Any]]) -> None:
+    """The model trains again, and gradients are recorded again."""
     for rank, report in enumerate(own):
-        expect([report["values"]], {"loss": float, "accuracy": float})
         if not report["restored"]:
             raise Diagnosis(
                 "training-mode-not-restored",
@@ -77,7 +91,6 @@ def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: Dr
                 means="The next epoch's backward() fails. `with torch.no_grad():` ends by itself.",
                 look=look(r"set_grad_enabled|grad|inference", r"\.eval\("),
             )
-    judge_values(look, own, wrapper, drawn)
 
 
 def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation) -> None:
@@ -197,6 +210,7 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
         exact[name] = known["exact"][0][0]
         kind = mistake(observed, known)
         values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
+        compared(f"{name} under {wrapper}", observed, exact[name])
         right = number(exact[name])
         saw = f"under {wrapper} evaluate() gave the {name} as: {values}. Over all samples it is {right}."
         if any(map(math.isnan, observed)):

@@ -1,4 +1,4 @@
-"""Judges the loss that a training step returned."""
+"""Judges the loss that a training step returned, and the precision that it was computed in."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +8,7 @@ from lab.checks.common.report import expect_returned
 from lab.checks.common.tensors import Tensors, close, number
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 LOSS = {"type": str, "tensor": bool, "graph": bool, "shape": [int], "value": (float, None)}
 
@@ -41,6 +42,7 @@ def judge_loss(look: Look, losses: Sequence[dict[str, Any]], weights: Tensors, b
     own = [loss_and_gradients(weights, part)[0] for part in parts(batch, len(losses))]
     everywhere = sum(own) / len(own)
     observed = [float("nan") if loss["value"] is None else loss["value"] for loss in losses]
+    compared("loss of step 1", observed, own, each=True)
     if all(map(close, observed, own)):
         return
     size = len(batch[1]) // len(losses)
@@ -83,4 +85,23 @@ def judge_kind(look: Look, report: dict[str, Any]) -> None:
             saw=f"in a run with --precision bf16 the loss was computed in {report['bf16 loss']}.",
             means="Three digits are not enough for a loss; inside of autocast, cross_entropy computes in fp32.",
             look=look(r"cross_entropy|loss\s*=", r"autocast"),
+        )
+
+
+def judge_precision(look: Look, report: dict[str, Any]) -> None:
+    """The run decides on the precision of the forward pass."""
+    place = look(r"autocast", r"model\(")
+    if report["fp32"] not in ("float32", "nothing"):
+        raise Diagnosis(
+            "always-low-precision",
+            saw=f"in a run with fp32 the forward pass computed in {report['fp32']}.",
+            means="The run's --precision decides: run.autocast() knows it.",
+            look=place,
+        )
+    if report["bf16"] not in ("bfloat16", "nothing"):
+        raise Diagnosis(
+            "no-autocast",
+            saw=f"in a run with --precision bf16 the forward pass computed in {report['bf16']}.",
+            means="Without `with run.autocast():` around it, the forward pass stays in fp32.",
+            look=place,
         )

@@ -8,6 +8,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
@@ -20,9 +21,34 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+CALLS = "trains, evaluates, records"
+
+
 def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     expect(reports, REPORT)
-    kinds = [[event["what"] for event in report["events"]] for report in reports]
+    with part(CALLS):
+        judge_called(look, [[event["what"] for event in report["events"]] for report in reports])
+    for report in reports:
+        with part(CALLS):
+            judge_arguments(look, [*report["events"], *report["elsewhere"]])
+            judge_epochs(look, report["events"], given["epochs"])
+            judge_begin(look, report["events"], given["epochs"])
+            events = [event for event in report["events"] if event["what"] != "begin"]
+            judge_order(look, events, len(given["epochs"]))
+            judge_numbers(look, events, given)
+        with part("returns the records", after=[CALLS]):
+            judge_result(look, report, len(given["epochs"]))
+            judge_second(look, report["second"])
+        with part(CALLS):
+            judge_rest(look, report)
+    names = ("train_loss", "loss", "accuracy")
+    for i, epoch in enumerate(given["epochs"]):
+        recorded = [[e["numbers"] for e in one["events"] if e["what"] == "record"][i : i + 1] for one in reports]
+        compared(f"recorded of epoch {epoch}", recorded, [[given[name][i] for name in names]])
+
+
+def judge_called(look: Look, kinds: list[list[str]]) -> None:
+    """Each of the three, on every rank."""
     for what, call in (
         ("train", "train_one_epoch()"),
         ("evaluate", "evaluate()"),
@@ -45,36 +71,35 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
                 means="It is a collective call: ranks that make it wait for those that do not, for ever.",
                 look=look(r"rank", r"\bfor\b"),
             )
-    for report in reports:
-        judge_arguments(look, [*report["events"], *report["elsewhere"]])
-        judge_epochs(look, report["events"], given["epochs"])
-        judge_begin(look, report["events"], given["epochs"])
-        events = [event for event in report["events"] if event["what"] != "begin"]
-        judge_order(look, events, len(given["epochs"]))
-        judge_numbers(look, events, given)
-        judge_result(look, report, len(given["epochs"]))
-        if len(report["second"]) > 1:
-            raise Diagnosis(
-                "remembers-records",
-                saw=f"a second train(), of one epoch, returned {len(report['second'])} records.",
-                means="Those of the run before are among them: each call needs a list of its own.",
-                look=look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
-            )
-        if report["error"] is None or "OSError" not in report["error"]["bases"]:
-            instead = "nothing" if report["error"] is None else error_text(report["error"])
-            raise Diagnosis(
-                "error-swallowed",
-                saw=f"train_one_epoch() raised OSError: no space left on device; out of train() came {instead}.",
-                means="The real reason is lost, and a rank that goes on alone leaves the others waiting.",
-                look=look(r"except|suppress", r"\bfor\b"),
-            )
-        if report["problem"]:
-            raise Diagnosis(
-                "not-on-its-device",
-                saw=f"with run.device on a GPU (here only pretended): {report['problem']}.",
-                means="nccl reduces tensors on GPUs only: torch.tensor and the like need device=run.device.",
-                look=look(r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
-            )
+
+
+def judge_second(look: Look, second: list[bool]) -> None:
+    if len(second) > 1:
+        raise Diagnosis(
+            "remembers-records",
+            saw=f"a second train(), of one epoch, returned {len(second)} records.",
+            means="Those of the run before are among them: each call needs a list of its own.",
+            look=look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
+        )
+
+
+def judge_rest(look: Look, report: dict[str, Any]) -> None:
+    """Errors come out, and nothing is left on the CPU."""
+    if report["error"] is None or "OSError" not in report["error"]["bases"]:
+        instead = "nothing" if report["error"] is None else error_text(report["error"])
+        raise Diagnosis(
+            "error-swallowed",
+            saw=f"train_one_epoch() raised OSError: no space left on device; out of train() came {instead}.",
+            means="The real reason is lost, and a rank that goes on alone leaves the others waiting.",
+            look=look(r"except|suppress", r"\bfor\b"),
+        )
+    if report["problem"]:
+        raise Diagnosis(
+            "not-on-its-device",
+            saw=f"with run.device on a GPU (here only pretended): {report['problem']}.",
+            means="nccl reduces tensors on GPUs only: torch.tensor and the like need device=run.device.",
+            look=look(r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)", r"reduce|gather"),
+        )
 
 
 def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]) -> None:

@@ -19,13 +19,17 @@ from lab.checks.common.tiny import (
     parts,
     weights_after_steps,
 )
-from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss
+from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss, judge_precision
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared, part
 
 STEP = {
     "events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool,
     "handed": int, "opened": bool,
 }  # fmt: skip
+
+
+STEPS, BY_THE_RUN = "one step on the whole batch", "loss and precision of the run"
 
 
 def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: Sequence[Batch]) -> None:
@@ -37,22 +41,36 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
     expect_as_many([report["steps"] for report in reports], len(batches))
     first, second = ([report["steps"][i] for report in reports] for i in range(2))
     # In the order of execution: what comes first is told.
+    with part(BY_THE_RUN, after=[STEPS]):
+        for report, step in zip(reports, first, strict=True):
+            judge_precision(look, report)
+            if "forward" in step["events"]:
+                judge_autocast(look, step)
+    with part(STEPS):
+        for rank, step in enumerate(first):
+            judge_order(look, rank, step)
+        judge_first_gradients(look, [step["gradients"] for step in first], weights, batches[0])
+    with part(BY_THE_RUN):
+        judge_loss(look, [step["loss"] for step in first], weights, batches[0])
     for report, step in zip(reports, first, strict=True):
-        judge_precision(look, report)
-        if "forward" in step["events"]:
-            judge_autocast(look, step)
-    for rank, step in enumerate(first):
-        judge_order(look, rank, step)
-    judge_first_gradients(look, [step["gradients"] for step in first], weights, batches[0])
-    judge_loss(look, [step["loss"] for step in first], weights, batches[0])
-    for report, step in zip(reports, first, strict=True):
-        judge_kind(look, report)
-        judge_side_effects(look, step)
-        judge_by_the_run(look, step)
-    judge_second_gradients(look, [step["gradients"] for step in second], weights, batches)
-    judge_accumulation(look, [report["accumulated"] for report in reports], weights, batches)
+        with part(BY_THE_RUN):
+            judge_kind(look, report)
+        with part(STEPS):
+            judge_side_effects(look, step)
+        with part(BY_THE_RUN):
+            judge_by_the_run(look, step)
+    with part(STEPS):
+        judge_second_gradients(look, [step["gradients"] for step in second], weights, batches)
+    with part(BY_THE_RUN):
+        judge_accumulation(look, [report["accumulated"] for report in reports], weights, batches)
+    with part(STEPS):
+        judge_weights(look, [step["weights"] for step in second], weights, batches)
+
+
+def judge_weights(look: Look, after: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]) -> None:
+    """Those that one process has after both steps."""
     twin = weights_after_steps(weights, batches)[-1]
-    after = [step["weights"] for step in second]
+    compared("weights after 2 steps", after, twin)
     expect_tensors(after, twin)
     for rank, own in enumerate(after):
         if not all_close(own, twin):
@@ -167,6 +185,7 @@ def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tens
     world_size = len(observed)
     own = parts(batch, world_size)
     mean = loss_and_gradients(weights, batch)[1]
+    compared("gradients of step 1", observed, mean)
     expect_tensors(observed, mean)
     found = verdict(observed, mean, [loss_and_gradients(weights, part)[1] for part in own])
     if found.kind == "mean":
@@ -267,22 +286,3 @@ def judge_second_gradients(
         means="Something is left over from the step before.",
         look=look(r"zero_grad", r"step\("),
     )
-
-
-def judge_precision(look: Look, report: dict[str, Any]) -> None:
-    """The run decides on the precision of the forward pass."""
-    place = look(r"autocast", r"model\(")
-    if report["fp32"] not in ("float32", "nothing"):
-        raise Diagnosis(
-            "always-low-precision",
-            saw=f"in a run with fp32 the forward pass computed in {report['fp32']}.",
-            means="The run's --precision decides: run.autocast() knows it.",
-            look=place,
-        )
-    if report["bf16"] not in ("bfloat16", "nothing"):
-        raise Diagnosis(
-            "no-autocast",
-            saw=f"in a run with --precision bf16 the forward pass computed in {report['bf16']}.",
-            means="Without `with run.autocast():` around it, the forward pass stays in fp32.",
-            look=place,
-        )
