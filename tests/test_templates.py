@@ -27,6 +27,7 @@ from lab.course.similar.pairs import Alike, Pair
 from lab.grading.diagnosis import Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.looks import LOOKS
 from lab.grading.suite import CheckResult, ExerciseResult
+from lab.grading.trace.why import CheckTold, GroupTold, Row
 from lab.sweep.draw.report_tables import Table
 from lab.syllabus.syllabus import syllabus
 
@@ -156,6 +157,11 @@ def question(text: str) -> str:
     )
 
 
+def why(text: str) -> CheckTold:
+    row = Row(text, text, text, text)
+    return CheckTold(text, [GroupTold(text, [(text, text)], [row], [row], 3)])
+
+
 def card(template: str, text: str, **values: object) -> str:
     return render(template, label=text, colour="#000", looks=LOOKS, **values)
 
@@ -188,6 +194,7 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
             render("nbgrader.html", mark=mark, looks=LOOKS) for mark in record(text).exercises
         ),
         "note.html": lambda: card("note.html", text),
+        "why.html": lambda: card("why.html", text, exercise=exercise, checks=[why(text)]),
         "page.html": lambda: render("page.html", title=text),
         "question.html": lambda: question(text),
         "ranks.html": lambda: card(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lab.base.errors import UsageError
 from lab.grading.diagnosis import Failed, NotStarted, Passed, exit_code
 from lab.grading.feedback import Feedback
 from lab.grading.suite import ExerciseResult, Suite
@@ -26,12 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sandbox", action="store_true", help="run the code where it can harm nothing (Linux, with bubblewrap)"
     )
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="of an exercise that passes: what its check drew and compared, and what each rank reported",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="also show what your code printed")
 
 
 def run(args: argparse.Namespace) -> int:
     """0: all passed; 1: some did not; 3: the lab itself failed."""
     of = syllabus()
+    if args.why and not args.ids:
+        raise UsageError("--why shows what the checks of single exercises did: lab check --why 6.1")
     exercises = of.select(args.ids) if args.ids else list(of.exercises)
     code = find_code(args.code)
     feedback = Feedback(sys.stdout, code)
@@ -43,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
                 results.append(_check(suite, exercise, feedback))
                 if args.ids:
                     feedback.details(results[-1], verbose=args.verbose)
+                    if args.why:
+                        _why(feedback, results[-1], whole=args.verbose)
                     if number < len(exercises) - 1:
                         feedback.blank()
             if not args.ids:
@@ -68,6 +78,16 @@ def _check(suite: Suite, exercise: Exercise, feedback: Feedback) -> ExerciseResu
     result = suite.run(exercise)
     feedback.result(result)
     return result
+
+
+def _why(feedback: Feedback, result: ExerciseResult, *, whole: bool) -> None:
+    """What the checks did, where that gives away nothing any more."""
+    from lab.grading.trace.why import NOT_YET, told, write
+
+    if not isinstance(result.outcome, Passed):
+        feedback.say(f"{NOT_YET} {result.exercise.id} has passed.", lead="  ")
+        return
+    write(feedback, told(result, whole=whole))
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def compared(what: str, observed: Sequence[Any], expected: Any, *, each: bool = 
 
 
 def merged(found: Sequence[Mapping[str, str]], names: Sequence[str]) -> dict[str, str]:
-    """The state of each part, from what the checks of its exercise have found; UNJUDGED where none has come to it."""
+    """The state of each part, from what the exercise's checks have found; UNJUDGED where none has come to it."""
     states = {}
     for name in names:
         said = {parts[name] for parts in found if name in parts}

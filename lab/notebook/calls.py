@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lab.grading.diagnosis import Diagnosis, Failed, LabError, Passed
 from lab.grading.suite import ExerciseResult, Suite
+from lab.grading.trace.why import NOT_YET
 from lab.notebook import session
-from lab.notebook.card import framed, hint_card, note_card, result_card
+from lab.notebook.card import framed, hint_card, note_card, result_card, why_card
 from lab.notebook.show import Said, Shown, one_sentence
 from lab.notebook.strip import strip_card
 from lab.questions.asking import all_questions, answered, ask, judge
@@ -28,10 +29,13 @@ class CheckFailed(Said):
 
 
 @one_sentence
-def check(*names: str) -> None:
+def check(*names: str, why: bool = False) -> None:
     """Check exercises ("3.2"), sections ("3") or all of them, on fresh ranks: what is saved is what is checked.
 
     Shows a card for each: what is right, what is wrong, what that means and where to look.
+
+    Args:
+        why: of those that pass, also what the check drew and compared, and what each rank reported.
     """
     exercises = _select(names)
     if session.graded_elsewhere():
@@ -42,6 +46,9 @@ def check(*names: str) -> None:
     code = session.code()
     suite = Suite(code)
     results = [_check(exercise, suite, last=exercise is exercises[-1]) for exercise in exercises]
+    for result in results if why else ():
+        passed = isinstance(result.outcome, Passed)
+        Shown(why_card(result) if passed else note_card(f"{NOT_YET} {result.exercise.id} has passed."))
     not_passed = [result for result in results if not isinstance(result.outcome, Passed)]
     if not_passed and session.judged_by_nbgrader():
         raise CheckFailed("; ".join(f"{result.exercise.id} {result.outcome.word}" for result in not_passed))

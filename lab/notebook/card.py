@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.base.html import render
+from lab.base.terminal import Page
 from lab.grading.diagnosis import Blocked, Failed, Outcome, Passed
 from lab.grading.feedback import OUTPUT_CHARACTERS, OUTPUT_LINES, Feedback
 from lab.grading.looks import LOOKS
 from lab.grading.suite import CheckResult, ExerciseResult
+from lab.grading.trace.why import told, write
 from lab.notebook import session
 from lab.notebook.show import Card
 from lab.syllabus.syllabus import Exercise
@@ -52,6 +54,18 @@ def result_card(result: ExerciseResult, code: Path, following: Exercise | None) 
         printed=_printed(result.checks),
         following=following if isinstance(outcome, Passed) else None,
         file_of=partial(file_of, code=code),
+    )
+
+
+def why_card(result: ExerciseResult) -> Card:
+    """What the checks of an exercise that has passed did: given, compared, reported."""
+    checks = told(result)
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding="utf-8")
+    write(Page(stream, width=TEXT_WIDTH, colour=False), checks)
+    text = buffer.getvalue().decode("utf-8").strip("\n")
+    return framed(
+        "why.html", f"{result.exercise.id}: what its checks did", text, exercise=result.exercise, checks=checks
     )
 
 

@@ -11,6 +11,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.common.tensors import number
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 BATCH = {
     "type": str,
@@ -140,6 +141,8 @@ def judge_order(
         orders.append([pixels[pixel] for pixel in raw])
     right = [order_of(given, world_size, rank, epoch) for epoch in given["epochs"]]
     whole = len(right[0]) // size * size
+    for epoch, order, expected in zip(given["epochs"], orders, right, strict=True):
+        compared(f"images of rank {rank}, epoch {epoch}", [order], expected[:whole])
     for batches, order, expected in zip(epochs, orders, right, strict=True):
         if order == expected[:whole] and all(len(batch["pixels"]) == size for batch in batches):
             judge_labels(iterate, given, batches, order)

@@ -8,6 +8,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail
 from lab.checks.common.tensors import close, number
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 REPORT = {
     "error": (None, ERROR),
@@ -105,6 +106,7 @@ def judge_mean(look: Look, found: Sequence[float], drawn: Drawn) -> None:
     ranks = range(len(found))
     every, each = [loss for own in losses for loss in own], [size for own in sizes for size in own]
     right, samples = exact(every, each), sum(each)
+    compared("mean loss of the epoch", found, right)
     if all(close(value, right) for value in found):
         return
     own = [exact(losses[rank], sizes[rank]) for rank in ranks]

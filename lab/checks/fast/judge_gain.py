@@ -13,6 +13,7 @@ from lab.checks.common.report import ERROR, expect, expect_as_many, fail
 from lab.checks.common.tensors import close, number
 from lab.checks.common.tiny import TinyNet, draw_weights
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 PAIR = {"error": (None, ERROR), "type": str, "value": (None, float)}
 REPORT = {"error": (None, ERROR), "type": str, "seconds": (None, float), "taken": int, "pairs": [PAIR]}
@@ -72,6 +73,7 @@ def judge_time(look: Look, report: dict[str, Any], given: dict[str, Any]) -> Non
     times = [launch + work for launch, work in given["steps"]]
     launches = [launch for launch, _ in given["steps"]]
     right = statistics.median(times[warm_up:])
+    compared("seconds of a step", [seconds], right)
     if close(seconds, right):
         return
     saw = f"a step takes {number(right)} s on the GPU (here only pretended); you returned {number(seconds)}."

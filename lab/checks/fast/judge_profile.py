@@ -9,6 +9,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, fits
 from lab.checks.common.tensors import number
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 CAUSES = ("compute", "communication", "input", "launch")
 
@@ -141,6 +142,8 @@ def judge_profiles(look: Look, reports: Sequence[Any], profiles: Sequence[Sequen
     found = [answer["value"] for answer in answers]
     judge_kind(look, found)
     right = [by_priority(spans, CAUSES, "launch") for spans in profiles]
+    for step, (mine, wanted) in enumerate(zip(found, right, strict=True), start=1):
+        compared(f"microseconds of step {step}", [mine], wanted)
     if all(map(same, found, right)):
         return
     wrong = next(i for i, times in enumerate(found) if not same(times, right[i]))

@@ -12,6 +12,7 @@ from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, 
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
 from lab.checks.common.tiny import TinyNet, draw_batch, draw_weights, loss_and_gradients
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 STEPS = 6  # two as ever, then replays
 RATE = {"type": str, "id": int, "value": float}
@@ -151,6 +152,7 @@ def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[s
 def judge_weights(look: Look, after: dict[str, Tensor], given: dict[str, Any]) -> None:
     """What the steps have come to."""
     right = trained(given, given["rates"], given["momentum"])
+    compared("weights after all steps", [after], right)
     expect_tensors([after], {name: value.double() for name, value in right.items()})
     if all_close(after, right):
         return

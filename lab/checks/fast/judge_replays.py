@@ -12,6 +12,7 @@ from lab.checks.common.report import fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
 from lab.checks.fast.draw import LATER, WARM_UP, Trained, Training, train
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 
 def judge_step(look: Look, step: dict[str, Any]) -> None:
@@ -71,11 +72,13 @@ def judge_numbers(look: Look, reports: Sequence[Any], training: Training) -> Non
     right = train(training.weights, training.batches)
     state = reports[0]["after"]
     expect_tensors([state], {name: value.double() for name, value in right.state.items()})
+    compared("weights after all steps, rank 0", [state], right.state)
     if not all_close(state, right.state):
         judge_weights(look, reports, training, right)
     for rank, report in enumerate(reports):
         returned = [step["loss"] for step in report["steps"]]
         expected = [step[rank] for step in right.losses[WARM_UP:]]
+        compared(f"losses of the replays, rank {rank}", [returned], expected)
         judge_losses(look, rank, returned, expected)
         if not all(map(close, report["kept"], expected)):
             raise Diagnosis(

@@ -35,7 +35,8 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
         judge_returned(look, reports)
     expect(reports, SHARDED)
     expect_texts([report["placements"] for report in reports])
-    compared("sharded", [report["units"] for report in reports], [*BLOCKS, ""])
+    units = [sorted(unit or "the model" for unit in report["units"]) for report in reports]
+    compared("sharded", units, [*BLOCKS, "the model"])
     with part(SHARDS):
         judge_units(look, reports[0], weights[0])
     with part("starts from rank 0's model", after=[SHARDS]):

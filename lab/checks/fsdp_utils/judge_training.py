@@ -49,7 +49,7 @@ def judge_training(
     mean = loss_and_gradients(weights, batches[0])[1]
     local = [loss_and_gradients(weights, own)[1] for own in parts(batches[0], world_size)]
     whole = join(look, gradients, mean)
-    compared("gradients of step 1, joined", [whole] * world_size, mean)
+    compared("gradients of step 1", [whole] * world_size, mean)
     found = verdict([whole] * world_size, mean, local)
     if found.kind != "mean":
         raise Diagnosis(
@@ -60,7 +60,7 @@ def judge_training(
         )
     twin = weights_after_steps(weights, batches)[-1]
     end = join(look, [report["end"] for report in reports], twin)
-    compared("weights after 2 steps, joined", [end] * world_size, twin)
+    compared("weights after 2 steps", [end] * world_size, twin)
     if not all_close(end, twin):
         raise Diagnosis(
             "updates-differ",

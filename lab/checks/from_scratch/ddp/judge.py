@@ -11,6 +11,7 @@ from lab.checks.common.report import expect, expect_as_many, numbers
 from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.from_scratch.ddp.draw import Drawn, Gradients, mean, own_gradients, sizes
 from lab.grading.diagnosis import Diagnosis, unusable_report
+from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int}]
 REPORT = {
@@ -96,6 +97,7 @@ def judge_calls(look: Look, rank: int, report: dict[str, Any]) -> None:
 
 def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradients], when: str) -> None:
     right = mean(list(own))
+    compared(f"{when}gradients", found, right)
     for rank, one in enumerate(found):
         if lacking := [name for name in right if name not in one]:
             raise Diagnosis(

@@ -14,6 +14,7 @@ from lab.checks.common.tiny import one_thread
 from lab.checks.from_scratch.fsdp.net import BLOCKS, WIDTH, Net, block_bytes, draw_weights, loss_of
 from lab.checks.from_scratch.fsdp.observe import RATE
 from lab.grading.diagnosis import Diagnosis, unusable_report
+from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int}]
 STATES = ("start", "after one", "after two")
@@ -204,6 +205,7 @@ def judge_weights(
     before: dict[str, Tensor],
     when: str,
 ) -> None:
+    compared(f"weights, {when}", states, wanted)
     for rank, state in enumerate(states):
         for name, right in wanted.items():
             if name in state and close(state[name], right):
