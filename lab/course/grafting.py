@@ -123,6 +123,7 @@ def _in_words(mark: ExerciseMark) -> str:
     lines = [f"{mark.exercise} {mark.title}: {mark.word}, {mark.points_text}"]
     for finding in mark.diagnoses:
         lines += [f"  saw    {finding.saw}", f"  means  {finding.means}", f"  look   {finding.look}"]
+    lines += [f"  {mark.parts_text}"] if mark.parts_text else []
     return "\n".join(lines)
 
 

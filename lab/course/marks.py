@@ -1,18 +1,19 @@
 """How a submission ended and how many points that is worth: decided here only, for `lab grade` and nbgrader.
 
-An exercise is worth its points times the share of its checks that passed. The lab's own fault leaves a mark open,
-which is neither zero nor full: an instructor looks.
+What an exercise is worth is the sum of its parts that hold; one without parts, its points times the share of its
+checks that passed. The lab's own fault leaves a mark open, which is neither zero nor full: an instructor looks.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.base.words import encodable
 from lab.course.version import version
 from lab.grading.diagnosis import TO_LOOK, Blocked, Diagnosis, Failed, LabError, NotStarted, Outcome, Passed
 from lab.grading.looks import PARTLY
+from lab.grading.parts import FAILED, HELD, in_words
 from lab.grading.suite import ExerciseResult
 
 OUT_OF_TIME = "out-of-time"
@@ -47,6 +48,14 @@ class OutcomeRecord:
         return cls(title, outcome.word, detail=detail)
 
 
+class PartMark(NamedTuple):
+    """A part of an exercise, what it is worth, and whether it holds: a state of lab.grading.parts."""
+
+    name: str
+    of: int
+    state: str
+
+
 @dataclass(frozen=True)
 class ExerciseMark:
     """The mark of one exercise. points: None while it is open."""
@@ -57,6 +66,7 @@ class ExerciseMark:
     of: int
     outcome: OutcomeRecord
     checks: tuple[OutcomeRecord, ...] = ()
+    parts: tuple[PartMark, ...] = ()
 
     @property
     def word(self) -> str:
@@ -69,7 +79,7 @@ class ExerciseMark:
 
     @property
     def state(self) -> str:
-        """The word; "partly" where some of the checks passed."""
+        """The word; "partly" where some of it is right."""
         return PARTLY if self.word == Failed.word and self.points else self.word
 
     @property
@@ -82,6 +92,13 @@ class ExerciseMark:
     def points_text(self) -> str:
         """ "8 of 10 points", or that the mark is open."""
         return f"open, of {self.of} points" if self.points is None else f"{self.points:g} of {self.of} points"
+
+    @property
+    def parts_text(self) -> str:
+        """What its parts give; "" where it passed, is open, or the checks have come to no part."""
+        if self.passed or self.points is None or not {HELD, FAILED} & {part.state for part in self.parts}:
+            return ""
+        return in_words(self.points, self.of, self.parts)
 
     @property
     def passed(self) -> bool:
@@ -194,6 +211,7 @@ class SubmissionRecord:
                     **mark,
                     "outcome": OutcomeRecord(**mark["outcome"]),
                     "checks": tuple(OutcomeRecord(**check) for check in mark["checks"]),
+                    "parts": tuple(PartMark(*part) for part in mark.get("parts", ())),
                 }
             )
             for mark in data["exercises"]
@@ -214,14 +232,19 @@ def mark(result: ExerciseResult, checks: int) -> ExerciseMark:
     """
     exercise = result.exercise
     passed = sum(isinstance(check.outcome, Passed) for check in result.checks)
+    outcomes = [check.outcome for check in (*result.checks, *result.unsaid)]
     points: float | None
     if isinstance(result.outcome, Passed):
         points = float(exercise.points)
-    elif isinstance(result.outcome, LabError) or any(isinstance(c.outcome, LabError) for c in result.checks):
+    elif any(isinstance(outcome, LabError) for outcome in (result.outcome, *outcomes)):
         points = None
+    elif exercise.parts:
+        points = float(result.points)
     else:
         points = round(exercise.points * passed / max(checks, passed + 1), 2)
     found = tuple(OutcomeRecord.of(check.title, check.outcome) for check in result.checks)
+    states = result.parts
+    parts = tuple(PartMark(part.name, part.points, states[part.name]) for part in exercise.parts if states)
     return ExerciseMark(
         exercise.id,
         exercise.title,
@@ -229,6 +252,7 @@ def mark(result: ExerciseResult, checks: int) -> ExerciseMark:
         exercise.points,
         OutcomeRecord.of(exercise.title, result.outcome),
         found,
+        parts,
     )
 
 

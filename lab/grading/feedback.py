@@ -70,10 +70,14 @@ class Feedback(Page):
         checks = list(result.checks)
         if not checks or isinstance(result.outcome, Blocked):
             self._explain(result.exercise, result.outcome, "", verbose)
-        if isinstance(result.outcome, Blocked):
-            return
+        if not isinstance(result.outcome, Blocked):
+            self._each_check(result, verbose, every_check)
+        if said := result.parts_text:
+            self._text("    ", said)
+
+    def _each_check(self, result: ExerciseResult, verbose: bool, every_check: bool) -> None:
         said: list[Outcome] = []
-        for check in checks:
+        for check in result.checks:
             if every_check or not isinstance(check.outcome, Passed):
                 self._explain(result.exercise, check.outcome, check.title, verbose, again=check.outcome in said)
                 said.append(check.outcome)

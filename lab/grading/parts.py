@@ -157,6 +157,21 @@ def merged(found: Sequence[Mapping[str, str]], names: Sequence[str]) -> dict[str
     return states
 
 
+def in_words(points: float, of: int, parts: Sequence[tuple[str, int, str]]) -> str:
+    """ "4 of 8 points: a new order (3), whole batches (1); wrong: the mean (2); not judged: options (2)".
+
+    Args:
+        parts: name, points and state of each; of none where an exercise has no parts, or none was come to.
+    """
+    by_state = {
+        state: ", ".join(f"{name} ({worth})" for name, worth, found in parts if found == state)
+        for state in (HELD, FAILED, UNJUDGED)
+    }
+    said = f"{points:g} of {of} points" + (f": {by_state[HELD]}" if by_state[HELD] else "")
+    said += f"; wrong: {by_state[FAILED]}" if by_state[FAILED] else ""
+    return said + (f"; not judged: {by_state[UNJUDGED]}" if by_state[UNJUDGED] else "")
+
+
 def _is_the_labs(error: BaseException) -> bool:
     from lab.ranks.server import RankServerError
 

@@ -22,7 +22,7 @@ from lab.grading.diagnosis import (
     Passed,
     unusable_report,
 )
-from lab.grading.parts import HELD, Compared, Ledger, merged, noted
+from lab.grading.parts import FAILED, HELD, Compared, Ledger, in_words, merged, noted
 from lab.grading.retelling import retold
 from lab.grading.unreadable import unreadable
 from lab.ranks.reports import GroupResult
@@ -71,6 +71,15 @@ class ExerciseResult:
             return {part.name: HELD for part in self.exercise.parts}
         found = [check.parts for check in (*self.checks, *self.unsaid)]
         return merged(found, [part.name for part in self.exercise.parts])
+
+    @property
+    def parts_text(self) -> str:
+        """What the parts give, in words; "" where it passed, or where the checks have come to no part."""
+        states = self.parts
+        if isinstance(self.outcome, Passed) or not {HELD, FAILED} & set(states.values()):
+            return ""
+        parts = [(part.name, part.points, states[part.name]) for part in self.exercise.parts]
+        return in_words(self.points, self.exercise.points, parts)
 
     @property
     def points(self) -> int:

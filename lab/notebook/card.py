@@ -51,6 +51,7 @@ def result_card(result: ExerciseResult, code: Path, following: Exercise | None) 
         word=word,
         seconds=result.seconds,
         checks=_checks(result),
+        parts_text=result.parts_text,
         printed=_printed(result.checks),
         following=following if isinstance(outcome, Passed) else None,
         file_of=partial(file_of, code=code),

@@ -26,7 +26,7 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
     of = of or syllabus()
     state = states(code, of)
     passed = [exercise for exercise in of.exercises if state[exercise.id] == Passed.word]
-    points = sum(exercise.points for exercise in passed)
+    points = outcomes.points(code, Syllabus(of.exercises))
     summary = f"{len(passed)} of {len(of.exercises)} exercises passed, {points} of {of.points} points"
     lines = [summary]
     lines += [_line(exercise, state[exercise.id]) for exercise in of.exercises]
@@ -34,7 +34,7 @@ def strip_card(code: Path, of: Syllabus | None = None) -> Card:
     more_summary = ""
     if more.exercises:
         earned = [exercise for exercise in more.exercises if state[exercise.id] == Passed.word]
-        points = sum(exercise.points for exercise in earned)
+        points = outcomes.points(code, more)
         more_summary = f"Part two: {len(earned)} of {len(more.exercises)}, {points} of {more.points} points"
         lines.append(more_summary)
         lines += [_line(exercise, state[exercise.id]) for exercise in more.exercises]

@@ -1,11 +1,13 @@
 """What was found last time, in .lab/progress.json of the student's folder. A cache, never the truth.
 
-    {"exercises": {"3.2": {"outcome": "passed", "code": "<lab.student.depends>", "at": "2026-01-31T12:00:00"}}}
+    {"exercises": {"3.2": {"outcome": "passed", "code": "<lab.student.depends>", "at": "2026-01-31T12:00:00",
+                           "points": "10"}}}
 
 An entry counts only as long as what the exercise depends on is what was checked. What had passed and has changed
 since is checked again (`check_again`) before anybody is told a number.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -43,6 +45,20 @@ def passed(code: Path, of: Syllabus) -> set[str]:
         and entry.get("outcome") == "passed"
         and is_of_now(entry, exercise, code)
     }
+
+
+def points(code: Path, of: Syllabus) -> int:
+    """What the exercises gave as they are now: those that passed all, others what their parts have found."""
+    entries, whole = read(code), passed(code, of)
+    earned = 0
+    for exercise in of.every:
+        entry = entries.get(exercise.id, {})
+        found = entry.get("points", "")
+        if exercise.id in whole:
+            earned += exercise.points
+        elif re.fullmatch(r"\d{1,3}", found) and is_of_now(entry, exercise, code):
+            earned += min(int(found), exercise.points)
+    return earned
 
 
 def is_of_now(entry: Mapping[str, str], exercise: Exercise, code: Path) -> bool:
@@ -120,5 +136,10 @@ def store(code: Path, results: Iterable[ExerciseResult]) -> None:
         exercise = result.exercise
         if isinstance(result.outcome, LabError) and exercise.id in entries:
             continue
-        entries[exercise.id] = {"outcome": result.outcome.word, "code": code_hash(exercise, code), "at": now}
+        entries[exercise.id] = {
+            "outcome": result.outcome.word,
+            "code": code_hash(exercise, code),
+            "at": now,
+            "points": str(result.points),
+        }
     write_state(student_folder(code), FILE, {"exercises": entries})

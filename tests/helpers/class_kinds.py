@@ -136,8 +136,8 @@ def install(folder: Path, exercise: str, diagnosis: str) -> None:
     shutil.rmtree(folder / "bank")
 
 
-# 4.2 and 6.1 have two checks each: what is right of them is paid. 6.3 calls what 6.1 and 6.2 define.
-@kind(ALL | {"3.2": 0.0, "4.2": 5.0, "6.1": 4.0})
+# What is right of an exercise is paid, part by part. 6.3 calls what 6.1 and 6.2 define.
+@kind(ALL | {"3.2": 7.0, "4.2": 8.0, "6.1": 6.0})
 def mistakes(folder: Path) -> None:
     solve(folder)
     install(folder, "3.2", "seed-ignored")

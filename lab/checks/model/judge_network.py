@@ -18,7 +18,7 @@ REPORT = {
     "classes": ATTEMPT, "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT, "rows": [ATTEMPT],
 }  # fmt: skip
 
-ANY_BATCH = "a batch of any size"
+ANY_BATCH, LOGITS = "a batch of any size", "logits, of each image by itself"
 
 
 def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_classes: int) -> None:
@@ -39,6 +39,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
         judge_errors(look, sizes, report)
         for size, batch in zip(sizes, report["batches"], strict=True):
             judge_logits(look, size, batch["value"])
+    with part(LOGITS, after=[ANY_BATCH]):
         judge_values(look, torch.cat([batch["value"] for batch in report["batches"]]))
     expect(reports, REPORT)
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
@@ -48,7 +49,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
     with part("blocks, classes, gradients, device", after=[ANY_BATCH]):
         judge_manners(look, report)
         judge_parameters(look, report, num_classes)
-    with part("each image on its own", after=[ANY_BATCH]):
+    with part(LOGITS):
         judge_rows(look, report)
 
 
