@@ -84,6 +84,17 @@ def test_as_nbgrader_gives_it_out_nothing_is_an_answer_either(folder: Path):
     assert graded(folder).look == ()
 
 
+def test_text_that_an_earlier_release_gave_out_is_nobodys(folder: Path):
+    first = (
+        "already. They have no BatchNorm and no dropout, so that many ranks compute exactly what one device would;"
+    )
+    insert(folder, text_cell(f"{first} you will see in\nsection 4 what that is good for."))
+    assert all_said(folder) == {}
+    assert graded(folder).remarks == ()
+    insert(folder, text_cell("section 4 what that is good for. For nothing."))
+    assert list(all_said(folder)) == [SHAPE]
+
+
 @pytest.mark.parametrize(
     "cell",
     [
