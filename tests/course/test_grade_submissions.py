@@ -76,7 +76,10 @@ def test_backups_and_checkpoints_do_not_count_and_a_second_folder_is_told(work: 
     (work / "old" / "data.py").write_text("old\n")
     submission = read_submission("alice", work)
     assert submission.modules["data.py"] == b"# data of alice\n"
-    assert submission.remarks == ("modules in several folders: exercises was graded, not old",)
+    assert submission.remarks == (
+        "modules in several folders: exercises was graded, not old",
+        "in folders that are passed over, and not used: results/run/data.py",
+    )
 
 
 def test_links_and_pipes_are_left_out(work: Path, tmp_path: Path):

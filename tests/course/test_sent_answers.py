@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -361,3 +362,43 @@ def test_a_picture_that_is_nowhere_is_text_and_one_that_is_not_shown_comes_last(
     graft(grafted := nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4), graded(folder), MODEL)
     [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
     assert cell.source.endswith("![a.png](attachment:picture-1)")
+
+
+CHECKPOINT = ".ipynb_checkpoints/1_model-checkpoint.ipynb"
+
+
+@pytest.mark.parametrize("place", [CHECKPOINT, "results/x/1_model.ipynb"])
+def test_an_answer_that_stands_in_a_folder_that_is_passed_over_alone_is_told(folder: Path, place: str):
+    shutil.copytree(folder, folder / "old")  # untouched, as JupyterLab keeps it
+    before = read_book(folder, MODEL)
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    (folder / place).parent.mkdir(parents=True)
+    (folder / MODEL).rename(folder / place)
+    write_book(folder, MODEL, before)
+    assert all_said(folder) == {}
+    said = f"{place} lies in a folder that is passed over; it alone answers {SHAPE}: The batch differs."
+    assert graded(folder).look == (said,)
+    (folder / MODEL).unlink()
+    assert graded(folder).look == (said,)
+    say_again = before | {"cells": [*before["cells"], text_cell("The batch differs.")]}
+    write_book(folder, MODEL, say_again)
+    assert graded(folder).look == ()
+
+
+def test_an_older_answer_in_a_checkpoint_is_no_noise_and_in_another_folder_it_is_told(folder: Path):
+    for place in (CHECKPOINT, ".x/1_model.ipynb"):
+        say(folder, MODEL, SHAPE, f"Before, {len(place)}.")
+        (folder / place).parent.mkdir()
+        shutil.copy(folder / MODEL, folder / place)
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    [said] = graded(folder).look
+    assert said.startswith(".x/1_model.ipynb lies in a folder")
+
+
+def test_an_answer_in_a_checkpoint_comes_into_a_course_too(folder: Path, tmp_path: Path):
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    (folder / CHECKPOINT).parent.mkdir()
+    (folder / MODEL).rename(folder / CHECKPOINT)
+    keys = {read_submission("alice", folder, parse=parse).key for parse in (True, False)}
+    assert len(keys) == 1
+    assert list(read_submission("alice", folder).hidden) == [CHECKPOINT]

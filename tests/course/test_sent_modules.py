@@ -14,7 +14,7 @@ import pytest
 from lab.base.errors import UserError
 from lab.course.books import LAB_TWO
 from lab.course.folders import Notes, write_notes
-from lab.course.sent import archives, opening
+from lab.course.sent import archives, contents, opening
 from lab.course.sent.loose import nobodys
 from lab.course.submissions import Submission, find_submissions, read_submission
 from lab.syllabus.syllabus import MODULES
@@ -337,3 +337,51 @@ def test_a_module_with_a_folder_of_its_own_is_found_with_it_and_without(tmp_path
     assert found.modules["fast.py"] == b"# fast of alice\n"
     assert found.modules["from_scratch/ring.py"] == b"# ring of alice\n"
     assert not [one for one in found.look if "ring" in one]
+
+
+HIDDEN = ("results/x/model.py", ".x/model.py", "venv/model.py", "venv/x.zip", ".lab/backup-1/exercises/model.py")
+
+
+@pytest.mark.parametrize("packs", [False, True], ids=["folder", "zip"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_work_in_a_folder_that_is_passed_over_alone_is_told(tmp_path: Path, name: str, packs: bool):
+    folder = tmp_path / "class" / "alice"
+    written(folder, name, "# model of alice\n")
+    found = graded(zipped(folder, tmp_path / "alice.zip") if packs else folder)
+    assert found.unread.endswith(f"what was sent: {name}")
+    assert found.look == (f"work in folders that are passed over, and not used: {name}",)
+    assert found.modules == {}
+
+
+def test_work_in_folders_that_are_passed_over_is_told_beside_a_stub_and_known_beside_work(work: Path, root: Path):
+    written(work, "results/x/data.py", "# another\n")
+    written(work, ".lab/backup-1/exercises/data.py", "# before\n")
+    written(work, "results/x/model.py", (work / "exercises" / "model.py").read_text())
+    found = graded(work)
+    assert found.look == ()
+    assert found.remarks == ("in folders that are passed over, and not used: results/x/data.py",)
+    stub(root, work / "exercises" / "data.py")
+    both = ".lab/backup-1/exercises/data.py, results/x/data.py"
+    assert graded(work).look == (f"work in folders that are passed over, and not used: {both}",)
+
+
+@pytest.mark.parametrize("packs", [False, True], ids=["folder", "zip"])
+def test_what_programs_put_into_a_folder_is_no_noise(work: Path, tmp_path: Path, packs: bool):
+    for name in ("venv/pyvenv.cfg", ".conda/conda-meta/history"):
+        written(work, name, "")
+    programs = ("venv/lib/python3/data.py", ".conda/lib/data.py", ".git/data.py", "x/__pycache__/data.py")
+    programs += ("lib/site-packages/torch/data.py", "node_modules/model.py", ".vscode/settings.py")
+    for name in (*programs, ".ipynb_checkpoints/data-checkpoint.py", "results/run/train.log"):
+        written(work, name, "# no work\n")
+    (work / "exercises" / "data.py").unlink()
+    found = graded(zipped(work, tmp_path / "alice.zip") if packs else work)
+    assert [one for one in told(found).split("; ") if "without data.py" not in one] == []
+
+
+def test_more_files_than_are_looked_at_in_folders_that_are_passed_over_are_told(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(contents, "MAX_NAMES", 20)
+    for number in range(21):
+        written(work, f"results/{number}.txt", "")
+    assert any("more than 20 files in folders that are passed over" in said for said in graded(work).remarks)

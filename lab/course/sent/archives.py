@@ -23,7 +23,17 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from lab.base.words import encodable
-from lab.course.sent.contents import MAX_NAMES, PIECE, Contents, Unusable, few, may_be_work, wanted
+from lab.course.sent.contents import (
+    ENVIRONMENT,
+    MAX_NAMES,
+    PIECE,
+    Contents,
+    Unusable,
+    few,
+    may_be_work,
+    passed_over,
+    wanted,
+)
 
 MAX_DIRECTORY_BYTES = 16 << 20  # of a zip's table of contents, which is read as a whole
 MAX_PART_BYTES = 200  # of a folder's or file's name in an archive: file systems take 255, and we prefix some
@@ -117,7 +127,9 @@ class _Packed:
         self.kind = kind
         self.remarks: list[str] = []
         self.look: list[str] = []
+        self.passed: list[PurePosixPath] = []
         self._members: dict[PurePosixPath, Any] = {}
+        self._environments: set[PurePosixPath] = set()  # folders with Python itself
 
     def _sort(self, members: Iterable[tuple[str, bool, Any]]) -> list[PurePosixPath]:
         """Remember what may be read.
@@ -137,8 +149,10 @@ class _Packed:
                 left_out.append(name)
             elif any(len(os.fsencode(part)) > MAX_PART_BYTES for part in name.parts):
                 odd += 1
-            elif wanted(name):
+            elif wanted(name) or passed_over(name):
                 self._members[name] = member  # of two with one name the last, as unzip has it
+            if {name.name, name.parent.name} & {*ENVIRONMENT}:
+                self._environments.add(name.parent if name.name in ENVIRONMENT else name.parent.parent)
         for folder in {parent for name in self._members for parent in name.parents} & self._members.keys():
             del self._members[folder]  # on a disk it could not be both, a file and a folder
             odd += 1
@@ -154,7 +168,13 @@ class _Packed:
                 f"{odd} file{'s' * (odd > 1)} of the {self.kind} left out: with a name of over {MAX_PART_BYTES} "
                 "bytes, or a folder's name"
             )
-        return sorted(self._members)
+        return self._wanted()
+
+    def _wanted(self) -> list[PurePosixPath]:
+        """Those that are to be read; the others are passed over."""
+        others = sorted(name for name in self._members if not wanted(name))
+        self.passed = [name for name in others if not self._environments.intersection(name.parents)]
+        return sorted(self._members.keys() - set(others))
 
     @contextmanager
     def _reading(self, name: PurePosixPath) -> Iterator[None]:
@@ -212,7 +232,7 @@ class TarContents(_Packed):
         except DAMAGED as error:  # the rest of it; what came before can be read
             self.remarks.append(f"the tar is damaged, and what lies behind was lost: {error}")
             self.look.append(self.remarks[-1])
-            return sorted(self._members)
+            return self._wanted()
 
     def _every(self) -> Iterator[tarfile.TarInfo]:
         for number, member in enumerate(self.archive):

@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -145,6 +145,11 @@ def _question(given: Sequence[Given], at: int) -> str:
         elif cell.is_text:
             asked = place
     return answer
+
+
+def is_own(text: str, lines: Collection[str]) -> bool:
+    """Whether an answer says anything besides lines that were given out."""
+    return any(re.search(r"\w", line) and plain(line) not in lines for line in text.splitlines())
 
 
 def _own_text(text: str, known: Reference) -> str:
