@@ -385,3 +385,42 @@ def test_more_files_than_are_looked_at_in_folders_that_are_passed_over_are_told(
     for number in range(21):
         written(work, f"results/{number}.txt", "")
     assert any("more than 20 files in folders that are passed over" in said for said in graded(work).remarks)
+
+
+NAMES = (
+    "README.md",
+    "readme.md",
+    "README",
+    "answers",
+    "1.txt",
+    "notes/Antworten.MD",
+    "docs/templates/paper.md",
+    "a.org",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_shown_without_what_was_given_out(work: Path, name: str, root: Path):
+    given = (root / "lab" / "syllabus" / "student_readme.md").read_text()
+    given += "What you had is kept in `.lab/backup-...`.\n"  # of a release before
+    given += (root / "docs" / "templates" / "paper.md").read_text()
+    written(work, name, given)
+    assert graded(work).look == ()
+    written(work, name, f"{given}\n1.1: The batch\ndiffers.\n")
+    assert graded(work).look == (f"{name} was not used; it says: 1.1: The batch differs.",)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("name", ["answers", "answers.txt"])
+def test_texts_are_read_as_editors_save_them(work: Path, name: str, encoding: str):
+    (work / name).write_bytes("Größe: 7 GB".encode(encoding))
+    assert graded(work).look == (f"{name} was not used; it says: Größe: 7 GB",)
+
+
+def test_data_without_an_ending_is_no_text_and_a_text_that_is_too_large_is_named(work: Path):
+    (work / "data").mkdir()
+    (work / "data" / "data_batch_1").write_bytes(b"\0\1words and more")
+    (work / "data" / "data_batch_2").write_bytes(b"\0\1words and more" * 1_000_000)
+    assert graded(work).look == ()
+    written(work, "answers.txt", "The batch differs. " * 1_000_000)
+    assert graded(work).look == ("not used, and to be read by a person: answers.txt",)
