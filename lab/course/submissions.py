@@ -201,7 +201,8 @@ def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment:
         wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
         unread = f"no folder with {wanted} was found"
         if not books:
-            unread += f"; what was sent: {few(map(str, [*names, *contents.passed])) or 'nothing'}"
+            nothing = "nothing that can be read" if contents.look else "nothing"
+            unread += f"; what was sent: {few(map(str, [*names, *contents.passed])) or nothing}"
         remarks.append(unread)
     else:
         modules = {file: copy.content for file, copy in choice.files.items() if copy.content is not None}
