@@ -258,6 +258,28 @@ def test_a_file_with_marks_of_a_merge_loses_the_damaged_cell_alone(folder: Path)
     assert any("is damaged" in one for one in graded(folder).look)
 
 
+def merged(text: str, line: str) -> str:
+    """As git leaves both sides of a merge."""
+    other = line.replace("Mine", "Yours")
+    assert text.count(line) == 1
+    return text.replace(line, f"<<<<<<< HEAD\n{line}=======\n{other}>>>>>>> other\n")
+
+
+@pytest.mark.parametrize("comma", [True, False], ids=["within", "last line"])
+def test_both_sides_of_a_merge_are_shown_and_the_question_is_named(folder: Path, comma: bool):
+    say(folder, MODEL, SHAPE, ["The batch.\n", "Mine.\n", "The end."] if comma else ["The batch.\n", "Mine."])  # type: ignore[arg-type]
+    text = json.dumps(read_book(folder, MODEL), indent=1)
+    (folder / MODEL).write_text(merged(text, '    "Mine.\\n",\n' if comma else '    "Mine."\n'))
+    assert (said(folder) or "").split() == [
+        "The",
+        "batch.",
+        *(["Mine.", "Yours.", "The", "end."] if comma else ["Mine.", "Yours."]),
+    ]
+    [look] = graded(folder).look
+    assert look.startswith("1_model.ipynb is damaged: ")
+    assert f"a merge was not finished (<<<<<<<) in {SHAPE}: what could be read of both sides" in look
+
+
 def test_a_file_that_holds_nothing_is_to_look_at(folder: Path):
     (folder / MODEL).write_bytes(b"")
     assert any(one.startswith("1_model.ipynb is damaged") for one in graded(folder).look)

@@ -17,6 +17,7 @@ from lab.course.folders import Notes, write_notes
 from lab.course.sent import archives, contents, opening
 from lab.course.sent.loose import nobodys
 from lab.course.submissions import Submission, find_submissions, read_submission
+from lab.grading.unreadable import unreadable
 from lab.syllabus.syllabus import MODULES
 
 FILES = {f"{name}.py" for name in MODULES}
@@ -424,3 +425,13 @@ def test_data_without_an_ending_is_no_text_and_a_text_that_is_too_large_is_named
     assert graded(work).look == ()
     written(work, "answers.txt", "The batch differs. " * 1_000_000)
     assert graded(work).look == ("not used, and to be read by a person: answers.txt",)
+
+
+def test_a_module_with_marks_of_a_merge_is_named(work: Path):
+    written(work, "exercises/data.py", "x = '<<<<<<< HEAD'\n")
+    assert graded(work).look == ()
+    written(work, "exercises/data.py", "<<<<<<< HEAD\nx = 1\n=======\nx = 2\n>>>>>>> other\n")
+    assert graded(work).look == ("exercises/data.py holds the marks of a merge that was not finished (<<<<<<<)",)
+    found = unreadable(work / "exercises", "data.py")
+    assert found is not None
+    assert found.means.startswith("A merge was not finished")
