@@ -5,6 +5,7 @@ import argparse
 from lab.base.errors import UserError
 from lab.base.paths import checkout
 from lab.syllabus.generated import drift, write
+from lab.syllabus.given_before import FILE, add_missing
 from lab.syllabus.notebooks import generate, points_of
 from lab.syllabus.syllabus import syllabus
 
@@ -29,4 +30,6 @@ def run(args: argparse.Namespace) -> int:
         return 1 if names else 0
     names = write(texts, root / "notebooks", ".ipynb")
     print(f"notebooks/: {', '.join(names)} written" if names else "notebooks/ is up to date")
+    if (root / ".git").exists() and (added := add_missing(root)):
+        print(f"{FILE.relative_to(root)}: {added} lines that students were given before, and are given no more")
     return 0

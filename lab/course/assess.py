@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,21 @@ from lab.base.words import encodable
 from lab.course.folders import came
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
-from lab.course.notebooks import all_answers
+from lab.course.notebooks import MAX_CELLS, MAX_PICTURES, MAX_TEXT, Notebook
 from lab.course.sent.contents import as_few
 from lab.course.sent.measured import MOST, SECONDS, tables
+from lab.course.sent.pictures import Pictures, new_name, with_names
 from lab.course.sent.shown import AS_SENT
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
 from lab.grading.unreadable import NO_FILE
 from lab.syllabus.syllabus import syllabus
+
+MAX_VERSIONS = 10  # of one answer: of notebooks in several copies all are shown, up to these
+
+Cells = dict[str, list[tuple[str, str]]]  # path of the notebook -> (grade id, type) of its graded cells
+Answers = dict[str, list[tuple[str, str]]]  # grade id -> (path of the notebook, text)
 
 
 def assess(submission: Submission, server: TimedServer, deadline: float = DEADLINE) -> SubmissionRecord:
@@ -64,7 +71,11 @@ def record(
     """Put together what is known."""
     cells, answers, pictures, remarks = all_answers(submission.notebooks)
     seen = {folder: text for book in submission.notebooks.values() for folder, text in book.shown.items()}
-    books = [f"{encodable(path)} {said}" for path, book in submission.notebooks.items() for said in book.look]
+    books = [
+        f"{encodable(path)} {said}"
+        for path, book in {**submission.notebooks, **submission.hidden}.items()
+        for said in book.look
+    ]
     return SubmissionRecord(
         submission.student,
         submission.key,
@@ -80,6 +91,50 @@ def record(
         measured=dict(list(seen.items())[:MOST]),
         code=_code(submission),
     )
+
+
+def all_answers(
+    notebooks: Mapping[str, Notebook],
+) -> tuple[Cells, Answers, dict[str, Pictures], list[str]]:
+    """The graded cells and the answers of all notebooks, and remarks on what of them was left out.
+
+    Args:
+        notebooks: by path. Where there is more than a record can hold, the first ones count.
+    """
+    cells: Cells = {}
+    answers: Answers = {}
+    pictures: dict[str, Pictures] = {}
+    remarks: list[str] = []
+    left, room, pictured = 2 * MAX_CELLS, MAX_TEXT, MAX_PICTURES
+    for path, notebook in notebooks.items():
+        book = encodable(path)
+        remarks += [f"{book} {remark}" for remark in notebook.remarks]
+        if notebook.remarks and not (notebook.cells or notebook.answers):
+            continue  # it cannot be read at all
+        cells[book] = notebook.cells[:left]
+        left -= len(cells[book])
+        lost = len(notebook.cells) > len(cells[book])
+        renamed: dict[str, dict[str, str]] = {}  # answer -> name of a picture -> in the record
+        for name, found in notebook.pictures.items():
+            there = pictures.get(name, {})
+            new = {new_name(title, types, there): types for title, types in found.items()}
+            renamed[name] = dict(zip(found, new, strict=True))
+            costs = sum(len(data) for title in new.keys() - there.keys() for data in new[title].values())
+            if costs > pictured:
+                lost = True
+            else:
+                pictured -= costs
+                pictures.setdefault(name, {}).update(new)
+        for name, text in notebook.answers:
+            known = answers.setdefault(name, [])
+            if len(text) > room or len(known) >= MAX_VERSIONS:
+                lost = True
+            else:
+                room -= len(text)
+                known.append((book, with_names(text, renamed.get(name, {}))))
+        if lost:
+            remarks.append(f"{book} was left out in part: the notebooks hold more than all questions need")
+    return cells, {name: sorted(said, key=lambda one: one[0]) for name, said in answers.items()}, pictures, remarks
 
 
 def _code(submission: Submission) -> dict[str, str]:

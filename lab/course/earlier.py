@@ -5,16 +5,18 @@ Who hands in the corrected train.py alone has not withdrawn the other six module
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from lab.course.books import Books, assignment_named, released_books
 from lab.course.folders import is_link, write_private
+from lab.course.notebooks import HandedInNotebook
 from lab.course.sent.choice import begun
 from lab.course.sent.contents import MEASURED, limit_of, pieces
 from lab.course.sent.opening import opened
-from lab.course.submissions import HandedInNotebook, Submission, read_submission
+from lab.course.submissions import Submission, read_submission
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,16 @@ def stays(before: Submission, new: Submission) -> Stays:
         if (name := PurePosixPath(path).name) in books and name not in later and _answered(book, books)
     }
     return Stays(modules, notebooks)
+
+
+def side_by_side(notebooks: Mapping[str, HandedInNotebook]) -> dict[str, HandedInNotebook]:
+    """File name -> notebook, for one folder. Of two of one name both are there: both are read, for answers."""
+    found: dict[str, HandedInNotebook] = {}
+    for path, notebook in sorted(notebooks.items(), key=lambda item: item[0].count("/")):
+        plain = PurePosixPath(path).name
+        tried = itertools.chain([plain], (f"copy-{number}-{plain}" for number in itertools.count(1)))
+        found[next(one for one in tried if one not in found)] = notebook
+    return found
 
 
 def keep_earlier(student: str, home: Path, new: Path, assignment: str) -> list[str]:

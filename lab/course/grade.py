@@ -19,13 +19,14 @@ from lab.course.modules import DEADLINE
 from lab.course.outputs import write_all
 from lab.course.people.lateness import ClassRules
 from lab.course.people.options import given
-from lab.course.people.roster import few, nfc
+from lab.course.people.roster import few
 from lab.course.people.shard import Shard
+from lab.course.people.whose import the_one_called
 from lab.course.pool import grade_all
 from lab.course.sent.contents import few as few_files
 from lab.course.sent.loose import nobodys
 from lab.course.submissions import find_submissions, read_submission
-from lab.course.tables import to_look
+from lab.course.tables import to_look, untimed
 from lab.ranks.sandbox import Sandbox
 
 Say = Callable[[str], None]
@@ -200,7 +201,9 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
         for why in failed:
             say(f"  not in the gradebook: {why}")
         troubles += failed
-    look = [record.student for record in records if to_look(record, rules)]
+    if everybody := untimed(records, rules):
+        say(everybody)
+    look = [record.student for record in records if to_look(record, rules, timed=not everybody)]
     if look:
         say(f"To look at (column to_look of marks.csv): {few(look)}")
     open_marks = any(mark.points is None for record in records for mark in record.exercises)
@@ -215,17 +218,12 @@ def _found(submissions: Path, choices: GradeChoices, rules: ClassRules, wanted: 
     found = find_submissions(submissions, choices.assignment, rules.roster.student)
     if not wanted:
         return {student: path for student, path in found.items() if choices.shard.has(student)}
-    called: dict[str, str] = {}
-    for student, path in found.items():
-        name = came(path, submissions)[0]
-        person = rules.roster.person(student, name)
-        called |= {nfc(one).casefold(): student for one in (person.email, name, person.name, person.id, student)}
-    chosen = []
-    for name in wanted:
-        keys = [nfc(name).casefold(), rules.roster.student(name).casefold()]
-        if not (students := [called[key] for key in keys if key in called]):
-            raise UserError(f"{submissions} holds no submission of {name}; there are {few(list(found))}")
-        chosen.append(students[0])
+    names = {student: came(path, submissions)[0] for student, path in found.items()}
+    people = {student: (rules.roster.person(student, name), name) for student, name in names.items()}
+    chosen = [
+        the_one_called(name, rules.roster.student(name), people, f"{submissions} holds no submission of {name}")
+        for name in wanted
+    ]
     return {student: path for student, path in found.items() if student in chosen}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import os
 import shutil
@@ -19,7 +18,7 @@ from lab.course import store
 from lab.course.books import LAB, Assignment
 from lab.course.build import CONFIG
 from lab.course.config import COLLECT, GRADES
-from lab.course.earlier import stays
+from lab.course.earlier import side_by_side, stays
 from lab.course.folders import (
     SUBMITTED,
     Notes,
@@ -34,13 +33,13 @@ from lab.course.folders import (
 )
 from lab.course.marks import SubmissionRecord
 from lab.course.modules import DEADLINE
-from lab.course.notebooks import stand_in
+from lab.course.notebooks import HandedInNotebook, stand_in
 from lab.course.people.booking import Booked, book_people, booked_marks, telling
 from lab.course.people.lateness import ClassRules
 from lab.course.people.roster import Who
 from lab.course.sent.contents import MEASURED, Unusable, limit_of, pieces
 from lab.course.sent.opening import opened
-from lab.course.submissions import HandedInNotebook, Submission, find_submissions, read_submission
+from lab.course.submissions import Submission, find_submissions, read_submission
 from lab.course.tables import lateness
 
 BOOKED = "booked"  # in GRADES: a file a student with the key of the submission whose marks are in the gradebook
@@ -176,13 +175,7 @@ class Course:
                 self._write(new / "exercises" / name, content)
             for folder, content in submission.results.items():
                 self._write(new / PurePosixPath(folder).name / MEASURED.name, content)
-            names: set[str] = set()
-            for name, notebook in sorted(submission.notebooks.items(), key=lambda item: item[0].count("/")):
-                plain = PurePosixPath(name).name
-                tried = itertools.chain([plain], (f"copy-{number}-{plain}" for number in itertools.count(1)))
-                # Of two of one name both are read, for answers.
-                book = next(one for one in tried if one not in names)
-                names.add(book)
+            for book, notebook in {**side_by_side(submission.notebooks), **submission.hidden}.items():
                 self._copy(path, notebook, new / book)
             for book, notebook in stay.items():
                 self._copy(home, notebook, new / book)
@@ -197,6 +190,7 @@ class Course:
 
     def _copy(self, path: Path, notebook: HandedInNotebook, target: Path) -> None:
         """A notebook out of the submission, which need not fit into memory."""
+        target.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(notebook.digest, int):
             self._write(target, notebook.digest)
             return

@@ -8,21 +8,24 @@ memory is limited (`python -m lab.course.notebooks BYTES`): 20 MB of brackets be
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lab.base.paths import ROOT
 from lab.base.words import encodable, one_line
+from lab.course.books import book_names
 from lab.course.folders import write_private
-from lab.course.sent.contents import Unusable
+from lab.course.sent.contents import Contents, Unusable, digest_of, limit_of, read
 from lab.course.sent.damaged import cells_of, without_outputs
+from lab.course.sent.hidden import is_kept
 from lab.course.sent.pictures import Pictures, lifted, new_name, pasted, with_names
-from lab.course.sent.places import reference, source_of, strays
+from lab.course.sent.places import is_own, plain, reference, source_of, strays
 from lab.course.sent.shown import shown
 from lab.ranks.environment import clean_environment
 
@@ -30,18 +33,17 @@ MAX_ANSWER = 30_000  # characters of one answer: a spreadsheet's cell holds 32,7
 MAX_TEXT = 2_000_000  # characters of all answers, of a notebook and of a submission
 MAX_PICTURES = 6_000_000  # characters of all pictures in them, likewise, as a notebook has them
 MAX_CELLS = 2_000
+MAX_NOTEBOOKS = 40
+MAX_NOTEBOOKS_BYTES = 200 << 20
+MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 LONGEST_STRAY = 800  # characters of a text that belongs to no question
+CHECKPOINT = re.compile(r"-checkpoint(\.ipynb)$")  # how JupyterLab calls what was there before
 STAND_IN = "no-notebook-was-handed-in.ipynb"
 ANSWER = "answer-"  # how the grade ids of the free-text answers begin
 
 PLAIN = 1 << 20  # bytes of a notebook that are read at once, without a process of their own
 MEMORY = 1 << 30  # bytes that this process may have
 SECONDS = 60  # and how long it may take
-
-MAX_VERSIONS = 10  # of one answer: of notebooks in several copies all are shown, up to these
-
-Cells = dict[str, list[tuple[str, str]]]  # path of the notebook -> (grade id, type) of its graded cells
-Answers = dict[str, list[tuple[str, str]]]  # grade id -> (path of the notebook, text)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ class Notebook:
     remarks: list[str] = field(default_factory=list)
     look: list[str] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HandedInNotebook(Notebook):
+    """A notebook, and where it lies.
+
+    place   in the folder or zip
+    digest  of its bytes; its size, where that is over the limit
+    """
+
+    place: PurePosixPath = field(kw_only=True)
+    digest: bytes | int = field(kw_only=True)
 
 
 def read_notebook(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Notebook:
@@ -184,48 +198,83 @@ def cut(said: str) -> str:
     return said if len(said) <= MAX_ANSWER else said[:MAX_ANSWER] + "\n\n(the rest was cut off)"
 
 
-def all_answers(
-    notebooks: Mapping[str, Notebook],
-) -> tuple[Cells, Answers, dict[str, Pictures], list[str]]:
-    """The graded cells and the answers of all notebooks, and remarks on what of them was left out.
+def read_notebooks(
+    contents: Contents, wrapper: PurePosixPath, names: list[PurePosixPath], given: tuple[Path, ...]
+) -> tuple[dict[str, HandedInNotebook], list[str]]:
+    """The notebooks, and which were left out. Those called like the released ones come first: no number of others
+    takes their place.
 
     Args:
-        notebooks: by path. Where there is more than a record can hold, the first ones count.
+        given: see read_notebook(); without these folders it is not asked what they hold.
     """
-    cells: Cells = {}
-    answers: Answers = {}
-    pictures: dict[str, Pictures] = {}
-    remarks: list[str] = []
-    left, room, pictured = 2 * MAX_CELLS, MAX_TEXT, MAX_PICTURES
-    for path, notebook in notebooks.items():
-        book = encodable(path)
-        remarks += [f"{book} {remark}" for remark in notebook.remarks]
-        if notebook.remarks and not (notebook.cells or notebook.answers):
-            continue  # it cannot be read at all
-        cells[book] = notebook.cells[:left]
-        left -= len(cells[book])
-        lost = len(notebook.cells) > len(cells[book])
-        renamed: dict[str, dict[str, str]] = {}  # answer -> name of a picture -> in the record
-        for name, found in notebook.pictures.items():
-            there = pictures.get(name, {})
-            new = {new_name(title, types, there): types for title, types in found.items()}
-            renamed[name] = dict(zip(found, new, strict=True))
-            costs = sum(len(data) for title in new.keys() - there.keys() for data in new[title].values())
-            if costs > pictured:
-                lost = True
-            else:
-                pictured -= costs
-                pictures.setdefault(name, {}).update(new)
-        for name, text in notebook.answers:
-            known = answers.setdefault(name, [])
-            if len(text) > room or len(known) >= MAX_VERSIONS:
-                lost = True
-            else:
-                room -= len(text)
-                known.append((book, with_names(text, renamed.get(name, {}))))
-        if lost:
-            remarks.append(f"{book} was left out in part: the notebooks hold more than all questions need")
-    return cells, {name: sorted(said, key=lambda one: one[0]) for name, said in answers.items()}, pictures, remarks
+    found: dict[str, HandedInNotebook] = {}
+    lost: list[str] = []
+    left = MAX_NOTEBOOKS_BYTES
+    for name in sorted(names, key=lambda name: (name.name not in book_names(), len(name.parts), name)):
+        if len(found) == MAX_NOTEBOOKS or left <= 0:
+            most = f"{MAX_NOTEBOOKS} notebooks or {MAX_NOTEBOOKS_BYTES >> 20} MB of them"
+            lost.append(f"more than {most}: the rest was left out")
+            break
+        try:
+            book, size = _read_one(contents, name, name.name, given)
+        except Unusable as error:
+            lost.append(str(error))
+            continue
+        left -= size
+        found[str(name.relative_to(wrapper))] = book
+    return found, lost
+
+
+def _read_one(
+    contents: Contents, place: PurePosixPath, name: str, given: tuple[Path, ...]
+) -> tuple[HandedInNotebook, int]:
+    """A notebook of a submission, and how many bytes it has. Raises Unusable."""
+    limit = limit_of(place)
+    digest, size = digest_of(contents, place, limit)
+    holds = Notebook()
+    if size > limit:
+        said = f"is too large to be read (over {limit >> 20} MB)"
+        holds = Notebook(remarks=[said], look=[said])
+        digest = MAX_SIZE
+    elif given and isinstance(content := read(contents, place, limit), bytes):
+        holds = read_notebook(content, name, given)
+    return HandedInNotebook(**vars(holds), place=place, digest=digest), size
+
+
+def read_hidden(
+    contents: Contents, used: Mapping[str, HandedInNotebook], given: tuple[Path, ...]
+) -> dict[str, HandedInNotebook]:
+    """Notebooks in folders that are passed over, by their place: of answers in them only `look` tells.
+
+    Args:
+        used: the notebooks that are read; what they say too is not told.
+        given: as for read_notebooks().
+    """
+    found: dict[str, HandedInNotebook] = {}
+    lines = reference(given).lines
+    known: dict[str, set[str]] = {}  # answer -> what is said
+    for book in used.values():
+        for name, text in book.answers:
+            if is_own(text, lines):
+                known.setdefault(name, set()).add(plain(text))
+    left = MAX_NOTEBOOKS_BYTES
+    for place in [name for name in contents.passed if name.suffix == ".ipynb"][:MAX_NOTEBOOKS]:
+        kept = is_kept(place)
+        try:
+            book, size = _read_one(contents, place, CHECKPOINT.sub(r"\1", place.name), given)
+        except Unusable:
+            continue  # nobody counts on it
+        if (left := left - size) < 0:
+            break
+        look = [] if kept else book.look
+        for name, text in book.answers:
+            said = known.get(name, set())
+            if is_own(text, lines) and plain(text) not in said and not (kept and said):
+                known.setdefault(name, set()).add(plain(text))
+                text = one_line(encodable(text), LONGEST_STRAY)
+                look.append(f"lies in a folder that is passed over; it alone answers {name}: {text}")
+        found[encodable(place)] = HandedInNotebook(look=look, place=place, digest=book.digest)
+    return found
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from lab.course.books import assignment_of
 from lab.course.marks import ExerciseMark, SubmissionRecord
 from lab.course.people.lateness import ClassRules
 from lab.course.people.roster import Roster
-from lab.course.tables import table, to_look
+from lab.course.tables import table, to_look, untimed
 from lab.grading.looks import LOOKS
 
 
@@ -102,6 +102,7 @@ def report_page(
     of = assignment_of(records).of
     read = [record for record in records if not unreadable(record)]
     points = [record.points for record in read] or [0.0]
+    everybody = untimed(records, rules)
     passed = Counter(mark.exercise for record in read for mark in record.exercises if mark.passed)
     return render(
         "class_report.html",
@@ -116,7 +117,10 @@ def report_page(
         names=_names(records, rules.roster),
         pages=pages or {},
         changed=[record for record in records if record.changes],
-        to_look=[(record.student, why) for record in records for why in to_look(record, rules)],
+        everybody=everybody,
+        to_look=[
+            (record.student, why) for record in records for why in to_look(record, rules, timed=not everybody)
+        ],
         mistakes=mistakes(records),
         exercises=of.exercises,
         rows=heat_map(records),

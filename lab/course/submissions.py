@@ -16,7 +16,7 @@ from lab.base.words import encodable, visible
 from lab.course import store
 from lab.course.books import ASSIGNMENTS, LAB, Assignment, book_names, given_out
 from lab.course.folders import SUBMITTED, is_link, read_notes
-from lab.course.notebooks import Notebook, read_notebook
+from lab.course.notebooks import MAX_SIZE, HandedInNotebook, read_hidden, read_notebooks
 from lab.course.people.roster import Who, nfc
 from lab.course.people.whose import is_for_others, refuse_one_students, refuse_twice
 from lab.course.sent.choice import choose
@@ -26,11 +26,11 @@ from lab.course.sent.contents import (
     Unusable,
     as_few,
     common_folder,
-    digest_of,
     few,
     limit_of,
     read,
 )
+from lab.course.sent.hidden import hidden
 from lab.course.sent.loose import by_student, is_archive, only_zip
 from lab.course.sent.opening import opened
 from lab.course.sent.others import not_used
@@ -39,23 +39,8 @@ from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
 
-MAX_NOTEBOOKS = 40
-MAX_NOTEBOOKS_BYTES = 200 << 20
-MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
-
-
-@dataclass(frozen=True)
-class HandedInNotebook(Notebook):
-    """A notebook, and where it lies.
-
-    place   in the folder or zip
-    digest  of its bytes; its size, where that is over the limit
-    """
-
-    place: PurePosixPath = field(kw_only=True)
-    digest: bytes | int = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -69,6 +54,7 @@ class Submission:
     look       what an instructor should look at, whatever the marks are: links, another's name
     assignment what of it is to be graded
     results    folder of runs -> the results.csv in it
+    hidden     path -> a notebook in a folder that is passed over: what it alone answers is told
     """
 
     student: str
@@ -79,12 +65,13 @@ class Submission:
     look: tuple[str, ...] = ()
     assignment: Assignment = LAB
     results: Mapping[str, bytes] = field(default_factory=dict)
+    hidden: Mapping[str, HandedInNotebook] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Changes with everything that counts, of the submission and of the lab."""
         digest = hashlib.sha256(fingerprint().encode())
-        digests = {name: notebook.digest for name, notebook in self.notebooks.items()}
+        digests = {name: notebook.digest for name, notebook in {**self.hidden, **self.notebooks}.items()}
         for kind in (self.modules, digests, self.results):
             for name, content in sorted(kind.items()):
                 data = content if isinstance(content, bytes) else str(content).encode()
@@ -214,7 +201,8 @@ def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment:
         wanted = "the modules (model.py, data.py, ...)" if assignment is LAB else ", ".join(sorted(files))
         unread = f"no folder with {wanted} was found"
         if not books:
-            unread += f"; what was sent: {few(map(str, names)) or 'nothing'}"
+            nothing = "nothing that can be read" if contents.look else "nothing"
+            unread += f"; what was sent: {few(map(str, [*names, *contents.passed])) or nothing}"
         remarks.append(unread)
     else:
         modules = {file: copy.content for file, copy in choice.files.items() if copy.content is not None}
@@ -237,53 +225,22 @@ def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment:
                 total += len(found) if isinstance(found, bytes) else 0
         lost = sorted(file for file, copy in choice.files.items() if copy.content is None)
         unread = f"could not read {', '.join(lost)}" if lost else ""
-    notebooks, lost_books = _notebooks(contents, wrapper, books, given)
+    notebooks, lost_books = read_notebooks(contents, wrapper, books, given)
     remarks += lost_books
+    alone, more = hidden(contents.passed, choice.files, files, content)
+    remarks += more
     graded = {copy.place for copy in choice.files.values()}
     unused = not_used([name for name in names if name not in graded], content)
-    look = [*contents.look, *choice.look, *lost_books, *unused]
+    look = [*contents.look, *choice.look, *lost_books, *alone, *unused]
     results: dict[str, bytes] = {}
     for name in names:
         if name.name == MEASURED.name and isinstance(found := content(name), bytes):
             results.setdefault(encodable(folder_of(name)), found)
     remarks = [*contents.remarks, *remarks]
-    return Submission(student, modules, notebooks, as_few(remarks), unread, tuple(look), assignment, results)
-
-
-def _notebooks(
-    contents: Contents, wrapper: PurePosixPath, names: list[PurePosixPath], given: tuple[Path, ...]
-) -> tuple[dict[str, HandedInNotebook], list[str]]:
-    """The notebooks, and which were left out. Those called like the released ones come first: no number of others
-    takes their place.
-
-    Args:
-        given: see read_notebook(); without these folders it is not asked what they hold.
-    """
-    found: dict[str, HandedInNotebook] = {}
-    lost: list[str] = []
-    left = MAX_NOTEBOOKS_BYTES
-    for name in sorted(names, key=lambda name: (name.name not in book_names(), len(name.parts), name)):
-        if len(found) == MAX_NOTEBOOKS or left <= 0:
-            most = f"{MAX_NOTEBOOKS} notebooks or {MAX_NOTEBOOKS_BYTES >> 20} MB of them"
-            lost.append(f"more than {most}: the rest was left out")
-            break
-        limit = limit_of(name)
-        try:
-            digest, size = digest_of(contents, name, limit)
-            left -= size
-            holds = Notebook()
-            if size > limit:
-                said = f"is too large to be read (over {limit >> 20} MB)"
-                holds = Notebook(remarks=[said], look=[said])
-                digest = MAX_SIZE
-            elif given:
-                content = read(contents, name, limit)
-                holds = read_notebook(content, name.name, given) if isinstance(content, bytes) else holds
-        except Unusable as error:
-            lost.append(str(error))
-            continue
-        found[str(name.relative_to(wrapper))] = HandedInNotebook(**vars(holds), place=name, digest=digest)
-    return found, lost
+    books_there = read_hidden(contents, notebooks, given)
+    return Submission(
+        student, modules, notebooks, as_few(remarks), unread, tuple(look), assignment, results, books_there
+    )
 
 
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:

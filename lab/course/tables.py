@@ -26,9 +26,25 @@ def lateness(record: SubmissionRecord, rules: ClassRules) -> Lateness:
     return rules.lateness(record.student, record.name, record.handed_in)
 
 
-def to_look(record: SubmissionRecord, rules: ClassRules) -> list[str]:
-    """Why an instructor has to look at a submission, its time and whose it is included."""
-    return [*record.to_look, *filter(None, [unclear(record, rules), lateness(record, rules).unknown])]
+def to_look(record: SubmissionRecord, rules: ClassRules, *, timed: bool = True) -> list[str]:
+    """Why an instructor has to look at a submission, its time and whose it is included.
+
+    Args:
+        timed: whether it is known of anybody when they handed in; if not, untimed() says so of all at once.
+    """
+    late = lateness(record, rules).unknown if timed else ""
+    return [*record.to_look, *filter(None, [unclear(record, rules), late])]
+
+
+def untimed(records: Sequence[SubmissionRecord], rules: ClassRules) -> str:
+    """That it is known of nobody how late they are; "" where it is of somebody, or nothing is due."""
+    known = [lateness(record, rules) for record in records]
+    if len(known) < 2 or any(one.flagged or not one.unknown for one in known):
+        return ""
+    return (
+        "It is not known of anybody when they handed in, so nobody is late, and no total is final: give a table "
+        "for --times, or take the due date back with --due none"
+    )
 
 
 def unclear(record: SubmissionRecord, rules: ClassRules) -> str:
@@ -48,13 +64,14 @@ def marks_csv(records: Iterable[SubmissionRecord], rules: ClassRules | None = No
     records = list(records)
     rules = rules or ClassRules()
     of = assignment_of(records).of
+    timed = not untimed(records, rules)
     head = ["student", *of.ids, "points", "of", "to_look", "remarks", "seconds", "lab"]
     head += ["name", "handed_in", "due", "late", "penalty", "points_left"]
     rows = []
     for record in records:
         marks = {mark.exercise: mark.points for mark in record.exercises}
         points = ["" if (found := marks.get(name)) is None else f"{found:g}" for name in of.ids]
-        said = ["; ".join(to_look(record, rules)), "; ".join(record.remarks)]
+        said = ["; ".join(to_look(record, rules, timed=timed)), "; ".join(record.remarks)]
         row = [
             record.student,
             *points,

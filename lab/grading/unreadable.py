@@ -8,6 +8,7 @@ from lab.base.source import MAX_SOURCE_BYTES, as_utf8
 from lab.grading.diagnosis import Diagnosis
 
 NO_FILE = "no-file"
+MERGE = ("<<<<<<<", "=======", ">>>>>>>")  # how these lines begin
 
 
 def unreadable(code: Path, name: str) -> Diagnosis | None:
@@ -43,10 +44,13 @@ def unreadable(code: Path, name: str) -> Diagnosis | None:
     except SyntaxError as error:
         text = " ".join((error.text or "").split())[:80]
         place = f"{name}:{error.lineno}" if error.lineno else name
+        means = "Nothing in this file can run until it can be read."
+        if (error.text or "").startswith(MERGE):
+            means = "A merge was not finished: git left its marks, and the lines of both sides between them."
         return Diagnosis(
             "syntax-error",
             saw=f"Python cannot read {place}: {error.msg}.",
-            means="Nothing in this file can run until it can be read.",
+            means=means,
             look=f"{place}, or just above it" + (f":  {text}" if text else ""),
         )
     except (ValueError, RecursionError, MemoryError) as error:

@@ -286,3 +286,25 @@ def test_damaged_notes_are_told_and_cost_nothing(exchange: Exchange):
     assert exchange.row(ME) == ["a claim", "a link"]
     (home.parent / "lab-notes.json").write_text("[]")
     assert "lab-notes.json cannot be read" in exchange.row(ME)[0]
+
+
+def test_work_in_a_folder_that_is_not_collected_is_told(exchange: Exchange):
+    place = exchange.put("alice")
+    (place / "exercises" / "data.py").unlink()
+    for name in (
+        "results/x/model.py",
+        ".lab/backup/data.py",
+        "results/run.csv",
+        "results/x/train.log",
+        ".lab/__pycache__/x.py",
+    ):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("# mine\n")
+    exchange.collect()
+    both = ".lab/backup/data.py, results/x/model.py"
+    assert any(
+        f"work in folders that are passed over, and not used: {both}" in said for said in exchange.row("alice")
+    )
+    copied = {path.relative_to(exchange.home("alice")).as_posix() for path in exchange.home("alice").rglob("*.*")}
+    assert {name for name in copied if name.startswith(("results/", ".lab/"))} == set(both.split(", "))
+    assert stat.S_IMODE((exchange.home("alice") / "results" / "x").stat().st_mode) == 0o700

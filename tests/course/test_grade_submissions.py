@@ -15,7 +15,7 @@ from lab.base.errors import UserError
 from lab.base.source import MAX_MODULE_BYTES
 from lab.course import store
 from lab.course.marks import SubmissionRecord
-from lab.course.sent import archives, contents, opening
+from lab.course.sent import archives, contents, cut_off, opening
 from lab.course.submissions import MAX_SIZE, find_submissions, read_submission
 from lab.ranks.sandbox import pack
 from lab.syllabus.syllabus import MODULES
@@ -76,7 +76,10 @@ def test_backups_and_checkpoints_do_not_count_and_a_second_folder_is_told(work: 
     (work / "old" / "data.py").write_text("old\n")
     submission = read_submission("alice", work)
     assert submission.modules["data.py"] == b"# data of alice\n"
-    assert submission.remarks == ("modules in several folders: exercises was graded, not old",)
+    assert submission.remarks == (
+        "modules in several folders: exercises was graded, not old",
+        "in folders that are passed over, and not used: results/run/data.py",
+    )
 
 
 def test_links_and_pipes_are_left_out(work: Path, tmp_path: Path):
@@ -219,8 +222,56 @@ def test_a_damaged_zip_is_a_remark(work: Path, tmp_path: Path, damage: str):
     packed.write_bytes(data)
     submission = read_submission("alice", packed)
     assert submission.remarks
-    assert submission.unread  # 0 points, which an instructor has to know of
+    assert submission.unread or submission.look  # of 0 points an instructor has to know
     assert not set(submission.modules) - FILES
+    if damage == "encrypted":
+        assert submission.look[0].startswith("the zip needs a password, without which nobody reads exercises/")
+        assert submission.unread.endswith("what was sent: nothing that can be read")
+
+
+@pytest.mark.parametrize("by", ["shutil", "a stream", "stored"])
+def test_of_a_zip_that_is_cut_off_what_is_whole_is_graded_and_told(work: Path, tmp_path: Path, by: str):
+    packed = tmp_path / "alice.zip"
+    if by == "shutil":
+        zipped(work, packed)
+    else:
+        with packed.open("wb") as file:
+            file.seekable = lambda: by == "stored"  # type: ignore[method-assign]
+            kind = zipfile.ZIP_STORED if by == "stored" else zipfile.ZIP_DEFLATED
+            with zipfile.ZipFile(file, "w", kind) as archive:
+                for name in sorted(FILES):
+                    archive.write(work / "exercises" / name, f"exercises/{name}")
+    whole = read_submission("alice", packed)
+    data = packed.read_bytes()
+    at = data.index(b"exercises/model.py") + len("exercises/model.py") + 5
+    packed.write_bytes(data[:at])
+    found = read_submission("alice", packed)
+    assert set(found.modules) == {name for name in FILES if data.index(f"exercises/{name}".encode()) < at} - {
+        "model.py"
+    }
+    assert {name: whole.modules[name] for name in found.modules} == found.modules != {}
+    [said] = [one for one in found.look if "alice.zip is no zip file" in one]
+    assert "what is whole of it was read: exercises/data.py" in said
+    assert said.endswith("; not exercises/model.py, and what came behind")
+    assert found.remarks.count(said) == 1
+    packed.write_bytes(data[: data.index(b"PK\1\2")])  # the table of contents alone is lost
+    assert read_submission("alice", packed).modules == whole.modules
+    packed.write_bytes(data[:20])
+    assert read_submission("alice", packed).unread.startswith("alice.zip is no zip file that can be read: ")
+
+
+def test_a_bomb_in_a_zip_that_is_cut_off_costs_no_more_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    packed = tmp_path / "alice.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"exercises/data{number}.py", bytes(100_000))
+    packed.write_bytes(packed.read_bytes()[:-30])
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 250_000)
+    assert "unpacked it has more than" in read_submission("alice", packed).unread
+    monkeypatch.setattr(cut_off, "MAX_NOTEBOOK_BYTES", 90_000)
+    assert read_submission("alice", packed).unread.startswith("alice.zip is no zip file that can be read: File is")
 
 
 def test_a_zip_alone_in_a_student_s_folder_is_the_submission(work: Path, tmp_path: Path):

@@ -15,6 +15,7 @@ import pytest
 from lab.base.errors import UserError
 from lab.cli import main
 from lab.course import gradebook, store
+from lab.course.assess import record
 from lab.course.build import CONFIG
 from lab.course.config import config_text
 from lab.course.gradebook import Course
@@ -353,3 +354,19 @@ def test_what_cannot_be_read_is_looked_at_and_graded_all_the_same(course: Course
     assert "eve" in said[0]
     assert lost == []
     assert main(["grade", str(handed_in), "--course", str(course.folder), "--hand-in"]) == 0
+
+
+def test_an_answer_in_a_folder_that_is_passed_over_is_told_in_a_course_too(tmp_path: Path):
+    class_kinds.released(tmp_path / "course" / "release" / "lab")
+    (tmp_path / "course" / CONFIG).write_text("")
+    course = Course(tmp_path / "course")
+    alice = class_kinds.released(tmp_path / "handed-in" / "alice")
+    class_kinds.say(alice, "1_model.ipynb", "answer-why-shape", "The batch differs.")
+    for name in ("1_model.ipynb", "exercises/model.py"):
+        (alice / "results" / "x").mkdir(parents=True, exist_ok=True)
+        (alice / name).rename(alice / "results" / "x" / Path(name).name)
+    (alice / "results" / "x" / "model.py").write_text("# mine\n")
+    assert course.hand_in(tmp_path / "handed-in")[0] == []
+    look = record(read_submission("alice", course.submitted / "alice" / "lab"), [], 180.0, 0.0).look
+    assert any("work in folders that are passed over, and not used: results/x/model.py" in said for said in look)
+    assert any("it alone answers answer-why-shape: The batch differs." in said for said in look)

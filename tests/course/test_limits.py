@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from class_kinds import EVERY_ANSWER
 
-from lab.course import notebooks, submissions
+from lab.course import notebooks
 from lab.course.assess import record
 from lab.course.grafting import graft
 from lab.course.marks import SubmissionRecord
@@ -93,7 +93,7 @@ def test_of_too_many_notebooks_the_released_ones_count(tmp_path: Path, monkeypat
         "7_benchmarks.ipynb": book(answer("Mine."))
     }
     assert "Mine." in texts(marked(packed(tmp_path, books)))
-    monkeypatch.setattr(submissions, "MAX_NOTEBOOKS_BYTES", 100)
+    monkeypatch.setattr(notebooks, "MAX_NOTEBOOKS_BYTES", 100)
     found = marked(packed(tmp_path, books))
     assert texts(found) == ["Mine."]
     assert any("the rest was left out" in remark for remark in found.remarks)

@@ -204,3 +204,39 @@ def test_lateness_is_taken_once_and_an_extension_after_grading_counts(
     assert lab_grade(folder, out, "--due", "none") == 0
     assert table(out)["bob"]["penalty"] == ""
     assert lab_grade(folder, out, "--late", "zero") == 2
+
+
+def test_that_nobody_s_time_is_known_is_said_once(
+    tmp_path: Path, points: dict[str, float], capsys: pytest.CaptureFixture[str]
+):
+    folder, out = hand_in(tmp_path / "class", "ada", "bob"), tmp_path / "grades"
+    assert lab_grade(folder, out, "--due", "2026-05-01 12:00") == 0
+    said = capsys.readouterr().out
+    assert said.count("It is not known of anybody when they handed in") == 1
+    assert "To look at" not in said
+    assert [row["to_look"] for row in table(out).values()] == ["", ""]
+    assert (out / "report.html").read_text().count("not known") == 1
+    hand_in(tmp_path / "class", "eve 2026-05-01 09:00")
+    assert lab_grade(folder, out) == 0
+    assert "It is not known of anybody" not in capsys.readouterr().out
+    assert [bool(row["to_look"]) for row in table(out).values()] == [True, True, False]
+
+
+def test_of_two_of_one_name_neither_is_graded_alone_until_the_id_tells(
+    tmp_path: Path, points: dict[str, float], capsys: pytest.CaptureFixture[str]
+):
+    folder, out = hand_in(tmp_path / "class", "am", "bm", "bob"), tmp_path / "grades"
+    roster = tmp_path / "roster.csv"
+    roster.write_text("id,name,email\nam,Anna M\u00fcller,a@uni\nbm,Ben M\u00fcller,b@uni\nbob,Bob Hope,\n")
+    assert lab_grade(folder, out, "--roster", str(roster), "--student", "M\u00fcller") == 1
+    said = capsys.readouterr().err
+    assert (
+        "--student M\u00fcller: Anna M\u00fcller (am) and Ben M\u00fcller (bm) are called so: write the id" in said
+    )
+    assert not (out / "results").exists()
+    for name in ("bm", "b@uni", "Ben M\u00fcller", "M\u00fcller, Ben", "ben"):
+        assert lab_grade(folder, out, "--student", name, "--force") == 0
+        assert list(table(out)) == ["bm"]
+    roster.write_text("id,name\nam,Jo Lee\nbm,Jo Lee\n")
+    assert lab_grade(folder, out, "--student", "Jo Lee") == 1
+    assert "Jo Lee (am) and Jo Lee (bm)" in capsys.readouterr().err

@@ -199,6 +199,14 @@ def test_a_line_of_a_table_that_says_no_time_is_named(tmp_path: Path):
         rules(tmp_path, times="who,time\nann,2026-05-01 10:00\n")
 
 
+@pytest.mark.parametrize("kind", ["extensions", "times"])
+def test_two_lines_for_one_student_are_refused_with_both(tmp_path: Path, kind: str):
+    when = "2026-05-03 10:00"
+    text = f"id,due,time\nzmueller,{when},{when}\nbob,,\n{ZOE},{when},{when}\n"
+    with pytest.raises(UserError, match=rf"{kind}\.csv: lines 2 and 4 are both of {ZOE}: keep one of them"):
+        rules(tmp_path, roster=OWN, **{kind: text})
+
+
 def test_times_that_people_and_programs_write(tmp_path: Path):
     local = datetime(2026, 5, 1, 22, 10, 5).astimezone().isoformat()
     assert time_of("lab_zmueller_attempt_2026-05-01-22-10-05_hw.zip") == local

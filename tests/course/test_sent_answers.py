@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,17 @@ def test_as_nbgrader_gives_it_out_nothing_is_an_answer_either(folder: Path):
             (folder / path.name).write_bytes(content)
     assert all_said(folder) == {}
     assert graded(folder).look == ()
+
+
+def test_text_that_an_earlier_release_gave_out_is_nobodys(folder: Path):
+    first = (
+        "already. They have no BatchNorm and no dropout, so that many ranks compute exactly what one device would;"
+    )
+    insert(folder, text_cell(f"{first} you will see in\nsection 4 what that is good for."))
+    assert all_said(folder) == {}
+    assert graded(folder).remarks == ()
+    insert(folder, text_cell("section 4 what that is good for. For nothing."))
+    assert list(all_said(folder)) == [SHAPE]
 
 
 @pytest.mark.parametrize(
@@ -246,6 +258,28 @@ def test_a_file_with_marks_of_a_merge_loses_the_damaged_cell_alone(folder: Path)
     assert any("is damaged" in one for one in graded(folder).look)
 
 
+def merged(text: str, line: str) -> str:
+    """As git leaves both sides of a merge."""
+    other = line.replace("Mine", "Yours")
+    assert text.count(line) == 1
+    return text.replace(line, f"<<<<<<< HEAD\n{line}=======\n{other}>>>>>>> other\n")
+
+
+@pytest.mark.parametrize("comma", [True, False], ids=["within", "last line"])
+def test_both_sides_of_a_merge_are_shown_and_the_question_is_named(folder: Path, comma: bool):
+    say(folder, MODEL, SHAPE, ["The batch.\n", "Mine.\n", "The end."] if comma else ["The batch.\n", "Mine."])  # type: ignore[arg-type]
+    text = json.dumps(read_book(folder, MODEL), indent=1)
+    (folder / MODEL).write_text(merged(text, '    "Mine.\\n",\n' if comma else '    "Mine."\n'))
+    assert (said(folder) or "").split() == [
+        "The",
+        "batch.",
+        *(["Mine.", "Yours.", "The", "end."] if comma else ["Mine.", "Yours."]),
+    ]
+    [look] = graded(folder).look
+    assert look.startswith("1_model.ipynb is damaged: ")
+    assert f"a merge was not finished (<<<<<<<) in {SHAPE}: what could be read of both sides" in look
+
+
 def test_a_file_that_holds_nothing_is_to_look_at(folder: Path):
     (folder / MODEL).write_bytes(b"")
     assert any(one.startswith("1_model.ipynb is damaged") for one in graded(folder).look)
@@ -350,3 +384,43 @@ def test_a_picture_that_is_nowhere_is_text_and_one_that_is_not_shown_comes_last(
     graft(grafted := nbformat.read(class_kinds.ROOT / "notebooks" / MODEL, 4), graded(folder), MODEL)
     [cell] = [cell for cell in grafted.cells if cell.get("attachments")]
     assert cell.source.endswith("![a.png](attachment:picture-1)")
+
+
+CHECKPOINT = ".ipynb_checkpoints/1_model-checkpoint.ipynb"
+
+
+@pytest.mark.parametrize("place", [CHECKPOINT, "results/x/1_model.ipynb"])
+def test_an_answer_that_stands_in_a_folder_that_is_passed_over_alone_is_told(folder: Path, place: str):
+    shutil.copytree(folder, folder / "old")  # untouched, as JupyterLab keeps it
+    before = read_book(folder, MODEL)
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    (folder / place).parent.mkdir(parents=True)
+    (folder / MODEL).rename(folder / place)
+    write_book(folder, MODEL, before)
+    assert all_said(folder) == {}
+    said = f"{place} lies in a folder that is passed over; it alone answers {SHAPE}: The batch differs."
+    assert graded(folder).look == (said,)
+    (folder / MODEL).unlink()
+    assert graded(folder).look == (said,)
+    say_again = before | {"cells": [*before["cells"], text_cell("The batch differs.")]}
+    write_book(folder, MODEL, say_again)
+    assert graded(folder).look == ()
+
+
+def test_an_older_answer_in_a_checkpoint_is_no_noise_and_in_another_folder_it_is_told(folder: Path):
+    for place in (CHECKPOINT, ".x/1_model.ipynb"):
+        say(folder, MODEL, SHAPE, f"Before, {len(place)}.")
+        (folder / place).parent.mkdir()
+        shutil.copy(folder / MODEL, folder / place)
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    [said] = graded(folder).look
+    assert said.startswith(".x/1_model.ipynb lies in a folder")
+
+
+def test_an_answer_in_a_checkpoint_comes_into_a_course_too(folder: Path, tmp_path: Path):
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    (folder / CHECKPOINT).parent.mkdir()
+    (folder / MODEL).rename(folder / CHECKPOINT)
+    keys = {read_submission("alice", folder, parse=parse).key for parse in (True, False)}
+    assert len(keys) == 1
+    assert list(read_submission("alice", folder).hidden) == [CHECKPOINT]

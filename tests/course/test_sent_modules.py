@@ -14,9 +14,10 @@ import pytest
 from lab.base.errors import UserError
 from lab.course.books import LAB_TWO
 from lab.course.folders import Notes, write_notes
-from lab.course.sent import archives, opening
+from lab.course.sent import archives, contents, opening
 from lab.course.sent.loose import nobodys
 from lab.course.submissions import Submission, find_submissions, read_submission
+from lab.grading.unreadable import unreadable
 from lab.syllabus.syllabus import MODULES
 
 FILES = {f"{name}.py" for name in MODULES}
@@ -337,3 +338,100 @@ def test_a_module_with_a_folder_of_its_own_is_found_with_it_and_without(tmp_path
     assert found.modules["fast.py"] == b"# fast of alice\n"
     assert found.modules["from_scratch/ring.py"] == b"# ring of alice\n"
     assert not [one for one in found.look if "ring" in one]
+
+
+HIDDEN = ("results/x/model.py", ".x/model.py", "venv/model.py", "venv/x.zip", ".lab/backup-1/exercises/model.py")
+
+
+@pytest.mark.parametrize("packs", [False, True], ids=["folder", "zip"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_work_in_a_folder_that_is_passed_over_alone_is_told(tmp_path: Path, name: str, packs: bool):
+    folder = tmp_path / "class" / "alice"
+    written(folder, name, "# model of alice\n")
+    found = graded(zipped(folder, tmp_path / "alice.zip") if packs else folder)
+    assert found.unread.endswith(f"what was sent: {name}")
+    assert found.look == (f"work in folders that are passed over, and not used: {name}",)
+    assert found.modules == {}
+
+
+def test_work_in_folders_that_are_passed_over_is_told_beside_a_stub_and_known_beside_work(work: Path, root: Path):
+    written(work, "results/x/data.py", "# another\n")
+    written(work, ".lab/backup-1/exercises/data.py", "# before\n")
+    written(work, "results/x/model.py", (work / "exercises" / "model.py").read_text())
+    found = graded(work)
+    assert found.look == ()
+    assert found.remarks == ("in folders that are passed over, and not used: results/x/data.py",)
+    stub(root, work / "exercises" / "data.py")
+    both = ".lab/backup-1/exercises/data.py, results/x/data.py"
+    assert graded(work).look == (f"work in folders that are passed over, and not used: {both}",)
+
+
+@pytest.mark.parametrize("packs", [False, True], ids=["folder", "zip"])
+def test_what_programs_put_into_a_folder_is_no_noise(work: Path, tmp_path: Path, packs: bool):
+    for name in ("venv/pyvenv.cfg", ".conda/conda-meta/history"):
+        written(work, name, "")
+    programs = ("venv/lib/python3/data.py", ".conda/lib/data.py", ".git/data.py", "x/__pycache__/data.py")
+    programs += ("lib/site-packages/torch/data.py", "node_modules/model.py", ".vscode/settings.py")
+    for name in (*programs, ".ipynb_checkpoints/data-checkpoint.py", "results/run/train.log"):
+        written(work, name, "# no work\n")
+    (work / "exercises" / "data.py").unlink()
+    found = graded(zipped(work, tmp_path / "alice.zip") if packs else work)
+    assert [one for one in told(found).split("; ") if "without data.py" not in one] == []
+
+
+def test_more_files_than_are_looked_at_in_folders_that_are_passed_over_are_told(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(contents, "MAX_NAMES", 20)
+    for number in range(21):
+        written(work, f"results/{number}.txt", "")
+    assert any("more than 20 files in folders that are passed over" in said for said in graded(work).remarks)
+
+
+NAMES = (
+    "README.md",
+    "readme.md",
+    "README",
+    "answers",
+    "1.txt",
+    "notes/Antworten.MD",
+    "docs/templates/paper.md",
+    "a.org",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_shown_without_what_was_given_out(work: Path, name: str, root: Path):
+    given = (root / "lab" / "syllabus" / "student_readme.md").read_text()
+    given += "What you had is kept in `.lab/backup-...`.\n"  # of a release before
+    given += (root / "docs" / "templates" / "paper.md").read_text()
+    written(work, name, given)
+    assert graded(work).look == ()
+    written(work, name, f"{given}\n1.1: The batch\ndiffers.\n")
+    assert graded(work).look == (f"{name} was not used; it says: 1.1: The batch differs.",)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("name", ["answers", "answers.txt"])
+def test_texts_are_read_as_editors_save_them(work: Path, name: str, encoding: str):
+    (work / name).write_bytes("Größe: 7 GB".encode(encoding))
+    assert graded(work).look == (f"{name} was not used; it says: Größe: 7 GB",)
+
+
+def test_data_without_an_ending_is_no_text_and_a_text_that_is_too_large_is_named(work: Path):
+    (work / "data").mkdir()
+    (work / "data" / "data_batch_1").write_bytes(b"\0\1words and more")
+    (work / "data" / "data_batch_2").write_bytes(b"\0\1words and more" * 1_000_000)
+    assert graded(work).look == ()
+    written(work, "answers.txt", "The batch differs. " * 1_000_000)
+    assert graded(work).look == ("not used, and to be read by a person: answers.txt",)
+
+
+def test_a_module_with_marks_of_a_merge_is_named(work: Path):
+    written(work, "exercises/data.py", "x = '<<<<<<< HEAD'\n")
+    assert graded(work).look == ()
+    written(work, "exercises/data.py", "<<<<<<< HEAD\nx = 1\n=======\nx = 2\n>>>>>>> other\n")
+    assert graded(work).look == ("exercises/data.py holds the marks of a merge that was not finished (<<<<<<<)",)
+    found = unreadable(work / "exercises", "data.py")
+    assert found is not None
+    assert found.means.startswith("A merge was not finished")

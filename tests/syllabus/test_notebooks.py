@@ -1,9 +1,11 @@
 """The notebooks: what is committed is what the sources give, every question is there and has its marking guide."""
 
 import csv
+import json
 import re
+import subprocess
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from statistics import median
 
 import nbformat
@@ -11,7 +13,7 @@ import pytest
 
 from lab.cli import main
 from lab.questions.asking import BANK
-from lab.syllabus import notebooks
+from lab.syllabus import given_before, notebooks
 from lab.syllabus.generated import drift
 from lab.syllabus.notebooks import NotebookError, build_notebook, check_id
 from lab.syllabus.package import package_files
@@ -297,3 +299,35 @@ def test_students_get_the_notebooks_but_neither_sources_nor_marking_guide(guide)
     everything = "\n".join(file.read_text(errors="replace") for file in files.values())
     for name, entry in guide.items():
         assert entry["answer"][:40] not in everything, name
+
+
+# What was given out before --------------------------------------------------------------------------------
+
+
+def test_lines_that_students_are_given_no_more_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def git(*command: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *command], cwd=tmp_path, check=True)
+
+    def saved(*lines: str) -> None:
+        (tmp_path / "1.ipynb").write_text(json.dumps({"cells": [{"source": "\n".join(lines)}]}))
+        git("add", ".")
+        git("commit", "--quiet", "--message", "text")
+
+    monkeypatch.setattr(given_before, "FILE", tmp_path / "before.txt")
+    monkeypatch.setattr(given_before, "package_files", lambda: {PurePosixPath("1.ipynb"): tmp_path / "1.ipynb"})
+    given_before.FILE.write_text("known before\n")
+    git("init", "--quiet")
+    saved("old  one", "known before", "today")
+    saved("today", "new")
+    assert given_before.missing(tmp_path) == ["old one"]
+    assert given_before.add_missing(tmp_path) == 1
+    assert given_before.FILE.read_text() == "known before\nold one\n"
+
+
+@pytest.mark.slow
+def test_nothing_that_this_history_has_given_out_is_forgotten(root: Path):
+    if not (root / ".git").exists():
+        pytest.skip("needs the repository's history")
+    assert given_before.missing(root) == [], (
+        "type `lab notebooks`, which adds them to lab/syllabus/given_before.txt"
+    )

@@ -264,6 +264,7 @@ def _times(path: Path, roster: Roster) -> dict[str, datetime]:
 def _rows(path: Path, roster: Roster, columns: tuple[str, ...]) -> list[tuple[str, str, str]]:
     """(file and line, student, what one of the columns says), where it says anything. Raises UserError."""
     rows = []
+    lines: dict[str, int] = {}
     for line, row in read_table(path):
         if not any(name in row for name in columns):
             raise UserError(
@@ -276,5 +277,11 @@ def _rows(path: Path, roster: Roster, columns: tuple[str, ...]) -> list[tuple[st
             raise UserError(f"{path}:{line}: several in the roster are called {called}: write the id instead")
         if text := first_of(row, columns):
             person = roster.find(called)
-            rows.append((f"{path}:{line}", (person.id if person else nfc(called)).casefold(), text))
+            student = (person.id if person else nfc(called)).casefold()
+            if student in lines:
+                raise UserError(
+                    f"{path}: lines {lines[student]} and {line} are both of {called}: keep one of them"
+                )
+            lines[student] = line
+            rows.append((f"{path}:{line}", student, text))
     return rows

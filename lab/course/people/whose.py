@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from lab.base.errors import UserError
 from lab.base.words import visible
+from lab.course.people.roster import Person, few, nfc
 
 DEEPEST = 4  # folders below a student's, in which a module is looked for
 FEW = 2  # modules at the top of a folder that make it one student's
@@ -41,6 +42,36 @@ def refuse_twice(folder: Path, student: str, *both: Path) -> NoReturn:
     """Raises UserError: a student has handed in both of these."""
     names = ", ".join(visible(one.relative_to(folder)) for one in both)
     raise UserError(f"{folder}: {student} is there twice ({names}); remove one of them")
+
+
+def the_one_called(name: str, known: str, people: Mapping[str, tuple[Person, str]], nobody: str) -> str:
+    """The student whom a person means: by id, e-mail or what was handed in, else by name, else by a part of it.
+
+    Args:
+        known: the id that the roster has for this name.
+        people: student -> who it is, and the name of what was handed in.
+        nobody: what to say where there is none.
+
+    Raises:
+        UserError: there is none, or several.
+    """
+    wanted = nfc(name).casefold()
+    ways: list[list[str]] = [[], [], []]
+    for student, (person, came) in people.items():
+        ids = (student, person.id, person.email, came)
+        names = (person.name, f"{person.last}, {person.first}")
+        for way, called in zip(ways, (ids, names, (person.last, person.first)), strict=True):
+            if wanted in [nfc(one).casefold() for one in called] or (
+                way is ways[0] and known in (student, person.id)
+            ):
+                way.append(student)
+    found = next(filter(None, ways), [])
+    if len(found) == 1:
+        return found[0]
+    if found:
+        labels = [people[student][0].label for student in found]
+        raise UserError(f"--student {name}: {' and '.join(labels)} are called so: write the id instead")
+    raise UserError(f"{nobody}; there are {few(list(people))}")
 
 
 def _names(folder: Path) -> set[str]:

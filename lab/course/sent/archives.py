@@ -23,7 +23,18 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from lab.base.words import encodable
-from lab.course.sent.contents import MAX_NAMES, PIECE, Contents, Unusable, few, may_be_work, wanted
+from lab.course.sent.contents import (
+    ENVIRONMENT,
+    MAX_NAMES,
+    PIECE,
+    Contents,
+    Unusable,
+    few,
+    may_be_work,
+    passed_over,
+    wanted,
+)
+from lab.course.sent.cut_off import salvaged
 
 MAX_DIRECTORY_BYTES = 16 << 20  # of a zip's table of contents, which is read as a whole
 MAX_PART_BYTES = 200  # of a folder's or file's name in an archive: file systems take 255, and we prefix some
@@ -69,12 +80,34 @@ def packed(file: BoundedReader, called: str, stack: ExitStack, room: Room) -> Co
         if begin[TAR_AT : TAR_AT + len(TAR)] == TAR:
             file.limit = MAX_READ_BYTES
             return TarContents(stack.enter_context(_untarred(file)))
-        archive = stack.enter_context(zipfile.ZipFile(file))
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(file))
+        except zipfile.BadZipFile as error:
+            return _rest_of(file, f"{_no_zip(called)}: {error}", stack, room)
         file.limit = None
         return ZipContents(archive)
     except DAMAGED as error:
-        kind = "zip" if called.lower().endswith(".zip") else "archive"
-        raise Unusable(f"{called} is no {kind} file that can be read: {error}") from error
+        raise Unusable(f"{_no_zip(called)}: {error}") from error
+
+
+def _no_zip(called: str) -> str:
+    kind = "zip" if called.lower().endswith(".zip") else "archive"
+    return f"{called} is no {kind} file that can be read"
+
+
+def _rest_of(file: BoundedReader, said: str, stack: ExitStack, room: Room) -> Contents:
+    """What is whole of a zip without a table of contents. Raises Unusable: nothing is."""
+    with tempfile.TemporaryFile() as target:
+        whole, lost = salvaged(file, target, room.take)
+        target.flush()
+        again = stack.enter_context(io.FileIO(os.dup(target.fileno())))
+    if not whole:
+        raise Unusable(said)
+    contents = ZipContents(stack.enter_context(zipfile.ZipFile(again)))
+    told = f"{said}; what is whole of it was read: {few(whole)}"
+    contents.remarks.append(told + f"; not {few([lost])}, and what came behind" * bool(lost))
+    contents.look += contents.remarks
+    return contents
 
 
 def _untarred(file: IO[bytes]) -> tarfile.TarFile:
@@ -117,7 +150,9 @@ class _Packed:
         self.kind = kind
         self.remarks: list[str] = []
         self.look: list[str] = []
+        self.passed: list[PurePosixPath] = []
         self._members: dict[PurePosixPath, Any] = {}
+        self._environments: set[PurePosixPath] = set()  # folders with Python itself
 
     def _sort(self, members: Iterable[tuple[str, bool, Any]]) -> list[PurePosixPath]:
         """Remember what may be read.
@@ -137,15 +172,17 @@ class _Packed:
                 left_out.append(name)
             elif any(len(os.fsencode(part)) > MAX_PART_BYTES for part in name.parts):
                 odd += 1
-            elif wanted(name):
+            elif wanted(name) or passed_over(name):
                 self._members[name] = member  # of two with one name the last, as unzip has it
+            if {name.name, name.parent.name} & {*ENVIRONMENT}:
+                self._environments.add(name.parent if name.name in ENVIRONMENT else name.parent.parent)
         for folder in {parent for name in self._members for parent in name.parents} & self._members.keys():
             del self._members[folder]  # on a disk it could not be both, a file and a folder
             odd += 1
         if left_out:
             self.remarks.append(
                 f"{len(left_out)} file{'s' * (len(left_out) > 1)} of the {self.kind} left out: "
-                f"a link, encrypted, or with a name that leads out of it ({few(map(str, left_out))})"
+                f"a link, or with a name that leads out of it ({few(map(str, left_out))})"
             )
             if any(map(may_be_work, left_out)):
                 self.look.append(self.remarks[-1])
@@ -154,7 +191,13 @@ class _Packed:
                 f"{odd} file{'s' * (odd > 1)} of the {self.kind} left out: with a name of over {MAX_PART_BYTES} "
                 "bytes, or a folder's name"
             )
-        return sorted(self._members)
+        return self._wanted()
+
+    def _wanted(self) -> list[PurePosixPath]:
+        """Those that are to be read; the others are passed over."""
+        others = sorted(name for name in self._members if not wanted(name))
+        self.passed = [name for name in others if not self._environments.intersection(name.parents)]
+        return sorted(self._members.keys() - set(others))
 
     @contextmanager
     def _reading(self, name: PurePosixPath) -> Iterator[None]:
@@ -175,16 +218,18 @@ class ZipContents(_Packed):
         self.archive = archive
 
     def names(self) -> list[PurePosixPath]:
+        members = [member for member in self.archive.infolist() if not member.is_dir()]
+        if locked := [member.filename for member in members if member.flag_bits & 1]:
+            self.remarks.append(f"the zip needs a password, without which nobody reads {few(locked)}")
+            self.look.append(self.remarks[-1])
         return self._sort(
-            (member.filename, self._is_ordinary(member), member)
-            for member in self.archive.infolist()
-            if not member.is_dir()
+            (member.filename, self._is_ordinary(member), member) for member in members if not member.flag_bits & 1
         )
 
     @staticmethod
     def _is_ordinary(member: zipfile.ZipInfo) -> bool:
         kind = stat.S_IFMT(member.external_attr >> 16)
-        return kind in (0, stat.S_IFREG) and not member.flag_bits & 1
+        return kind in (0, stat.S_IFREG)
 
     def time(self, name: PurePosixPath) -> float:
         try:
@@ -212,7 +257,7 @@ class TarContents(_Packed):
         except DAMAGED as error:  # the rest of it; what came before can be read
             self.remarks.append(f"the tar is damaged, and what lies behind was lost: {error}")
             self.look.append(self.remarks[-1])
-            return sorted(self._members)
+            return self._wanted()
 
     def _every(self) -> Iterator[tarfile.TarInfo]:
         for number, member in enumerate(self.archive):

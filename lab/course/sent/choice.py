@@ -20,6 +20,7 @@ from lab.course.sent.loose import is_archive
 from lab.syllabus.syllabus import ALL_MODULES, PART_TWO
 
 OPEN = re.compile(rb"NotImplementedError\(\s*[\"']Exercise ")  # in every region of a stub
+MERGE = re.compile(rb"^(?:<{7}|>{7})(?: |\r?$)", re.MULTILINE)
 MAX_COPIES = 60  # files called like modules that are looked at
 CERTAIN = 120.0  # seconds: of two files the later is known, though clocks and archives round
 # What a name may have besides the module's: by browsers and file managers, then what people add.
@@ -185,6 +186,8 @@ def _choose_one(choice: Choice, file: str, copies: list[Copy]) -> None:
     if taken is None:
         return
     choice.files[file] = taken
+    if isinstance(taken.content, bytes) and MERGE.search(taken.content):
+        choice.look.append(f"{taken.told} holds the marks of a merge that was not finished (<<<<<<<)")
     rest = [copy.told for copy in near if copy.content != taken.content]
     if rest:
         choice.look.append(

@@ -27,6 +27,10 @@ SHOWN, LONGEST_SHOWN = 5, 150  # names in a remark, and characters of each
 # Folders with nothing of the student's answers in them. Those whose name begins with a dot are left out as well:
 # .lab holds backups of the modules, .ipynb_checkpoints old notebooks.
 NO_WORK = {"__pycache__", "__MACOSX", "node_modules", "site-packages", "venv", "results"}
+# They may be where somebody's work lies all the same, but for those that programs fill.
+PROGRAMS = {"__pycache__", "__MACOSX", "node_modules", "site-packages", ".git"}
+ENVIRONMENT = ("pyvenv.cfg", "conda-meta")  # in folders with Python itself
+HIDDEN = (".py", ".ipynb", ".docx", ".doc", ".odt", ".zip")  # what is looked for there, by its name alone
 MEASURED = PurePosixPath("results", "results.csv")  # of all that runs leave in that folder, what is read
 FORK = "._"  # how macOS calls what it stores beside a file, in archives for others
 
@@ -38,11 +42,13 @@ class Unusable(Exception):
 class Contents(Protocol):
     """Names and bytes of the regular files of a submission.
 
-    look  what was left out that may be work, and why: an instructor looks whether the marks are right without it
+    look    what was left out that may be work, and why: an instructor looks whether the marks are right without it
+    passed  files called like work in folders that are passed over: open() has them, names() does not
     """
 
     remarks: list[str]
     look: list[str]
+    passed: list[PurePosixPath]
 
     def names(self) -> list[PurePosixPath]:
         """All files that may be read, sorted."""
@@ -88,9 +94,11 @@ class FolderContents:
         self.owner = os.stat(folder).st_uid
         self.remarks: list[str] = []
         self.look: list[str] = []
+        self.passed: list[PurePosixPath] = []
 
     def names(self) -> list[PurePosixPath]:
         found: list[PurePosixPath] = []
+        room = MAX_NAMES  # entries of folders that are passed over
         left_out: list[tuple[PurePosixPath, str]] = []
         waiting = [PurePosixPath()]
         while waiting:
@@ -100,6 +108,10 @@ class FolderContents:
             except OSError:
                 self.remarks.append(f"the folder {encodable(parent)} cannot be read")
                 continue
+            if not (reads := worth_reading(parent)):
+                room -= len(entries)
+                if room < 0 or any(entry.name in ENVIRONMENT for entry in entries):
+                    continue
             for entry in entries:
                 name = parent / entry.name
                 try:
@@ -108,14 +120,14 @@ class FolderContents:
                     left_out.append((name, f"unreadable: {error.strerror}"))
                     continue
                 if what := no_ordinary_file(info, self.owner):
-                    left_out.append((name, what))
+                    left_out += [(name, what)] if reads else []
                 elif not stat.S_ISDIR(info.st_mode):
                     if wanted(name):
                         found.append(name)
-                elif worth_reading(name):
+                    elif passed_over(name):
+                        self.passed.append(name)
+                elif may_hide(name):
                     waiting.append(name)
-                elif name.name == MEASURED.parent.name and self._is_file(name / MEASURED.name):
-                    found.append(name / MEASURED.name)
             if len(found) > MAX_NAMES:
                 self.remarks.append(f"more than {MAX_NAMES} files: the rest was not looked at")
                 break
@@ -126,14 +138,11 @@ class FolderContents:
             for name, what in sorted(left_out)
             if may_be_work(name)
         ]
+        if room < 0:
+            self.remarks.append(
+                f"more than {MAX_NAMES} files in folders that are passed over: not all were looked at"
+            )
         return sorted(found[:MAX_NAMES])
-
-    def _is_file(self, name: PurePosixPath) -> bool:
-        try:
-            info = os.lstat(self.folder / name)
-        except OSError:
-            return False
-        return stat.S_ISREG(info.st_mode) and not no_ordinary_file(info, self.owner)
 
     def time(self, name: PurePosixPath) -> float:
         try:
@@ -219,6 +228,18 @@ def wanted(name: PurePosixPath) -> bool:
         return False
     measured = name.parts[-2:] == MEASURED.parts and worth_reading(name.parent.parent)
     return measured or worth_reading(name.parent)
+
+
+def may_hide(folder: PurePosixPath) -> bool:
+    """Whether a student's work may lie in a folder, passed over or not."""
+    return len(folder.parts) <= 2 * MAX_DEPTH and not any(part in PROGRAMS for part in folder.parts)
+
+
+def passed_over(name: PurePosixPath) -> bool:
+    """Whether a file is called like work, in a folder that is passed over."""
+    if name.name.startswith(FORK) or worth_reading(name.parent):
+        return False
+    return name.suffix.lower() in HIDDEN and may_hide(name.parent)
 
 
 def limit_of(name: PurePosixPath) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from lab.base.source import MAX_MODULE_BYTES
 from lab.base.words import printable
-from lab.course.sent.contents import MAX_DEPTH, MAX_NAMES, MEASURED, no_ordinary_file
+from lab.course.sent.contents import MAX_DEPTH, MAX_NAMES, MEASURED, may_hide, no_ordinary_file, passed_over
 
 COPIED = 1 << 20  # bytes at a time
 
@@ -27,6 +27,7 @@ def copy_ordinary(
 
     Args:
         target: a folder that is not there yet; only its owner can read it, or the group too where it is `shared`.
+        ignored: of what is in a folder. Of ignored folders what is called like work is copied alone.
         largest: bytes of one file, others are left out.
         limit: bytes of all files.
 
@@ -40,6 +41,7 @@ def copy_ordinary(
     left_out: list[str] = []
     owner = os.lstat(source).st_uid
     total = count = 0
+    passed: set[PurePosixPath] = set()
 
     def unreadable(error: OSError) -> None:
         raise error
@@ -47,6 +49,16 @@ def copy_ordinary(
     for folder, folders, files, at in os.fwalk(source, onerror=unreadable, follow_symlinks=False):
         below = PurePosixPath(os.path.relpath(folder, source))
         place = target / below
+        if passed & {below, *below.parents}:
+            for name in filter(lambda name: passed_over(below / name), files):
+                info = os.stat(name, dir_fd=at, follow_symlinks=False)
+                room = info.st_size <= min(largest, limit - total) and count < MAX_NAMES
+                if stat.S_ISREG(info.st_mode) and not no_ordinary_file(info, owner) and room:
+                    count, total = count + 1, total + info.st_size
+                    _make(place, target, shared)
+                    _copy_file(name, at, place / name, info, mode_of(shared))
+            folders[:] = [name for name in folders if may_hide(below / name)]
+            continue
         place.mkdir(parents=True)
         place.chmod(0o2770 if shared else 0o700)
         skip = set(ignored(folder, [*folders, *files]))
@@ -59,6 +71,9 @@ def copy_ordinary(
             if name in skip:
                 if name == MEASURED.parent.name:
                     _copy_measured(at, place, owner, mode_of(shared))
+                if name in folders and may_hide(below / name):
+                    passed.add(below / name)
+                    kept.append(name)
                 continue
             info = os.stat(name, dir_fd=at, follow_symlinks=False)
             if what := no_ordinary_file(info, owner):
@@ -77,6 +92,14 @@ def copy_ordinary(
                 _copy_file(name, at, place / name, info, mode_of(shared))
         folders[:] = kept
     return left_out
+
+
+def _make(folder: Path, top: Path, shared: bool) -> None:
+    """A folder below `top`, which is there, and those between them."""
+    for place in reversed([one for one in (folder, *folder.parents) if one.is_relative_to(top)]):
+        if not place.exists():
+            place.mkdir()
+            place.chmod(0o2770 if shared else 0o700)
 
 
 def _copy_measured(at: int, place: Path, owner: int, mode: int) -> None:

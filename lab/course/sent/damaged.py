@@ -11,6 +11,7 @@ OUTPUTS = re.compile(r"(?<!\\)\"outputs\"\s*:\s*\[")
 TOKEN = re.compile(r"\"(?:[^\"\\]++|\\.)*+\"|[\[\]]", re.DOTALL)
 SOURCE = re.compile(r"\"source\"\s*:\s*(\[?)\s*")
 STRING = re.compile(r"\"((?:[^\"\\]++|\\.)*+)(\"?)\s*(,?)\s*", re.DOTALL)
+MERGE = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?: .*)?\r?\n?", re.MULTILINE)  # git's marks, on lines of their own
 FIELD = r"\"{}\"\s*:\s*\"([^\"\\]{{1,100}})\""
 Cells = list[dict[str, Any]]
 
@@ -25,11 +26,12 @@ def cells_of(content: bytes) -> tuple[Cells, str]:
     try:
         notebook = json.loads(text)
     except (ValueError, RecursionError) as error:
-        whole = _salvaged(text)
+        where, plain = _merged(text)
+        whole = _salvaged(plain)
         wrong = f"is damaged: {str(error) or type(error).__name__}"
         if not whole:
             raise ValueError(wrong) from error
-        return whole, f"{wrong}; {len(whole)} cells could still be read"
+        return whole, f"{wrong}; {len(whole)} cells could still be read{where}"
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if isinstance(cells, list):
         return [cell for cell in cells if isinstance(cell, dict)], wrong
@@ -91,6 +93,22 @@ def _salvaged(text: str) -> Cells:
     return found
 
 
+def _merged(text: str) -> tuple[str, str]:
+    """What to say of a merge that was not finished, "" where there is none; and the text without its marks."""
+    if not any(mark[0].startswith("<") for mark in MERGE.finditer(text)):
+        return "", text
+    begins = [cell.start() for cell in CELL.finditer(text)]
+    names = []
+    for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+        if MERGE.search(text, begin, end):
+            cell = _in_part(MERGE.sub("", text[begin:end]))
+            graded = cell["metadata"].get("nbgrader", {}).get("grade_id")
+            names.append(str(graded or cell.get("id") or "a cell without a name"))
+    where = f" in {', '.join(dict.fromkeys(names))}" if names else ""
+    said = f"; a merge was not finished (<<<<<<<){where}: what could be read of both sides stands there"
+    return said, MERGE.sub("", text)
+
+
 def _in_part(text: str) -> dict[str, Any]:
     """A cell that is cut off or damaged."""
     cell: dict[str, Any] = {}
@@ -104,11 +122,11 @@ def _in_part(text: str) -> dict[str, Any]:
     if source := SOURCE.search(text):
         at = source.end()
         while line := STRING.match(text, at):
-            lines.append(_unescaped(line[1]))
+            lines.append(_unescaped(line[1]) + "\n" * (not line[3]))
             at = line.end()
-            if not source[1] or not line[3]:
-                break
-    cell["source"] = "".join(lines)
+            if not source[1]:
+                break  # in a list the comma may be missing: a side of a merge ends there
+    cell["source"] = "".join(lines).rstrip("\n")
     return cell
 
 

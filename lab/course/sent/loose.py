@@ -111,6 +111,7 @@ class LooseContents:
         self.files = files
         self.remarks: list[str] = []
         self.look: list[str] = []
+        self.passed: list[PurePosixPath] = []
 
     def names(self) -> list[PurePosixPath]:
         found = []

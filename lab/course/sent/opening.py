@@ -52,9 +52,11 @@ class _Nested:
         self._inner: dict[PurePosixPath, Contents] = {}
         self.remarks = outer.remarks
         self.look = outer.look
+        self.passed: list[PurePosixPath] = []
 
     def names(self) -> list[PurePosixPath]:
         found = self._outer.names()
+        self.passed += self._outer.passed
         inside = [name for name in found if is_archive(name.name)]
         unopened = inside[MAX_INNER:] if self._levels else inside
         for name in inside[:MAX_INNER] if self._levels else []:
@@ -69,6 +71,7 @@ class _Nested:
                 continue
             self._inner[name] = inner
             found += [name / one for one in inner.names()]
+            self.passed += [name / one for one in inner.passed]
             self.remarks += [f"{encodable(name)}: {said}" for said in inner.remarks]
             self.look += [f"{encodable(name)}: {said}" for said in inner.look]
         if unopened:

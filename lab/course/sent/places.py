@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 from lab.base.source import parsed
 from lab.course.sent.damaged import Cells
+from lab.syllabus.given_before import given_before
 
 WORDS = re.compile(r"[^\W\d_]{2,}")
 COMMENT = re.compile(r"^\s*#+ ?(.*)$")
@@ -42,7 +43,7 @@ class Given:
 class Reference:
     """All notebooks as they were given out.
 
-    lines      every line in them
+    lines      every line in them, and in those of earlier releases
     grade_ids  of all graded cells
     answers    those of them that are for answers
     """
@@ -66,7 +67,7 @@ class Stray:
 def reference(folders: tuple[Path, ...]) -> Reference:
     """The notebooks in these folders; of two with one name both, as a student may have either."""
     books: dict[str, list[Given]] = {}
-    lines: set[str] = set()
+    lines = {plain(line) for line in given_before()}
     for folder in folders:
         for path in sorted(folder.glob("*.ipynb")):
             try:
@@ -144,6 +145,11 @@ def _question(given: Sequence[Given], at: int) -> str:
         elif cell.is_text:
             asked = place
     return answer
+
+
+def is_own(text: str, lines: Collection[str]) -> bool:
+    """Whether an answer says anything besides lines that were given out."""
+    return any(re.search(r"\w", line) and plain(line) not in lines for line in text.splitlines())
 
 
 def _own_text(text: str, known: Reference) -> str:
