@@ -4,15 +4,17 @@ from lab.diagnose.symptoms.entry import symptom
 from lab.slurm import messages
 
 _AWAY = r"Socket timed out|Unable to contact slurm controller|[Zz]ero [Bb]ytes were transmitted"
+_NOT_SET_UP = r"s_p_parse_file|Unable to process configuration file|Could not establish a configuration source"
 _CREDENTIAL = r"(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential|[Mm]unge (?:decode|encode) failed"
 
 LAUNCH = (
     symptom(
         "slurm-away",
         0,
-        rf"^(?:sbatch|srun|salloc|squeue|slurm_\w+)\b.{{0,200}}(?:{_AWAY})",
-        "Slurm's controller did not answer: {line}",
-        "It is overloaded, restarts, or cannot be reached from this machine: nothing that your job did.",
+        rf"^(?:sbatch|srun|salloc|squeue|slurm_\w+)\b.{{0,200}}(?:{_AWAY}|{_NOT_SET_UP})",
+        "Slurm cannot be reached from here: {line}",
+        "Its controller is overloaded or restarts, or this machine does not know where it is: nothing that your "
+        "job did.",
         "sinfo    # does it answer now? then submit again",
         unless=r"Task launch|slurm_receive_msgs|Application launch",  # a node did not answer, not the controller
         source="slurm.schedmd.com/troubleshoot.html",
@@ -69,7 +71,8 @@ LAUNCH = (
     symptom(
         "cpu-binding",
         1,
-        r"CPU binding outside of job step allocation|Unable to satisfy cpu bind request",
+        r"CPU binding outside of job step allocation|Unable to satisfy cpu bind request"
+        r"|failed to distribute tasks|Unable to layout tasks",
         "srun could not bind the tasks to CPUs: {line}",
         "SLURM_CPU_BIND or --cpu-bind names CPUs that are not the step's; often a variable of an outer job.",
         "unset SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE   # then submit "
@@ -79,9 +82,11 @@ LAUNCH = (
     symptom(
         "mpi-type",
         1,
-        r"Invalid MPI (?:type|plugin)|cannot find mpi plugin|couldn't find the specified plugin name for mpi/",
-        "Slurm lacks the MPI plugin that was asked for: {line}",
-        "SLURM_MPI_TYPE or --mpi names one that this site does not have; PyTorch needs none.",
+        r"Invalid MPI (?:type|plugin)|cannot find mpi plugin|couldn't find the specified plugin name for mpi/"
+        r"|not built with SLURM's PMI support|PMI2?_Init failed",
+        "Slurm and MPI do not fit each other: {line}",
+        "SLURM_MPI_TYPE or --mpi names a plugin that this site does not have, or that its MPI was not built for; "
+        "PyTorch needs none.",
         "srun --mpi=list",
         "SLURM_MPI_TYPE=none {rerun}",
         source="slurm.schedmd.com/mpi_guide.html",
@@ -125,7 +130,7 @@ LAUNCH = (
         "there.",
         "LAB_ENV=~/venvs/torch sbatch run.sh    # names the environment: see docs/cluster.md",
         "srun --ntasks=1 bash -c 'which python; echo $PATH'",
-        unless=r"slurm_script|\\r|module: command not found|\bnsys\b|\bncu\b|conda: command",
+        unless=r"slurm_script: No such|\\r|\b(?:module|ml): command not found|\bnsys\b|\bncu\b|conda: command",
         source="slurm.schedmd.com/faq.html",
     ),
     symptom(
@@ -151,7 +156,7 @@ LAUNCH = (
         "The node is not in order, or Slurm's own scripts failed there: nothing that your program did.",
         "sinfo --list-reasons   # then tell your administrators",
         "sbatch --exclude=NODE run.sh   # without that node",
-        unless=r"(?<!slurm_script: )No such file|Permission denied|credential",
+        unless=r"(?<!slurm_script: )No such file|Permission denied|credential|layout tasks",
         source="slurm.schedmd.com/troubleshoot.html",
     ),
     symptom(
@@ -159,7 +164,7 @@ LAUNCH = (
         0,
         r"Lmod has detected the following error|The following module\(s\) are unknown"
         r"|Unable to locate a modulefile"
-        r"|module: command not found",
+        r"|\b(?:module|ml): command not found",
         "A module could not be loaded: {line}",
         "env/modules.txt names one that this site does not have, or the node's shell has no module command.",
         "module avail    # which are there? env/modules.txt has the names",

@@ -18,9 +18,11 @@ NETWORK = (
     symptom(
         "meeting-point-elsewhere",
         1,
-        r"Cannot assign requested address|EADDRNOTAVAIL|errno: 99\b",
-        "Rank 0 cannot listen at the address where the ranks are to meet: {line}",
-        "MASTER_ADDR or --rdzv-endpoint names another machine than the one of rank 0.",
+        r"Cannot assign requested address|EADDRNOTAVAIL|errno: 99\b"
+        r"|client socket has timed out .{0,80}connect to \(?(?:127\.\d+\.\d+\.\d+|localhost)\b",
+        "Rank 0 is not at the address where the ranks are to meet: {line}",
+        "MASTER_ADDR or --rdzv-endpoint names another machine than the one of rank 0; 127.0.0.1 and localhost are "
+        "on each machine that machine itself.",
         "echo $MASTER_ADDR ; hostname ; ip -br addr    # on the node of rank 0",
         "sbatch run.sh   # meets on the job's first node",
         source="docs.pytorch.org/docs/stable/elastic/run.html",
@@ -52,8 +54,8 @@ NETWORK = (
     ),
     symptom(
         "gloo-mesh",
-        2,
-        r"connectFullMesh failed",
+        4,  # it may follow from a rank that has ended before
+        r"connectFullMesh failed|gloo/transport/tcp/\w+\.cc:\d+\] connect \[",
         "gloo's ranks cannot reach each other: {line}",
         "The node's name leads to an address that the others cannot reach (127.0.1.1, docker0), or a firewall is "
         "there.",
@@ -98,9 +100,9 @@ NETWORK = (
     symptom(
         "ranks-missing",
         2,
-        r"Timed out after \d+ seconds waiting for clients|RendezvousTimeoutError"
-        r"|client socket has (?:timed out|failed to connect)|wait timeout after \d+ms, keys: "
-        r"|Socket Timeout$|[Tt]imed out waiting for ncclUniqueId",
+        r"Timed out after \d+ seconds waiting for clients|Timed out initializing process group"
+        r"|RendezvousTimeoutError|client socket has (?:timed out|failed to connect)"
+        r"|wait timeout after \d+ms, keys: |Socket Timeout$|[Tt]imed out waiting for ncclUniqueId",
         "Not all ranks have come to where they meet: {line}",
         "Some were not started, were told another address or port, or a firewall keeps them out.",
         "grep -c 'rank' {log}                   # how many ranks have said anything?",
@@ -120,7 +122,7 @@ NETWORK = (
         "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
         "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
         "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
-        unless=r"Cannot allocate memory|max locked",
+        unless=r"Cannot allocate memory|max locked|collective mismatch",
         source="github.com/NVIDIA/nccl/issues/426",
     ),
     symptom(

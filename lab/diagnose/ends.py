@@ -1,0 +1,56 @@
+"""How the process that ended first was ended, when it could not say so itself."""
+
+import re
+import signal
+
+from lab.diagnose.finding import Finding, interrupted
+from lab.slurm import messages
+
+# torchrun's words for how a process ended. Before its report, torchrun names the rank on its node only.
+_REPORTED = re.compile(r"(?P<who>rank)\s*:\s*(?P<rank>\d+) .*\n.*exitcode\s*:\s*(?P<code>-?\d+)")
+_FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) (?P<who>local_rank): (?P<rank>\d+)")
+# torch.multiprocessing.spawn's words; its processes are the ranks.
+_SPAWNED = re.compile(
+    r"process (?P<rank>\d+) (?P<who>terminated) with (?:exit code (?P<code>\d+)|signal (?P<how>SIG\w+))"
+)
+_KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
+_NEEDS_MEMORY = (
+    "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
+    "dmesg | grep -i oom     # on that node, if you may: was it the kernel?",
+    "{rerun} --num-workers 2 --per-device-batch-size {half} --accumulate 2   # needs less memory",
+)
+_EXITED = "A program that ends itself says no more than it has printed: why is in its own last lines, if anywhere."
+_LOOK_FOR_EXITS = ("tail -n 20 {log}", "grep -n 'exit(' exercises/*.py    # sys.exit(), os._exit()")
+_MEANS: dict[int, str] = {
+    signal.SIGTERM: "Somebody or something told the job to stop: scancel, a time limit, Ctrl-C.",
+    signal.SIGSEGV: "Compiled code touched memory that is not its own: a broken installation, or mixed versions.",
+    signal.SIGABRT: "Compiled code gave up: the lines above its end say why.",
+    signal.SIGUSR1: "The warning a minute before the time is up came before the run had begun: too little time.",
+    signal.SIGBUS: "Shared memory, or a file on disk, ran out underneath the process.",
+}
+
+
+def ended(log: str) -> Finding | None:
+    """How the process that ended first was ended, when it could not say so itself."""
+    reported = list(_REPORTED.finditer(log)) or list(_FAILED.finditer(log))
+    found = sorted((*reported, *_SPAWNED.finditer(log), *messages.TASK_ENDED.finditer(log)), key=re.Match.start)
+    ends = [(messages.exit_code(match), match) for match in found]
+    causes = [end for end in ends if end[0] not in messages.NO_CAUSE]
+    if not causes and any(code == messages.SAVED for code, _ in ends):
+        return interrupted(order=4)
+    ends = causes or [end for end in ends if end[0] not in messages.SAYS_NOTHING]
+    if not ends:
+        return None
+    code, match = ends[0]
+    who = f"{'Local rank' if match['who'] == 'local_rank' else 'Rank'} {match['rank']}"
+    if code > 0:
+        return Finding("exited", f"{who} ended with exit code {code}.", _EXITED, _LOOK_FOR_EXITS, order=6)
+    number = -code
+    name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
+    saw = f"{who} was ended by {name}."
+    if number == signal.SIGKILL:
+        return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
+    again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
+    # SIGTERM is what the others get when one has failed; before abort() the program has said why.
+    order = {int(signal.SIGTERM): 9, int(signal.SIGABRT): 8}.get(number, 4)
+    return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order)
