@@ -38,9 +38,10 @@ def ended(log: str) -> Finding | None:
     causes = [end for end in ends if end[0] not in messages.NO_CAUSE]
     if not causes and any(code == messages.SAVED for code, _ in ends):
         return interrupted(order=4)
-    ends = causes or [end for end in ends if end[0] not in messages.SAYS_NOTHING]
-    if not ends:
-        return None
+    said = [end for end in ends if end[0] not in messages.SAYS_NOTHING]
+    if not causes and not said:
+        return _without_a_word(log)
+    ends = causes or said
     code, match = ends[0]
     who = f"{'Local rank' if match['who'] == 'local_rank' else 'Rank'} {match['rank']}"
     if code > 0:
@@ -54,3 +55,16 @@ def ended(log: str) -> Finding | None:
     # SIGTERM is what the others get when one has failed; before abort() the program has said why.
     order = {int(signal.SIGTERM): 9, int(signal.SIGABRT): 8}.get(number, 4)
     return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order)
+
+
+def by_itself(log: str) -> re.Match[str] | None:
+    """torchrun's first line about a process that ended with a code of its own."""
+    return next((found for found in _FAILED.finditer(log) if int(found["code"]) > 0), None)
+
+
+def _without_a_word(log: str) -> Finding | None:
+    """Of a rank that torchrun has seen end with 1 or 2: most print why, this one may not have."""
+    if (found := by_itself(log)) is None:
+        return None
+    saw = f"Local rank {found['rank']} ended with exit code {found['code']}."
+    return Finding("exited", saw, _EXITED, _LOOK_FOR_EXITS, order=8)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.words import one_line
+from lab.diagnose.ends import by_itself
 from lab.diagnose.finding import Finding
 from lab.diagnose.symptoms.entry import Symptom
 from lab.diagnose.symptoms.table import SYMPTOMS
@@ -66,7 +67,7 @@ _TELLS = re.split(
     "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
     "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
-    "space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
+    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
@@ -79,8 +80,8 @@ _NOT_KNOWN = (
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
 _SPEAKS = re.compile(
     r"^(?!.*(?:NCCL INFO|\bINFO\b|[Ww]arning|Exited with exit code|Terminated$))"
-    r".*(?:\b(?:error|ERROR|Error|fatal|Fatal|FATAL)\b ?[:\]!]|\wError\b|NCCL WARN|\*\*\* .*(?:error|FATAL)|: not found$"
-    r"|Aborted|Segmentation fault|[Pp]ermission denied|No such file).*$",
+    r".*(?:\b(?:error|ERROR|Error|fatal|Fatal|FATAL)\b ?[:\]!]|\wError\b|NCCL WARN"
+    r"|\*\*\* .*(?:error|FATAL)|: not found$|Aborted|Segmentation fault|[Pp]ermission denied|No such file).*$",
     re.M,
 )
 _LOOK_IT_UP = (
@@ -91,16 +92,18 @@ _LOOK_IT_UP = (
 
 def symptoms(log: str) -> list[Finding]:
     """A finding for every symptom that the log shows, told from its first place in it; causes before others."""
+    raised, first = _exception(log) or (None, "")
     log = _telling(_LONG.sub(_shortened, log))
     errors, warnings = _WARNING.sub("", log), "".join(_WARNING.findall(log))
-    raised, first = _exception(log) or (None, "")
     since = errors.find(first) if raised is not None and raised.name == "raised" else -1
+    ended = report.start() if (report := by_itself(errors)) else len(errors)
     gave_up = {found["rank"]: found.start() for found in reversed([*_GAVE_UP.finditer(errors)])}
     seen: list[tuple[int, int, Finding]] = []
     for symptom in SYMPTOMS:
         for text, order in ((errors, symptom.order), (warnings, WARNED)):
             if (found := _first(symptom, text)) is not None:
                 late = symptom.name in _MAY_FOLLOW and 0 <= since < found.start()
+                late |= symptom.name == "rank-lost" and ended < found.start()
                 if late or (symptom.name in _OF_THE_GPU and _after(gave_up, found, text)):
                     order = max(order, _FOLLOWS)
                 seen.append((order, found.start(), _told(symptom, found, text, order)))

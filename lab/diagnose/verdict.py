@@ -65,7 +65,7 @@ _STATES: Mapping[str, Finding] = {
         "The job was put back into the queue.",
         "Slurm starts it again by itself: do not submit it a second time.",
         ("squeue --me",),
-        order=9,
+        order=5,  # what was printed after it follows from it
     ),
 }
 _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these

@@ -115,7 +115,7 @@ DEVICES = (
         "gpu-fault",
         2,
         r"an illegal memory access was encountered|misaligned address|unspecified launch failure"
-        r"|illegal instruction was encountered"
+        r"|illegal instruction was encountered|the launch timed out and was terminated"
         r"|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_MAPPING_ERROR"
         r"|CUDA_ERROR_ILLEGAL_ADDRESS",
         "{rank}was ended by a fault in a GPU kernel: {line}",
@@ -129,7 +129,8 @@ DEVICES = (
         1,
         r"peer access is not supported between|failed to open CUDA IPC handle"
         r"|cuMemImportFromShareableHandle.{0,80}fail"
-        r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted",
+        r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted"
+        r"|mapping of buffer object failed",
         "Two GPUs of one node cannot reach each other's memory: {line}",
         "Direct access (P2P) is not possible between these cards, or is kept from a container or a virtual "
         "machine.",

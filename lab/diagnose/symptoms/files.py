@@ -8,7 +8,8 @@ FILES = (
     symptom(
         "disk-full",
         1,
-        r"No space left on device|Disk quota exceeded|\[Errno 122\]|\[Errno 28\]",
+        r"No space left on device|Disk quota exceeded|\[Errno 122\]|\[Errno 28\]"
+        r"|PytorchStreamWriter failed writing",
         "A file could not be written: {line}",
         "The disk is full, or your quota on it is used up.",
         "df -h . ; df -i . ; quota -s ; du -sh results/*",

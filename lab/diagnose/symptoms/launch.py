@@ -5,7 +5,10 @@ from lab.slurm import messages
 
 _AWAY = r"Socket timed out|Unable to contact slurm controller|[Zz]ero [Bb]ytes were transmitted"
 _NOT_SET_UP = r"s_p_parse_file|Unable to process configuration file|Could not establish a configuration source"
-_CREDENTIAL = r"(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential|[Mm]unge (?:decode|encode) failed"
+_CREDENTIAL = (
+    r"(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential|[Mm]unge (?:decode|encode) failed"
+    r"|[Jj]ob credential (?:expired|invalid|revoked)"
+)
 
 LAUNCH = (
     symptom(
@@ -32,10 +35,13 @@ LAUNCH = (
     symptom(
         "slurm-option",
         0,
-        r"^(?P<program>sbatch|srun|salloc): (?:unrecognized option|invalid option)(?P<what>.{0,80})",
-        "{program} does not know an option:{what}.",
-        "This Slurm is older, or lacks the plugin that adds it: --environment and --container-image are plugins'.",
+        r"^(?P<program>sbatch|srun|salloc): (?:error: |fatal: )?(?:(?:unrecognized|invalid) option"
+        r"|(?=.{0,120}mutually exclusive))(?P<what>.{0,160})",
+        "{program} does not accept an option:{what}.",
+        "This Slurm is older or lacks the plugin that adds it (--environment and --container-image are plugins'); "
+        "or variables that an outer job left (SLURM_MEM_PER_CPU, SBATCH_...) speak against it.",
         "srun --help",
+        "printenv | grep -E '^(SLURM|SBATCH|SALLOC)_'    # where you submit: unset what another job has left",
         source="slurm.schedmd.com/spank.html",
     ),
     symptom(
@@ -124,7 +130,8 @@ LAUNCH = (
         "program-not-found",
         1,
         r"execve\(\): .{0,200}No such file or directory|: command not found|executable file not found in \$PATH"
-        r"|^/usr/bin/env: .{0,80}: No such file or directory|^srun: error: .{0,200}Unable to exec",
+        r"|^/usr/bin/env: .{0,80}: No such file or directory"
+        r"|^\S{1,80}: \d+: (?:exec: )?\S{1,80}: not found$|^srun: error: .{0,200}Unable to exec",
         "A program is not there on the node: {line}",
         "The environment that was active where you typed is not active on the node, or its path is not mounted "
         "there.",
@@ -163,7 +170,7 @@ LAUNCH = (
         "module-unknown",
         0,
         r"Lmod has detected the following error|The following module\(s\) are unknown"
-        r"|Unable to locate a modulefile"
+        r"|Unable to locate a modulefile|/lmod\S{0,20}: No such file"
         r"|\b(?:module|ml): command not found",
         "A module could not be loaded: {line}",
         "env/modules.txt names one that this site does not have, or the node's shell has no module command.",

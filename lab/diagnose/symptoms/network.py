@@ -44,7 +44,7 @@ NETWORK = (
         1,
         r"[Uu]nable to find (?:address|interface) for: |unsupported gloo device"
         r"|Unable to resolve hostname to a \(?local\)? address"
-        r"|ifa != nullptr",
+        r"|ifa != nullptr|interface or hostname can't be empty",
         "gloo found no network interface that it can use: {line}",
         "GLOO_SOCKET_IFNAME names one that this node does not have, or the node's own name is not one of its "
         "addresses.",
@@ -65,7 +65,7 @@ NETWORK = (
     ),
     symptom(
         "host-not-found",
-        1,
+        2,  # behind a download that failed stands the same error
         r"Name or service not known|Temporary failure in name resolution|nodename nor servname|gai error: -?\d+"
         r"|No address associated with hostname",
         "A host's name could not be looked up: {line}",
@@ -76,7 +76,7 @@ NETWORK = (
     ),
     symptom(
         "host-unreachable",
-        1,
+        2,
         r"No route to host|Network is unreachable|errno: (?:113|101)\b|EHOSTUNREACH|ENETUNREACH",
         "One node cannot reach another: {line}",
         "The chosen interface or address does not lead there, or a firewall keeps them apart.",
@@ -84,6 +84,16 @@ NETWORK = (
         "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
         unless=INTERNET,
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    ),
+    symptom(
+        "rank-twice",
+        1,
+        r"Bootstrap Root : rank \d+ of \d+ ranks has already checked in|rank \d+ .{0,40}already checked in",
+        "Two processes say that they are the same rank: {line}",
+        "They were numbered twice: by two launchers, by hand on several nodes; or two jobs meet at one address.",
+        "srun bash -c 'echo $(hostname) $SLURM_PROCID $RANK'    # does each rank come once?",
+        "sbatch run.sh    # numbers the ranks, and meets at a port of the job's own",
+        source="github.com/Lightning-AI/pytorch-lightning/issues/14986",
     ),
     symptom(
         "nccl-connect",
@@ -164,7 +174,7 @@ NETWORK = (
         "The process there had ended or not begun, or the address or port is another one's.",
         "grep -n -m 5 -i error {log}    # of the node of rank 0: is there an earlier error?",
         "echo $MASTER_ADDR $MASTER_PORT    # the same on every node?",
-        unless=INTERNET,
+        unless=rf"{INTERNET}|slurmstepd: ",
         source="docs.pytorch.org/docs/stable/elastic/errors.html",
     ),
 )
