@@ -1,10 +1,10 @@
 """`lab diagnose` on short logs of failures that people have met, each with its right answer.
 
 In tests/diagnose/corpus/ a line "=== what | right | where it was reported" is above each log. The symptoms were
-made with the cases of built_on.txt. Those of the other files were written before anything was run on them. Of the 44
-of first_try.txt then 32 were right, 6 unknown and 6 wrong; of the 46 of second_try.txt 25, 7 and 14. After the rules
-had been mended with the latter, and nothing else, of the 46 of held_out.txt 32 were right, 9 unknown and 5 wrong
-(before, 27, 11 and 8).
+made with the cases of built_on.txt. Those of the other files were written before anything was run on them: of the
+44 of first_try.txt then 32 were right, 6 unknown and 6 wrong; of the 46 of second_try.txt 25, 7 and 14. After the
+rules had been mended by the latter, 32 of the 46 of held_out.txt were right, 9 unknown and 5 wrong (before: 27, 11
+and 8).
 """
 
 import re
