@@ -3,6 +3,7 @@
 import re
 import signal
 
+from lab.diagnose import native
 from lab.diagnose.finding import Finding, interrupted
 from lab.slurm import messages
 
@@ -21,6 +22,10 @@ _NEEDS_MEMORY = (
 )
 _EXITED = "A program that ends itself says no more than it has printed: why is in its own last lines, if anywhere."
 _LOOK_FOR_EXITS = ("tail -n 20 {log}", "grep -n 'exit(' exercises/*.py    # sys.exit(), os._exit()")
+_LOOK_AT_CRASHES = (
+    "PYTHONFAULTHANDLER=1 {rerun}    # each rank's Python lines when it crashes",
+    "echo $LD_LIBRARY_PATH ; module list    # in the job: what else is loaded?",
+)
 _MEANS: dict[int, str] = {
     signal.SIGTERM: "Somebody or something told the job to stop: scancel, a time limit, Ctrl-C.",
     signal.SIGSEGV: "Compiled code touched memory that is not its own: a broken installation, or mixed versions.",
@@ -40,7 +45,7 @@ def ended(log: str) -> Finding | None:
         return interrupted(order=4)
     said = [end for end in ends if end[0] not in messages.SAYS_NOTHING]
     if not causes and not said:
-        return _without_a_word(log)
+        return crashed(log) or _without_a_word(log)
     ends = causes or said
     code, match = ends[0]
     who = f"{'Local rank' if match['who'] == 'local_rank' else 'Rank'} {match['rank']}"
@@ -54,7 +59,21 @@ def ended(log: str) -> Finding | None:
     again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
     # SIGTERM is what the others get when one has failed; before abort() the program has said why.
     order = {int(signal.SIGTERM): 9, int(signal.SIGABRT): 8}.get(number, 4)
+    crashes = number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE)
+    if crashes and (seen := crashed(log, who)) is not None:
+        return seen
     return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order)
+
+
+def crashed(log: str, who: str = "") -> Finding | None:
+    """A crash of which the log tells itself, with the frame in which compiled code was."""
+    seen = native.crash(log)
+    if seen is None:
+        return None
+    who = f"Rank {seen.rank}" if seen.rank else who or "A rank"
+    where = f", in {seen.frame}" if seen.frame else ""
+    means = f"It was in {seen.owner}" if seen.owner else _MEANS[signal.SIGSEGV]
+    return Finding("ended-by-signal", f"{who} crashed ({seen.signal}){where}.", means, _LOOK_AT_CRASHES, order=4)
 
 
 def by_itself(log: str) -> re.Match[str] | None:
