@@ -1,15 +1,15 @@
-"""What a log says: the symptoms in it, the exception of the rank that failed first, and how processes ended."""
+"""What a log says: the symptoms in it, and the exception of the rank that failed first."""
 
 import re
-import signal
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.words import one_line
-from lab.diagnose.finding import Finding, interrupted
+from lab.diagnose.ends import by_itself
+from lab.diagnose.finding import Finding
 from lab.diagnose.symptoms.entry import Symptom
 from lab.diagnose.symptoms.table import SYMPTOMS
-from lab.slurm import messages
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 _RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
@@ -22,6 +22,7 @@ _CONSEQUENCE = re.compile(
     r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught|remote process exited"
     r"|ncclRemoteError"
     r"|failed to recv, got 0 bytes|Rendezvous\w+Error|likely closed|pair closure|communicator was aborted|EPIPE"
+    r"|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
     r"|operations have failed or timed out|DataLoader worker .{0,80}(?:exited unexpectedly|killed by)"
 )
 # Raised by the system, the driver or a library below PyTorch: the line that called it is not to blame.
@@ -30,8 +31,16 @@ _ENVIRONMENT = re.compile(
     r"|Network|Store)Error"
     r"|[Gg]loo|TCPStore|c10d|Connection\w*Error|TimeoutError|^(?:OS|IO|Blocking\w*|Interrupted)Error"
     r"|^ImportError: (?:/|lib)"
-    r"|^MemoryError|\.so\b|TorchScript|Triton"
+    r"|^MemoryError|\.so\b|TorchScript|Triton|OutOfMemoryError|HIP error|MIOPEN|cuda runtime error|NVML"
+    r"|INTERNAL ASSERT|enforce fail|report a bug|Inductor|BackendCompilerFailed|building extension"
+    r"|CalledProcessError|SSLError|URLError|HTTPError|cannot import name .{0,200}(?:site|dist)-packages"
 )
+# NCCL ends the communicator of a rank that has waited in vain: what its GPU says after that is not the cause.
+_GAVE_UP = re.compile(r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout")
+_OF_THE_GPU = ("out-of-gpu-memory", "gpu-memory-full", "gpu-fault")
+# What a rank meets, too, when another one has failed on its way to it.
+_MAY_FOLLOW = ("ranks-missing", "nccl-connect", "gloo-mesh", "port-in-use", "meeting-point-elsewhere")
+_FOLLOWS = 9  # the order of what is known to follow from something else
 _NOT_OURS = (
     "site-packages",
     "dist-packages",
@@ -58,48 +67,45 @@ _TELLS = re.split(
     "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
     "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
-    "space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
+    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
-# torchrun's words for how a process ended. Before its report, torchrun names the rank on its node only.
-_REPORTED = re.compile(r"(?P<who>rank)\s*:\s*(?P<rank>\d+) .*\n.*exitcode\s*:\s*(?P<code>-?\d+)")
-_FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) (?P<who>local_rank): (?P<rank>\d+)")
-_KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
-_NEEDS_MEMORY = (
-    "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
-    "dmesg | grep -i oom     # on that node, if you may: was it the kernel?",
-    "{rerun} --num-workers 2 --per-device-batch-size {half} --accumulate 2   # needs less memory",
-)
 UNKNOWN = "unknown"  # the name of a finding that says that the lab cannot explain what it saw
 _NOT_KNOWN = (
     "The lab does not know this error. It comes from the system, the driver or a library, not from a line of "
     "yours: "
     "what was printed before it, on any rank or node, says more than the lines where it came up."
 )
+_NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
+_SPEAKS = re.compile(
+    r"^(?!.*(?:NCCL INFO|\bINFO\b|[Ww]arning|Exited with exit code|Terminated$))"
+    r".*(?:\b(?:error|ERROR|Error|fatal|Fatal|FATAL)\b ?[:\]!]|\wError\b|NCCL WARN"
+    r"|\*\*\* .*(?:error|FATAL)|: not found$|Aborted|Segmentation fault|[Pp]ermission denied|No such file).*$",
+    re.M,
+)
 _LOOK_IT_UP = (
     "grep -n -m 5 -i -E 'error|warn' {log}    # the earliest lines",
     "NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL {rerun}    # says more of itself",
 )
-_EXITED = "A program that ends itself says no more than it has printed: why is in its own last lines, if anywhere."
-_LOOK_FOR_EXITS = ("tail -n 20 {log}", "grep -n 'exit(' exercises/*.py    # sys.exit(), os._exit()")
-_MEANS: dict[int, str] = {
-    signal.SIGTERM: "Somebody or something told the job to stop: scancel, a time limit, Ctrl-C.",
-    signal.SIGSEGV: "Compiled code touched memory that is not its own: a broken installation, or mixed versions.",
-    signal.SIGABRT: "Compiled code gave up: the lines above its end say why.",
-    signal.SIGUSR1: "The warning a minute before the time is up came before the run had begun: too little time.",
-    signal.SIGBUS: "Shared memory, or a file on disk, ran out underneath the process.",
-}
 
 
 def symptoms(log: str) -> list[Finding]:
     """A finding for every symptom that the log shows, told from its first place in it; causes before others."""
+    raised, first = _exception(log) or (None, "")
     log = _telling(_LONG.sub(_shortened, log))
     errors, warnings = _WARNING.sub("", log), "".join(_WARNING.findall(log))
+    since = errors.find(first) if raised is not None and raised.name == "raised" else -1
+    ended = report.start() if (report := by_itself(errors)) else len(errors)
+    gave_up = {found["rank"]: found.start() for found in reversed([*_GAVE_UP.finditer(errors)])}
     seen: list[tuple[int, int, Finding]] = []
     for symptom in SYMPTOMS:
         for text, order in ((errors, symptom.order), (warnings, WARNED)):
             if (found := _first(symptom, text)) is not None:
+                late = symptom.name in _MAY_FOLLOW and 0 <= since < found.start()
+                late |= symptom.name == "rank-lost" and ended < found.start()
+                if late or (symptom.name in _OF_THE_GPU and _after(gave_up, found, text)):
+                    order = max(order, _FOLLOWS)
                 seen.append((order, found.start(), _told(symptom, found, text, order)))
                 break
     return [finding for *_, finding in sorted(seen, key=lambda one: one[:2])]
@@ -129,6 +135,13 @@ def _line(found: re.Match[str], text: str) -> str:
     return text[begin : end if end >= 0 else None]
 
 
+def _after(gave_up: dict[str, int], found: re.Match[str], text: str) -> bool:
+    """Whether its rank, or any if it does not name its own, had given up waiting before it said this."""
+    who = _RANK.match(_line(found, text))
+    since = [at for rank, at in gave_up.items() if who is None or rank == (who[1] or who[2])]
+    return any(at < found.start() for at in since)
+
+
 def _told(symptom: Symptom, found: re.Match[str], text: str, order: int) -> Finding:
     line = _line(found, text)
     rank = _RANK.match(line)
@@ -146,32 +159,56 @@ def is_consequence(text: str) -> bool:
     return bool(_CONSEQUENCE.search(text))
 
 
+@dataclass
+class _Frame:
+    file: str
+    line: str
+    function: str
+    code: str = ""
+
+    @property
+    def own(self) -> bool:
+        return not any(part in self.file for part in _NOT_OURS)
+
+
 def exception(log: str) -> Finding | None:
     """The first exception that is no consequence of another rank's, with the line of the user's own code."""
-    blocks: dict[str, list[re.Match[str]]] = {}  # rank -> the frames of the traceback that is being read
+    found = _exception(log)
+    return found[0] if found else None
+
+
+def _exception(log: str) -> tuple[Finding, str] | None:
+    """That exception, and the line in which it names itself."""
+    blocks: dict[str, list[_Frame]] = {}  # rank -> the frames of the traceback that is being read
+    gave_up: set[str] = set()
     for line in log.splitlines():
         who = _RANK.match(line)
         rank = (who[1] or who[2]) if who else ""
         rest = line[who.end() :] if who else line
-        if rest.startswith("Traceback (most recent call last)"):
+        if waited := _GAVE_UP.search(line):
+            gave_up.add(waited["rank"])
+        elif rest.startswith("Traceback (most recent call last)"):
             blocks[rank] = []
         elif frame := _FRAME.match(rest):
-            blocks.setdefault(rank, []).append(frame)
+            blocks.setdefault(rank, []).append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
         elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
             frames = blocks.pop(rank)
-            if not is_consequence(rest):
-                return _raised(rank, said, frames)
+            follows = is_consequence(rest) or (rank in gave_up if rank else bool(gave_up))
+            if not follows:
+                return _raised(rank, said, frames), line
+        elif (open_block := blocks.get(rank)) and not open_block[-1].code:
+            open_block[-1].code = rest.strip()
     return None
 
 
-def _raised(rank: str, said: re.Match[str], frames: list[re.Match[str]]) -> Finding:
-    own = [frame for frame in frames if not any(part in frame["file"] for part in _NOT_OURS)]
+def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
+    own = [frame for frame in frames if frame.own]
     text = one_line(f"{said['type']}: {said['text']}" if said["text"] else said["type"], 300)
     who = f"Rank {rank}" if rank else "A rank"
-    if not own or _ENVIRONMENT.search(text):
+    if not own or _ENVIRONMENT.search(text) or _failed_import(own[-1], frames[-1]):
         return Finding(UNKNOWN, f"{who} raised {text}.", _NOT_KNOWN, _LOOK_IT_UP, order=7)
     at = own[-1]
-    where = f"{Path(at['file']).name}, line {at['line']}" + (f", in {at['function']}" if at["function"] else "")
+    where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
     return Finding(
         "raised",
         f"{who} raised {text}, at {where}.",
@@ -181,27 +218,15 @@ def _raised(rank: str, said: re.Match[str], frames: list[re.Match[str]]) -> Find
     )
 
 
-def ended(log: str) -> Finding | None:
-    """How the process that ended first was ended, when it could not say so itself."""
-    reported = list(_REPORTED.finditer(log)) or list(_FAILED.finditer(log))
-    found = sorted((*reported, *messages.TASK_ENDED.finditer(log)), key=re.Match.start)
-    ends = [(messages.exit_code(match), match) for match in found]
-    causes = [end for end in ends if end[0] not in messages.NO_CAUSE]
-    if not causes and any(code == messages.SAVED for code, _ in ends):
-        return interrupted(order=4)
-    ends = causes or [end for end in ends if end[0] not in messages.SAYS_NOTHING]
-    if not ends:
+def _failed_import(own: _Frame, last: _Frame) -> bool:
+    """Whether a library failed while it was imported: that is no mistake in the line that names it."""
+    return own is not last and own.code.startswith(("import ", "from "))
+
+
+def first_error(log: str) -> Finding | None:
+    """The first line of a log that speaks of an error, where no rule knows what it means."""
+    found = _SPEAKS.search(_WARNING.sub("", _telling(_LONG.sub(_shortened, log))))
+    if found is None:
         return None
-    code, match = ends[0]
-    who = f"{'Local rank' if match['who'] == 'local_rank' else 'Rank'} {match['rank']}"
-    if code > 0:
-        return Finding("exited", f"{who} ended with exit code {code}.", _EXITED, _LOOK_FOR_EXITS, order=6)
-    number = -code
-    name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
-    saw = f"{who} was ended by {name}."
-    if number == signal.SIGKILL:
-        return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
-    again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
-    # SIGTERM is what the others get when one has failed; before abort() the program has said why.
-    order = {int(signal.SIGTERM): 9, int(signal.SIGABRT): 8}.get(number, 4)
-    return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order)
+    saw = f"The first line that speaks of an error: {one_line(found[0], 300)}"
+    return Finding(UNKNOWN, saw, _NO_RULE, _LOOK_IT_UP, order=7)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lab.base.words import one_line
-from lab.diagnose import logs, parted, slurm_job
+from lab.diagnose import ends, logs, parted, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.finding import GOES_ON, Finding, interrupted
 from lab.slurm import messages
@@ -65,7 +65,7 @@ _STATES: Mapping[str, Finding] = {
         "The job was put back into the queue.",
         "Slurm starts it again by itself: do not submit it a second time.",
         ("squeue --me",),
-        order=9,
+        order=5,  # what was printed after it follows from it
     ),
 }
 _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
@@ -74,6 +74,8 @@ _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is wrong."""
     found = sorted(_found(evidence), key=lambda finding: finding.order)
+    if not found and not _goes_well(evidence) and (error := logs.first_error(evidence.log)) is not None:
+        found = [error]
     once = list({finding.name: finding for finding in reversed(found)}.values())[::-1]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
     again = {
@@ -88,6 +90,14 @@ def findings(evidence: Evidence) -> list[Finding]:
     again |= {"rank-lost", "nobody-listens", "nccl-network", "nccl-cuda", "ended-by-signal", "exited"}
     once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
     return [_filled(one, evidence) for one in once]
+
+
+def _goes_well(evidence: Evidence) -> bool:
+    """Whether the run or Slurm says that nothing went wrong so far."""
+    states = (evidence.now.state if evidence.now else "", evidence.state)
+    return evidence.status in ("done", "running") or any(
+        state.startswith(("RUNNING", "PENDING", "COMPLET", "CONFIGURING")) for state in states
+    )
 
 
 def _found(evidence: Evidence) -> Iterator[Finding]:
@@ -152,7 +162,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         yield dataclasses.replace(hung, order=4) if follows else hung
     if raised is not None:
         yield raised
-    ended = logs.ended(evidence.log)
+    ended = ends.ended(evidence.log)
     if ended is not None and not (raised and ended.name == "interrupted"):  # it saved, went on, and failed later
         yield ended
     if evidence.status == "failed" and evidence.reason:

@@ -40,6 +40,7 @@ _SIGNALS = {
     "Segmentation fault": 11,
     "Bus error": 7,
     "User defined signal 1": 10,
+    **{number.name: int(number) for number in signal.Signals},  # torch.multiprocessing.spawn's words
 }
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
+from lab.diagnose.ends import ended
 from lab.diagnose.evidence import gather
-from lab.diagnose.logs import ended, symptoms
+from lab.diagnose.logs import symptoms
 from lab.diagnose.symptoms.table import SYMPTOMS
 from lab.diagnose.verdict import findings
 from lab.slurm.query import SlurmJob

@@ -8,7 +8,8 @@ COLLECTIVES = (
     symptom(
         "collectives-differ",
         1,
-        r"Detected mismatch between collectives on ranks|[Mm]ismatch(?:ed)? (?:between )?collective",
+        r"Detected mismatch between collectives on ranks|[Mm]ismatch(?:ed)? (?:between )?collective"
+        r"|collective mismatch|[Mm]essage truncated ?: receiv(?:ed|ing) \d+ bytes instead of",
         "{rank}called another collective than the other ranks: {line}",
         "Collectives are matched by their order: all ranks must call the same ones, with the same sizes.",
         _AGAIN,
@@ -112,6 +113,14 @@ COLLECTIVES = (
         "grep -n -m 5 -i error {log}    # the earliest line, and the logs of the other nodes",
         "sacct -j {job} --format=JobID,State,ExitCode,NodeList,MaxRSS    # which step or node ended first?",
         source="github.com/pytorch/torchtune/issues/2676",
+    ),
+    symptom(
+        "keyboard",
+        4,
+        r"^(?:\[rank\d+\]: ?|\d+: )?KeyboardInterrupt$|got signal: 2\b|\bSIGINT\b",
+        "The run was interrupted, with Ctrl-C or another SIGINT.",
+        "Somebody sat at the terminal; the line in which a rank was when it came is not to blame.",
+        "{rerun} --run-id {run_id} --resume auto",
     ),
     symptom(
         "hung-up",

@@ -67,14 +67,15 @@ CONTAINERS = (
     symptom(
         "container-not-started",
         1,
-        r"FATAL: .{0,100}container creation failed|squashfuse_ll|fusermount3?: "
+        r"^(?:\d+: )?FATAL:  +\S|squashfuse_ll|fusermount3?: "
         r"|Failed to create (?:user namespace|container process)"
         r"|Failed invoking the \w+ namespace|exec /\.singularity\.d/\S{1,80} failed"
         r"|not a squashfs root filesystem|image format not recognized|pyxis: (?!imported|importing|creating"
         r"|starting)"
         r"|enroot-\w+: .{0,40}(?:ERROR|[Ff]ailed)|\[ERROR\] .{0,80}(?:enroot|squash)",
         "The container was not started: {line}",
-        "The node does not let you mount the image (user namespaces, FUSE), or the image is damaged.",
+        "The node does not let you mount the image (user namespaces, FUSE), the image is damaged, or the "
+        "container's program is not in order there.",
         "apptainer exec $LAB_ENV true    # on the node: with --debug it says more",
         "apptainer build --sandbox env/project env/project.sif    # a folder needs no mount",
         source="github.com/apptainer/apptainer/issues/778",

@@ -72,7 +72,7 @@ DEVICES = (
     symptom(
         "device-index",
         1,
-        r"invalid device ordinal",
+        r"invalid device ordinal|device >= 0 && device < num_gpus",
         "{rank}asked for a GPU that this process cannot see.",
         "The rank was used as the index of the device, or local_rank where each process sees one GPU only.",
         "lab check 2.2",
@@ -91,7 +91,7 @@ DEVICES = (
     symptom(
         "no-gpu",
         1,
-        r"No CUDA GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
+        r"No (?:CUDA|HIP) GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
         r"|no CUDA-capable device is detected|CUDA unknown error|no GPUs found|NVIDIA-SMI has failed because"
         r"|Can't initialize NVML",
         "{rank}cannot use a GPU: {line}",
@@ -115,8 +115,8 @@ DEVICES = (
         "gpu-fault",
         2,
         r"an illegal memory access was encountered|misaligned address|unspecified launch failure"
-        r"|illegal instruction was encountered"
-        r"|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)"
+        r"|illegal instruction was encountered|the launch timed out and was terminated"
+        r"|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_MAPPING_ERROR"
         r"|CUDA_ERROR_ILLEGAL_ADDRESS",
         "{rank}was ended by a fault in a GPU kernel: {line}",
         "A kernel read or wrote where it must not. CUDA tells of it later, at a line that is not to blame.",
@@ -129,7 +129,8 @@ DEVICES = (
         1,
         r"peer access is not supported between|failed to open CUDA IPC handle"
         r"|cuMemImportFromShareableHandle.{0,80}fail"
-        r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted",
+        r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted"
+        r"|mapping of buffer object failed",
         "Two GPUs of one node cannot reach each other's memory: {line}",
         "Direct access (P2P) is not possible between these cards, or is kept from a container or a virtual "
         "machine.",

@@ -8,7 +8,8 @@ FILES = (
     symptom(
         "disk-full",
         1,
-        r"No space left on device|Disk quota exceeded|\[Errno 122\]|\[Errno 28\]",
+        r"No space left on device|Disk quota exceeded|\[Errno 122\]|\[Errno 28\]"
+        r"|PytorchStreamWriter failed writing",
         "A file could not be written: {line}",
         "The disk is full, or your quota on it is used up.",
         "df -h . ; df -i . ; quota -s ; du -sh results/*",
@@ -59,7 +60,7 @@ FILES = (
         1,
         r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted"
         r"|unpickling stack underflow|pickle data was truncated|EOFError: Ran out of input"
-        r"|UnpicklingError: invalid load key",
+        r"|UnpicklingError: invalid load key|assert metadata is not None",
         "{rank}could not read a checkpoint: {line}",
         "It was cut off while it was written (disk full, job ended), or is the text of a pointer, not the file.",
         "ls -l results/*/checkpoints    # best.pth and epoch_*.pth are older ones",
@@ -79,7 +80,8 @@ FILES = (
     symptom(
         "other-checkpoint",
         1,
-        r"Error\(s\) in loading state_dict|size mismatch for \S+: copying a param"
+        r"Error\(s\) in loading state_dict|Missing key in checkpoint state_dict"
+        r"|size mismatch for \S+: copying a param"
         r"|loaded state dict (?:contains|has) (?:a parameter group|a different number)",
         "{rank}read a checkpoint of another network: {line}",
         "Its tensors have other names or sizes than the network's: another --model, or one that was wrapped "

@@ -4,15 +4,20 @@ from lab.diagnose.symptoms.entry import symptom
 from lab.slurm import messages
 
 _AWAY = r"Socket timed out|Unable to contact slurm controller|[Zz]ero [Bb]ytes were transmitted"
-_CREDENTIAL = r"(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential|[Mm]unge (?:decode|encode) failed"
+_NOT_SET_UP = r"s_p_parse_file|Unable to process configuration file|Could not establish a configuration source"
+_CREDENTIAL = (
+    r"(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential|[Mm]unge (?:decode|encode) failed"
+    r"|[Jj]ob credential (?:expired|invalid|revoked)"
+)
 
 LAUNCH = (
     symptom(
         "slurm-away",
         0,
-        rf"^(?:sbatch|srun|salloc|squeue|slurm_\w+)\b.{{0,200}}(?:{_AWAY})",
-        "Slurm's controller did not answer: {line}",
-        "It is overloaded, restarts, or cannot be reached from this machine: nothing that your job did.",
+        rf"^(?:sbatch|srun|salloc|squeue|slurm_\w+)\b.{{0,200}}(?:{_AWAY}|{_NOT_SET_UP})",
+        "Slurm cannot be reached from here: {line}",
+        "Its controller is overloaded or restarts, or this machine does not know where it is: nothing that your "
+        "job did.",
         "sinfo    # does it answer now? then submit again",
         unless=r"Task launch|slurm_receive_msgs|Application launch",  # a node did not answer, not the controller
         source="slurm.schedmd.com/troubleshoot.html",
@@ -30,10 +35,13 @@ LAUNCH = (
     symptom(
         "slurm-option",
         0,
-        r"^(?P<program>sbatch|srun|salloc): (?:unrecognized option|invalid option)(?P<what>.{0,80})",
-        "{program} does not know an option:{what}.",
-        "This Slurm is older, or lacks the plugin that adds it: --environment and --container-image are plugins'.",
+        r"^(?P<program>sbatch|srun|salloc): (?:error: |fatal: )?(?:(?:unrecognized|invalid) option"
+        r"|(?=.{0,120}mutually exclusive))(?P<what>.{0,160})",
+        "{program} does not accept an option:{what}.",
+        "This Slurm is older or lacks the plugin that adds it (--environment and --container-image are plugins'); "
+        "or variables that an outer job left (SLURM_MEM_PER_CPU, SBATCH_...) speak against it.",
         "srun --help",
+        "printenv | grep -E '^(SLURM|SBATCH|SALLOC)_'    # where you submit: unset what another job has left",
         source="slurm.schedmd.com/spank.html",
     ),
     symptom(
@@ -69,7 +77,8 @@ LAUNCH = (
     symptom(
         "cpu-binding",
         1,
-        r"CPU binding outside of job step allocation|Unable to satisfy cpu bind request",
+        r"CPU binding outside of job step allocation|Unable to satisfy cpu bind request"
+        r"|failed to distribute tasks|Unable to layout tasks",
         "srun could not bind the tasks to CPUs: {line}",
         "SLURM_CPU_BIND or --cpu-bind names CPUs that are not the step's; often a variable of an outer job.",
         "unset SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE   # then submit "
@@ -79,9 +88,11 @@ LAUNCH = (
     symptom(
         "mpi-type",
         1,
-        r"Invalid MPI (?:type|plugin)|cannot find mpi plugin|couldn't find the specified plugin name for mpi/",
-        "Slurm lacks the MPI plugin that was asked for: {line}",
-        "SLURM_MPI_TYPE or --mpi names one that this site does not have; PyTorch needs none.",
+        r"Invalid MPI (?:type|plugin)|cannot find mpi plugin|couldn't find the specified plugin name for mpi/"
+        r"|not built with SLURM's PMI support|PMI2?_Init failed",
+        "Slurm and MPI do not fit each other: {line}",
+        "SLURM_MPI_TYPE or --mpi names a plugin that this site does not have, or that its MPI was not built for; "
+        "PyTorch needs none.",
         "srun --mpi=list",
         "SLURM_MPI_TYPE=none {rerun}",
         source="slurm.schedmd.com/mpi_guide.html",
@@ -119,13 +130,14 @@ LAUNCH = (
         "program-not-found",
         1,
         r"execve\(\): .{0,200}No such file or directory|: command not found|executable file not found in \$PATH"
-        r"|^/usr/bin/env: .{0,80}: No such file or directory|^srun: error: .{0,200}Unable to exec",
+        r"|^/usr/bin/env: .{0,80}: No such file or directory"
+        r"|^\S{1,80}: \d+: (?:exec: )?\S{1,80}: not found$|^srun: error: .{0,200}Unable to exec",
         "A program is not there on the node: {line}",
         "The environment that was active where you typed is not active on the node, or its path is not mounted "
         "there.",
         "LAB_ENV=~/venvs/torch sbatch run.sh    # names the environment: see docs/cluster.md",
         "srun --ntasks=1 bash -c 'which python; echo $PATH'",
-        unless=r"slurm_script|\\r|module: command not found|\bnsys\b|\bncu\b|conda: command",
+        unless=r"slurm_script: No such|\\r|\b(?:module|ml): command not found|\bnsys\b|\bncu\b|conda: command",
         source="slurm.schedmd.com/faq.html",
     ),
     symptom(
@@ -151,15 +163,15 @@ LAUNCH = (
         "The node is not in order, or Slurm's own scripts failed there: nothing that your program did.",
         "sinfo --list-reasons   # then tell your administrators",
         "sbatch --exclude=NODE run.sh   # without that node",
-        unless=r"(?<!slurm_script: )No such file|Permission denied|credential",
+        unless=r"(?<!slurm_script: )No such file|Permission denied|credential|layout tasks",
         source="slurm.schedmd.com/troubleshoot.html",
     ),
     symptom(
         "module-unknown",
         0,
         r"Lmod has detected the following error|The following module\(s\) are unknown"
-        r"|Unable to locate a modulefile"
-        r"|module: command not found",
+        r"|Unable to locate a modulefile|/lmod\S{0,20}: No such file"
+        r"|\b(?:module|ml): command not found",
         "A module could not be loaded: {line}",
         "env/modules.txt names one that this site does not have, or the node's shell has no module command.",
         "module avail    # which are there? env/modules.txt has the names",

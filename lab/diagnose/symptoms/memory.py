@@ -82,7 +82,7 @@ MEMORY = (
         "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
         "sbatch --mem=64G run.sh ...    # ask for more",
         "{rerun} --num-workers 2        # or need less",
-        unless=_LOCKED + r"|fork: ",
+        unless=_LOCKED + r"|fork: |NET/\w+ ",
         source="slurm.schedmd.com/faq.html",
     ),
     symptom(

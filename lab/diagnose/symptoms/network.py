@@ -18,9 +18,11 @@ NETWORK = (
     symptom(
         "meeting-point-elsewhere",
         1,
-        r"Cannot assign requested address|EADDRNOTAVAIL|errno: 99\b",
-        "Rank 0 cannot listen at the address where the ranks are to meet: {line}",
-        "MASTER_ADDR or --rdzv-endpoint names another machine than the one of rank 0.",
+        r"Cannot assign requested address|EADDRNOTAVAIL|errno: 99\b"
+        r"|client socket has timed out .{0,80}connect to \(?(?:127\.\d+\.\d+\.\d+|localhost)\b",
+        "Rank 0 is not at the address where the ranks are to meet: {line}",
+        "MASTER_ADDR or --rdzv-endpoint names another machine than the one of rank 0; 127.0.0.1 and localhost are "
+        "on each machine that machine itself.",
         "echo $MASTER_ADDR ; hostname ; ip -br addr    # on the node of rank 0",
         "sbatch run.sh   # meets on the job's first node",
         source="docs.pytorch.org/docs/stable/elastic/run.html",
@@ -42,7 +44,7 @@ NETWORK = (
         1,
         r"[Uu]nable to find (?:address|interface) for: |unsupported gloo device"
         r"|Unable to resolve hostname to a \(?local\)? address"
-        r"|ifa != nullptr",
+        r"|ifa != nullptr|interface or hostname can't be empty",
         "gloo found no network interface that it can use: {line}",
         "GLOO_SOCKET_IFNAME names one that this node does not have, or the node's own name is not one of its "
         "addresses.",
@@ -52,8 +54,8 @@ NETWORK = (
     ),
     symptom(
         "gloo-mesh",
-        2,
-        r"connectFullMesh failed",
+        4,  # it may follow from a rank that has ended before
+        r"connectFullMesh failed|gloo/transport/tcp/\w+\.cc:\d+\] connect \[",
         "gloo's ranks cannot reach each other: {line}",
         "The node's name leads to an address that the others cannot reach (127.0.1.1, docker0), or a firewall is "
         "there.",
@@ -63,7 +65,7 @@ NETWORK = (
     ),
     symptom(
         "host-not-found",
-        1,
+        2,  # behind a download that failed stands the same error
         r"Name or service not known|Temporary failure in name resolution|nodename nor servname|gai error: -?\d+"
         r"|No address associated with hostname",
         "A host's name could not be looked up: {line}",
@@ -74,7 +76,7 @@ NETWORK = (
     ),
     symptom(
         "host-unreachable",
-        1,
+        2,
         r"No route to host|Network is unreachable|errno: (?:113|101)\b|EHOSTUNREACH|ENETUNREACH",
         "One node cannot reach another: {line}",
         "The chosen interface or address does not lead there, or a firewall keeps them apart.",
@@ -82,6 +84,16 @@ NETWORK = (
         "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
         unless=INTERNET,
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    ),
+    symptom(
+        "rank-twice",
+        1,
+        r"Bootstrap Root : rank \d+ of \d+ ranks has already checked in|rank \d+ .{0,40}already checked in",
+        "Two processes say that they are the same rank: {line}",
+        "They were numbered twice: by two launchers, by hand on several nodes; or two jobs meet at one address.",
+        "srun bash -c 'echo $(hostname) $SLURM_PROCID $RANK'    # does each rank come once?",
+        "sbatch run.sh    # numbers the ranks, and meets at a port of the job's own",
+        source="github.com/Lightning-AI/pytorch-lightning/issues/14986",
     ),
     symptom(
         "nccl-connect",
@@ -98,9 +110,9 @@ NETWORK = (
     symptom(
         "ranks-missing",
         2,
-        r"Timed out after \d+ seconds waiting for clients|RendezvousTimeoutError"
-        r"|client socket has (?:timed out|failed to connect)|wait timeout after \d+ms, keys: "
-        r"|Socket Timeout$|[Tt]imed out waiting for ncclUniqueId",
+        r"Timed out after \d+ seconds waiting for clients|Timed out initializing process group"
+        r"|RendezvousTimeoutError|client socket has (?:timed out|failed to connect)"
+        r"|wait timeout after \d+ms, keys: |Socket Timeout$|[Tt]imed out waiting for ncclUniqueId",
         "Not all ranks have come to where they meet: {line}",
         "Some were not started, were told another address or port, or a firewall keeps them out.",
         "grep -c 'rank' {log}                   # how many ranks have said anything?",
@@ -120,7 +132,7 @@ NETWORK = (
         "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
         "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
         "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
-        unless=r"Cannot allocate memory|max locked",
+        unless=r"Cannot allocate memory|max locked|collective mismatch",
         source="github.com/NVIDIA/nccl/issues/426",
     ),
     symptom(
@@ -162,7 +174,7 @@ NETWORK = (
         "The process there had ended or not begun, or the address or port is another one's.",
         "grep -n -m 5 -i error {log}    # of the node of rank 0: is there an earlier error?",
         "echo $MASTER_ADDR $MASTER_PORT    # the same on every node?",
-        unless=INTERNET,
+        unless=rf"{INTERNET}|slurmstepd: ",
         source="docs.pytorch.org/docs/stable/elastic/errors.html",
     ),
 )

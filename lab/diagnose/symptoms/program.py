@@ -15,6 +15,7 @@ PROGRAM = (
         "no-launcher",
         0,
         r"(?P<why>environment variable (?:RANK|WORLD_SIZE) expected, but not set"
+        r"|KeyError: '(?:RANK|LOCAL_RANK|WORLD_SIZE|SLURM_(?:PROCID|LOCALID|NTASKS|NODEID))'"
         r"|this process was started by no launcher|\S.* not set: start this program with torchrun or srun)",
         "The program does not know its rank: {why}.",
         "The program was started with python alone: no launcher told it its rank and the number of ranks.",
@@ -32,8 +33,9 @@ PROGRAM = (
     symptom(
         "no-meeting-point",
         0,
-        r"environment variable (?P<what>MASTER_ADDR|MASTER_PORT) expected, but not set",
-        "The ranks do not know where they meet: {what} is not set.",
+        r"environment variable (?P<what>MASTER_ADDR|MASTER_PORT) expected, but not set"
+        r"|KeyError: '(?P<key>MASTER_ADDR|MASTER_PORT)'",
+        "The ranks do not know where they meet: {what}{key} is not set.",
         "srun numbers the ranks, but names no place to meet: a job script exports MASTER_ADDR and MASTER_PORT.",
         "sbatch run.sh   # exports both; so does torchrun",
     ),

@@ -38,7 +38,9 @@ SOFTWARE = (
     symptom(
         "mixed-libraries",
         1,
-        r"undefined symbol: \w+|symbol lookup error|Mismatched NCCL version|NCCL version mismatch"
+        r"undefined symbol: \w+|symbol lookup error|relocation error|with link time reference"
+        r"|\.so\S{0,20}: version \W?(?!GLIBC|CXXABI|GCC)[\w.]{1,60}\W? not found"
+        r"|Mismatched NCCL version|NCCL version mismatch"
         r"|cuDNN version incompatibility",
         "Two libraries do not fit each other: {line}",
         "Another NCCL, CUDA or cuDNN is loaded than the one PyTorch was built with: a module, or LD_LIBRARY_PATH.",
@@ -80,6 +82,15 @@ SOFTWARE = (
         "imports.",
         "ls exercises/*.py    # is one named as a module is? rename it",
         source="docs.python.org/3/tutorial/modules.html",
+    ),
+    symptom(
+        "no-libuv",
+        1,
+        r"use_libuv was requested but PyTorch was buil[dt] without libuv",
+        "This build of PyTorch cannot open the store in which the ranks meet: {line}",
+        "It was built without libuv, as those for Windows are; the store can do without.",
+        "USE_LIBUV=0 {rerun}",
+        source="github.com/pytorch/pytorch/pull/148266",
     ),
     symptom(
         "illegal-instruction",

@@ -1,0 +1,78 @@
+"""Of several errors in one log: which is the cause, which follows, and what is said where no rule is certain."""
+
+import pytest
+
+from lab.diagnose.evidence import gather
+from lab.diagnose.verdict import findings
+
+RAISED = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/u/data.py", line 8, in load
+[rank0]:     return table["train"]
+[rank0]: KeyError: 'train'
+"""
+STORE = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.\n"
+WAITED = (
+    "[rank{rank}]:[E1119 13:21:12.5 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600013 "
+    "milliseconds before timing out.\n"
+)
+FULL = "[rank{rank}]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory.\n"
+REPORT = "E0213 12:07:20.0 870572 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: {code}) "
+ENDED = f"{REPORT}local_rank: 0 (pid: 876053) of binary: /home/u/env/bin/python\n"
+CLOSED = "torch.distributed.elastic.rendezvous.api.RendezvousClosedError\n"
+SPAWNED = "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV\n"
+IMPORTED = """Traceback (most recent call last):
+  File "/home/u/train.py", line 3, in <module>
+    {code}
+  File "/home/u/env/lib/python3.11/site-packages/timm/layers.py", line 9, in <module>
+    from torch.nn import Unheard
+RuntimeError: registered twice
+"""
+TYPED = """Traceback (most recent call last):
+  File "/home/u/train.py", line 90, in epoch
+    loss.backward()
+KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (RAISED + STORE, "raised"),  # the others wait for the rank that failed on its way to them
+        (STORE + RAISED, "ranks-missing"),
+        (WAITED.format(rank=1) + FULL.format(rank=1), "nccl-timeout"),  # after NCCL gave up
+        (WAITED.format(rank=1) + FULL.format(rank=0), "gpu-memory-full"),
+        (FULL.format(rank=1) + WAITED.format(rank=1), "gpu-memory-full"),
+        (ENDED.format(code=1) + CLOSED, "exited"),
+        (CLOSED + ENDED.format(code=1), "rank-lost"),
+        (RAISED + ENDED.format(code=1) + CLOSED, "raised"),
+        (SPAWNED, "ended-by-signal"),
+        (SPAWNED.replace("signal SIGSEGV", "exit code 5"), "exited"),
+        (IMPORTED.format(code="import timm"), "unknown"),  # the line that names a library is not to blame
+        (IMPORTED.format(code="layer = timm.make()"), "raised"),
+        (TYPED, "keyboard"),
+        (RAISED + TYPED, "raised"),
+    ],
+)
+def test_a_consequence_is_never_the_cause(tmp_path, log, cause):
+    (tmp_path / "a.err").write_text(log, encoding="utf-8")
+    assert findings(gather(tmp_path / "a.err"))[0].name == cause
+
+
+def test_where_no_rule_is_certain_the_first_line_that_speaks_of_an_error_is_shown(tmp_path):
+    log = (
+        "n1:77:190 [0] NCCL INFO error counters are clear\nepoch 1\nwidgetd: error: the widget is stuck\n"
+        "widgetd: error: it is stuck again\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    )
+    (tmp_path / "a.err").write_text(log, encoding="utf-8")
+    (found,) = findings(gather(tmp_path / "a.err"))
+    assert (found.name, found.saw) == (
+        "unknown",
+        "The first line that speaks of an error: widgetd: error: the widget is stuck",
+    )
+
+
+def test_of_a_run_that_goes_well_no_line_is_called_an_error(tmp_path):
+    (tmp_path / "status.json").write_text('{"status": "running"}', encoding="utf-8")
+    (tmp_path / "train.err").write_text("widgetd: error: the widget is stuck\n", encoding="utf-8")
+    assert not findings(gather(tmp_path))
