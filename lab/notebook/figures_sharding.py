@@ -111,3 +111,37 @@ def all_reduce_bytes(ranks: int = 8) -> Card:
         drawing.box(0, y + 15, 400 * times / most, 18, fill)
         drawing.text(400 * times / most + 8, y + 29, f"{times:.2f}", size=12)
     return figure(drawing, caption=f"{alt} Change ranks: only the ring's stays below 2.")
+
+
+def zero_stages(ranks: int = 4) -> Card:
+    """Who holds what: DDP and the three stages of ZeRO, with Adam in fp32."""
+    whole_number("ranks", ranks, 2, 8)
+    kinds = [("parameters", 1, FILLS[0]), ("gradients", 1, FILLS[1]), ("states", 2, FILLS[2])]
+    stages = [("DDP", 0), ("ZeRO-1 (9.3)", 1), ("ZeRO-2", 2), ("ZeRO-3, FSDP (9.4)", 3)]
+    held = {
+        name: sum(size / (ranks if i >= 3 - s else 1) for i, (_, size, _) in enumerate(kinds))
+        for name, s in stages
+    }
+    alt = f"What each of {ranks} ranks holds, with Adam, in times the parameters: " + "; ".join(
+        f"{name} {times:.2f}" for name, times in held.items()
+    )
+    drawing = Drawing(HALF_WIDTH, 40 + 62 * len(stages), alt + ".")
+    wide = 66.0  # of all parameters
+    for number, (name, size, fill) in enumerate(kinds):
+        drawing.box(120 * number, 4, 16, 16, fill)
+        drawing.text(120 * number + 22, 17, f"{name}, {size}x")
+    for row, (name, stage) in enumerate(stages):
+        y = 34 + 62 * row
+        drawing.text(0, y + 12, f"{name}: {held[name]:.2f}")
+        x = 0.0
+        for i, (_, size, fill) in enumerate(kinds):
+            part = wide * size / ranks
+            for rank in range(ranks):  # of a thing that is sharded, the part of rank 0 only is there
+                mine = i < 3 - stage or rank == 0
+                drawing.box(x + rank * part, y + 18, part, 26, fill if mine else "none")
+            x += wide * size + 14
+    return figure(
+        drawing,
+        caption=f"{alt}. Drawn is rank 0 of {ranks}: filled is what it holds, empty what other ranks hold for it. "
+        "Not drawn: activations, and the one block that FSDP has gathered.",
+    )
