@@ -3,7 +3,7 @@
 #
 # | minutes | before this | you write |
 # |---|---|---|
-# | 250 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.4 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
+# | 300 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.5 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
 #
 # **Afterwards you can** say what DDP, ZeRO and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
 # and how many bytes. Each exercise is a file of its own with less than a hundred lines.
@@ -134,6 +134,34 @@ check("9.4")
 # why is it often slower by more than that?
 
 # %% [markdown] answer="fsdp-bytes" points=3
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 9.5: tensor parallelism
+#
+# FSDP still computes every layer as a whole. Where one layer is too large even for that, it is cut, and each rank computes with its part,
+# for *all* images: no rank has a batch of its own. Follow x through half a block, and its gradient back:
+
+# %%
+figures.tensor_parallel_block(ranks=2)
+
+# %% [markdown]
+# You write what a rank keeps (`TODO 9.5a`), the two functions that are each other's reverse (`TODO 9.5b`, `TODO 9.5c`), the two layers
+# (`TODO 9.5d` to `TODO 9.5g`), and cut a block of the lab's vision transformer with them (`TODO 9.5h`), in
+# [exercises/from_scratch/tensor_parallel.py](../exercises/from_scratch/tensor_parallel.py).
+#
+# The check cuts two blocks on two ranks. It counts the all-reduces of each direction, looks for weights that are whole somewhere, and
+# compares outputs, gradients and losses with those of one process.
+
+# %% check="9.5"
+check("9.5")
+
+# %% [markdown]
+# **Question.** A block has four all-reduces a step, none of which can wait: the next layer needs its result. DDP has one for each bucket, and
+# hides most of them. What follows for where tensor parallelism is used: between the GPUs of a node, or between nodes? And why does DDP send
+# less the smaller the model is, and tensor parallelism less the smaller the batch is?
+
+# %% [markdown] answer="tensor-parallel-where" points=3
 # *Write your answer here.*
 
 # %% [markdown]
