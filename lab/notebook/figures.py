@@ -1,7 +1,7 @@
 """All figures of the notebooks, in one place to import from. Change an argument and run the cell again."""
 
 from lab.notebook.figures_ranks import batch_parts, rank_map, validation_parts, who_draws_what
-from lab.notebook.figures_sharding import all_reduce_bytes, fsdp_timeline
+from lab.notebook.figures_sharding import all_reduce_bytes, fsdp_timeline, tensor_parallel_block, zero_stages
 from lab.notebook.figures_training import (
     gradients_kept,
     graph_memory,
@@ -31,6 +31,8 @@ __all__ = [
     "scaling",
     "show_results",
     "sums_or_means",
+    "tensor_parallel_block",
     "validation_parts",
     "who_draws_what",
+    "zero_stages",
 ]

@@ -111,3 +111,72 @@ def all_reduce_bytes(ranks: int = 8) -> Card:
         drawing.box(0, y + 15, 400 * times / most, 18, fill)
         drawing.text(400 * times / most + 8, y + 29, f"{times:.2f}", size=12)
     return figure(drawing, caption=f"{alt} Change ranks: only the ring's stays below 2.")
+
+
+def zero_stages(ranks: int = 4) -> Card:
+    """Who holds what: DDP and the three stages of ZeRO, with Adam in fp32."""
+    whole_number("ranks", ranks, 2, 8)
+    kinds = [("parameters", 1, FILLS[0]), ("gradients", 1, FILLS[1]), ("states", 2, FILLS[2])]
+    stages = [("DDP", 0), ("ZeRO-1 (9.3)", 1), ("ZeRO-2", 2), ("ZeRO-3, FSDP (9.4)", 3)]
+    held = {
+        name: sum(size / (ranks if i >= 3 - s else 1) for i, (_, size, _) in enumerate(kinds))
+        for name, s in stages
+    }
+    alt = f"What each of {ranks} ranks holds, with Adam, in times the parameters: " + "; ".join(
+        f"{name} {times:.2f}" for name, times in held.items()
+    )
+    drawing = Drawing(HALF_WIDTH, 40 + 62 * len(stages), alt + ".")
+    wide = 66.0  # of all parameters
+    for number, (name, size, fill) in enumerate(kinds):
+        drawing.box(136 * number, 4, 16, 16, fill)
+        drawing.text(136 * number + 22, 17, f"{name}, {size}x")
+    for row, (name, stage) in enumerate(stages):
+        y = 34 + 62 * row
+        drawing.text(0, y + 12, f"{name}: {held[name]:.2f}")
+        x = 0.0
+        for i, (_, size, fill) in enumerate(kinds):
+            part = wide * size / ranks
+            for rank in range(ranks):  # of a thing that is sharded, the part of rank 0 only is there
+                mine = i < 3 - stage or rank == 0
+                drawing.box(x + rank * part, y + 18, part, 26, fill if mine else "none")
+            x += wide * size + 14
+    return figure(
+        drawing,
+        caption=f"{alt}. Drawn is rank 0 of {ranks}: filled is what it holds, empty what other ranks hold for it. "
+        "Not drawn: activations, and the one block that FSDP has gathered.",
+    )
+
+
+def tensor_parallel_block(ranks: int = 2) -> Card:
+    """Half of a transformer's block under tensor parallelism: what each rank computes, and where they sum."""
+    whole_number("ranks", ranks, 2, 6)
+    part = f"1/{ranks}"
+    alt = (
+        f"The MLP of a block on {ranks} ranks. All have the same x. Each computes {part} of its columns, GELU, "
+        f"and {part} of its rows. Forward, an all-reduce sums what came of the rows; backward, another all-reduce "
+        "sums the gradient of x behind the columns"
+    )
+    drawing = Drawing(HALF_WIDTH, 76 + 44 * ranks, alt + ".")
+    for rank in range(ranks):
+        y = 26 + 44 * rank
+        drawing.text(0, y + 20, f"rank {rank}", size=12)
+        for x, width, words, fill in (
+            (50, 34, "x", QUIET),
+            (118, 84, f"columns {part}", FILLS[rank]),
+            (208, 50, "GELU", FILLS[rank]),
+            (264, 70, f"rows {part}", FILLS[rank]),
+            (372, 60, "output", QUIET),
+        ):
+            drawing.box(x, y, width, 32, fill, words, size=12)
+    low = 26 + 44 * ranks - 12
+    for x, above, below in ((100, "hands on", "all-reduce"), (352, "all-reduce", "hands on")):
+        drawing.box(x - 9, 22, 18, low - 18, ALERT, "")
+        drawing.text(x, 14, above, size=12, anchor="middle")
+        drawing.text(x, low + 22, below, size=12, anchor="middle")
+    drawing.text(200, 14, "forward", size=12, bold=True)
+    drawing.text(195, low + 22, "backward", size=12, bold=True)
+    return figure(
+        drawing,
+        caption=f"{alt}. Attention is the other half: heads in place of GELU. So a block has one all-reduce more "
+        "in each direction. Each all-reduce is as large as x, on any number of ranks.",
+    )

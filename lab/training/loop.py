@@ -24,6 +24,7 @@ from lab.training.metrics.step_figures import StepFigures
 from lab.training.networks.checkpointing import checkpoint_activations
 from lab.training.networks.sharding import held_bytes, shard_as_asked
 from lab.training.networks.sync_batchnorm import is_synchronised
+from lab.training.own_strategy import own_hooks
 from lab.training.profiling.phases import Phases
 from lab.training.stepping import precision, seeding
 from lab.training.stepping.evaluating import FastEvaluation
@@ -261,7 +262,8 @@ class Loop(BareLoop):
         if channels_last:
             self._layout = torch.channels_last
         progress.steps_per_epoch = steps = self._window.length(self.pass_steps)
-        self._stepper: Stepper = make_stepper(model, optimizer, args, steps, device, self._phases)
+        own = own_hooks(model, optimizer, args)
+        self._stepper: Stepper = make_stepper(model, optimizer, args, steps, device, self._phases, **own)
         self._held_bytes = partial(held_bytes, optimizer)
         self.meter.follow(model)
         if context.path is not None and not (

@@ -3,9 +3,9 @@
 #
 # | minutes | before this | you write |
 # |---|---|---|
-# | 205 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1, 9.2 and 9.4 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
+# | 300 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.5 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
 #
-# **Afterwards you can** say what DDP and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
+# **Afterwards you can** say what DDP, ZeRO and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
 # and how many bytes. Each exercise is a file of its own with less than a hundred lines.
 
 # %%
@@ -80,6 +80,37 @@ check("9.2")
 # Your DDP trains the lab's networks as PyTorch's does, and to the same losses, when your main.py is finished: `--strategy my-ddp`.
 
 # %% [markdown]
+# ## Exercise 9.3: a sharded optimizer
+#
+# With DDP all ranks hold the same. Adam's states alone are twice the parameters, and every rank has all of them, although each number
+# needs to be stepped only once. ZeRO takes away what is held more than once, in three stages. Change the number of ranks:
+
+# %%
+figures.zero_stages(ranks=4)
+
+# %% [markdown]
+# You write the first stage: deal the parameters out (`TODO 9.3a`), let each rank's optimizer know its own share only (`TODO 9.3b`), step
+# (`TODO 9.3c`), and hand out what came of it (`TODO 9.3d`), in [exercises/from_scratch/zero.py](../exercises/from_scratch/zero.py). The
+# optimizer may be any of PyTorch's: yours goes around it.
+#
+# The check steps AdamW, SGD with momentum and Adagrad on three ranks, each with two parameter groups. It weighs the states that each rank
+# keeps, counts what travels, and compares the weights with those of one process.
+
+# %% check="9.3"
+check("9.3")
+
+# %% [markdown]
+# **Question.** With Adam your ZeRO-1 holds far less than DDP, and with SGD without momentum nothing less. Why? And your hand-out sends more
+# than DDP does: how much, and with which collectives in place of the all-reduce would ZeRO send no more than DDP?
+
+# %% [markdown] answer="zero-states" points=3
+# *Write your answer here.*
+
+# %% [markdown]
+# `--strategy my-zero` trains with it: PyTorch's DDP averages the gradients, and your optimizer goes around the one that your main.py makes.
+# Compare `held_mb` in its `run.csv` with that of `--strategy ddp`, with `--optimizer adamw`.
+
+# %% [markdown]
 # ## Exercise 9.4: FSDP
 #
 # DDP keeps everything on every rank. FSDP keeps a **shard**, and gathers a block only while it is computed. Step through it: at which
@@ -103,6 +134,34 @@ check("9.4")
 # why is it often slower by more than that?
 
 # %% [markdown] answer="fsdp-bytes" points=3
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 9.5: tensor parallelism
+#
+# FSDP still computes every layer as a whole. Where one layer is too large even for that, it is cut, and each rank computes with its part,
+# for *all* images: no rank has a batch of its own. Follow x through half a block, and its gradient back:
+
+# %%
+figures.tensor_parallel_block(ranks=2)
+
+# %% [markdown]
+# You write what a rank keeps (`TODO 9.5a`), the two functions that are each other's reverse (`TODO 9.5b`, `TODO 9.5c`), the two layers
+# (`TODO 9.5d` to `TODO 9.5g`), and cut a block of the lab's vision transformer with them (`TODO 9.5h`), in
+# [exercises/from_scratch/tensor_parallel.py](../exercises/from_scratch/tensor_parallel.py).
+#
+# The check cuts two blocks on two ranks. It counts the all-reduces of each direction, looks for weights that are whole somewhere, and
+# compares outputs, gradients and losses with those of one process.
+
+# %% check="9.5"
+check("9.5")
+
+# %% [markdown]
+# **Question.** A block has four all-reduces a step, none of which can wait: the next layer needs its result. DDP has one for each bucket, and
+# hides most of them. What follows for where tensor parallelism is used: between the GPUs of a node, or between nodes? And why does DDP send
+# less the smaller the model is, and tensor parallelism less the smaller the batch is?
+
+# %% [markdown] answer="tensor-parallel-where" points=3
 # *Write your answer here.*
 
 # %% [markdown]

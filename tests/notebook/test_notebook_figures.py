@@ -37,6 +37,8 @@ def all_figures():
         "launches": figures.launches(),
         "graph_memory": figures.graph_memory(),
         "all_reduce_bytes": figures.all_reduce_bytes(),
+        "zero_stages": figures.zero_stages(),
+        "tensor_parallel_block": figures.tensor_parallel_block(),
     }
 
 
@@ -98,6 +100,23 @@ def test_who_draws_what_shows_each_sample_once_or_tells_what_is_wrong():
     assert "draw 36 samples" in figures.who_draws_what(samples=12, ranks=3, sampler=False).text
     assert "Epoch 2 repeats the order" in figures.who_draws_what(set_epoch=False).text
     assert "repeats" not in figures.who_draws_what().text
+
+
+def test_a_cut_block_sends_the_same_on_any_number_of_ranks_and_keeps_less():
+    from lab.notebook import figures
+
+    for ranks, part in ((2, "1/2"), (4, "1/4")):
+        text = figures.tensor_parallel_block(ranks=ranks).text
+        assert f"{part} of its columns" in text
+        assert f"{part} of its rows" in text
+        assert text.count("all-reduce") >= 4
+
+
+def test_each_stage_of_zero_holds_less_and_the_last_one_a_share_of_all():
+    from lab.notebook import figures
+
+    assert "DDP 4.00; ZeRO-1 (9.3) 2.50; ZeRO-2 1.75; ZeRO-3, FSDP (9.4) 1.00" in figures.zero_stages(ranks=4).text
+    assert "ZeRO-1 (9.3) 2.25; ZeRO-2 1.38; ZeRO-3, FSDP (9.4) 0.50" in figures.zero_stages(ranks=8).text
 
 
 def draws_and_left_out(text: str) -> list[tuple[set[int], int]]:

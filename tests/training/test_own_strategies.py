@@ -1,4 +1,4 @@
-"""my-ddp and my-fsdp: a finished main.py trains with what the student has built, as with PyTorch's own."""
+"""my-ddp, my-zero and my-fsdp: a finished main.py trains with what a student has built, as with PyTorch's."""
 
 import sys
 from pathlib import Path
@@ -27,10 +27,17 @@ def train(rank: Rank) -> dict[str, Any]:
     data = torch.utils.data.TensorDataset(images, labels)
     small = type("Data", (), {"train": data, "valid": data, "test": None, "classes": [str(n) for n in range(10)]})
     models: list[nn.Module] = []
+    optimizers: list[torch.optim.Optimizer] = []
     build = main.build_optimizer
     main.read_datasets = lambda args: small
     main.cleanup = lambda: None  # the weights are gathered afterwards
-    main.build_optimizer = lambda model, args: models.append(model) or build(model, args)
+
+    def build_optimizer(model: nn.Module, args: Any) -> torch.optim.Optimizer:
+        models.append(model)
+        optimizers.append(build(model, args))
+        return optimizers[-1]
+
+    main.build_optimizer = build_optimizer
     seed = torch.manual_seed
     main.torch.manual_seed = lambda number: seed(number + rank.rank)
     records = main.run(options.parse([*given, "--output-dir", str(rank.code / "out"), "--no-tensorboard"]))
@@ -39,6 +46,7 @@ def train(rank: Rank) -> dict[str, Any]:
         "valid": [record.valid_loss for record in records],
         "weights": whole_weights(models[0]),
         "class": type(models[0]).__name__,
+        "states": sum(s["exp_avg"].numel() for s in optimizers[0].state.values() if "exp_avg" in s),
     }
 
 
@@ -79,20 +87,36 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ddp", "MyDDP", ()),
         ("ddp", "MyDDP", ("--accumulate", "2", "--clip-norm", "0.5")),
         ("fsdp", "MyFSDP", ("--accumulate", "2")),
+        ("zero", "DistributedDataParallel", ("--accumulate", "2", "--clip-norm", "0.5", "--optimizer", "adamw")),
     ],
 )
 def test_it_has_the_losses_of_pytorchs_and_one_model_on_all_ranks(
     ranks: RankServer, code: Path, strategy: str, kind: str, more: tuple[str, ...]
 ):
     own = run(ranks, code, "--strategy", f"my-{strategy}", *more)
-    theirs = run(ranks, code, "--strategy", strategy, *more)
+    theirs = run(ranks, code, "--strategy", "ddp" if strategy == "zero" else strategy, *more)
     assert [one["class"] for one in own] == [kind] * 2
-    assert kind not in [one["class"] for one in theirs]
+    if strategy == "zero":  # each has the states of its share
+        assert sum(one["states"] for one in own) == theirs[0]["states"] == theirs[1]["states"]
+        assert max(one["states"] for one in own) < 0.7 * theirs[0]["states"]
+    else:
+        assert kind not in [one["class"] for one in theirs]
     for name in ("losses", "valid"):
         assert own[0][name] == pytest.approx(theirs[0][name], rel=1e-4)
     for here, there, other in zip(own[0]["weights"], own[1]["weights"], theirs[0]["weights"], strict=True):
         assert torch.equal(here, there)
         torch.testing.assert_close(here, other, rtol=1e-3, atol=1e-5)
+
+
+def test_a_sharded_optimizer_that_hands_nothing_out_leaves_its_mark(ranks: RankServer, code: Path, tmp_path: Path):
+    """The run steps with the student's optimizer: without its hand_out() the ranks drift apart."""
+    import shutil
+
+    broken = Path(shutil.copytree(code, tmp_path / "code"))
+    file = broken / "from_scratch" / "zero.py"
+    file.write_text(file.read_text().replace("self.hand_out()", "pass"))
+    here, there = (one["weights"] for one in run(ranks, broken, "--strategy", "my-zero"))
+    assert not any(torch.equal(a, b) for a, b in zip(here, there, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -102,6 +126,13 @@ def test_it_has_the_losses_of_pytorchs_and_one_model_on_all_ranks(
         (["--compile"], "cuda", "--compile cannot compile --strategy my-ddp"),
         (["--precision", "fp16"], "cuda", "--strategy my-ddp has no fp16 here"),
         (["--resume", "latest", "--run-id", "a"], "cpu", "--strategy my-ddp has no checkpoints, so no --resume"),
+        (
+            ["--strategy", "my-zero", "--capture"],
+            "cuda",
+            "--capture cannot record --strategy my-zero.*--strategy ddp",
+        ),
+        (["--strategy", "my-zero", "--precision", "fp16"], "cuda", "my-zero has no fp16 here: .* --strategy ddp"),
+        (["--strategy", "my-zero", "--resume", "auto"], "cpu", "my-zero has no checkpoints, .* --strategy ddp"),
         (["--strategy", "my-fsdp", "--clip-norm", "1"], "cpu", "which --strategy my-fsdp does not compute"),
         (["--strategy", "my-fsdp", "--checkpoint-activations"], "cpu", "does not gather them"),
     ],

@@ -3,7 +3,7 @@
 import argparse
 
 from lab.base.errors import UsageError
-from lab.runs.options.model import BARE
+from lab.runs.options.model import BARE, REPLICATED
 from lab.runs.options.numbers import positive
 
 CHECKPOINT_FORMATS = ("single", "sharded")
@@ -66,7 +66,7 @@ def resolve(options: argparse.Namespace, resolved: argparse.Namespace) -> list[s
                 f"--measure-steps measures a new run without checkpoints and curves: leave out {option}"
             )
         if options.strategy in BARE:
-            other = "ddp" if options.strategy == "my-ddp" else "fsdp"
+            other = "ddp" if options.strategy in REPLICATED else "fsdp"
             raise UsageError(
                 f"--strategy {options.strategy} has no checkpoints, so no {option}: use --strategy {other}"
             )

@@ -8,7 +8,12 @@ from lab.runs.options.numbers import positive
 from lab.runs.options.own import metavar, one_of_or_own
 
 # Those of section 9, which the student builds: module and class in the folder of main.py.
-OWN_STRATEGIES = {"my-ddp": ("from_scratch.ddp", "MyDDP"), "my-fsdp": ("from_scratch.fsdp", "MyFSDP")}
+OWN_STRATEGIES = {
+    "my-ddp": ("from_scratch.ddp", "MyDDP"),
+    "my-zero": ("from_scratch.zero", "ZeroOptimizer"),
+    "my-fsdp": ("from_scratch.fsdp", "MyFSDP"),
+}
+REPLICATED = ("ddp", "my-ddp", "my-zero")  # every rank has the whole model, and gradients travel in buckets
 STRATEGIES = ("none", "ddp", "fsdp", "fsdp1", *OWN_STRATEGIES)
 BARE = ("fsdp1", *OWN_STRATEGIES)  # without checkpoints, fp16, CUDA graphs and torch.compile
 SHARDINGS = ("full", "grad", "hybrid")
@@ -26,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="ddp",
         help="none: one device, no wrapper (only at world size 1); ddp: replicated; fsdp: sharded with "
         "fully_shard; fsdp1: sharded with FullyShardedDataParallel, for comparison; "
-        "my-ddp, my-fsdp: your own of exercises 9.2 and 9.4",
+        "my-ddp, my-zero, my-fsdp: your own of exercises 9.2, 9.3 and 9.4",
     )
     group.add_argument(
         "--shard",

@@ -3,7 +3,7 @@
 import argparse
 
 from lab.base.errors import UsageError
-from lab.runs.options.model import BARE
+from lab.runs.options.model import BARE, REPLICATED
 from lab.runs.options.numbers import positive
 from lab.runs.options.own import is_own
 
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bucket-cap-mb",
         type=positive(float),
         metavar="MIB",
-        help=f"ddp, my-ddp: gradients are all-reduced in buckets so large (default: {DEFAULT_BUCKET_CAP_MB:g})",
+        help="ddp, my-ddp, my-zero: gradients are all-reduced in buckets so large "
+        f"(default: {DEFAULT_BUCKET_CAP_MB:g})",
     )
     group.add_argument(
         "--sync-batchnorm",
@@ -61,7 +62,7 @@ def resolve(
     resolved.precision = "fp32" if options.no_amp else (options.precision or default_precision)
     if resolved.precision == "fp16" and device == "cpu":
         raise UsageError("--precision fp16 needs a GPU: on the CPU use --precision bf16 or fp32")
-    strategy, other = options.strategy, "ddp" if options.strategy == "my-ddp" else "fsdp"
+    strategy, other = options.strategy, "ddp" if options.strategy in REPLICATED else "fsdp"
     if resolved.precision == "fp16" and strategy in BARE:
         raise UsageError(
             f"--strategy {strategy} has no fp16 here: use --precision bf16 or fp32, or --strategy {other}"
@@ -91,7 +92,7 @@ def resolve(
         )
     if options.bucket_cap_mb is None:
         resolved.bucket_cap_mb = DEFAULT_BUCKET_CAP_MB
-    elif options.strategy not in ("ddp", "my-ddp"):
+    elif options.strategy not in REPLICATED:
         return [f"--bucket-cap-mb has no effect with --strategy {options.strategy}"]
     return []
 
@@ -105,7 +106,7 @@ def _check_capture(resolved: argparse.Namespace, device: str) -> None:
     if resolved.strategy in BARE:
         raise UsageError(
             f"--capture cannot record --strategy {resolved.strategy}, which begins and waits in Python: "
-            f"use --strategy {'ddp' if resolved.strategy == 'my-ddp' else 'fsdp'}"
+            f"use --strategy {'ddp' if resolved.strategy in REPLICATED else 'fsdp'}"
         )
     if resolved.checkpoint_activations and is_own(resolved.model):
         raise UsageError(

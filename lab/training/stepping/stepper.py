@@ -18,7 +18,6 @@ from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
-from lab.runs.options.model import OWN_STRATEGIES
 from lab.runs.options.schedule import rate_factor
 from lab.training.metrics.step_figures import GradientSquare, clip_gradients
 from lab.training.profiling.phases import BACKWARD, OPTIMIZER, Phases
@@ -39,8 +38,8 @@ class Stepper:
         clip_norm: the gradients' norm over all parameters and ranks is scaled down to this, if it is larger.
         scaler: fp16's.
         phases: told when the backward pass and the optimizer's work begin and end.
-        finish: called before each step, when its gradients have been computed: a model of section 9 waits there
-            for what it has begun to communicate.
+        finish: called before each step: a model of section 9 waits there for what it has begun to communicate.
+        update: takes the step in place of the optimizer's own step().
     """
 
     def __init__(
@@ -54,6 +53,7 @@ class Stepper:
         scaler: torch.amp.GradScaler | None = None,
         phases: Phases | None = None,
         finish: Callable[[], object] | None = None,
+        update: Callable[[], object] | None = None,
     ) -> None:
         self.steps = 0  # optimizer steps done
         self.scaler = scaler
@@ -76,7 +76,7 @@ class Stepper:
         self.rates = list(self._peak_rates)  # of the latest step; read from here they need no GPU
         self._zero_grad, self._step = optimizer.zero_grad, optimizer.step
         self._zero_model_grad = model.zero_grad
-        self._update: Callable[[], object] = optimizer.step  # what takes the step
+        self._update: Callable[[], object] = update or optimizer.step  # what takes the step
         self._attach()
 
     def _attach(self) -> None:
@@ -227,8 +227,9 @@ def make_stepper(
     steps_per_epoch: int,
     device: torch.device,
     phases: Phases,
+    **own: Callable[[], object] | None,
 ) -> Stepper:
-    """The stepper that the options ask for."""
+    """The stepper that the options ask for; `own` are its `finish` and `update`."""
     total, warmup = args.epochs * steps_per_epoch, round(args.warmup_epochs * steps_per_epoch)
     schedule = functools.partial(rate_factor, schedule=args.schedule, total_steps=total, warmup_steps=warmup)
     return Stepper(
@@ -239,7 +240,7 @@ def make_stepper(
         clip_norm=args.clip_norm,
         scaler=make_scaler(device, args.precision),
         phases=phases,
-        finish=model.finish if args.strategy in OWN_STRATEGIES else None,  # type: ignore[arg-type]
+        **own,
     )
 
 

@@ -1,0 +1,291 @@
+"""Judges a block that is cut: what a rank keeps, what it sends, and whether it computes what one process does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lab.checks.common.look import RETURN, Look
+from lab.checks.common.report import expect, numbers
+from lab.checks.common.tensors import close, example, number
+from lab.checks.common.tiny import one_thread
+from lab.checks.from_scratch.tensor_parallel.net import (
+    BATCH,
+    BLOCKS,
+    CUT,
+    RANKS,
+    RATE,
+    STEPS,
+    TOKENS,
+    WIDTH,
+    build,
+    draw_weights,
+    loss_of,
+)
+from lab.grading.diagnosis import Diagnosis, unusable_report
+
+CALLS = [{"name": str, "bytes": int}]
+REPORT = {
+    "sizes": [[[object]]],
+    "keys": Tensor,
+    "losses": [float],
+    "forward": [CALLS],
+    "backward": CALLS,
+    "output": Tensor,
+    "input gradient": (None, Tensor),
+    "gradients": dict,
+}
+ALL_REDUCE = "allreduce_"
+COLUMN, ROW = "ColumnParallelLinear", "RowParallelLinear"
+ACTIVATIONS = BATCH * TOKENS * WIDTH * 4  # bytes
+
+Weights = Sequence[Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """weights[block]; inputs and target [B, T, width], the same on all ranks."""
+
+    weights: list[dict[str, Tensor]]
+    inputs: Tensor
+    target: Tensor
+
+
+@dataclass(frozen=True)
+class Twin:
+    """What one process computes, with all weights."""
+
+    losses: list[float]
+    output: Tensor
+    input_gradient: Tensor
+    gradients: dict[str, Tensor]
+
+
+def draw(generator: torch.Generator) -> Drawn:
+    weights = draw_weights(generator)
+    inputs, target = (torch.randn(BATCH, TOKENS, WIDTH, generator=generator) for _ in range(2))
+    return Drawn(weights, inputs, target)
+
+
+def sent(drawn: Drawn) -> dict[str, Any]:
+    return {"weights": drawn.weights, "inputs": drawn.inputs, "target": drawn.target}
+
+
+def twin(drawn: Drawn, change: Callable[[str, Tensor], Tensor] = lambda name, value: value) -> Twin:
+    """One process's numbers, with weights that are changed first."""
+    with one_thread():
+        changed = [{name: change(name, value) for name, value in own.items()} for own in drawn.weights]
+        blocks = nn.ModuleList(build(changed))
+        optimizer = torch.optim.SGD(blocks.parameters(), lr=RATE)
+        found: list[Any] = []
+        for _ in range(STEPS):
+            x = drawn.inputs.clone().requires_grad_()
+            output = x
+            for block in blocks:
+                output = block(output)
+            loss = loss_of(output, drawn.target)
+            optimizer.zero_grad()
+            loss.backward()
+            gradients = {name: p.grad.clone() for name, p in blocks.named_parameters() if p.grad is not None}
+            found.append((float(loss.detach()), output.detach(), x.grad, gradients))
+            optimizer.step()
+        return Twin([one[0] for one in found], *found[0][1:])
+
+
+def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    expect(reports, REPORT)
+    for report in reports:
+        if len(report["losses"]) != STEPS or len(report["forward"]) != BLOCKS:
+            raise unusable_report("a rank reported other steps or blocks")
+    for rank, report in enumerate(reports):
+        judge_sizes(look, rank, report["sizes"])
+    for rank, report in enumerate(reports):
+        judge_names(look, rank, report)
+    right = twin(drawn)
+    judge_output(look, reports, drawn, right)
+    judge_forward(look, reports[0]["forward"])
+    judge_backward(look, reports, right)
+    for rank, report in enumerate(reports):
+        for step, (found, wanted) in enumerate(zip(report["losses"], right.losses, strict=True)):
+            if not close(found, wanted):
+                raise Diagnosis(
+                    "wrong-losses",
+                    saw=f"in step {step + 1} the loss on rank {rank} is {number(found)}, not {number(wanted)}.",
+                    means="The ranks together train as one process does: each gradient is that of the whole.",
+                    look=look.into("ToRanks.backward")(RETURN),
+                )
+
+
+def off(found: Tensor, wanted: Tensor) -> str:
+    """The number that differs the most: "0.4321 instead of 0.2160"."""
+    if found.shape != wanted.shape:
+        return f"one of {list(found.shape)} instead of {list(wanted.shape)}"
+    return example({"": found}, {"": wanted}).partition("holds ")[2]
+
+
+def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
+    """A rank has half of each weight that is cut, in memory too."""
+    whole = {name: value.numel() for name, value in draw_weights(torch.Generator())[0].items()}
+    for own in blocks:
+        found = {name: (size, kept) for name, size, kept in own if isinstance(size, int) and isinstance(kept, int)}
+        for name in CUT:
+            size, kept = found.get(name, (whole[name], 0))
+            layer = name.rpartition(".")[0]
+            if size > whole[name] // RANKS:
+                raise Diagnosis(
+                    "weights-whole",
+                    saw=f"rank {rank} has {size} of the {whole[name]} numbers of {name}.",
+                    means="Each rank keeps its part of every linear layer: that is what the memory is saved by.",
+                    look=look(rf"{layer.rpartition('.')[2]}\W.*=", rf"{layer.partition('.')[0]}\b"),
+                )
+            if kept > size:
+                raise Diagnosis(
+                    "part-is-a-view",
+                    saw=f"{name} of rank {rank} has {size} numbers, and keeps {kept} in memory.",
+                    means="A part of a tensor is a view, which keeps all of it alive: make a copy.",
+                    look=look.into("own_part")(RETURN),
+                )
+        extra = sum(size for name, (size, _) in found.items() if name not in whole)
+        if extra:
+            names = [name for name in found if name not in whole]
+            raise Diagnosis(
+                "weights-whole",
+                saw=f"rank {rank} has {extra} numbers in other parameters: {names[0]}, ...",
+                means="What a parallel layer keeps is its part: the whole layer must be free to go.",
+                look=look.into(f"{COLUMN}.__init__")(r"self\.\w+ = whole"),
+            )
+
+
+def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:
+    calls = [call for block in report["forward"] for call in block] + report["backward"]
+    if others := [call["name"] for call in calls if call["name"] != ALL_REDUCE]:
+        raise Diagnosis(
+            "other-collective",
+            saw=f"rank {rank} called {others[0].strip('_')} in a step.",
+            means="Between the two layers of a pair nothing is sent, and behind them one all-reduce.",
+            look=look.into(f"{COLUMN}.forward")(r"gather|dist\.", RETURN),
+        )
+    if large := [call["bytes"] for call in calls if call["bytes"] > ACTIVATIONS]:
+        raise Diagnosis(
+            "too-many-bytes",
+            saw=f"an all-reduce of rank {rank} had {large[0]} bytes; the block's input has {ACTIVATIONS}.",
+            means="What is summed is as large as the input of the pair, not as what is between.",
+            look=look.into(f"{ROW}.forward")(r"apply"),
+        )
+
+
+def judge_output(look: Look, reports: Sequence[Any], drawn: Drawn, right: Twin) -> None:
+    outputs = [report["output"] for report in reports]
+    rank = next((rank for rank, one in enumerate(outputs) if not close(one, right.output)), None)
+    if rank is None:
+        return
+    saw = f"a number of the output on rank {rank} is {off(outputs[rank], right.output)}"
+
+    def says(name: str, means: str, place: str) -> Diagnosis:
+        return Diagnosis(name, saw=f"{saw}.", means=means, look=place)
+
+    row = look.into(f"{ROW}.forward")
+    sums = [len(block) for block in reports[0]["forward"]]
+    if not all(close(one, outputs[0]) for one in outputs):
+        if min(sums) == 0:
+            raise says(
+                "not-summed",
+                "Each rank has a term of the sum only: the ranks' outputs differ, and none is the block's.",
+                row(r"linear", RETURN),
+            )
+        raise says(
+            "conjugates-swapped",
+            "Column parallel takes the same x on all ranks (ToRanks); row parallel ends with SumOverRanks.",
+            look.into(f"{COLUMN}.forward")(r"apply", RETURN),
+        )
+    piece = drawn.weights[0][CUT[0]].chunk(RANKS)[0]
+    if reports[0]["keys"].shape == piece.shape and torch.equal(reports[0]["keys"], piece):
+        raise says(
+            "pieces-not-cut-apart",
+            "Queries, keys and values lie one behind the other: rank 0 got all queries and half of the keys.",
+            look(r"query_key_value\b.*=", r"query_key_value"),
+        )
+    biases = ("attention.out.bias", "mlp.2.bias")
+    for factor, name, means in (
+        (RANKS, "bias-on-every-rank", f"Each rank has added the bias before the sum, so it came {RANKS} times."),
+        (0, "bias-forgotten", "The bias is missing: it is added once, after the sum."),
+    ):
+        other = twin(drawn, lambda n, v, factor=factor: factor * v if n in biases else v)  # type: ignore[misc]
+        if close(outputs[rank], other.output):
+            raise says(name, means, row(r"bias", RETURN))
+    scaled = twin(drawn, lambda n, v: v / RANKS if n in ("attention.out.weight", "mlp.2.weight") else v)
+    if close(outputs[rank], scaled.output):
+        raise says("averaged", "The terms are summed: a mean makes the layer's output smaller.", row(r"/", RETURN))
+    raise says(
+        "wrong-output",
+        "The ranks' parts must be those of one layer: the rows of the second belong to the columns of the first.",
+        look.into("own_part")(r"chunk|\[", RETURN),
+    )
+
+
+def judge_forward(look: Look, forward: Sequence[Any]) -> None:
+    for calls in forward:
+        if len(calls) != 2:
+            raise Diagnosis(
+                "too-many-all-reduces",
+                saw=f"in the forward pass of a block rank 0 called {len(calls)} all-reduces.",
+                means="Two: one behind attention, and one behind the MLP.",
+                look=look.into(f"{COLUMN}.forward")(r"Sum|summed|all_reduce", RETURN),
+            )
+
+
+def judge_backward(look: Look, reports: Sequence[Any], right: Twin) -> None:
+    count = len(reports[0]["backward"])
+    said = f"in the backward pass of {BLOCKS} blocks rank 0 called {numbers([count])} all-reduces"
+    to, over = look.into("ToRanks.backward"), look.into("SumOverRanks.backward")
+    column = look.into(f"{COLUMN}.forward")
+    gradients = [report["input gradient"] for report in reports]
+    if any(one is None for one in gradients):
+        raise Diagnosis(
+            "no-input-gradient",
+            saw="the input of the first block got no gradient.",
+            means="The layers before need it: what is computed must stay in autograd's graph.",
+            look=column(RETURN),
+        )
+    wrong = [rank for rank, one in enumerate(gradients) if not close(one, right.input_gradient)]
+    if wrong:
+        said += (
+            f"; a number of the input's gradient on rank {wrong[0]} is "
+            f"{off(gradients[wrong[0]], right.input_gradient)}"
+        )
+    if count < 2 * BLOCKS:
+        raise Diagnosis(
+            "input-gradient-not-summed",
+            saw=f"{said}.",
+            means="Each rank has the gradient that came through its own columns: x's is the sum of these.",
+            look=to(RETURN) if column.mentions("ToRanks") else column(RETURN),
+        )
+    if count > 2 * BLOCKS:
+        raise Diagnosis(
+            "summed-in-both-directions",
+            saw=f"{said}.",
+            means="The gradient of a sum is there on every rank already: summed again, it is too large.",
+            look=over(RETURN),
+        )
+    if wrong:
+        raise Diagnosis(
+            "wrong-conjugate",
+            saw=f"{said}.",
+            means="ToRanks hands on forward and sums backward; SumOverRanks sums forward and hands on backward.",
+            look=over(r"summed|/|\*") if "def " not in over(r"summed|/|\*") else to(RETURN),
+        )
+    for rank, report in enumerate(reports):
+        for name, wanted in right.gradients.items():
+            if name.split(".", 1)[1] in CUT:
+                continue
+            found = report["gradients"].get(name)
+            if not isinstance(found, Tensor) or not close(found, wanted):
+                raise Diagnosis(
+                    "replicas-differ",
+                    saw=f"the gradient of {name}, which all ranks have whole, is not that of one process on "
+                    f"rank {rank}" + (f": {off(found, wanted)}." if isinstance(found, Tensor) else ": none."),
+                    means="All ranks step it alike: what each adds to the sum must not depend on their number.",
+                    look=look.into(f"{ROW}.forward")(r"bias", RETURN),
+                )

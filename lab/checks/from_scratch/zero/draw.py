@@ -1,0 +1,113 @@
+"""What the checks of 9.3 draw for each run, and what one process makes of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, AdamW, Optimizer
+
+from lab.checks.common.tiny import one_thread
+
+RANKS, STEPS = 3, 2
+
+# What is trained: six layers that grow, each with a bias and a number. Dealt out one by one to three ranks, or in
+# runs of equal length, they make shares that are far apart; from the largest on they come out even.
+SHAPES = [
+    shape
+    for inputs, outputs in ((12, 17), (14, 19), (16, 21), (18, 23), (20, 25), (22, 27))
+    for shape in ((outputs, inputs), (outputs,), (1,))
+]
+FEW = [(5, 3), (3,)]  # fewer than ranks
+UNUSED = 4  # the parameter that has no gradient in the second step
+
+
+@dataclass(frozen=True)
+class Case:
+    """An optimizer of two groups, every other layer in each, and with a rate of its own.
+
+    layer  how many parameters are a layer
+    """
+
+    name: str
+    kind: type[Optimizer]
+    shapes: Sequence[tuple[int, ...]]
+    layer: int
+    options: tuple[dict[str, Any], dict[str, Any]]
+
+    def build(self, weights: Sequence[Tensor]) -> tuple[list[nn.Parameter], Optimizer]:
+        parameters = [nn.Parameter(tensor.clone()) for tensor in weights]
+        groups = [
+            {"params": [one for i, one in enumerate(parameters) if i // self.layer % 2 == number], **options}
+            for number, options in enumerate(self.options)
+        ]
+        return parameters, self.kind(groups)  # type: ignore[call-arg]
+
+
+CASES = (
+    Case("AdamW", AdamW, SHAPES, 3, ({"lr": 0.1, "weight_decay": 0.2}, {"lr": 0.03, "weight_decay": 0.0})),
+    Case("SGD with momentum", SGD, FEW, 1, ({"lr": 0.2, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.5})),
+    Case("Adagrad", Adagrad, SHAPES, 3, ({"lr": 0.2}, {"lr": 0.05})),
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Of each case: weights; gradients[step], the same on all ranks. `factor` is that of a scheduler."""
+
+    weights: list[list[Tensor]]
+    gradients: list[list[list[Tensor]]]
+    factor: float = 0.5
+
+
+def draw(generator: torch.Generator) -> Drawn:
+    def numbers(case: Case) -> list[Tensor]:
+        return [torch.randn(shape, generator=generator) for shape in case.shapes]
+
+    return Drawn([numbers(case) for case in CASES], [[numbers(case) for _ in range(STEPS)] for case in CASES])
+
+
+def sent(drawn: Drawn) -> dict[str, Any]:
+    return {"weights": drawn.weights, "gradients": drawn.gradients, "factor": drawn.factor}
+
+
+def give(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor], step: int) -> None:
+    for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+        parameter.grad = None if step and number == UNUSED else gradient
+
+
+def twin(drawn: Drawn, case: int, *, one_group: bool = False, same_rate: bool = False) -> list[list[Tensor]]:
+    """One process's weights after each step.
+
+    Args:
+        one_group: the second group is trained with the first one's options.
+        same_rate: the rates do not change after the first step.
+    """
+    with one_thread():
+        parameters, optimizer = CASES[case].build(drawn.weights[case])
+        first, second = optimizer.param_groups
+        if one_group:
+            second.update({name: value for name, value in first.items() if name != "params"})
+        after = []
+        for step in range(STEPS):
+            give(parameters, drawn.gradients[case][step], step)
+            optimizer.step()
+            after.append([parameter.detach().clone() for parameter in parameters])
+            for group in optimizer.param_groups:
+                group["lr"] *= 1 if same_rate else drawn.factor
+        return after
+
+
+def whole_states(drawn: Drawn, case: int) -> int:
+    """The bytes of the states of all parameters in one process."""
+    with one_thread():
+        parameters, optimizer = CASES[case].build(drawn.weights[case])
+        give(parameters, drawn.gradients[case][0], 0)
+        optimizer.step()
+        return states_bytes(optimizer)
+
+
+def states_bytes(optimizer: Optimizer) -> int:
+    states = [value for own in optimizer.state.values() for value in own.values() if isinstance(value, Tensor)]
+    return sum(value.nbytes for value in states)

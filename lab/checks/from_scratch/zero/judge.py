@@ -1,0 +1,198 @@
+"""Judges ZeroOptimizer: what each rank keeps and sends, and the weights that come of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.tensors import close, example
+from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin, whole_states
+from lab.grading.diagnosis import Diagnosis, unusable_report
+
+REPORT = [
+    {
+        "owners": [[int]],
+        "after": [[Tensor]],
+        "calls": [{"name": str, "bytes": int}],
+        "held": int,
+        "gradients left": int,
+    }
+]
+
+INIT, STEP, HAND_OUT = "ZeroOptimizer.__init__", "ZeroOptimizer.step", "ZeroOptimizer.hand_out"
+SHARE = r"\[.params.\]\s*="  # where a group gets its share
+UNEVEN = 1.2  # the largest share, relative to 1/N of all, from which on it is no balance
+
+Weights = Sequence[Tensor]
+
+
+def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    expect(reports, REPORT)
+    expect_as_many(reports, len(CASES))
+    for number in range(len(CASES)):
+        found = [report[number] for report in reports]
+        for one in found:
+            if len(one["after"]) != STEPS or any(not _fits(own, drawn.weights[number]) for own in one["after"]):
+                raise unusable_report("a rank reported other tensors than the weights")
+        judge_owners(look, [one["owners"] for one in found], drawn.weights[number])
+        judge_weights(look, found, drawn, number)
+        judge_states(look, [one["held"] for one in found], drawn, number)
+        if number == 0:  # where padding and the like hardly count
+            judge_calls(look, found[0]["calls"], drawn.weights[number])
+        if left := max(one["gradients left"] for one in found):
+            raise Diagnosis(
+                "gradients-left",
+                saw=f"after zero_grad(), {left} parameters still had a gradient.",
+                means="The backward pass adds to those of other ranks' shares, too: all are cleared.",
+                look=look.into("ZeroOptimizer.zero_grad")(r"grad"),
+            )
+
+
+def _fits(own: Weights, like: Weights) -> bool:
+    return [one.shape for one in own] == [one.shape for one in like]
+
+
+def same(one: Weights, other: Weights) -> bool:
+    return all(map(close, one, other))
+
+
+def judge_owners(look: Look, found: Sequence[Sequence[Sequence[int]]], weights: Weights) -> None:
+    place = look.into("divide")(r"append|\+=", r"^for ", r"return")
+    for owners in found:
+        expect_as_many([owners], len(weights))
+        for number, own in enumerate(owners):
+            if len(own) != 1:
+                shares = f"in shares {numbers(own)}" if own else "in no share"
+                raise Diagnosis(
+                    "owned-twice" if own else "owned-by-nobody",
+                    saw=f"parameter {number}, {list(weights[number].shape)}, is {shares} of {len(found)}.",
+                    means="It is stepped on several ranks: its states are kept more than once."
+                    if own
+                    else "Nobody steps it: every parameter is in one share.",
+                    look=place,
+                )
+
+
+def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case: int) -> None:
+    right = twin(drawn, case)
+    for step in range(STEPS):
+        ranks = [one["after"][step] for one in found]
+        if all(same(one, right[step]) for one in ranks):
+            continue
+        rank = next(rank for rank, one in enumerate(ranks) if not same(one, right[step]))
+        wrong = [i for i, one in enumerate(ranks[rank]) if not close(one, right[step][i])]
+        saw = (
+            f"{CASES[case].name}, step {step + 1}: on rank {rank} {len(wrong)} of {len(right[step])} parameters "
+            "are not those of one process; "
+            + example({f"number {wrong[0]}": ranks[rank][wrong[0]]}, {f"number {wrong[0]}": right[step][wrong[0]]})
+        )
+
+        def says(name: str, means: str, place: str, *, saw: str = saw) -> Diagnosis:
+            return Diagnosis(name, saw=f"{saw}.", means=means, look=place)
+
+        before = drawn.weights[case] if not step else right[step - 1]
+        explain(look, says, ranks, right[step], before)
+        if step and same(ranks[rank], twin(drawn, case, same_rate=True)[step]):
+            raise says(
+                "old-rate",
+                "A scheduler has changed group['lr']: keep the groups, and change their 'params' only.",
+                look.into(INIT)(r"copy|dict\(", r"^for .*group"),
+            )
+        if same(ranks[rank], twin(drawn, case, one_group=True)[step]):
+            raise says(
+                "groups-merged",
+                "Each group has options of its own, here another rate: divide every group, and join none.",
+                look.into(INIT)(SHARE, r"^for .*group"),
+            )
+        raise says(
+            "wrong-weights",
+            "Each parameter is stepped once, by its owner, and then all ranks have what came of it.",
+            look.into(HAND_OUT)(r"broadcast|gather", r"copy_"),
+        )
+
+
+def explain(look: Look, says: Any, ranks: Sequence[Weights], right: Weights, before: Weights) -> None:
+    """Raises what is known of weights that are wrong."""
+    count = len(right)
+    done = [[close(one[i], right[i]) for i in range(count)] for one in ranks]
+    stayed = [[close(one[i], before[i]) for i in range(count)] for one in ranks]
+    nobody = [i for i in range(count) if not any(own[i] for own in done)]
+    alike = all(same(one, ranks[0]) for one in ranks)
+    clean = all(done[rank][i] or stayed[rank][i] for rank in range(len(ranks)) for i in range(count))
+    if all(all(own) for own in stayed):
+        raise says(
+            "not-stepped",
+            "No rank has stepped: self.optimizer.step() changes the parameters of the own share.",
+            look.into(STEP)(r"step\("),
+        )
+    if clean and not nobody:
+        if any(all(own) for own in done) or sum(map(sum, done)) > count:
+            raise says(
+                "some-not-handed-out",
+                "Some shares have not come to all ranks: every rank needs the share of every other.",
+                look.into(HAND_OUT)(r"for ", r"broadcast"),
+            )
+        raise says(
+            "not-handed-out",
+            "Each rank has stepped its own share, and the others' are as they were: hand them out after the step.",
+            look.into(STEP)(r"hand_out|step"),
+        )
+    if clean and alike:
+        raise says(
+            "owners-overwritten",
+            "All ranks took what one rank has of all shares: each share comes from its owner, who stepped it.",
+            look.into(HAND_OUT)(r"broadcast|src"),
+        )
+    mean = [
+        torch.stack([b * (len(ranks) - 1), r]).sum(dim=0) / len(ranks) for b, r in zip(before, right, strict=True)
+    ]
+    if all(same(one, mean) for one in ranks):
+        raise says(
+            "averaged",
+            "This is the mean of one rank's new weights and the others' old ones: take the owner's, as they are.",
+            look.into(HAND_OUT)(r"reduce", r"/"),
+        )
+
+
+def judge_states(look: Look, held: Sequence[int], drawn: Drawn, case: int) -> None:
+    whole = whole_states(drawn, case)
+    said = f"{CASES[case].name}, {len(held)} ranks: of {whole} bytes of states they keep {numbers(held)}"
+    if min(held) >= whole:
+        early = CASES[case].name == "Adagrad"
+        raise Diagnosis(
+            "early-states-kept" if early else "states-not-shared",
+            saw=f"{said}.",
+            means="Adagrad makes its states when it is made: take those of other shares out of optimizer.state."
+            if early
+            else f"Each of {len(held)} ranks keeps the states of 1/{len(held)}: it steps its own share only.",
+            look=look.into(INIT)(r"\.state" if early else SHARE),
+        )
+    if sum(held) > whole:
+        raise Diagnosis(
+            "states-kept-twice",
+            saw=f"{said}, {sum(held)} together.",
+            means="A parameter has one owner: the other ranks keep no states of it.",
+            look=look.into(INIT)(SHARE, r"\.state"),
+        )
+    if case == 0 and max(held) > UNEVEN * whole / len(held):
+        raise Diagnosis(
+            "unbalanced",
+            saw=f"{said}.",
+            means="The fullest rank decides how much memory is needed: give the largest parameters away first.",
+            look=look.into("divide")(r"sort", r"^for "),
+        )
+
+
+def judge_calls(look: Look, calls: Sequence[dict[str, Any]], weights: Weights) -> None:
+    model = sum(one.nbytes for one in weights)
+    sent = sum(call["bytes"] for call in calls)
+    if sent > 1.1 * model + 100:
+        raise Diagnosis(
+            "too-many-bytes",
+            saw=f"a step of {model} bytes of weights took {len(calls)} collectives with {sent} bytes together.",
+            means="Each share travels once, from its owner: together they are the model, once.",
+            look=look.into(HAND_OUT)(r"broadcast|gather|reduce"),
+        )

@@ -1,0 +1,47 @@
+"""What ranks observe of ZeroOptimizer: which states a rank has, what it sends, and the weights of each step."""
+
+from typing import Any
+
+from lab.checks.from_scratch.traffic import Traffic
+from lab.checks.from_scratch.zero.draw import CASES, STEPS, Case, give, states_bytes
+from lab.ranks.rank import Rank
+
+
+def train(rank: Rank) -> list[dict[str, Any]]:
+    """Two steps with each optimizer; a scheduler changes its rates in between."""
+    zero = rank.student("from_scratch.zero")
+    given = rank.receive()
+    return [
+        train_one(zero, case, weights, gradients, given["factor"])
+        for case, weights, gradients in zip(CASES, given["weights"], given["gradients"], strict=True)
+    ]
+
+
+def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float) -> dict[str, Any]:
+    parameters, optimizer = case.build(weights)
+    wrapped = zero.ZeroOptimizer(optimizer)
+    give(parameters, gradients[0], 0)
+    with Traffic() as traffic:
+        wrapped.step()
+    held = states_bytes(wrapped.optimizer)
+    after = [[parameter.detach().clone() for parameter in parameters]]
+    for step in range(1, STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] *= factor
+        give(parameters, gradients[step], step)
+        wrapped.step()
+        after.append([parameter.detach().clone() for parameter in parameters])
+    wrapped.zero_grad()
+    return {
+        "owners": owners(wrapped.shares, parameters),
+        "after": after,
+        "calls": traffic.calls,
+        "held": held,
+        "gradients left": sum(parameter.grad is not None for parameter in parameters),
+    }
+
+
+def owners(shares: Any, parameters: Any) -> list[list[int]]:
+    """For each parameter the numbers of the shares that it is in."""
+    known = [{id(one) for one in share} for share in shares]
+    return [[rank for rank, share in enumerate(known) if id(one) in share] for one in parameters]

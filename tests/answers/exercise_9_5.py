@@ -1,0 +1,146 @@
+"""Answers to 9.5: a transformer's block of which each rank has a part."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "9.5",
+    {
+        "9.5a": """
+size = tensor.shape[dim] // pieces  # piece
+width = size // ranks  # width
+parts = [tensor.detach().narrow(dim, i * size + rank * width, width) for i in range(pieces)]  # parts
+return torch.cat(parts, dim=dim)  # join
+""",
+        "9.5b": """
+return summed(gradient)  # to back
+""",
+        "9.5c": """
+return gradient.clone()  # sum back
+""",
+        "9.5d": """
+self.weight = nn.Parameter(own_part(whole.weight, dim=0, pieces=pieces))  # column weight
+self.bias = nn.Parameter(own_part(whole.bias, dim=0, pieces=pieces))  # column bias
+""",
+        "9.5e": """
+x = ToRanks.apply(x)  # enter
+return x @ self.weight.T + self.bias  # column
+""",
+        "9.5f": """
+self.weight = nn.Parameter(own_part(whole.weight, dim=1))  # row weight
+self.bias = nn.Parameter(whole.bias.detach().clone())  # row bias
+""",
+        "9.5g": """
+term = x @ self.weight.T  # term
+return SumOverRanks.apply(term) + self.bias  # row
+""",
+        "9.5h": """
+a, m = block.attention, block.mlp
+a.query_key_value = ColumnParallelLinear(a.query_key_value, 3)  # keys
+a.out = RowParallelLinear(a.out)  # out
+m[0] = ColumnParallelLinear(m[0])  # first
+m[2] = RowParallelLinear(m[2])  # second
+""",
+    },
+)
+
+bank.right(
+    "summed in place",
+    term="term = x @ self.weight.T",
+    **{"to back": "gradient = gradient.contiguous()\ndist.all_reduce(gradient)\nreturn gradient"},
+)
+bank.right(
+    "pieces and parts by split",
+    whole={
+        "9.5a": """
+pieces = [one.split(one.shape[dim] // ranks, dim)[rank] for one in torch.chunk(tensor, pieces, dim)]
+return torch.concat(pieces, dim).detach().clone()
+"""
+    },
+)
+bank.right(
+    "through a function that begins and waits",
+    **{"to back": "total = gradient.clone()\ndist.all_reduce(total, async_op=True).wait()\nreturn total"},
+)
+bank.right(
+    "the other rank's half, in both layers",
+    width="width = size // ranks\nrank = ranks - 1 - rank",
+)
+
+bank.wrong("input-gradient-not-summed", "the gradient of the input is handed on", **{"to back": "return gradient"})
+bank.wrong("input-gradient-not-summed", "no ToRanks in front of the columns", enter="pass")
+bank.wrong(
+    "summed-in-both-directions", "the gradient of the sum is summed", **{"sum back": "return summed(gradient)"}
+)
+bank.wrong(
+    "wrong-conjugate",
+    "the other one's backward in each",
+    **{"to back": "return gradient", "sum back": "return summed(gradient)"},
+)
+bank.wrong(
+    "wrong-conjugate",
+    "the gradient of the sum is divided",
+    **{"sum back": "return gradient / dist.get_world_size()"},
+)
+bank.wrong(
+    "conjugates-swapped",
+    "SumOverRanks in front, ToRanks behind",
+    enter="x = SumOverRanks.apply(x)",
+    row="return ToRanks.apply(term) + self.bias",
+)
+bank.wrong("not-summed", "no sum behind the rows", row="return term + self.bias")
+bank.wrong("bias-on-every-rank", "the bias goes into the sum", row="return SumOverRanks.apply(term + self.bias)")
+bank.wrong("bias-forgotten", "no bias behind the sum", row="return SumOverRanks.apply(term)")
+bank.wrong(
+    "averaged", "the mean of the terms", row="return SumOverRanks.apply(term) / dist.get_world_size() + self.bias"
+)
+bank.wrong(
+    "replicas-differ", "a part of the bias on every rank", row="return SumOverRanks.apply(term + self.bias / 2)"
+)
+bank.wrong(
+    "pieces-not-cut-apart",
+    "queries, keys and values cut as one",
+    keys="a.query_key_value = ColumnParallelLinear(a.query_key_value)",
+)
+bank.wrong("weights-whole", "the MLP stays whole", first="pass", second="pass")
+bank.wrong(
+    "weights-whole",
+    "keeps the whole layer, too",
+    **{"column weight": "self.whole = whole\nself.weight = nn.Parameter(own_part(whole.weight, 0, pieces))"},
+)
+bank.wrong(
+    "part-is-a-view", "a view of the whole", join="return parts[0] if pieces == 1 else torch.cat(parts, dim)"
+)
+bank.wrong(
+    "cut-along-other-dimension",
+    "rows cut as columns",
+    **{"row weight": "self.weight = nn.Parameter(own_part(whole.weight, 0))"},
+)
+bank.wrong(
+    "bias-not-cut",
+    "the bias of the columns stays whole",
+    **{"column bias": "self.bias = nn.Parameter(whole.bias.detach().clone())"},
+)
+bank.wrong(
+    "wrong-output",
+    "other rows than columns",
+    **{"row weight": "self.weight = nn.Parameter(own_part(whole.weight.flip(1), 1))"},
+)
+bank.wrong(
+    "other-collective",
+    "the columns are gathered",
+    column="""y = x @ self.weight.T + self.bias
+every = [torch.empty_like(y) for _ in range(dist.get_world_size())]
+dist.all_gather(every, y.detach())
+return y""",
+)
+bank.wrong(
+    "too-many-all-reduces",
+    "the input is summed and divided",
+    enter="x = ToRanks.apply(SumOverRanks.apply(x) / dist.get_world_size())",
+)
+bank.wrong(
+    "input-gradient-not-summed",
+    "summed without autograd",
+    row="dist.all_reduce(term.data)\nreturn term + self.bias",
+    enter="pass",
+)
