@@ -7,15 +7,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from lab.base.paths import student_sources
 from lab.base.source import MAX_SOURCE_BYTES
-from lab.base.words import encodable
+from lab.base.words import encodable, one_line
+from lab.course.books import Assignment, released_books
 from lab.course.folders import came
+from lab.course.grafting import answer
 from lab.course.marks import ExerciseMark, OutcomeRecord, SubmissionRecord
 from lab.course.modules import DEADLINE, TimedServer, check_modules
 from lab.course.notebooks import MAX_CELLS, MAX_PICTURES, MAX_TEXT, Notebook
+from lab.course.sent.comments import answers_in
 from lab.course.sent.contents import as_few
 from lab.course.sent.measured import MOST, SECONDS, tables
 from lab.course.sent.pictures import Pictures, new_name, with_names
+from lab.course.sent.places import plain
 from lab.course.sent.shown import AS_SENT
 from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
@@ -23,6 +28,7 @@ from lab.grading.reach import reaches
 from lab.grading.unreadable import NO_FILE
 from lab.syllabus.syllabus import syllabus
 
+LONGEST = 800  # characters of a comment that is told
 MAX_VERSIONS = 10  # of one answer: of notebooks in several copies all are shown, up to these
 
 Cells = dict[str, list[tuple[str, str]]]  # path of the notebook -> (grade id, type) of its graded cells
@@ -76,7 +82,7 @@ def record(
         for path, book in {**submission.notebooks, **submission.hidden}.items()
         for said in book.look
     ]
-    return SubmissionRecord(
+    found = SubmissionRecord(
         submission.student,
         submission.key,
         tuple(exercises),
@@ -91,6 +97,29 @@ def record(
         measured=dict(list(seen.items())[:MOST]),
         code=_code(submission),
     )
+    said = _in_comments(found, submission.assignment)
+    return replace(found, look=as_few([*submission.look, *books, *said])) if said else found
+
+
+def _in_comments(record: SubmissionRecord, assignment: Assignment) -> list[str]:
+    """Comments in modules that may be answers, where the section of the module has a question without one."""
+    books = released_books(assignment=assignment)
+    asks = {
+        book.partition("_")[0]
+        for book, cells in books.items()
+        for cell in cells
+        if cell.is_answer and answer(record, cell.grade_id, book, cell.placeholder) is None
+    }
+    said = []
+    for file in sorted(
+        {one.file for one in assignment.of.exercises if str(one.section) in asks} & record.code.keys()
+    ):
+        given = (student_sources() / "exercises" / file).read_text(encoding="utf-8")
+        said += [
+            f"{file} has text that may be an answer: {one_line(text, LONGEST)}"
+            for text in answers_in(record.code[file], {plain(line) for line in given.splitlines()})
+        ]
+    return said
 
 
 def all_answers(

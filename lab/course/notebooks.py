@@ -8,7 +8,6 @@ memory is limited (`python -m lab.course.notebooks BYTES`): 20 MB of brackets be
 from __future__ import annotations
 
 import json
-import re
 import resource
 import subprocess
 import sys
@@ -23,9 +22,9 @@ from lab.course.books import book_names
 from lab.course.folders import write_private
 from lab.course.sent.contents import Contents, Unusable, digest_of, limit_of, read
 from lab.course.sent.damaged import cells_of, without_outputs
-from lab.course.sent.hidden import is_kept
+from lab.course.sent.hidden import book_of, is_kept
 from lab.course.sent.pictures import Pictures, lifted, new_name, pasted, with_names
-from lab.course.sent.places import is_own, plain, reference, source_of, strays
+from lab.course.sent.places import is_own, only_put_out, plain, reference, source_of, strays
 from lab.course.sent.shown import shown
 from lab.ranks.environment import clean_environment
 
@@ -37,7 +36,6 @@ MAX_NOTEBOOKS = 40
 MAX_NOTEBOOKS_BYTES = 200 << 20
 MAX_SIZE = 64 << 20  # that a file too large to be read counts as: a zip may claim any
 LONGEST_STRAY = 800  # characters of a text that belongs to no question
-CHECKPOINT = re.compile(r"-checkpoint(\.ipynb)$")  # how JupyterLab calls what was there before
 STAND_IN = "no-notebook-was-handed-in.ipynb"
 ANSWER = "answer-"  # how the grade ids of the free-text answers begin
 
@@ -108,7 +106,8 @@ def parse(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Noteb
         found.cells.append((graded, encodable(str(cell.get("cell_type"))[:20])))
         if _is_answer(cell, graded) and (graded in known.grade_ids or not known.grade_ids):
             reader.take(graded, source_of(cell), cell)
-    for stray in strays(cells[:MAX_CELLS], name, known, _grade_id) if known.books else ():
+    every = list(strays(cells[:MAX_CELLS], name, known, _grade_id)) if known.books else []
+    for stray in [one for one in every if not one.put_out]:
         if stray.answer:
             reader.take(stray.answer, stray.text, stray.cell)
         else:
@@ -116,6 +115,7 @@ def parse(content: bytes, name: str = "", given: tuple[Path, ...] = ()) -> Noteb
             found.remarks.append(said)
             if name not in known.books or _grade_id(stray.cell):
                 found.look.append(said)
+    found.look.extend(only_put_out(every, found.answers, known.lines))
     return found
 
 
@@ -261,7 +261,7 @@ def read_hidden(
     for place in [name for name in contents.passed if name.suffix == ".ipynb"][:MAX_NOTEBOOKS]:
         kept = is_kept(place)
         try:
-            book, size = _read_one(contents, place, CHECKPOINT.sub(r"\1", place.name), given)
+            book, size = _read_one(contents, place, book_of(place), given)
         except Unusable:
             continue  # nobody counts on it
         if (left := left - size) < 0:

@@ -424,3 +424,76 @@ def test_an_answer_in_a_checkpoint_comes_into_a_course_too(folder: Path, tmp_pat
     keys = {read_submission("alice", folder, parse=parse).key for parse in (True, False)}
     assert len(keys) == 1
     assert list(read_submission("alice", folder).hidden) == [CHECKPOINT]
+
+
+OUTPUTS = {
+    "stream": {"output_type": "stream", "name": "stdout", "text": ["The batch\n", "The batch differs by rank.\n"]},
+    "markdown": {
+        "output_type": "display_data",
+        "data": {
+            "text/markdown": "The batch differs by rank.",
+            "text/plain": "<IPython.core.display.Markdown object>",
+        },
+    },
+    "value": {"output_type": "execute_result", "data": {"text/plain": "'The batch differs by rank.'"}},
+}
+
+
+@pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
+@pytest.mark.parametrize("source", ["!cat my-answers", "print(said)", ""], ids=["shell", "code", "emptied"])
+def test_an_answer_that_stands_in_an_output_alone_is_told(folder: Path, output: dict[str, Any], source: str):
+    insert(folder, code_cell(source) | {"outputs": [output]})
+    assert all_said(folder) == {}
+    [look] = graded(folder).look
+    assert look.startswith(f"1_model.ipynb answers {SHAPE} in the output of a cell alone, which is not used: ")
+    assert "The batch differs by rank." in look
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    assert graded(folder).look == ()
+
+
+def test_what_programs_put_out_is_no_answer(folder: Path):
+    lines = "[METRIC] epoch=1 time=2.0 train_loss=1.0\nTraceback (most recent call last):\nfinished 3 4 5\n"
+    stream = {"output_type": "stream", "name": "stdout", "text": lines}
+    noise = {"output_type": "stream", "name": "stderr", "text": "UserWarning: that is not a good idea"}
+    figure = {
+        "output_type": "display_data",
+        "data": {"image/png": PNG, "text/plain": "<Figure of size 3 with Axes>"},
+    }
+    insert(
+        folder,
+        code_cell("print(x)") | {"outputs": [stream, noise, figure, "x", {"output_type": "error"}]},
+        code_cell("figures.batch_parts(samples=3)") | {"outputs": [OUTPUTS["stream"]]},
+        code_cell("x = 1") | {"outputs": "none"},
+    )
+    notebook = read_book(folder, MODEL)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code" and cell["id"] != "mine":
+            cell["outputs"] = [OUTPUTS["stream"]]
+    write_book(folder, MODEL, notebook)
+    assert graded(folder).look == ()
+
+
+COMMENTS = (
+    "# Answer: The batch\n# differs by rank.\n",
+    "def f():\n    # 1.1 The batch differs by rank.\n",
+    '"""Antwort: The batch differs by rank."""\n',
+    "# The batch differs by rank." + " It does, as everybody says." * 8 + "\n",
+)
+
+
+@pytest.mark.parametrize("comment", COMMENTS, ids=["word", "number", "text", "long"])
+def test_an_answer_in_a_comment_of_a_module_is_told_where_the_question_has_none(folder: Path, comment: str):
+    path = folder / "exercises" / "model.py"
+    path.write_text(
+        path.read_text() + "# the batch differs by rank\n\n" + comment + "    x = (\n" * ("def" in comment)
+    )
+    [look] = graded(folder).look
+    assert look.startswith("model.py has text that may be an answer: ")
+    assert "The batch differs by rank." in look
+    say(folder, MODEL, SHAPE, "The batch differs.")
+    assert graded(folder).look == ()
+
+
+def test_the_reference_has_no_comment_that_may_be_an_answer(folder: Path):
+    class_kinds.solve(folder)
+    assert graded(folder).look == ()

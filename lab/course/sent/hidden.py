@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -10,6 +11,7 @@ from lab.course.sent.contents import few
 
 KEPT = {".lab", ".ipynb_checkpoints"}  # where the lab and JupyterLab keep what was there before
 NEARLY = 2  # from here on a name is only perhaps a module's: see as_module()
+CHECKPOINT = re.compile(r"-checkpoint(\.ipynb)$")  # how JupyterLab calls what was there before
 CODE = (".py", ".ipynb")
 
 
@@ -42,6 +44,11 @@ def hidden(
             more.append(name)
     said = "in folders that are passed over, and not used: "
     return [f"work {said}{few(map(str, alone))}"] * bool(alone), [f"{said}{few(map(str, more))}"] * bool(more)
+
+
+def book_of(place: PurePosixPath) -> str:
+    """The name of the notebook that a file is a copy of."""
+    return CHECKPOINT.sub(r"\1", place.name)
 
 
 def is_kept(name: PurePosixPath) -> bool:

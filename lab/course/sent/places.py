@@ -10,13 +10,14 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lab.base.source import parsed
+from lab.base.words import encodable, one_line
 from lab.course.sent.damaged import Cells
 from lab.syllabus.given_before import given_before
 
@@ -25,6 +26,8 @@ COMMENT = re.compile(r"^\s*#+ ?(.*)$")
 SIGNS = re.compile(r"[=()\[\]{}]")  # of a program
 LINK = re.compile(r"\[([^\]\n]*)\]\([^)\n]*\)")
 NO_PYTHON = ("%", "!")
+LABS_OWN = re.compile(r"\b(?:answer|check|figures|hint|progress|trace)\b|torchrun|^[!%].*python", re.MULTILINE)
+MAX_OUTPUTS, MAX_OUTPUT, LONGEST = 50, 20_000, 800  # of a cell; characters of each; characters that are told
 SAYS, SENTENCE = ("print", "display", "Markdown"), 3  # words
 
 
@@ -56,11 +59,15 @@ class Reference:
 
 @dataclass(frozen=True)
 class Stray:
-    """Text of a student's, and the grade id of the answer that it belongs to; "" where nothing was asked yet."""
+    """Text of a student's, and the grade id of the answer that it belongs to; "" where nothing was asked yet.
+
+    put_out  where the cell itself says nothing: the sentences in its outputs
+    """
 
     answer: str
     text: str
     cell: dict[str, Any]
+    put_out: str = ""
 
 
 @cache
@@ -117,6 +124,19 @@ def strays(
         own = _own_code(text, known) if cell.get("cell_type") == "code" else _own_text(text, known)
         if own or (cell.get("attachments") and cell.get("cell_type") == "markdown"):
             yield Stray(_question(given, at), own, cell)
+        elif graded not in known.grade_ids and (put_out := _put_out(cell, known)):
+            yield Stray(_question(given, at), "", cell, put_out)
+
+
+def only_put_out(strays: Iterable[Stray], answers: Iterable[tuple[str, str]], lines: Collection[str]) -> list[str]:
+    """What stands in the outputs of a student's own cells below a question that nobody has answered otherwise."""
+    answered = {"", *(name for name, text in answers if is_own(text, lines))}
+    said = "in the output of a cell alone, which is not used"
+    return [
+        f"answers {stray.answer} {said}: {encodable(one_line(stray.put_out, LONGEST))}"
+        for stray in strays
+        if stray.put_out and stray.answer not in answered
+    ]
 
 
 def _book(
@@ -171,6 +191,27 @@ def _own_code(text: str, known: Reference) -> str:
         ]
     own = "\n".join(lines).strip()
     return f"```\n{own}\n```" if WORDS.search(own) else ""
+
+
+def _put_out(cell: dict[str, Any], known: Reference) -> str:
+    """Sentences in the outputs of a code cell that is the student's own and calls nothing of the lab's."""
+    text, outputs = source_of(cell), cell.get("outputs")
+    given = text.strip() and all(plain(line) in known.lines for line in text.splitlines())
+    if cell.get("cell_type") != "code" or not isinstance(outputs, list) or given or LABS_OWN.search(text):
+        return ""
+    lines = []
+    for output in outputs[:MAX_OUTPUTS]:
+        data = output.get("data") if isinstance(output, dict) else None
+        if isinstance(data, dict):
+            shown = data.get("text/markdown") or data.get("text/plain")
+        else:
+            shown = output.get("text") if isinstance(output, dict) and output.get("name") == "stdout" else ""
+        lines += [line.strip() for line in source_of({"source": shown})[:MAX_OUTPUT].splitlines()]
+    return " ".join(line for line in lines if _is_sentence(line))
+
+
+def _is_sentence(line: str) -> bool:
+    return len(WORDS.findall(line)) >= SENTENCE and not SIGNS.search(line) and not line.startswith("<")
 
 
 def _is_said(comment: str) -> bool:
