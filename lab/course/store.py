@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.base.errors import UserError
+from lab.course.config import ASSIGNMENT_TWO
 from lab.course.folders import write_private
 from lab.course.marks import SubmissionRecord
 from lab.course.people.lateness import ClassRules
-from lab.course.people.options import as_typed, together
+from lab.course.people.options import NONE, as_typed, together
 from lab.course.people.roster import Roster, nfc
 from lab.course.people.roster import few as shown
 
@@ -180,14 +181,20 @@ def settings(out: Path) -> dict[str, str]:
 def class_rules(out: Path, typed: Mapping[str, str]) -> tuple[ClassRules, str]:
     """What holds for the class from now on, and what of it was remembered, as one would type it.
 
+    Part two is the same class's: its roster is that of part one, unless it has its own, or `none`.
+
     Raises:
         UserError: an option or a file of it cannot be used; nothing is remembered then.
     """
     before = settings(out)
-    now = together(before, typed)
+    own = {**before, **typed}.get("roster")
+    theirs = settings(out.parent).get("roster") if out.name == ASSIGNMENT_TWO and own in (None, NONE) else None
+    now = together({"roster": theirs or NONE, **before}, typed)
     rules = ClassRules.load(now)
-    if now != before:
-        write(out / SETTINGS, json.dumps(now, indent=1))
+    kept = {name: value for name, value in now.items() if name != "roster" or own}
+    kept |= {"roster": NONE} if theirs and own else {}
+    if kept != before:
+        write(out / SETTINGS, json.dumps(kept, indent=1))
     return rules, as_typed({name: value for name, value in now.items() if name not in typed})
 
 

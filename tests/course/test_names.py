@@ -240,3 +240,23 @@ def test_of_two_of_one_name_neither_is_graded_alone_until_the_id_tells(
     roster.write_text("id,name\nam,Jo Lee\nbm,Jo Lee\n")
     assert lab_grade(folder, out, "--student", "Jo Lee") == 1
     assert "Jo Lee (am) and Jo Lee (bm)" in capsys.readouterr().err
+
+
+def test_part_two_has_the_roster_of_part_one_until_it_has_its_own(tmp_path: Path):
+    one, two = tmp_path / "grades", tmp_path / "grades" / "lab2"
+    two.mkdir(parents=True)
+    (tmp_path / "roster.csv").write_text(ROSTER, encoding="utf-8")
+    (tmp_path / "own.csv").write_text("id\nxy\n")
+    store.class_rules(one, {"roster": str(tmp_path / "roster.csv"), "due": "2026-05-01"})
+    rules, said = store.class_rules(two, {})
+    assert ("zmueller" in rules.roster.people, rules.due) == (True, None)
+    assert said == f"--roster {tmp_path / 'roster.csv'}"
+    assert store.settings(two) == {}  # another roster of part one counts here too
+    store.class_rules(two, {"roster": "none"})
+    assert list(store.class_rules(two, {})[0].roster.people) == []
+    store.class_rules(two, {"roster": str(tmp_path / "own.csv")})
+    assert list(store.class_rules(two, {})[0].roster.people) == ["xy"]
+    assert list(store.class_rules(one, {})[0].roster.people) == ["zmueller", "bob", "ada"]
+    other = tmp_path / "grades" / "lab3"
+    other.mkdir()
+    assert list(store.class_rules(other, {})[0].roster.people) == []

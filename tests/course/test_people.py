@@ -23,6 +23,10 @@ CANVAS = (
     "Student,ID,SIS User ID,SIS Login ID,Section,Old\n    Points Possible,,,,,10\n"
     '"M\u00fcller, Zo\u00eb",4711,s-1,zmueller,A,3\n"Student, Test",1,,x,A,\n'
 )
+GERMAN = (
+    "Name;Vorname;Matrikelnummer;E-Mail-Adresse;Benutzername\nM\u00fcller;Zo\u00eb;4711;zoe@uni.edu;zmueller\n"
+)
+NUMBERS = "Nachname;Vorname;Matrikelnummer;E-Mail\nM\u00fcller;Zo\u00eb;zmueller;zoe@uni.edu\n"
 BLACKBOARD = "Last Name\tFirst Name\tUsername\tStudent ID\nM\u00fcller\tZo\u00eb\tzmueller\t4711\n"
 
 
@@ -42,6 +46,9 @@ def saved(path: Path, text: str, encoding: str = "utf-8") -> Path:
         (CANVAS, "utf-8-sig"),
         (BLACKBOARD, "utf-16"),
         (MOODLE, "utf-8"),
+        (GERMAN, "cp1252"),
+        (NUMBERS, "utf-8-sig"),
+        (NUMBERS.replace("Nachname", "Name"), "utf-8-sig"),
     ],
 )
 def test_a_roster_is_read_as_spreadsheets_and_platforms_write_it(tmp_path: Path, text: str, encoding: str):
@@ -67,6 +74,10 @@ def test_a_roster_is_read_as_spreadsheets_and_platforms_write_it(tmp_path: Path,
     ("text", "said"),
     [
         ("name,points\nAnn,3\n", "roster.csv:2: no column is called id; the columns are name, points"),
+        (
+            "Name;Vorname\nM;Z\n",
+            "the columns are name, vorname; known are id, username or student ID (Matrikelnummer)",
+        ),
         ("id,name\nann,Ann\n,Bob\n", "roster.csv:3: Bob has no id"),
         ("id,name\nann,Ann\nAnn,Other\n", "roster.csv:3: the id Ann stands in line 2 already"),
         (f"id\n{ZOE}\n", f"roster.csv:2: the id {ZOE} is no name for a file"),
@@ -158,6 +169,11 @@ def test_an_extension_counts_for_whoever_it_is_and_a_time_from_a_table_before_on
     assert "says that it is late" in of.lateness("eve", handed_in=LATE).unknown
     assert of.strangers({"eve": "eve"}) == ["bob"]
     assert of.strangers({"b": "Bob"}) == []
+
+
+def test_a_table_with_first_and_last_names_names_people(tmp_path: Path):
+    text = "Name;Vorname;due\nM\u00fcller;Zo\u00eb;+2 days\n"
+    assert rules(tmp_path, roster=OWN, extensions=text).lateness("zmueller").extended
 
 
 def test_a_name_that_two_people_have_gives_neither_an_extension(tmp_path: Path):

@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.base.errors import UsageError, UserError
 from lab.course.people.csvfile import first_of, read_table
 from lab.course.people.options import NONE
-from lab.course.people.roster import EMAIL, ID, NAME, NUMBER, Roster, nfc
+from lab.course.people.roster import EMAIL, ID, NUMBER, Roster, names_in, nfc
 from lab.course.people.weights import read_points
 
 AMOUNT = r"(?P<amount>\d+(?:\.\d+)?) ?(?P<kind>%|points?)"
@@ -270,7 +270,8 @@ def _rows(path: Path, roster: Roster, columns: tuple[str, ...]) -> list[tuple[st
             raise UserError(
                 f"{path}: no column is called {columns[0]}; the columns are {', '.join(filter(None, row))}"
             )
-        called = first_of(row, ("id", *ID, *NUMBER, *EMAIL, *NAME))
+        name, first, last = names_in(row)
+        called = first_of(row, ("id", *ID, *NUMBER, *EMAIL)) or name or f"{first} {last}".strip()
         if not called:
             raise UserError(f"{path}:{line}: nobody is named; a column called id is needed")
         if roster.several(called):

@@ -16,12 +16,15 @@ from lab.base.errors import UserError
 from lab.base.words import visible
 from lab.course.people.csvfile import Row, first_of, read_table
 
-ID = ("student", "username", "login", "user name", "sis login id", "login id")
-NUMBER = ("id number", "student id", "sis user id")  # an id where there is no login
-NAME = ("name", "full name", "student name")
+GERMAN_ID = ("benutzername", "nutzername", "anmeldename", "kennung", "benutzerkennung", "nutzerkennung")
+ID = ("student", "username", "login", "user name", "sis login id", "login id", *GERMAN_ID)
+# An id where there is no login.
+NUMBER = ("id number", "student id", "sis user id", "matrikelnummer", "matrikelnr", "matrikel nr", "matrikel")
+NAME = ("name", "full name", "student name", "vollständiger name")
 FIRST = ("first name", "first", "given name", "vorname")
-LAST = ("last name", "last", "surname", "family name", "nachname")
-EMAIL = ("e mail", "email", "email address", "e mail address", "mail")
+LAST = ("last name", "last", "surname", "family name", "nachname", "familienname")
+EMAIL = ("e mail", "email", "email address", "e mail address", "mail", "e mail adresse", "mailadresse")
+KNOWN = "id, username or student ID (Matrikelnummer), e-mail; name, or first and last name (Vorname, Nachname)"
 PLATFORM = ("platform id", "platform", "moodle id", "canvas id", "blackboard id")
 SAFE = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,79}")
 Who = Callable[[str], str]  # a student's id, of the name by which something was handed in
@@ -156,8 +159,9 @@ def _person(row: Row, where: str) -> Person | None:
     ids = ID[1:] if canvas else ("id", *ID)
     names = ("student", *NAME) if canvas else NAME
     if not any(name in row for name in (*ids, *NUMBER, *EMAIL)):
-        raise UserError(f"{where}: no column is called id; the columns are {', '.join(filter(None, row))}")
-    name, first, last = (nfc(first_of(row, columns)) for columns in (names, FIRST, LAST))
+        columns = ", ".join(filter(None, row))
+        raise UserError(f"{where}: no column is called id; the columns are {columns}; known are {KNOWN}")
+    name, first, last = names_in(row, names)
     if name.casefold() in NO_PERSON:
         return None
     student = nfc(first_of(row, (*ids, *NUMBER, *EMAIL)))
@@ -175,6 +179,12 @@ def _person(row: Row, where: str) -> Person | None:
     name = visible(name or f"{first} {last}".strip() or student)
     platform = first_of(row, ("id", *PLATFORM) if canvas else (*PLATFORM, *NUMBER))
     return Person(student, name, visible(first), visible(last), first_of(row, EMAIL), platform, row)
+
+
+def names_in(row: Row, names: tuple[str, ...] = NAME) -> tuple[str, str, str]:
+    """The whole name, first and last name that a row has. Beside a first name, German lists call the last Name."""
+    name, first, last = (nfc(first_of(row, columns)) for columns in (names, FIRST, LAST))
+    return (f"{first} {name}", first, name) if name and first and not last else (name, first, last)
 
 
 def _parts(name: str) -> tuple[str, str]:
