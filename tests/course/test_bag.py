@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -198,6 +199,61 @@ def picture(place: Path) -> None:
         }
 
     changed(work(place), paste)
+
+
+@kind(0, look=("work in folders that are passed over, and not used: results/x/model.py",))
+def hidden(place: Path) -> None:
+    work(place)
+    (place / "results" / "x").mkdir(parents=True)
+    (place / "exercises" / "model.py").rename(place / "results" / "x" / "model.py")
+    shutil.copy(class_kinds.ROOT / "exercises" / "model.py", place / "exercises")
+
+
+@kind(0, "", ("the zip needs a password", "what was sent: nothing that can be read"))
+def password(place: Path) -> None:
+    packed(work(place), place.with_suffix(".zip"))
+    data = bytearray(place.with_suffix(".zip").read_bytes())
+    for mark, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # of every member, and in the table of contents
+        for found in re.finditer(mark, data):
+            data[found.start() + flags] |= 1
+    place.with_suffix(".zip").write_bytes(data)
+
+
+@kind(
+    look=("half_a_zip.zip is no zip file that can be read: File is not a zip file; what is whole of it was read",)
+)
+def half_a_zip(place: Path) -> None:
+    packed(work(place), place.with_suffix(".zip"))
+    data = place.with_suffix(".zip").read_bytes()
+    place.with_suffix(".zip").write_bytes(data[: data.index(b"PK\1\2") + 9])
+
+
+@kind(0, look=("exercises/model.py holds the marks of a merge that was not finished",))
+def merge(place: Path) -> None:
+    path = work(place) / "exercises" / "model.py"
+    path.write_text(f"<<<<<<< HEAD\n{path.read_text()}=======\n>>>>>>> other\n")
+
+
+@kind(answer="", look=("1_model.ipynb answers answer-why-shape in the output of a cell alone", SAID))
+def put_out(place: Path) -> None:
+    say(work(place), MODEL, SHAPE, "*Write your answer here.*")
+    output = {"output_type": "stream", "name": "stdout", "text": SAID}
+    changed(place, lambda book: book["cells"].append(code_cell("!cat mine") | {"outputs": [output]}))
+
+
+@kind(answer="", look=(f"model.py has text that may be an answer: Answer: {SAID}",))
+def comment(place: Path) -> None:
+    path = work(place) / "exercises" / "model.py"
+    path.write_text(f"{path.read_text()}\n# Answer: {SAID}\n")
+    say(place, MODEL, SHAPE, "*Write your answer here.*")
+
+
+@kind(look=(f"README.md was not used; it says: 1.1: {SAID}", "Antworten was not used; it says: 1.1"))
+def texts(place: Path) -> None:
+    work(place)
+    given = (class_kinds.ROOT / "lab" / "syllabus" / "student_readme.md").read_text()
+    (place / "README.md").write_text(f"{given}\n1.1: {SAID}\n")
+    (place / "Antworten").write_text(f"1.1: {SAID}\n")
 
 
 @kind()
