@@ -26,6 +26,7 @@ from lab.course.submissions import Submission
 from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
 from lab.grading.unreadable import NO_FILE
+from lab.syllabus.given_before import given_before
 from lab.syllabus.syllabus import syllabus
 
 LONGEST = 800  # characters of a comment that is told
@@ -114,10 +115,10 @@ def _in_comments(record: SubmissionRecord, assignment: Assignment) -> list[str]:
     for file in sorted(
         {one.file for one in assignment.of.exercises if str(one.section) in asks} & record.code.keys()
     ):
-        given = (student_sources() / "exercises" / file).read_text(encoding="utf-8")
+        stub = (student_sources() / "exercises" / file).read_text(encoding="utf-8").splitlines()
         said += [
             f"{file} has text that may be an answer: {one_line(text, LONGEST)}"
-            for text in answers_in(record.code[file], {plain(line) for line in given.splitlines()})
+            for text in answers_in(record.code[file], {plain(line) for line in (*stub, *given_before())})
         ]
     return said
 

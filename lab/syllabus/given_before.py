@@ -1,4 +1,4 @@
-"""Lines of notebooks and texts that students were given by earlier releases and are given no more.
+"""Lines of notebooks, texts and comments that students were given by earlier releases and are given no more.
 
 Who works in a package of before hands them in: they are nobody's answer. given_before.txt has them, and `lab
 notebooks` adds to it whatever the repository's history has and the files of today have not.
@@ -15,6 +15,7 @@ from lab.syllabus.package import package_files
 
 FILE = Path(__file__).with_name("given_before.txt")
 TEXTS = (".ipynb", ".md", ".txt")
+STUBS = "exercises/"
 
 
 def given_before() -> frozenset[str]:
@@ -38,6 +39,8 @@ def missing(root: Path) -> list[str]:
     """
     paths = [path.relative_to(root).as_posix() for path in package_files().values() if path.suffix in TEXTS]
     names = [f":(glob)**/{Path(path).name}" for path in paths]  # wherever they lay then
+    names.append(f":(glob){STUBS}**/*.py")
+    paths += [path.relative_to(root).as_posix() for path in (root / STUBS).rglob("*.py")]
     before: dict[str, str] = {}  # blob -> its path
     for row in _git(
         root, "log", "--full-history", "-m", "--format=", "--raw", "--no-abbrev", "--", *names
@@ -54,7 +57,8 @@ def missing(root: Path) -> list[str]:
 def _lines(path: str, text: str) -> list[str]:
     if path.endswith(".ipynb"):
         text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
-    return [" ".join(line.split()) for line in text.splitlines()]
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return [line for line in lines if line.startswith("#")] if path.endswith(".py") else lines
 
 
 def _git(root: Path, *command: str) -> str:
