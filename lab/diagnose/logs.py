@@ -22,7 +22,7 @@ _CONSEQUENCE = re.compile(
     r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught|remote process exited"
     r"|ncclRemoteError"
     r"|failed to recv, got 0 bytes|Rendezvous\w+Error|likely closed|pair closure|communicator was aborted|EPIPE"
-    r"|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
+    r"|monitoredBarrier|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
     r"|operations have failed or timed out|DataLoader worker .{0,80}(?:exited unexpectedly|killed by)"
 )
 # Raised by the system, the driver or a library below PyTorch: the line that called it is not to blame.

@@ -87,7 +87,15 @@ def findings(evidence: Evidence) -> list[Finding]:
         "gloo-timeout",
         "collective-timeout",
     }
-    again |= {"rank-lost", "nobody-listens", "nccl-network", "nccl-cuda", "ended-by-signal", "exited"}
+    again |= {
+        "rank-lost",
+        "nobody-listens",
+        "nccl-network",
+        "nccl-cuda",
+        "ended-by-signal",
+        "exited",
+        "unused-parameters",
+    }
     once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
     return [_filled(one, evidence) for one in once]
 
