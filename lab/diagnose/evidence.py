@@ -10,6 +10,7 @@ from pathlib import Path
 from lab.base.errors import UserError
 from lab.collectives.lanes import Lane
 from lab.diagnose.dumps import is_dump, read_dump
+from lab.diagnose.places import named_after, records_of, where_submitted
 from lab.diagnose.slurm_job import stuck, submitted
 from lab.slurm import messages, query
 from lab.slurm.query import SlurmJob
@@ -32,6 +33,7 @@ class Evidence:
     status   what status.json says: running, done, interrupted, failed; "" without one
     state    what Slurm says of its end: TIMEOUT, NODE_FAIL, ...; "" where nothing does
     now      what Slurm says of it now, if it answers and knows the job
+    missing_log  the file in which Slurm says that its errors are, where that is not there
     command  that submits it again: "sbatch --ntasks-per-node=2 run.sh --epochs 3"; "" if not known
     config   of the run, as far as it could be read
     lanes    rank -> its collectives, from the flight recorder's dumps
@@ -49,6 +51,7 @@ class Evidence:
     unreadable: tuple[str, ...] = ()
     now: SlurmJob | None = None
     command: str = ""
+    missing_log: str = ""
 
     @property
     def world_size(self) -> int:
@@ -84,19 +87,30 @@ def gather(path: Path) -> Evidence:
 
 
 def _job(number: str) -> Evidence:
-    """A job by its number: its run's folder here, its log where there is no folder, or what Slurm says of it."""
-    if records := _records(number):
+    """A job by its number: its run's folder, its log where there is no folder, or what Slurm says of it."""
+    if records := records_of(number):
         return gather(records[0].parent)
-    for folder in sorted({*(file.parent for file in _runs("job.json")), *Path("results").glob(f"*-{number}")}):
-        if folder.is_dir() and _job_of(folder) == number:
+    for folder in named_after(number):
+        if _job_of(folder) == number:
             return gather(folder)
-    for log in (Path(f"train-{number}.err"), Path(f"slurm-{number}.out")):
-        if log.is_file():
-            return gather(log)
     now = _now(number)
+    record = query.submission(number) if shutil.which("sacct") else query.Submission()
+    if records := records_of(number, where_submitted(record)):
+        return gather(records[0].parent)
+    for log in filter(None, (f"train-{number}.err", f"slurm-{number}.out", record.log)):
+        if Path(log).is_file():
+            return gather(Path(log))
     if now is None:
         raise UserError(f"job {number}: there is no log of it here, and Slurm does not know it")
-    return Evidence(name=f"job {number}", log="", jobid=number, now=now, state=_ended(now))
+    begun = not now.state.startswith("PENDING")
+    return Evidence(
+        name=f"job {number}",
+        log="",
+        jobid=number,
+        now=now,
+        state=_ended(now),
+        missing_log=record.log if begun else "",
+    )
 
 
 def latest_jobs() -> list[Path]:
@@ -116,20 +130,10 @@ def latest_jobs() -> list[Path]:
 def tasks(path: Path) -> list[Path]:
     """The tasks that have left records here, where `path` is the number of an array; else `path` itself."""
     number = str(path)
-    if not number.isdecimal() or path.exists() or _records(number):
+    if not number.isdecimal() or path.exists() or records_of(number):
         return [path]
-    indices = sorted(int(records.name.rpartition("_")[2]) for records in _records(f"{number}_*[0-9]"))
+    indices = sorted(int(records.name.rpartition("_")[2]) for records in records_of(f"{number}_*[0-9]"))
     return [Path(f"{number}_{index}") for index in dict.fromkeys(indices)] or [path]
-
-
-def _records(number: str) -> list[Path]:
-    """The slurm-JOB folders of a job's run."""
-    return [folder for folder in _runs(f"slurm-{number}") if folder.is_dir()]
-
-
-def _runs(name: str) -> list[Path]:
-    """What has this name in the folders of the runs here, of those as well that lie deeper than results/RUN."""
-    return [found for deep in ("*", "*/*", "*/*/*") for found in sorted(Path("results").glob(f"{deep}/{name}"))]
 
 
 def _job_of(folder: Path) -> str:

@@ -138,6 +138,14 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
             ("scontrol show job {job}   # StdOut= and StdErr=: is the folder there? Slurm makes none",),
             order=0,
         )
+    if evidence.missing_log:
+        yield Finding(
+            "log-missing",
+            f"The job's log is not there: Slurm says that it is {evidence.missing_log}.",
+            "It was deleted or moved, or lies where this machine does not see it.",
+            ("sacct -j {job} --format=JobID,State,ExitCode,NodeList   # what Slurm has kept of it",),
+            order=6,
+        )
     if evidence.status == "done" and not evidence.lanes:
         if (lost := _NO_CHECKPOINT.search(evidence.log)) is not None:
             yield Finding(
