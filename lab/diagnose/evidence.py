@@ -12,6 +12,7 @@ from lab.collectives.lanes import Lane
 from lab.diagnose.dumps import is_dump, read_dump
 from lab.diagnose.places import named_after, records_of, where_submitted
 from lab.diagnose.slurm_job import stuck, submitted
+from lab.diagnose.torchrun_logs import last_attempt, told_apart
 from lab.slurm import messages, query
 from lab.slurm.query import SlurmJob
 
@@ -147,7 +148,8 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
     files = [file for file in _walk(folder, _DEEP) if file.is_file()]
     dumps = sorted(file for file in files if is_dump(file))
     logs = sorted({file for pattern in _LOGS for file in folder.glob(pattern) if file.is_file()}, key=_errors_last)
-    if not (status or config or job or logs or dumps):
+    ranks = last_attempt(folder)
+    if not (status or config or job or logs or dumps or ranks):
         raise UserError(f"{folder} holds no log, no records of a run and no flight recorder dump")
     lanes: dict[int, Lane] = {}
     unreadable = []
@@ -157,7 +159,7 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
             unreadable.append(dump.name)
         else:
             lanes[rank] = lane
-    text = "".join(messages.latest(_text(file)) for file in logs) if log else ""
+    text = "".join(messages.latest(_text(file)) for file in logs) + told_apart(ranks, _text) if log else ""
     jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
     now = _now(jobid)
     asked = [file for file in files if file.name == "scontrol.txt"]
