@@ -1,6 +1,7 @@
 """Everything that a job left behind, read once. Nothing in a file can raise here: it may be cut off or garbled."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from lab.diagnose.dumps import is_dump, read_dump
 from lab.diagnose.places import named_after, records_of, where_submitted
 from lab.diagnose.slurm_job import stuck, submitted
 from lab.diagnose.torchrun_logs import last_attempt, told_apart
-from lab.slurm import messages, query
+from lab.slurm import accounting, messages, query
 from lab.slurm.query import SlurmJob
 
 HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors begin, or at the very end
@@ -162,6 +163,10 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
     text = "".join(messages.latest(_text(file)) for file in logs) + told_apart(ranks, _text) if log else ""
     jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
     now = _now(jobid)
+    if now is not None and _ended(now):
+        for file in files:
+            if file.match(f"slurm-{jobid}/sacct.txt") and os.access(file.parent, os.W_OK):
+                accounting.complete(file, jobid)
     asked = [file for file in files if file.name == "scontrol.txt"]
     return Evidence(
         name=str(folder),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from lab.cli import main
 from lab.diagnose.evidence import gather, tasks
 from lab.diagnose.slurm_job import ASKS, longer, stuck, submitted
 from lab.diagnose.verdict import findings
+from lab.slurm.accounting import COLUMNS
 from lab.slurm.query import SlurmJob, Submission, submission
 
 # Of scontrol show job, Slurm 22.05.
@@ -244,6 +246,30 @@ def test_a_log_that_is_not_there_is_named(slurm, tmp_path, monkeypatch):
     log.parent.mkdir()
     log.write_text("srun: error: node1: task 1: Killed\n", encoding="utf-8")
     assert findings(gather(Path("8")))[0].name == "killed"
+
+
+def test_what_accounting_knows_is_written_once_more_after_the_end(slurm, root, monkeypatch):
+    folder = run_of("6", status="done")
+    kept = folder / "slurm-6" / "sacct.txt"
+    during = f"{COLUMNS.replace(',', '|')}\n6|a|RUNNING{'|' * 9}\n6.0|python|COMPLETED{'|' * 9}\n"
+    after = during.replace("RUNNING", "COMPLETED")
+    asked = []
+
+    def answer(*command: str) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, after, "")
+
+    monkeypatch.setattr("lab.slurm.query.ask", answer)
+    kept.write_text(during, encoding="utf-8")
+    slurm["6"] = SlurmJob("RUNNING")
+    gather(folder)
+    assert not asked
+    slurm["6"] = SlurmJob("COMPLETED")
+    gather(folder)
+    assert kept.read_text(encoding="utf-8") == after
+    gather(folder)  # it is complete
+    assert asked == [("sacct", "--jobs=6", "--duplicates", "--parsable2", f"--format={COLUMNS}")]
+    assert f"--format={COLUMNS} " in (root / "slurm" / "system_records.sh").read_text(encoding="utf-8")
 
 
 def test_slurm_is_asked_how_a_job_was_submitted(tmp_path, monkeypatch):
