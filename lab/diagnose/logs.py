@@ -198,7 +198,8 @@ def _exception(log: str) -> tuple[Finding, str] | None:
             blocks.setdefault(rank, []).append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
         elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
             frames = blocks.pop(rank)
-            follows = is_consequence(rest) or (rank in gave_up if rank else bool(gave_up))
+            follows = is_consequence(rest) or frames[-1].file.endswith("/torch/multiprocessing/spawn.py")
+            follows |= rank in gave_up if rank else bool(gave_up)
             if not follows:
                 return _raised(rank, said, frames), line
         elif (open_block := blocks.get(rank)) and not open_block[-1].code:
@@ -212,7 +213,7 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     who = f"Rank {rank}" if rank else "A rank"
     at = own[-1] if own else frames[-1]
     where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
-    if not own or _ENVIRONMENT.search(text) or _elsewhere(at, frames):
+    if not own or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
         below = f", in what {where}, calls" if own else ""
         return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, _LOOK_IT_UP, order=7)
     return Finding(
@@ -224,12 +225,14 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     )
 
 
-def _elsewhere(own: _Frame, frames: list[_Frame]) -> bool:
+def _elsewhere(own: _Frame, frames: list[_Frame], text: str) -> bool:
     """Whether a library failed by itself: while it was imported, or deep in what is not made to check its caller.
 
     A call of Python's own functions, and what torch.nn and its like refuse, are the caller's to mend.
     """
     below = frames[frames.index(own) + 1 :]
+    if below and "has no attribute '_" in text:  # nobody but a library asks for its private parts
+        return True
     if below and own.code.startswith(("import ", "from ")):
         return True
     return any(not _CHECKS_ITS_CALLER.search(frame.file) for frame in below)
