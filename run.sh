@@ -68,6 +68,13 @@ fi
 cd "$HERE"
 [[ -f $CODE/main.py ]] || fail "no $CODE/main.py in $HERE: submit from the folder that holds run.sh; CODE=solutions works in the repository only"
 
+# To bash, the end of a line that was edited on Windows is a part of the line's last word.
+parts=(env/site.sh slurm/system_records.sh slurm/stage_data.sh)
+if [[ ${LAB_ENV:-} == *.sh ]]; then parts+=("$LAB_ENV" env/modules.txt); fi
+for part in "${parts[@]}"; do
+    if grep -qs $'\r$' "$part"; then fail "$part has the line ends of DOS: sed -i 's/\\r\$//' $part"; fi
+done
+
 # What is special at your site: see the comments there.
 if [[ -f env/site.sh ]]; then
     # shellcheck source=env/site.sh

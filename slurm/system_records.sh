@@ -4,7 +4,8 @@
 # accounting, or a node without GPUs, leaves out its file; nothing here can end the job.
 #
 #   scontrol.txt       the job as it was asked for and placed, and what stood before sbatch
-#   sacct.txt          time, memory and exit code of each step so far, divided by |
+#   sacct.txt          time, memory and exit code of each step so far, divided by |; a job cannot see its own end:
+#                      lab diagnose writes it again when the job has ended
 #   gpus-NODE.csv      utilization, memory and power of each GPU, every few seconds
 
 SAMPLE_EVERY=5 # seconds
@@ -43,7 +44,7 @@ end_system_records() { # run folder, job
     # Accounting hears of the end of a step some seconds late.
     for try in 1 2 3 4 5; do
         timeout 10 sacct --jobs="$2" --duplicates --parsable2 \
-            --format=JobID,JobName,State,ExitCode,Start,End,Elapsed,NodeList,AllocTRES,MaxRSS,AveCPU \
+            --format=JobID,JobName,State,ExitCode,Start,End,Elapsed,NodeList,AllocTRES,MaxRSS,AveCPU,AveRSS \
             >"$records/sacct.txt" 2>/dev/null || { rm -f "$records/sacct.txt" && return 0; }
         if grep -q "^[0-9_]*\.[0-9][0-9]*|.*|RUNNING|" "$records/sacct.txt" && ((try < 5)); then sleep 1; else break; fi
     done

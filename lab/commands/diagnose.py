@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """0: nothing is wrong, or it was explained; 1: something is wrong that the lab cannot explain."""
     from lab.diagnose.evidence import gather, latest_jobs, tasks
     from lab.diagnose.logs import UNKNOWN
+    from lab.diagnose.nccl_log import explained
     from lab.diagnose.unexplained import say_nothing_found
     from lab.diagnose.verdict import findings
 
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         page.line(page.bold(evidence.name))
         for name in evidence.unreadable:
             page.say(f"{name} is damaged, or no flight recorder dump: left out", lead="  note   ")
+        for sentence in explained(evidence.log):
+            page.say(sentence, lead="  nccl   ")
         if not found:
             unexplained |= say_nothing_found(page, evidence)
             continue

@@ -14,6 +14,10 @@ _FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) (?P<who>local_rank):
 _SPAWNED = re.compile(
     r"process (?P<rank>\d+) (?P<who>terminated) with (?:exit code (?P<code>\d+)|signal (?P<how>SIG\w+))"
 )
+# Those of torch.distributed.launch, before torchrun.
+_DIED = re.compile(
+    r"--local[-_]rank=(?P<rank>\d+).{0,2000}?(?P<who>died) with <Signals\.(?P<how>SIG\w+)(?P<code>: \d{9})?"
+)
 _KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
 _NEEDS_MEMORY = (
     "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
@@ -38,7 +42,10 @@ _MEANS: dict[int, str] = {
 def ended(log: str) -> Finding | None:
     """How the process that ended first was ended, when it could not say so itself."""
     reported = list(_REPORTED.finditer(log)) or list(_FAILED.finditer(log))
-    found = sorted((*reported, *_SPAWNED.finditer(log), *messages.TASK_ENDED.finditer(log)), key=re.Match.start)
+    found = sorted(
+        (*reported, *_SPAWNED.finditer(log), *_DIED.finditer(log), *messages.TASK_ENDED.finditer(log)),
+        key=re.Match.start,
+    )
     ends = [(messages.exit_code(match), match) for match in found]
     causes = [end for end in ends if end[0] not in messages.NO_CAUSE]
     if not causes and any(code == messages.SAVED for code, _ in ends):
@@ -78,12 +85,14 @@ def crashed(log: str, who: str = "") -> Finding | None:
 
 def by_itself(log: str) -> re.Match[str] | None:
     """torchrun's first line about a process that ended with a code of its own."""
-    return next((found for found in _FAILED.finditer(log) if int(found["code"]) > 0), None)
+    found = (*_FAILED.finditer(log), *_REPORTED.finditer(log))
+    return next((one for one in found if int(one["code"]) > 0), None)
 
 
 def _without_a_word(log: str) -> Finding | None:
     """Of a rank that torchrun has seen end with 1 or 2: most print why, this one may not have."""
     if (found := by_itself(log)) is None:
         return None
-    saw = f"Local rank {found['rank']} ended with exit code {found['code']}."
+    who = "Local rank" if found["who"] == "local_rank" else "Rank"
+    saw = f"{who} {found['rank']} ended with exit code {found['code']}."
     return Finding("exited", saw, _EXITED, _LOOK_FOR_EXITS, order=8)

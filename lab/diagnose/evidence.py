@@ -1,6 +1,7 @@
 """Everything that a job left behind, read once. Nothing in a file can raise here: it may be cut off or garbled."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -10,8 +11,10 @@ from pathlib import Path
 from lab.base.errors import UserError
 from lab.collectives.lanes import Lane
 from lab.diagnose.dumps import is_dump, read_dump
+from lab.diagnose.places import named_after, records_of, where_submitted
 from lab.diagnose.slurm_job import stuck, submitted
-from lab.slurm import messages, query
+from lab.diagnose.torchrun_logs import last_attempt, told_apart
+from lab.slurm import accounting, messages, query
 from lab.slurm.query import SlurmJob
 
 HEAD, TAIL = 1 << 20, 8 << 20  # bytes of a log: causes stand where the errors begin, or at the very end
@@ -32,6 +35,7 @@ class Evidence:
     status   what status.json says: running, done, interrupted, failed; "" without one
     state    what Slurm says of its end: TIMEOUT, NODE_FAIL, ...; "" where nothing does
     now      what Slurm says of it now, if it answers and knows the job
+    missing_log  the file in which Slurm says that its errors are, where that is not there
     command  that submits it again: "sbatch --ntasks-per-node=2 run.sh --epochs 3"; "" if not known
     config   of the run, as far as it could be read
     lanes    rank -> its collectives, from the flight recorder's dumps
@@ -49,6 +53,7 @@ class Evidence:
     unreadable: tuple[str, ...] = ()
     now: SlurmJob | None = None
     command: str = ""
+    missing_log: str = ""
 
     @property
     def world_size(self) -> int:
@@ -84,19 +89,30 @@ def gather(path: Path) -> Evidence:
 
 
 def _job(number: str) -> Evidence:
-    """A job by its number: its run's folder here, its log where there is no folder, or what Slurm says of it."""
-    if records := _records(number):
+    """A job by its number: its run's folder, its log where there is no folder, or what Slurm says of it."""
+    if records := records_of(number):
         return gather(records[0].parent)
-    for folder in sorted({*(file.parent for file in _runs("job.json")), *Path("results").glob(f"*-{number}")}):
-        if folder.is_dir() and _job_of(folder) == number:
+    for folder in named_after(number):
+        if _job_of(folder) == number:
             return gather(folder)
-    for log in (Path(f"train-{number}.err"), Path(f"slurm-{number}.out")):
-        if log.is_file():
-            return gather(log)
     now = _now(number)
+    record = query.submission(number) if shutil.which("sacct") else query.Submission()
+    if records := records_of(number, where_submitted(record)):
+        return gather(records[0].parent)
+    for log in filter(None, (f"train-{number}.err", f"slurm-{number}.out", record.log)):
+        if Path(log).is_file():
+            return gather(Path(log))
     if now is None:
         raise UserError(f"job {number}: there is no log of it here, and Slurm does not know it")
-    return Evidence(name=f"job {number}", log="", jobid=number, now=now, state=_ended(now))
+    begun = not now.state.startswith("PENDING")
+    return Evidence(
+        name=f"job {number}",
+        log="",
+        jobid=number,
+        now=now,
+        state=_ended(now),
+        missing_log=record.log if begun else "",
+    )
 
 
 def latest_jobs() -> list[Path]:
@@ -116,20 +132,10 @@ def latest_jobs() -> list[Path]:
 def tasks(path: Path) -> list[Path]:
     """The tasks that have left records here, where `path` is the number of an array; else `path` itself."""
     number = str(path)
-    if not number.isdecimal() or path.exists() or _records(number):
+    if not number.isdecimal() or path.exists() or records_of(number):
         return [path]
-    indices = sorted(int(records.name.rpartition("_")[2]) for records in _records(f"{number}_*[0-9]"))
+    indices = sorted(int(records.name.rpartition("_")[2]) for records in records_of(f"{number}_*[0-9]"))
     return [Path(f"{number}_{index}") for index in dict.fromkeys(indices)] or [path]
-
-
-def _records(number: str) -> list[Path]:
-    """The slurm-JOB folders of a job's run."""
-    return [folder for folder in _runs(f"slurm-{number}") if folder.is_dir()]
-
-
-def _runs(name: str) -> list[Path]:
-    """What has this name in the folders of the runs here, of those as well that lie deeper than results/RUN."""
-    return [found for deep in ("*", "*/*", "*/*/*") for found in sorted(Path("results").glob(f"{deep}/{name}"))]
 
 
 def _job_of(folder: Path) -> str:
@@ -143,7 +149,8 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
     files = [file for file in _walk(folder, _DEEP) if file.is_file()]
     dumps = sorted(file for file in files if is_dump(file))
     logs = sorted({file for pattern in _LOGS for file in folder.glob(pattern) if file.is_file()}, key=_errors_last)
-    if not (status or config or job or logs or dumps):
+    ranks = last_attempt(folder)
+    if not (status or config or job or logs or dumps or ranks):
         raise UserError(f"{folder} holds no log, no records of a run and no flight recorder dump")
     lanes: dict[int, Lane] = {}
     unreadable = []
@@ -153,9 +160,13 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
             unreadable.append(dump.name)
         else:
             lanes[rank] = lane
-    text = "".join(messages.latest(_text(file)) for file in logs) if log else ""
+    text = "".join(messages.latest(_text(file)) for file in logs) + told_apart(ranks, _text) if log else ""
     jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
     now = _now(jobid)
+    if now is not None and _ended(now):
+        for file in files:
+            if file.match(f"slurm-{jobid}/sacct.txt") and os.access(file.parent, os.W_OK):
+                accounting.complete(file, jobid)
     asked = [file for file in files if file.name == "scontrol.txt"]
     return Evidence(
         name=str(folder),

@@ -22,7 +22,7 @@ _CONSEQUENCE = re.compile(
     r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught|remote process exited"
     r"|ncclRemoteError"
     r"|failed to recv, got 0 bytes|Rendezvous\w+Error|likely closed|pair closure|communicator was aborted|EPIPE"
-    r"|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
+    r"|monitoredBarrier|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
     r"|operations have failed or timed out|DataLoader worker .{0,80}(?:exited unexpectedly|killed by)"
 )
 # Raised by the system, the driver or a library below PyTorch: the line that called it is not to blame.
@@ -56,6 +56,11 @@ _NOT_OURS = (
 )
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 _WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
+_CHECKS_ITS_CALLER = re.compile(
+    r"/torch/(?:nn|optim|autograd|utils/data|functional\.py|_tensor\.py|_utils\.py|random\.py|serialization\.py"
+    r"|utils/_contextlib\.py|amp|distributed/(?:distributed_c10d|c10d_logger|fsdp|_composable|tensor|device_mesh))"
+    r"|/torchvision/|/numpy/|/PIL/|/lib/python[\d.]+/(?!(?:site|dist)-packages)|<frozen|/lab/"
+)
 _LONG = re.compile(r"^.{4001,}$", re.M)
 _MOST = 1 << 18  # characters at both ends of what all patterns are tried on
 # Words of which every line that a symptom is seen in holds one, whatever is seen there.
@@ -193,7 +198,8 @@ def _exception(log: str) -> tuple[Finding, str] | None:
             blocks.setdefault(rank, []).append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
         elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
             frames = blocks.pop(rank)
-            follows = is_consequence(rest) or (rank in gave_up if rank else bool(gave_up))
+            follows = is_consequence(rest) or frames[-1].file.endswith("/torch/multiprocessing/spawn.py")
+            follows |= rank in gave_up if rank else bool(gave_up)
             if not follows:
                 return _raised(rank, said, frames), line
         elif (open_block := blocks.get(rank)) and not open_block[-1].code:
@@ -205,10 +211,11 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     own = [frame for frame in frames if frame.own]
     text = one_line(f"{said['type']}: {said['text']}" if said["text"] else said["type"], 300)
     who = f"Rank {rank}" if rank else "A rank"
-    if not own or _ENVIRONMENT.search(text) or _failed_import(own[-1], frames[-1]):
-        return Finding(UNKNOWN, f"{who} raised {text}.", _NOT_KNOWN, _LOOK_IT_UP, order=7)
-    at = own[-1]
+    at = own[-1] if own else frames[-1]
     where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
+    if not own or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
+        below = f", in what {where}, calls" if own else ""
+        return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, _LOOK_IT_UP, order=7)
     return Finding(
         "raised",
         f"{who} raised {text}, at {where}.",
@@ -218,9 +225,17 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     )
 
 
-def _failed_import(own: _Frame, last: _Frame) -> bool:
-    """Whether a library failed while it was imported: that is no mistake in the line that names it."""
-    return own is not last and own.code.startswith(("import ", "from "))
+def _elsewhere(own: _Frame, frames: list[_Frame], text: str) -> bool:
+    """Whether a library failed by itself: while it was imported, or deep in what is not made to check its caller.
+
+    A call of Python's own functions, and what torch.nn and its like refuse, are the caller's to mend.
+    """
+    below = frames[frames.index(own) + 1 :]
+    if below and "has no attribute '_" in text:  # nobody but a library asks for its private parts
+        return True
+    if below and own.code.startswith(("import ", "from ")):
+        return True
+    return any(not _CHECKS_ITS_CALLER.search(frame.file) for frame in below)
 
 
 def first_error(log: str) -> Finding | None:

@@ -87,7 +87,15 @@ def findings(evidence: Evidence) -> list[Finding]:
         "gloo-timeout",
         "collective-timeout",
     }
-    again |= {"rank-lost", "nobody-listens", "nccl-network", "nccl-cuda", "ended-by-signal", "exited"}
+    again |= {
+        "rank-lost",
+        "nobody-listens",
+        "nccl-network",
+        "nccl-cuda",
+        "ended-by-signal",
+        "exited",
+        "unused-parameters",
+    }
     once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
     return [_filled(one, evidence) for one in once]
 
@@ -129,6 +137,14 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
             "The folder of --output or --error is not there on the node, or not yours to write to.",
             ("scontrol show job {job}   # StdOut= and StdErr=: is the folder there? Slurm makes none",),
             order=0,
+        )
+    if evidence.missing_log:
+        yield Finding(
+            "log-missing",
+            f"The job's log is not there: Slurm says that it is {evidence.missing_log}.",
+            "It was deleted or moved, or lies where this machine does not see it.",
+            ("sacct -j {job} --format=JobID,State,ExitCode,NodeList   # what Slurm has kept of it",),
+            order=6,
         )
     if evidence.status == "done" and not evidence.lanes:
         if (lost := _NO_CHECKPOINT.search(evidence.log)) is not None:

@@ -10,7 +10,7 @@
 # not what the machine has: good for practice, not for measurements.
 set -euo pipefail
 
-NODES=2 CPUS=16 MEMORY=32000 GPUS=4 # of each node; memory in MB
+NODES=2 CPUS=16 MEMORY=80000 GPUS=4 # of each node; memory in MB
 NET=10.77.0                         # addresses in a network of its own
 SELF=$(readlink -f "$0")
 PATH=$PATH:/usr/sbin:/sbin

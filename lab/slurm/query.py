@@ -28,6 +28,15 @@ class SlurmJob:
     ended: str = ""
 
 
+@dataclass(frozen=True)
+class Submission:
+    """How a job was submitted, as far as Slurm still knows; `folder` is where it works, `log` holds its errors."""
+
+    command: str = ""
+    folder: str = ""
+    log: str = ""
+
+
 def unavailable() -> str:
     """Why jobs cannot be submitted here, in a few words; empty where Slurm answers."""
     done = ask("sinfo", "--noheader", "--format=%R")
@@ -63,6 +72,20 @@ def jobs(ids: Iterable[str], *, must_answer: bool = False) -> dict[str, SlurmJob
         else:
             known |= {name: job for name, job in answer.items() if name in wanted}
     return known
+
+
+def submission(job: str) -> Submission:
+    """From the controller, which forgets a job some minutes after its end, or else from accounting."""
+    done = ask("scontrol", "show", "job", job)
+    if not isinstance(done, str) and done.returncode == 0:
+        fields = dict(re.findall(r"^\s*(Command|WorkDir|StdErr)=(.*)$", done.stdout, re.M))
+        return Submission(fields.get("Command", ""), fields.get("WorkDir", ""), fields.get("StdErr", ""))
+    columns = "--format=WorkDir,SubmitLine"  # the last one may hold anything
+    done = ask("sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={job}", columns)
+    if isinstance(done, str) or done.returncode != 0 or "|" not in done.stdout:
+        return Submission()
+    folder, _, command = done.stdout.splitlines()[0].partition("|")
+    return Submission(command, folder)
 
 
 def _from_accounting(ids: list[str]) -> dict[str, SlurmJob]:

@@ -28,6 +28,28 @@ IMPORTED = """Traceback (most recent call last):
     from torch.nn import Unheard
 RuntimeError: registered twice
 """
+BELOW = """Traceback (most recent call last):
+  File "/home/u/train.py", line 3, in step
+    make(images)
+  File "/home/u/env/lib/python3.11/site-packages/{library}", line 9, in make
+    check(images)
+RuntimeError: expected 3 channels
+"""
+CHILD = """Traceback (most recent call last):
+  File "/home/u/main.py", line 3, in <module>
+    mp.spawn(run, nprocs=2)
+  File "/home/u/env/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 119, in join
+    raise Exception(msg)
+Exception:
+
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "/home/u/env/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 20, in _wrap
+    fn(i, *args)
+  File "/home/u/train.py", line 7, in run
+    total = sums[0]
+IndexError: list index out of range
+"""
 TYPED = """Traceback (most recent call last):
   File "/home/u/train.py", line 90, in epoch
     loss.backward()
@@ -49,7 +71,9 @@ KeyboardInterrupt
         (SPAWNED, "ended-by-signal"),
         (SPAWNED.replace("signal SIGSEGV", "exit code 5"), "exited"),
         (IMPORTED.format(code="import timm"), "unknown"),  # the line that names a library is not to blame
-        (IMPORTED.format(code="layer = timm.make()"), "raised"),
+        (BELOW.format(library="timm/layers.py"), "unknown"),  # deep in a library
+        (BELOW.format(library="torch/nn/functional.py"), "raised"),  # which checks what it is given
+        (CHILD, "raised"),  # the parent's exception only says that a child has one
         (TYPED, "keyboard"),
         (RAISED + TYPED, "raised"),
     ],

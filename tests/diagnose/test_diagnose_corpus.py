@@ -4,7 +4,8 @@ In tests/diagnose/corpus/ a line "=== what | right | where it was reported" is a
 made with the cases of built_on.txt. Those of the other files were written before anything was run on them: of the
 44 of first_try.txt then 32 were right, 6 unknown and 6 wrong; of the 46 of second_try.txt 25, 7 and 14. After the
 rules had been mended by the latter, 32 of the 46 of held_out.txt were right, 9 unknown and 5 wrong (before: 27, 11
-and 8).
+and 8); by these, of the 26 of third_try.txt 21, 1 and 4 (before anything: 19, 0, 7); by these, of the 17 of
+fourth_try.txt 12, 4 and 1 (12, 3, 2). What is new to the rules is worth less than what they have been mended by.
 """
 
 import re
@@ -47,7 +48,7 @@ def said(tmp_path_factory) -> dict[str, tuple[str, str]]:
 
 def test_the_corpus_is_large_and_names_each_case_once():
     names = [what for what, *_ in cases()]
-    assert len(names) >= 220
+    assert len(names) >= 270
     assert len(set(names)) == len(names)
     known = {symptom.name for symptom in SYMPTOMS} | {
         UNKNOWN,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from lab.cli import main
 from lab.diagnose.evidence import gather, tasks
 from lab.diagnose.slurm_job import ASKS, longer, stuck, submitted
 from lab.diagnose.verdict import findings
-from lab.slurm.query import SlurmJob
+from lab.slurm.accounting import COLUMNS
+from lab.slurm.query import SlurmJob, Submission, submission
 
 # Of scontrol show job, Slurm 22.05.
 SHOWN = """JobId=6 JobName=scaling-lab
@@ -33,6 +35,7 @@ def slurm(monkeypatch, tmp_path):
     """Slurm says this of each job; commands run in an empty folder."""
     said: dict[str, SlurmJob] = {}
     monkeypatch.setattr("lab.slurm.query.jobs", lambda ids: {one: said[one] for one in ids if one in said})
+    monkeypatch.setattr("lab.slurm.query.submission", lambda job: Submission())
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr("lab.diagnose.evidence.stuck", lambda: [job for job in said if said[job].reason])
     monkeypatch.chdir(tmp_path)
@@ -208,6 +211,82 @@ def test_a_job_is_found_by_its_own_records_however_deep_and_an_array_by_its_task
     assert tasks(Path("6")) == [Path("6_2"), Path("6_10")]
     assert tasks(Path("6_2")) == [Path("6_2")]
     assert gather(Path("6_2")).name == "results/scaling-lab-6_2"
+
+
+def test_a_job_is_found_in_another_output_dir(slurm, tmp_path, monkeypatch):
+    run_of("7", status="failed")
+    Path("results").rename("mine")  # --output-dir mine
+    assert gather(Path("7")).name == "mine/scaling-lab-7"
+    assert tasks(Path("7")) == [Path("7")]
+    # Outside of this folder: where the latest run lies, ...
+    Path("here").mkdir()
+    Path("here/train.err").symlink_to(tmp_path / "mine" / "scaling-lab-7" / "train.err")
+    monkeypatch.chdir("here")
+    assert gather(Path("7")).name == str(tmp_path / "mine" / "scaling-lab-7")
+    # ... or where Slurm says that it was to be.
+    Path("train.err").unlink()
+    with pytest.raises(UserError, match="job 7: there is no log of it here"):
+        gather(Path("7"))
+    for command in ("run.sh --output-dir mine", "sbatch run.sh --output-dir=mine --epochs 3"):
+        record = Submission(command, str(tmp_path))
+        monkeypatch.setattr("lab.slurm.query.submission", lambda job, record=record: record)
+        assert gather(Path("7")).name == str(tmp_path / "mine" / "scaling-lab-7")
+
+
+def test_a_log_that_is_not_there_is_named(slurm, tmp_path, monkeypatch):
+    log = tmp_path / "elsewhere" / "x-8.err"
+    monkeypatch.setattr("lab.slurm.query.submission", lambda job: Submission("x.sh", str(tmp_path), str(log)))
+    slurm["8"] = SlurmJob("FAILED", exit_code="1:0")
+    (first,) = findings(gather(Path("8")))
+    assert (first.name, str(log) in first.saw) == ("log-missing", True)
+    slurm["8"] = SlurmJob("OUT_OF_MEMORY")  # what Slurm says of its end says more
+    assert [one.name for one in findings(gather(Path("8")))] == ["out-of-memory", "log-missing"]
+    slurm["8"] = SlurmJob("PENDING")  # it has none yet
+    assert [one.name for one in findings(gather(Path("8")))] == ["in-queue"]
+    log.parent.mkdir()
+    log.write_text("srun: error: node1: task 1: Killed\n", encoding="utf-8")
+    assert findings(gather(Path("8")))[0].name == "killed"
+
+
+def test_what_accounting_knows_is_written_once_more_after_the_end(slurm, root, monkeypatch):
+    folder = run_of("6", status="done")
+    kept = folder / "slurm-6" / "sacct.txt"
+    during = f"{COLUMNS.replace(',', '|')}\n6|a|RUNNING{'|' * 9}\n6.0|python|COMPLETED{'|' * 9}\n"
+    after = during.replace("RUNNING", "COMPLETED")
+    asked = []
+
+    def answer(*command: str) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, after, "")
+
+    monkeypatch.setattr("lab.slurm.query.ask", answer)
+    kept.write_text(during, encoding="utf-8")
+    slurm["6"] = SlurmJob("RUNNING")
+    gather(folder)
+    assert not asked
+    slurm["6"] = SlurmJob("COMPLETED")
+    gather(folder)
+    assert kept.read_text(encoding="utf-8") == after
+    gather(folder)  # it is complete
+    assert asked == [("sacct", "--jobs=6", "--duplicates", "--parsable2", f"--format={COLUMNS}")]
+    assert f"--format={COLUMNS} " in (root / "slurm" / "system_records.sh").read_text(encoding="utf-8")
+
+
+def test_slurm_is_asked_how_a_job_was_submitted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert submission("6") == Submission()  # no Slurm
+    programs = {"sacct": "echo '/home/ada/my lab|sbatch run.sh --output-dir \"a|b\"'", "scontrol": "exit 1"}
+    for name, does in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    assert submission("6") == Submission('sbatch run.sh --output-dir "a|b"', "/home/ada/my lab")
+    shown = f"{SHOWN}   StdErr=/home/ada/my-lab/train-6.err\n"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\ncat <<'END'\n{shown}END\n".replace("cat", "/bin/cat"))
+    assert submission("6") == Submission(
+        "/home/ada/my-lab/run.sh --epochs 30 --run-id scaling-lab-4 --resume=auto",
+        "/home/ada/my-lab",
+        "/home/ada/my-lab/train-6.err",
+    )
 
 
 def test_of_a_job_without_a_log_here_slurms_word_is_given(slurm, capsys):

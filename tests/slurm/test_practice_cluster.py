@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from practice_cluster import SCRIPT, why_not
 
+from lab.diagnose.symptoms.table import SYMPTOMS
+
 LAB = [sys.executable, "-m", "lab.cli", "cluster"]
 
 
@@ -23,6 +25,13 @@ def processes_with(text: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_a_node_has_the_memory_that_lab_diagnose_tells_to_ask_for():
+    asked = [int(size) for symptom in SYMPTOMS for do in symptom.do for size in re.findall(r"--mem=(\d+)G", do)]
+    (has,) = re.findall(r"^NODES=.* MEMORY=(\d+)", SCRIPT.read_text(encoding="utf-8"), re.M)
+    assert asked
+    assert max(asked) << 10 <= int(has)
 
 
 @pytest.mark.slurm

@@ -153,6 +153,21 @@ def test_the_site_file_is_read_first(package):
     assert "OMP_NUM_THREADS=11" in notes(package)
 
 
+@pytest.mark.parametrize("part", ["env/site.sh", "env/modules.txt", "slurm/system_records.sh"])
+def test_the_line_ends_of_dos_are_named_with_their_repair(package, part):
+    (package / "env").mkdir(exist_ok=True)
+    (package / "env" / "modules.sh").write_text(":\n", encoding="utf-8")
+    (package / part).parent.mkdir(exist_ok=True)
+    unix = (package / part).read_bytes() if (package / part).exists() else b"# here\n"
+    (package / part).write_bytes(unix.replace(b"\n", b"\r\n"))
+    done = start(package, LAB_ENV="env/modules.sh", **SLURM)
+    assert done.returncode == 1
+    assert done.stderr == f"run.sh: {part} has the line ends of DOS: sed -i 's/\\r$//' {part}\n"
+    subprocess.run(["sed", "-i", r"s/\r$//", package / part], check=True)
+    assert (package / part).read_bytes() == unix
+    assert "line ends" not in start(package, LAB_ENV="env/modules.sh", **SLURM).stderr
+
+
 @pytest.mark.parametrize("gpus", ["1", "a100:1"])
 def test_torchrun_is_one_task_a_node_and_hands_the_warning_on(package, gpus):
     start(package, "--epochs", "3", LAUNCHER="torchrun", SLURM_GPUS_PER_TASK=gpus, **SLURM)

@@ -4,7 +4,24 @@ from lab.diagnose.symptoms.entry import symptom
 
 _AGAIN = "FLIGHT_RECORDER=1 {rerun}    # then lab diagnose {run} names the ranks and the lines"
 
+# TORCH_DISTRIBUTED_DEBUG=DETAIL compares what each rank is about to call.
+_CALL = r"is running collective: CollectiveFingerPrint\(SequenceNumber=\d+, ?OpType="
+_SHAPE = r"(?:, TensorShape=\[{}\])?"
+
 COLLECTIVES = (
+    symptom(
+        "fingerprints-differ",
+        1,
+        rf"Rank (?P<one>\d+) {_CALL.replace('=', '=(?P<number>', 1).replace(', ?', '), ?', 1)}(?P<call>\w+)"
+        rf"{_SHAPE.format('(?P<shape>[^]]*)')}.{{0,600}}?but Rank (?P<two>\d+) {_CALL}(?P<other>\w+)"
+        rf"{_SHAPE.format('(?P<also>[^]]*)')}",
+        "As collective number {number} rank {one} called {call} with a tensor of [{shape}], rank {two} {other} "
+        "with [{also}].",
+        "Collectives are matched by their order: all ranks must call the same ones, with the same sizes.",
+        "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
+        _AGAIN,
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
     symptom(
         "collectives-differ",
         1,
@@ -14,6 +31,7 @@ COLLECTIVES = (
         "Collectives are matched by their order: all ranks must call the same ones, with the same sizes.",
         _AGAIN,
         "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
+        unless=_CALL,
         source="docs.pytorch.org/docs/stable/distributed.html",
     ),
     symptom(
@@ -27,12 +45,23 @@ COLLECTIVES = (
         source="github.com/pytorch/pytorch/pull/74113",
     ),
     symptom(
+        "unused-parameters-named",
+        0,
+        r"Parameters which did not receive grad for rank \d+: (?P<names>.{1,300})",
+        "{rank}DDP still waits for gradients of the step before, those of {names}.",
+        "These parameters had no part in the loss: use them in forward(), or leave them out of the network.",
+        "lab check 4.1 6.1",
+        "grep -n find_unused_parameters exercises/*.py    # =True lets DDP look for them in each step, at a price",
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    symptom(
         "unused-parameters",
         1,
         r"Expected to have finished reduction in the prior iteration",
         "{rank}DDP still waits for gradients of the step before.",
         "Some parameters had no part in the loss, or a backward pass was left out.",
         "lab check 4.1 6.1",
+        "TORCH_DISTRIBUTED_DEBUG=INFO {rerun}    # names the parameters",
     ),
     symptom(
         "ready-twice",
@@ -91,11 +120,20 @@ COLLECTIVES = (
         _AGAIN,
     ),
     symptom(
+        "barrier-missed",
+        6,
+        r"Ranks? (?P<who>[\d, ]{1,200}) failed to pass monitoredBarrier in (?P<ms>\d+) ms",
+        "{rank}waited in monitored_barrier() for {seconds} s, and rank {who} did not come to it.",
+        "That rank failed, hangs elsewhere, or was slower than this timeout: what does it say itself?",
+        _AGAIN,
+        source="docs.pytorch.org/docs/stable/distributed.html",
+    ),
+    symptom(
         "collective-timeout",
         8,
         r"[Cc]ollective operation timeout|operations have failed or timed out|watchdog (?:thread )?got stuck"
         r"|Heartbeat monitor timed out"
-        r"|monitoredBarrier failed|[Rr]anks? .{0,80}failed to pass monitoredBarrier",
+        r"|monitoredBarrier failed",
         "{rank}waited in vain for another rank: {line}",
         "Another rank did not come to the same collective: it failed, hangs elsewhere, or called another one.",
         _AGAIN,

@@ -93,7 +93,7 @@ DEVICES = (
         1,
         r"No (?:CUDA|HIP) GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
         r"|no CUDA-capable device is detected|CUDA unknown error|no GPUs found|NVIDIA-SMI has failed because"
-        r"|Can't initialize NVML",
+        r"|Can't initialize NVML|hipErrorNoDevice",
         "{rank}cannot use a GPU: {line}",
         "The job got no GPU, or this build of PyTorch is one without CUDA.",
         "srun --gpus=1 nvidia-smi",

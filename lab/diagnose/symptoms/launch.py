@@ -57,12 +57,13 @@ LAUNCH = (
     symptom(
         "sbatch-refused",
         0,
-        rf"{messages.NOT_TAKEN}: (?P<why>.+)$",
-        "Slurm did not take the job, or a step of it: {why}.",
+        rf"{messages.NOT_TAKEN}: (?P<why>.+)$"
+        r"|^sbatch: error: (?P<said>(?:Failed to validate job spec|Cannot find \w+ specification)\b.+)$",
+        "Slurm did not take the job, or a step of it: {why}{said}.",
         "The request does not fit this cluster: partition, account, nodes, GPUs, memory or time.",
         "sinfo --format='%P %l %D %c %m %G'   # partition, time limit, nodes, cores, memory, GPUs",
         "sbatch --partition=NAME --account=NAME --time=00:10:00 run.sh",
-        unless=rf"{_AWAY}|{_CREDENTIAL}|Protocol authentication error",
+        unless=rf"{_AWAY}|{_NOT_SET_UP}|{_CREDENTIAL}|Protocol authentication error|DOS line",
     ),
     symptom(
         "step-waits",

@@ -15,7 +15,8 @@ PROGRAM = (
         "no-launcher",
         0,
         r"(?P<why>environment variable (?:RANK|WORLD_SIZE) expected, but not set"
-        r"|KeyError: '(?:RANK|LOCAL_RANK|WORLD_SIZE|SLURM_(?:PROCID|LOCALID|NTASKS|NODEID))'"
+        r"|KeyError: '(?:(?:LOCAL_|NODE_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE"
+        r"|SLURM_(?:(?:PROC|LOCAL|NODE)ID|NTASKS))'"
         r"|this process was started by no launcher|\S.* not set: start this program with torchrun or srun)",
         "The program does not know its rank: {why}.",
         "The program was started with python alone: no launcher told it its rank and the number of ranks.",

@@ -1,0 +1,93 @@
+"""What NCCL's own log (NCCL_DEBUG=INFO) says of how the GPUs talk: rings, transports, GPUDirect RDMA, switches."""
+
+import re
+from collections import Counter
+
+_VERSION = re.compile(r"NCCL version (\d[\d.]*)")
+_RANKS = re.compile(r"NCCL INFO .*\bn[Rr]anks (\d+)(?: nNodes (\d+))?")
+_RING = re.compile(r"NCCL INFO Channel (\d+)/\d+ : +\d+(?: +\d+)+ *$", re.M)
+_LINK = re.compile(
+    r"NCCL INFO (?:Channel|Ring) \S+ : (\d+)\S* -> (\d+)\S* (?:\[(?:send|receive)\] )?via (\S.*?) *$", re.M
+)
+_NETWORK = re.compile(r"NCCL INFO Using network (\S+)")
+_NO_GDR = re.compile(r"GPU Direct RDMA Disabled for [^\n(]*\(([^)\n]*)\)")
+_SET = re.compile(r"NCCL INFO (NCCL_\w+) set by environment to ([^\s.]+)")
+_SWITCHED_OFF = (
+    "NCCL_P2P_DISABLE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_IB_DISABLE",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_NET_GDR_LEVEL",
+)
+_NO_P2P = re.compile(r"P2P is disabled between connected GPUs (\d+) and (\d+)")
+_MANY = 64 << 20
+_LINKS = {
+    "p2p": "Within a node GPUs reach each other's memory (P2P, {links}): NVLink or PCIe, as it should be.",
+    "shm": "Within a node GPUs talk through the host's memory (SHM, {links}): slower; P2P was not possible.",
+    "gdr": "Between nodes they use RDMA to and from the GPU (GDRDMA, {links}), as it should be.",
+    "rdma": "Between nodes they use RDMA through the host's memory ({links} without GPUDirect RDMA): slower.",
+    "socket": "Between nodes they use TCP (NET/Socket, {links}): the slowest way; no RDMA network was used.",
+    "plugin": "Between nodes they use a plugin for this network ({links}).",
+}
+
+
+def explained(log: str) -> list[str]:
+    """Sentences about the network of a job; none where its log has nothing of NCCL's."""
+    if "NCCL INFO" not in log:
+        return []
+    log = log[:_MANY]
+    said, nodes = _who(log)
+    links = Counter(_kind(via) for _, _, via in _LINK.findall(log))
+    ways = [
+        _LINKS[kind].format(links=f"{count} link{'s' * (count > 1)}")
+        for kind, count in sorted(links.items())
+        if kind in _LINKS
+    ]
+    said += [way.replace("Between nodes", "Within the node") for way in ways] if nodes == 1 else ways
+    if (reason := _NO_GDR.search(log)) is not None:
+        said.append(
+            f"GPUDirect RDMA is off ({reason[1]}): nvidia_peermem is not loaded, or GPU and card are far apart."
+        )
+    if links["socket"] and "NET/IB : No device found" in log:
+        said.append("It found no InfiniBand on the node: in a container, are its devices and libraries there?")
+    if (pair := _NO_P2P.search(log)) is not None:
+        said.append(
+            f"Direct access between GPUs {pair[1]} and {pair[2]} is disabled: by the machine, or ACS and IOMMU."
+        )
+    switched = {name: value for name, value in _SET.findall(log) if name in _SWITCHED_OFF}
+    if switched:
+        names = ", ".join(f"{name}={value}" for name, value in sorted(switched.items()))
+        said.append(
+            f"Set in the environment: {names}. Such switches are for a search, and cost speed if they stay."
+        )
+    return said
+
+
+def _who(log: str) -> tuple[list[str], int]:
+    """Version, ranks, rings and network as a sentence, and the number of nodes: 0 where NCCL does not say it."""
+    version, rings = _VERSION.search(log), {int(number) for number in _RING.findall(log)}
+    ranks = [(int(count), int(nodes or 0)) for count, nodes in _RANKS.findall(log)]
+    most, _ = max(ranks, default=(0, 0))
+    nodes = max((nodes for count, nodes in ranks if count == most), default=0)
+    network = _NETWORK.search(log)
+    parts = [
+        f"NCCL {version[1].rstrip('.')}" if version else "NCCL",
+        f"{most} ranks" + (f" on {nodes} node{'s' if nodes > 1 else ''}" if nodes else "") if most else "",
+        f"{len(rings)} rings" if len(rings) > 1 else "1 ring" if rings else "",
+        f"network {network[1]}" if network else "",
+    ]
+    return [f"{', '.join(part for part in parts if part)}."], nodes
+
+
+def _kind(via: str) -> str:
+    if via.startswith("P2P"):
+        return "p2p"
+    if via.startswith(("SHM", "direct shared memory")):
+        return "shm"
+    if "GDRDMA" in via:
+        return "gdr"
+    if via.startswith("NET/IB"):
+        return "rdma"
+    if via.startswith("NET/Socket"):
+        return "socket"
+    return "plugin" if via.startswith("NET/") else ""
