@@ -33,7 +33,8 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
     stall = result.stall
     if stall is None:
         return None
-    rank, message = min(stall.messages.items(), key=lambda item: (item[1].peer not in stall.ended, item[0]))
+    gone = {one.peer for one in stall.messages.values() if _is_gone(stall, one.peer, code)}
+    rank, message = min(stall.messages.items(), key=lambda item: (item[1].peer not in gone, item[0]))
     frame = _own(message, code)
     there = [one for one in result.reports[message.peer].messages if not one.done and one.peer == rank]
     other = next((one for one in there if one.kind != message.kind), None)
@@ -42,6 +43,9 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
         for one in result.reports[message.peer].messages
         if one.kind != message.kind and not one.done and one.peer != rank and one.tag == message.tag
     ]
+    waits = stall.messages.get(message.peer)
+    if message.kind == "recv" and waits is not None and waits.kind == "recv":
+        elsewhere = []  # what it has sent to other ranks before is not what keeps it
     kinds = {one.kind for one in stall.messages.values()}
     if message.peer == rank:
         name = "talks-to-itself"
@@ -50,7 +54,7 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
     elif other is not None and other.tag != message.tag:
         name = "tags-differ"
         saw = f"{_waits(rank, message, code)}; rank {message.peer} {_has(other)} with tag {other.tag}."
-    elif message.peer in stall.ended or _in_the_check(stall, message.peer, code):
+    elif message.peer in gone:
         name = "message-missing"
         verb = "sending it" if message.kind == "recv" else "receiving it"
         saw = f"{_waits(rank, message, code)}; rank {message.peer} {_left(message, code)} without {verb}."
@@ -67,8 +71,10 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
     return Diagnosis(name, saw=saw, means=MEANS[name], look=look(frame, place(frame, code) if frame else Place()))
 
 
-def _in_the_check(stall: Stall, rank: int, code: Path) -> bool:
-    """Whether a rank has left the student's code, for a collective of the check's own."""
+def _is_gone(stall: Stall, rank: int, code: Path) -> bool:
+    """Whether a rank has left the student's code: it has ended, or is in a collective of the check's own."""
+    if rank in stall.ended:
+        return True
     collective = stall.collectives.get(rank)
     return collective is not None and origin(collective, code).frame is None
 

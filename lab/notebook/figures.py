@@ -1,7 +1,13 @@
 """All figures of the notebooks, in one place to import from. Change an argument and run the cell again."""
 
 from lab.notebook.figures_ranks import batch_parts, rank_map, validation_parts, who_draws_what
-from lab.notebook.figures_sharding import all_reduce_bytes, fsdp_timeline, tensor_parallel_block, zero_stages
+from lab.notebook.figures_sharding import (
+    all_reduce_bytes,
+    fsdp_timeline,
+    pipeline_schedule,
+    tensor_parallel_block,
+    zero_stages,
+)
 from lab.notebook.figures_training import (
     gradients_kept,
     graph_memory,
@@ -25,6 +31,7 @@ __all__ = [
     "launches",
     "memory",
     "one_step",
+    "pipeline_schedule",
     "rank_map",
     "ring_all_reduce",
     "run_in_order",

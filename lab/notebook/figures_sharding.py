@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.notebook.drawing import ALERT, FILLS, HALF_WIDTH, QUIET, Drawing, figure, whole_number
-from lab.notebook.show import Card
+from lab.notebook.show import Card, Said
 
 # What happens in a moment -> its letter and colour.
 KINDS = {
@@ -180,3 +180,61 @@ def tensor_parallel_block(ranks: int = 2) -> Card:
         caption=f"{alt}. Attention is the other half: heads in place of GELU. So a block has one all-reduce more "
         "in each direction. Each all-reduce is as large as x, on any number of ranks.",
     )
+
+
+def pipeline_schedule(ranks: int = 3, micro_batches: int = 4, schedule: str = "1f1b") -> Card:
+    """When each rank of a pipeline computes what, where a backward pass takes as long as a forward pass."""
+    whole_number("ranks", ranks, 2, 6)
+    whole_number("micro_batches", micro_batches, 1, 12)
+    if schedule not in ("gpipe", "1f1b"):
+        raise Said(f"schedule={schedule!r}: this figure knows gpipe, 1f1b")
+    kept = [micro_batches if schedule == "gpipe" else min(ranks - rank, micro_batches) for rank in range(ranks)]
+    length = 2 * (micro_batches + ranks - 1)
+    grid = _played([_actions(most, micro_batches) for most in kept], length)
+    share = (ranks - 1) / (micro_batches + ranks - 1)
+    alt = f"{schedule} on {ranks} ranks with {micro_batches} micro-batches. " + "; ".join(
+        f"rank {rank}: {' '.join(cell or '.' for cell in row)}" for rank, row in enumerate(grid)
+    )
+    cell = min(30.0, (HALF_WIDTH - 50) / length)
+    drawing = Drawing(HALF_WIDTH, 8 + 34 * ranks, alt + ".")
+    for rank, row in enumerate(grid):
+        y = 4 + 34 * rank
+        drawing.text(0, y + 19, f"rank {rank}", size=12)
+        for time, action in enumerate(row):
+            fill = "none" if not action else FILLS[0] if action[0] == "F" else FILLS[1]
+            drawing.box(48 + cell * time, y, cell, 28, fill, action if cell >= 22 else "", size=12)
+    return figure(
+        drawing,
+        caption=f"{alt}. F is forward, B backward, with the number of the micro-batch; {share:.0%} of the "
+        f"time is bubble. Rank 0 keeps the activations of {kept[0]} micro-batch{'es' * (kept[0] > 1)} at most.",
+    )
+
+
+def _actions(most: int, micro_batches: int) -> list[tuple[str, int]]:
+    """A rank's actions, where at most so many micro-batches are forward and not yet backward."""
+    actions = [("F", micro) for micro in range(most)]
+    for micro in range(micro_batches):
+        actions.append(("B", micro))
+        if most + micro < micro_batches:
+            actions.append(("F", most + micro))
+    return actions
+
+
+def _played(ranks: list[list[tuple[str, int]]], length: int) -> list[list[str]]:
+    """What each rank does at each time: an action begins as soon as its neighbour's was done."""
+    grid = [[""] * length for _ in ranks]
+    done: set[tuple[int, str, int]] = set()
+    waiting = [list(actions) for actions in ranks]
+    for time in range(length):
+        begun = []
+        for rank, actions in enumerate(waiting):
+            if actions:
+                kind, micro = actions[0]
+                needed = rank - 1 if kind == "F" else rank + 1
+                if not 0 <= needed < len(ranks) or (needed, kind, micro) in done:
+                    begun.append((rank, kind, micro))
+        for rank, kind, micro in begun:
+            waiting[rank].pop(0)
+            grid[rank][time] = f"{kind}{micro}"
+        done.update(begun)
+    return grid

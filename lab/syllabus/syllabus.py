@@ -16,12 +16,8 @@ MODULES = ("model", "distributed_utils", "data", "ddp_utils", "fsdp_utils", "tra
 # What is there for who wants more: a folder of modules is whole without. One in a folder of its own has its name
 # before it: "from_scratch.ring" is from_scratch/ring.py.
 PART_TWO = (
-    "fast",
-    "from_scratch.ring",
-    "from_scratch.ddp",
-    "from_scratch.zero",
-    "from_scratch.fsdp",
-    "from_scratch.tensor_parallel",
+    *("fast", "from_scratch.ring", "from_scratch.ddp", "from_scratch.zero", "from_scratch.fsdp"),
+    *("from_scratch.tensor_parallel", "from_scratch.pipeline"),
 )
 ALL_MODULES = MODULES + PART_TWO
 

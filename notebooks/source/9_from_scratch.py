@@ -3,7 +3,7 @@
 #
 # | minutes | before this | you write |
 # |---|---|---|
-# | 300 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.5 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
+# | 360 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.6 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
 #
 # **Afterwards you can** say what DDP, ZeRO and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
 # and how many bytes. Each exercise is a file of its own with less than a hundred lines.
@@ -162,6 +162,34 @@ check("9.5")
 # less the smaller the model is, and tensor parallelism less the smaller the batch is?
 
 # %% [markdown] answer="tensor-parallel-where" points=3
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 9.6: a pipeline
+#
+# The layers can also be cut the other way: rank 0 has the first ones, rank 1 those behind, and so on. What travels is one tensor between
+# neighbours, and so little that slow links will do. But a rank that waits for its neighbour computes nothing, and so the batch is cut into
+# micro-batches. Change their number, and compare `schedule="gpipe"` with `schedule="1f1b"`:
+
+# %%
+figures.pipeline_schedule(ranks=3, micro_batches=4, schedule="1f1b")
+
+# %% [markdown]
+# You write both orders (`TODO 9.6a`, `TODO 9.6b`), and what a stage does in them (`TODO 9.6c`, `TODO 9.6d`), in
+# [exercises/from_scratch/pipeline.py](../exercises/from_scratch/pipeline.py).
+#
+# The check plays the schedules through and measures the bubble; then it trains three stages with both, compares losses and gradients with
+# those of one process, and weighs the activations that are alive at once. Where the ranks wait for each other for ever, it says who waits
+# for whom.
+
+# %% check="9.6"
+check("9.6")
+
+# %% [markdown]
+# **Question.** With 4 ranks, how many micro-batches does it take until the bubble is less than a tenth? Why not simply take very many? And what
+# does 1F1B gain over GPipe, if not time?
+
+# %% [markdown] answer="pipeline-bubble" points=3
 # *Write your answer here.*
 
 # %% [markdown]

@@ -39,6 +39,8 @@ def all_figures():
         "all_reduce_bytes": figures.all_reduce_bytes(),
         "zero_stages": figures.zero_stages(),
         "tensor_parallel_block": figures.tensor_parallel_block(),
+        "pipeline_schedule": figures.pipeline_schedule(),
+        "pipeline_schedule of GPipe": figures.pipeline_schedule(schedule="gpipe"),
     }
 
 
@@ -110,6 +112,19 @@ def test_a_cut_block_sends_the_same_on_any_number_of_ranks_and_keeps_less():
         assert f"{part} of its columns" in text
         assert f"{part} of its rows" in text
         assert text.count("all-reduce") >= 4
+
+
+def test_a_pipelines_bubble_is_that_of_the_formula_and_1f1b_keeps_less():
+    from lab.notebook import figures
+
+    for ranks, micros in ((3, 4), (2, 6), (4, 2)):
+        share = f"{(ranks - 1) / (micros + ranks - 1):.0%}"
+        for schedule, kept in (("gpipe", micros), ("1f1b", min(ranks, micros))):
+            text = figures.pipeline_schedule(ranks=ranks, micro_batches=micros, schedule=schedule).text
+            assert f"{share} of the time is bubble" in text
+            assert f"Rank 0 keeps the activations of {kept} micro-batch" in text
+    text = figures.pipeline_schedule(ranks=3, micro_batches=4).text
+    assert "rank 1: . F0 F1 . B0 F2 B1 F3 B2 . B3 ." in text
 
 
 def test_each_stage_of_zero_holds_less_and_the_last_one_a_share_of_all():
@@ -217,6 +232,7 @@ def test_own_efficiencies_are_compared_with_the_labs(tmp_path, monkeypatch, root
         ("who_draws_what(samples=1000)", "samples=1000: this figure takes a whole number from 2 to 40"),
         ("who_draws_what(samples=2, ranks=3)", "samples=2: fewer than 3 ranks"),
         ("averaging(bucket_cap_mb=0)", "bucket_cap_mb=0: this figure takes a number above 0, up to 1000"),
+        ("pipeline_schedule(schedule='2f2b')", "schedule='2f2b': this figure knows gpipe, 1f1b"),
         ("memory(optimizer='lion')", "optimizer='lion': this figure knows sgd, momentum, adam"),
         ("sums_or_means(right=(3,), samples=(1,))", "right=3: this figure takes a whole number from 0 to 1"),
         ("scaling(hidden=2)", "hidden from 0 to 1"),

@@ -39,7 +39,10 @@ QUESTIONS = {
         *("explore-batch", "explore-epochs", "explore-precision"),
     ],
     "8_fast": ["launch-bound", "hidden-waits", "no-branches", "when-not-to-capture"],
-    "9_from_scratch": ["ring-latency", "buckets-in-order", "zero-states", "fsdp-bytes", "tensor-parallel-where"],
+    "9_from_scratch": [
+        *("ring-latency", "buckets-in-order", "zero-states", "fsdp-bytes", "tensor-parallel-where"),
+        "pipeline-bubble",
+    ],
 }
 
 

@@ -1,0 +1,207 @@
+"""Judges a pipeline of three ranks: its numbers, its messages, and the activations that are alive at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lab.checks.common.look import Look
+from lab.checks.common.report import expect, numbers
+from lab.checks.common.tensors import all_close, close, example, factor_between, number
+from lab.checks.common.tiny import one_thread
+from lab.checks.from_scratch.pipeline.net import (
+    BATCH,
+    MICRO_BATCHES,
+    RANKS,
+    SHAPE,
+    WIDTH,
+    activations,
+    draw_weights,
+    one_process,
+)
+from lab.checks.from_scratch.pipeline.observe import SCHEDULES
+from lab.checks.from_scratch.pipeline.schedule import BACKWARD, FORWARD, Action
+from lab.grading.diagnosis import Diagnosis
+
+REPORT = {
+    name: {
+        "losses": [float],
+        "gradients": dict,
+        "peak": int,
+        "held": int,
+        "places": [int],
+        "messages": [[object]],
+        "collectives": [str],
+    }
+    for name in SCHEDULES
+}
+GPIPE, ONE_BY_ONE = SCHEDULES
+BACK = "Stage.backward"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """weights[stage]; inputs[micro] and targets[micro] [B, 4]."""
+
+    weights: list[dict[str, Tensor]]
+    inputs: list[Tensor]
+    targets: list[Tensor]
+
+
+def draw(generator: torch.Generator) -> Drawn:
+    weights = draw_weights(generator)
+    inputs, targets = (
+        [torch.randn(BATCH, WIDTH, generator=generator) for _ in range(MICRO_BATCHES)] for _ in range(2)
+    )
+    return Drawn(weights, inputs, targets)
+
+
+def sent(drawn: Drawn) -> dict[str, Any]:
+    return {"weights": drawn.weights, "inputs": drawn.inputs, "targets": drawn.targets}
+
+
+def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    expect(reports, REPORT)
+    with one_thread():
+        losses, right = one_process(drawn.weights, drawn.inputs, drawn.targets, range(MICRO_BATCHES))
+        last = one_process(drawn.weights, drawn.inputs, drawn.targets, [MICRO_BATCHES - 1])[1]
+    for name in SCHEDULES:
+        found = [report[name] for report in reports]
+        for rank, one in enumerate(found):
+            judge_messages(look, name, rank, one)
+        judge_losses(look, name, found[-1]["losses"], losses)
+        for rank, one in enumerate(found):
+            judge_gradients(look, f"{name}, rank {rank}", one["gradients"], right[rank], last[rank])
+    for rank, report in enumerate(reports):
+        judge_memory(look, rank, report)
+
+
+def judge_messages(look: Look, name: str, rank: int, one: dict[str, Any]) -> None:
+    if one["collectives"]:
+        raise Diagnosis(
+            "collective-called",
+            saw=f"{name}: rank {rank} called {one['collectives'][0].strip('_')}.",
+            means="Each rank talks to its two neighbours only: it sends and receives.",
+            look=look(r"dist\.(all_|broad|reduce|barrier|gather)", r"dist\."),
+        )
+    if len(set(one["places"])) < len(one["places"]) and name == GPIPE and rank:
+        raise Diagnosis(
+            "one-buffer-for-all",
+            saw=f"{name}: rank {rank} received {len(one['places'])} micro-batches into "
+            f"{len(set(one['places']))} tensors.",
+            means="Autograd needs each input again in its backward pass: what comes next must not overwrite it.",
+            look=look(r"recv"),
+        )
+    if unwaited := [message[1] for message in one["messages"] if not message[3]]:
+        raise Diagnosis(
+            "not-waited",
+            saw=f"{name}: rank {rank} did not wait() for {len(unwaited)} of its messages.",
+            means="Until its wait() nobody knows whether a message has gone, and its tensor must not change.",
+            look=look(r"isend") if rank + 1 in unwaited else look.into(BACK)(r"isend"),
+        )
+    sends = [message[1] for message in one["messages"] if message[0] == "send"]
+    wanted = [rank + 1 if kind == FORWARD else rank - 1 for kind, _ in expected(name, rank)]
+    if sends != [peer for peer in wanted if 0 <= peer < RANKS]:
+        raise Diagnosis(
+            "other-order-on-rank",
+            saw=f"{name}: rank {rank} sent to ranks {numbers(sends, 12)}; by its schedule it is "
+            f"{numbers([peer for peer in wanted if 0 <= peer < RANKS], 12)}.",
+            means="Forward a stage sends to the rank behind, backward to the one before, as each action is done.",
+            look=look(r"isend"),
+        )
+    boundary = BATCH * WIDTH * 4
+    if large := [message[2] for message in one["messages"] if message[2] != boundary]:
+        raise Diagnosis(
+            "other-messages",
+            saw=f"{name}: rank {rank} sent or received {numbers(large)} bytes; {list(SHAPE)} has {boundary}.",
+            means="Forward the output of a stage goes to the next one, backward its gradient comes back.",
+            look=look(r"isend"),
+        )
+
+
+def expected(name: str, rank: int) -> list[Action]:
+    """The schedule of a rank."""
+    every = range(MICRO_BATCHES)
+    if name == GPIPE:
+        return [(FORWARD, i) for i in every] + [(BACKWARD, i) for i in every]
+    ahead = RANKS - 1 - rank
+    turns = [action for i in every for action in ((FORWARD, i + ahead), (BACKWARD, i))]
+    return [(FORWARD, i) for i in range(ahead)] + [one for one in turns if one[1] < MICRO_BATCHES]
+
+
+def judge_losses(look: Look, name: str, found: Sequence[float], right: Sequence[float]) -> None:
+    ordered = sorted(found)
+    if len(found) == len(right) and all(map(close, ordered, sorted(right))):
+        return
+    saw = f"{name}: the last rank's first losses are {_listed(found)}; of one process {_listed(right)}"
+    if len(found) == len(right) and all(
+        close(a, MICRO_BATCHES * b) for a, b in zip(ordered, sorted(right), strict=True)
+    ):
+        raise Diagnosis(
+            "not-divided",
+            saw=f"{saw}.",
+            means="The mean over the batch: each micro-batch's loss is divided by their number.",
+            look=look(r"loss_of"),
+        )
+    raise Diagnosis(
+        "wrong-losses",
+        saw=f"{saw}.",
+        means="Every micro-batch goes through all stages once, and meets its own targets.",
+        look=look(r"loss_of", r"module\("),
+    )
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(number(value) for value in values[:3])
+
+
+def judge_gradients(look: Look, who: str, found: Any, right: dict[str, Tensor], last: dict[str, Tensor]) -> None:
+    found = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    if found.keys() == right.keys() and all_close(found, right):
+        return
+    saw = f"{who}: {example(found, right)}"
+    place = look.into(BACK)
+    if found.keys() == right.keys() and not any(float(value.abs().max()) for value in found.values()):
+        raise Diagnosis(
+            "no-backward",
+            saw=f"{saw}: all gradients are zero.",
+            means="On every rank output.backward() adds to the gradients of the stage.",
+            look=place(r"backward\("),
+        )
+    if all_close(found, last):
+        raise Diagnosis(
+            "gradients-overwritten",
+            saw=f"{saw}: the last micro-batch's alone.",
+            means="A step is made of all micro-batches: their gradients add up, and nothing clears them between.",
+            look=place(r"zero_grad|grad = ", r"backward\("),
+        )
+    factor = factor_between(found, right)
+    if factor is not None:
+        raise Diagnosis(
+            "scaled-gradients",
+            saw=f"{saw}: {factor:.3g} times the right ones.",
+            means="The last rank divides the loss by the number of micro-batches, once; nothing else is divided.",
+            look=place(r"/|\*", r"backward\("),
+        )
+    raise Diagnosis(
+        "wrong-gradients",
+        saw=f"{saw}.",
+        means="The gradient that comes from behind must meet the output of its own micro-batch.",
+        look=place(r"held", r"recv"),
+    )
+
+
+def judge_memory(look: Look, rank: int, report: dict[str, Any]) -> None:
+    one = activations()
+    peak = report[ONE_BY_ONE]["peak"]
+    most = RANKS - rank
+    if peak > (most + 1.8) * one or report[ONE_BY_ONE]["held"]:
+        raise Diagnosis(
+            "activations-kept",
+            saw=f"1F1B, rank {rank}: {peak} bytes were alive at once, with {one} of activations a micro-batch; "
+            f"at the end {report[ONE_BY_ONE]['held']} micro-batches were held.",
+            means=f"Those of {most} are needed at once: after its backward pass a micro-batch's can go.",
+            look=look.into(BACK)(r"retain_graph", r"held"),
+        )

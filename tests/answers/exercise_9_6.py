@@ -1,0 +1,164 @@
+"""Answers to 9.6: a pipeline's schedules, and the stages that follow them."""
+
+from answers.entries import Bank
+
+bank = Bank(
+    "9.6",
+    {
+        "9.6a": """
+forward = [(FORWARD, i) for i in range(micro_batches)]  # all forward
+return forward + [(BACKWARD, i) for _, i in forward]  # all backward
+""",
+        "9.6b": """
+ahead = min(micro_batches, ranks - 1 - rank)  # ahead
+first = [(FORWARD, i) for i in range(ahead)]  # warm up
+turns = []
+for i in range(micro_batches - ahead):  # turn
+    turns += [(FORWARD, i + ahead), (BACKWARD, i)]  # turns
+return first + turns + [(BACKWARD, i) for i in range(micro_batches - ahead, micro_batches)]  # rest
+""",
+        "9.6c": """
+if self.rank > 0:  # receives
+    x = self.empty()  # buffer
+    dist.recv(x, src=self.rank - 1)  # receive
+    x.requires_grad = True  # wants
+else:
+    x = self.inputs[micro]  # input
+y = self.module(x)  # compute
+work = None
+if self.rank < self.ranks - 1:  # sends
+    work = dist.isend(y.detach(), dst=self.rank + 1)  # send
+else:
+    y = self.loss_of(y, micro) / len(self.inputs)  # loss
+    self.losses.append(y.detach())
+self.held[micro] = (x, y, work)  # hold
+""",
+        "9.6d": """
+x, y, work = self.held.pop(micro)  # take
+if self.rank < self.ranks - 1:
+    gradient = self.empty()
+    dist.recv(gradient, src=self.rank + 1)  # back
+    work.wait()  # wait
+    y.backward(gradient)  # backward
+else:
+    y.backward()  # of the loss
+if self.rank > 0:
+    self.sending.append(dist.isend(x.grad, dst=self.rank - 1))  # send back
+""",
+    },
+)
+
+bank.right(
+    "1F1B as a loop with counters",
+    whole={
+        "9.6b": """
+actions, forward, backward = [], 0, 0
+while backward < micro_batches:
+    if forward < micro_batches and forward - backward < ranks - rank:
+        actions.append((FORWARD, forward))
+        forward += 1
+    else:
+        actions.append((BACKWARD, backward))
+        backward += 1
+return actions
+"""
+    },
+)
+bank.right("received with irecv", receive="dist.irecv(x, src=self.rank - 1).wait()")
+bank.right(
+    "waits for the forward's send after the backward pass",
+    wait="pass",
+    backward="y.backward(gradient)\nwork.wait()",
+)
+bank.right("with torch.autograd.backward", backward="torch.autograd.backward(y, gradient)")
+bank.right(
+    "the loss divided in the backward pass's gradient", loss="y = self.loss_of(y, micro).mul(1 / len(self.inputs))"
+)
+
+bank.wrong(
+    "not-gpipe", "1F1B for both", whole={"9.6a": "return one_forward_one_backward(rank, ranks, micro_batches)"}
+)
+bank.wrong(
+    "other-order",
+    "GPipe from the last backward",
+    **{"all backward": "return forward + [(BACKWARD, i) for _, i in reversed(forward)]"},
+)
+bank.wrong("too-many-in-between", "GPipe for both", whole={"9.6b": "return gpipe(rank, ranks, micro_batches)"})
+bank.wrong(
+    "too-many-in-between", "a forward pass too many ahead", ahead="ahead = min(micro_batches, ranks - rank)"
+)
+bank.wrong("bubble-too-large", "nothing ahead", ahead="ahead = 0")
+bank.wrong("micro-batches-missing", "the last backward passes are left out", rest="return first + turns")
+bank.wrong(
+    "backward-before-forward",
+    "backward first in each turn",
+    ahead="ahead = 0",
+    turns="turns += [(BACKWARD, i), (FORWARD, i + ahead)]",
+)
+bank.wrong(
+    "micro-batches-twice",
+    "all backward passes at the end",
+    rest="return first + turns + [(BACKWARD, i) for i in range(micro_batches)]",
+)
+bank.wrong("no-such-micro-batch", "more ahead than there are", ahead="ahead = ranks - 1 - rank")
+bank.wrong(
+    "all-send-first",
+    "sends that wait",
+    send="dist.send(y.detach(), dst=self.rank + 1)",
+    wait="pass",
+    **{"send back": "dist.send(x.grad, dst=self.rank - 1)"},
+)
+bank.wrong("all-receive-first", "forward passes send nothing", send="pass", wait="pass")
+bank.wrong("message-missing", "no gradient is sent back", **{"send back": "pass"})
+bank.wrong(
+    "waits-in-a-circle",
+    "the gradient goes on, not back",
+    **{"send back": "self.sending.append(dist.isend(x.grad, dst=(self.rank + 1) % self.ranks))"},
+)
+bank.wrong("input-without-gradient", "the received input needs no gradient", wants="pass")
+bank.wrong("gradient-not-received", "backward without the gradient", backward="y.backward()")
+bank.wrong("not-held", "held under another number", hold="self.held[micro + 1] = (x, y, work)")
+bank.wrong(
+    "one-buffer-for-all",
+    "receives into one tensor",
+    buffer="""self.buffer = getattr(self, "buffer", None)
+if self.buffer is None: self.buffer = self.empty()
+x = self.buffer.detach()""",
+)
+bank.wrong("not-divided", "the loss is not divided", loss="y = self.loss_of(y, micro)")
+bank.wrong(
+    "scaled-gradients",
+    "the gradients are divided, too",
+    **{
+        "send back": "self.sending.append(dist.isend(x.grad, dst=self.rank - 1))",
+        "of the loss": "(y / len(self.inputs)).backward()",
+    },
+)
+bank.wrong(
+    "gradients-overwritten",
+    "gradients cleared before each backward pass",
+    take="x, y, work = self.held.pop(micro)\nself.module.zero_grad()",
+)
+bank.wrong("not-waited", "the forward's send is never waited for", wait="pass")
+bank.wrong(
+    "not-waited", "the gradient's send is forgotten", **{"send back": "dist.isend(x.grad, dst=self.rank - 1)"}
+)
+bank.wrong(
+    "activations-kept",
+    "nothing is given up",
+    take="x, y, work = self.held[micro]",
+    backward="y.backward(gradient, retain_graph=True)",
+    **{"of the loss": "y.backward(retain_graph=True)"},
+)
+bank.wrong(
+    "wrong-gradients",
+    "the newest micro-batch in place of this one",
+    take="x, y, work = self.held.pop(max(self.held))",
+)
+bank.wrong(
+    "no-backward",
+    "computes the gradient of the input only",
+    backward="x.grad = torch.autograd.grad(y, x, gradient)[0] if self.rank else None",
+    **{"of the loss": "x.grad = torch.autograd.grad(y, x)[0]"},
+)
+bank.wrong("wrong-losses", "the targets of another micro-batch", loss="y = self.loss_of(y, 0) / len(self.inputs)")
