@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from answers.all_answers import WRONG
-from answers.running import drawn_from
+from answers.entries import Answer
+from answers.running import drawn_from, told
 
 from lab.cli import main
 from lab.course.grafting import put_marks
@@ -197,6 +198,18 @@ def test_what_is_hardly_more_than_a_stub_earns_nothing(exercise: Exercise, inste
     assert count
     (tmp_path / exercise.file).write_text(text)
     assert run_exercise(exercise, tmp_path).points == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "answer", [one for one in WRONG if one.exercise in syllabus().ids], ids=lambda one: one.id
+)
+def test_no_wrong_answer_of_the_bank_earns_all_points(answer: Answer, tmp_path: Path):
+    exercise = syllabus()[answer.exercise]
+    with drawn_from(answer.id):
+        result = run_exercise(exercise, answer.install(tmp_path))
+    assert told(result.outcome) == answer.diagnosis
+    assert 0 <= result.points < exercise.points
 
 
 # Everywhere the same ----------------------------------------------------------------------------------------
