@@ -12,7 +12,7 @@ from answers.running import drawn_from, told
 
 from lab.cli import main
 from lab.course.grafting import put_marks
-from lab.course.marks import SubmissionRecord, mark
+from lab.course.marks import SubmissionRecord, mark, out_of_time
 from lab.course.tables import marks_csv
 from lab.grading.check import Check, Group
 from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, LabError, NotStarted, Passed
@@ -126,6 +126,17 @@ def test_the_labs_own_fault_costs_nobody_a_part(tmp_path: Path, fault: Exception
             raise fault
 
     assert mark(judged(tmp_path, judge), 1).points is None
+
+
+def test_a_check_that_had_no_time_left_says_so(tmp_path: Path):
+    """Then it is graded again where there is more time: its parts may hold."""
+
+    def judge(group: Group) -> None:
+        with part("a"):
+            raise wrong("first")
+        raise CheckEnded(Failed(out_of_time(1.0)))
+
+    assert judged(tmp_path, judge).outcome == Failed(out_of_time(1.0))
 
 
 def test_a_check_that_would_say_nothing_new_is_run_for_its_parts_alone(tmp_path: Path):
