@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis, LabError
+from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis, Failed, LabError
 
 if TYPE_CHECKING:
     from lab.grading.check import Group, Order
@@ -93,7 +93,7 @@ _LEDGER: ContextVar[Ledger | None] = ContextVar("ledger", default=None)
 def noted(ledger: Ledger) -> Iterator[None]:
     """Note the parts in here. At the end raises the first diagnosis of all, with the groups that had run by then.
 
-    What is the lab's own fault is raised as it is, though: it may have cost a part that holds.
+    What may have cost parts that hold is raised as it is, though.
     """
     group = ledger.group
     token = _LEDGER.set(ledger)
@@ -101,7 +101,7 @@ def noted(ledger: Ledger) -> Iterator[None]:
         yield
         ledger.whole = True
     except BaseException as error:
-        if ledger.first is None or _is_the_labs(error) or isinstance(error, KeyboardInterrupt | SystemExit):
+        if ledger.first is None or _cost_parts(error) or isinstance(error, KeyboardInterrupt | SystemExit):
             raise
     finally:
         _LEDGER.reset(token)
@@ -130,7 +130,7 @@ def part(name: str, *, after: Sequence[str] = ()) -> Iterator[None]:
     except Diagnosis as diagnosis:
         ledger.note(name, diagnosis)
     except Exception as error:
-        if ledger.first is None or _is_the_labs(error) or isinstance(error, CheckEnded):
+        if ledger.first is None or _cost_parts(error) or isinstance(error, CheckEnded):
             raise
         ledger.unjudged.add(name)  # what it stumbles over is missing because of an earlier failure
 
@@ -172,9 +172,10 @@ def in_words(points: float, of: int, parts: Sequence[tuple[str, int, str]]) -> s
     return said + (f"; not judged: {by_state[UNJUDGED]}" if by_state[UNJUDGED] else "")
 
 
-def _is_the_labs(error: BaseException) -> bool:
+def _cost_parts(error: BaseException) -> bool:
+    """Whether parts may hold that were not judged because of it: by the lab's fault, or for lack of time."""
     from lab.ranks.server import RankServerError
 
     return isinstance(error, RankServerError) or (
-        isinstance(error, CheckEnded) and isinstance(error.outcome, LabError)
+        isinstance(error, CheckEnded) and isinstance(error.outcome, LabError | Failed)
     )

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from answers.all_answers import WRONG
-from answers.running import drawn_from
+from answers.entries import Answer
+from answers.running import drawn_from, told
 
 from lab.cli import main
 from lab.course.grafting import put_marks
-from lab.course.marks import SubmissionRecord, mark
+from lab.course.marks import SubmissionRecord, mark, out_of_time
 from lab.course.tables import marks_csv
 from lab.grading.check import Check, Group
 from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, LabError, NotStarted, Passed
@@ -127,6 +128,17 @@ def test_the_labs_own_fault_costs_nobody_a_part(tmp_path: Path, fault: Exception
     assert mark(judged(tmp_path, judge), 1).points is None
 
 
+def test_a_check_that_had_no_time_left_says_so(tmp_path: Path):
+    """Then it is graded again where there is more time: its parts may hold."""
+
+    def judge(group: Group) -> None:
+        with part("a"):
+            raise wrong("first")
+        raise CheckEnded(Failed(out_of_time(1.0)))
+
+    assert judged(tmp_path, judge).outcome == Failed(out_of_time(1.0))
+
+
 def test_a_check_that_would_say_nothing_new_is_run_for_its_parts_alone(tmp_path: Path):
     def first(group: Group) -> None:
         with part("a"):
@@ -197,6 +209,18 @@ def test_what_is_hardly_more_than_a_stub_earns_nothing(exercise: Exercise, inste
     assert count
     (tmp_path / exercise.file).write_text(text)
     assert run_exercise(exercise, tmp_path).points == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "answer", [one for one in WRONG if one.exercise in syllabus().ids], ids=lambda one: one.id
+)
+def test_no_wrong_answer_of_the_bank_earns_all_points(answer: Answer, tmp_path: Path):
+    exercise = syllabus()[answer.exercise]
+    with drawn_from(answer.id):
+        result = run_exercise(exercise, answer.install(tmp_path))
+    assert told(result.outcome) == answer.diagnosis
+    assert 0 <= result.points < exercise.points
 
 
 # Everywhere the same ----------------------------------------------------------------------------------------
