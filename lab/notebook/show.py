@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from lab.base.errors import UserError
+from lab.base.errors import UserError, lacking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +70,8 @@ def one_sentence(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except UserError as error:
             raise Said(str(error)) from None
+        except ModuleNotFoundError as error:  # of a library that a Python may lack
+            raise Said(str(lacking(error))) from None
         except KeyboardInterrupt:
             raise Interrupted from None
 

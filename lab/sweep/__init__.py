@@ -1,10 +1,12 @@
 """A benchmark sweep: plan, launch, collect, compare, draw. Knows run folders and CSV, not torch.
 
-May import: sweep/compare, sweep/draw, sweep/plan.
+May import: base, sweep/compare, sweep/draw, sweep/plan.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lab.base.errors import lacking
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,9 +23,12 @@ def load(results: str | Path = "results") -> "pd.DataFrame":
         results: the folder that collect_results.py was given, or its results.csv.
 
     Raises:
-        UserError: there is no results.csv, or it is not what collect_results.py writes.
+        UserError: there is no results.csv, it is not what collect_results.py writes, or this Python lacks pandas.
     """
-    from lab.sweep.compare import frame  # here, so that what only launches jobs does without pandas
+    try:
+        from lab.sweep.compare import frame  # here, so that what only launches jobs does without pandas
+    except ModuleNotFoundError as error:
+        raise lacking(error) from error
 
     path = Path(results)
     return frame.load(path / "results.csv" if path.is_dir() else path)

@@ -30,6 +30,11 @@ SO_ANYWAY = (  # what asks for what is so without it
     *(("--strategy", "none"), ("--no-augment",), ("--no-pin-memory",), ("--no-tensorboard",)),
     *(("--precision", "fp32"), ("--no-amp",), ("--shard", "full")),
 )
+MATTERS_AFTER = {  # and yet something is asked for where these were given before
+    ("--no-amp",): ("--precision", "bf16"),
+    ("--no-augment",): ("--randaugment",),
+    ("--shard", "full"): ("--strategy", "fsdp"),
+}
 ELSEWHERE = {"--compile"}  # tested in test_compile.py: a compiler takes minutes for each run
 SEEN_COLUMNS = (  # of run.csv's last row: not those that only repeat the command line
     *("strategy", "model", "dataset", "precision", "scaling", "repeat", "epochs", "global_batch", "per_gpu_batch"),
@@ -253,11 +258,13 @@ def alone(tried: dict[str, list[tuple[str, ...]]]) -> list[tuple[str, ...]]:
 def in_pairs(tried: dict[str, list[tuple[str, ...]]]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """(given before, added): both orders, of two options that are not the same.
 
-    After --dry-run nothing is: what an option of training would do cannot be seen there.
+    After --dry-run nothing is: what an option of training would do cannot be seen there. Nor is what is so without
+    it, but for MATTERS_AFTER.
     """
     singles = [(option, one) for option, ways in tried.items() for one in ways]
     return [
         (a, b)
         for (x, a), (y, b) in itertools.permutations(singles, 2)
-        if x != y and not (set(a[:1]) & set(b) or set(b) <= set(a) or b in SO_ANYWAY or a == ("--dry-run",))
+        if x != y and not (set(a[:1]) & set(b) or set(b) <= set(a) or a == ("--dry-run",))
+        if b not in SO_ANYWAY or MATTERS_AFTER.get(b) == a
     ]

@@ -152,3 +152,69 @@ def test_an_exercise_that_is_not_done_is_named(root, tmp_path):
         run_main, 1, code=root / "exercises", inputs=["--output-dir", str(tmp_path)], set_up_process_group=False
     )
     refused(result, 1, "Exercise 5.1b is not done yet: run() in main.py")
+
+
+@pytest.fixture(scope="module")
+def vit(root, tmp_path_factory):
+    """A checkpoint of the smallest vit, of 64x64 photographs."""
+    folder = tmp_path_factory.mktemp("vit")
+    argv = ["--strategy", "none", "--epochs", "1", "--dataset", "sample", "--model", "vit", "--width", "64"]
+    argv += ["--depth", "1", "--image-size", "64", "--output-dir", str(folder), "--run-id", "vit"]
+    group = server().run(
+        run_main, 1, code=root / "solutions", inputs=argv, env={}, timeout=120, set_up_process_group=False
+    )
+    assert group.first_failed is None, group.reports[0].output
+    return folder / "vit" / "checkpoints" / "latest.pth"
+
+
+@pytest.mark.parametrize("what", [(), ("--evaluate-only",)], ids=["resumed", "evaluated"])
+@pytest.mark.parametrize(
+    ("given", "before", "now"),
+    [
+        (("64", "1", None), "with --image-size 64", "without --image-size"),
+        (("128", "1", "64"), "with --width 64", "with --width 128"),
+        (("128", "2", "64"), "with --width 64 and with --depth 1", "with --width 128 and with --depth 2"),
+    ],
+    ids=["size", "width", "width and depth"],
+)
+def test_a_checkpoint_of_the_same_network_in_another_size_names_the_option(start, vit, what, given, before, now):
+    width, depth, size = given
+    argv = ["--strategy", "none", "--dataset", "sample", "--model", "vit", "--width", width, "--depth", depth]
+    argv += [*([] if size is None else ["--image-size", size]), "--resume", str(vit), *what]
+    said = refused(
+        start(*argv, ranks=1),
+        1,
+        f"{vit} was written {before}, and this run is {now}, ",
+        "network of --model vit: ",
+    )
+    assert said.endswith("give the same options as then")
+
+
+def test_an_evaluation_may_take_more_images_at_a_time_than_there_are_to_train_on(start, vit, tmp_path):
+    argv = ["--strategy", "ddp", "--dataset", "sample", "--model", "vit", "--width", "64", "--depth", "1"]
+    argv += ["--image-size", "64", "--evaluate-only", "--resume", str(vit), "--global-batch-size", "64"]
+    group = start(*argv)
+    said = group.reports[0].output
+    assert group.first_failed is None, said
+    report = said[: said.index("[METRIC]")]
+    assert "47 training, 14 validation, 14 test images of 10 classes" in report
+    assert f"  checkpoint {vit}, the end of epoch 1\n" in report
+    assert "  batch      64 in all, 32 on each rank\n" in report
+    for word in ("dropped", "steps an epoch", "resumed", "warning"):
+        assert word not in report, word
+    small = ["64" if one == "64" and argv[i - 1] != "--global-batch-size" else one for i, one in enumerate(argv)]
+    small[-1] = "8"
+    again = start(*small).reports[0].output
+    scores = [line for line in said.splitlines() if line.startswith("[METRIC]")]
+    assert scores == [line for line in again.splitlines() if line.startswith("[METRIC]")]
+    refused(start(*(one for one in argv if one not in ("--evaluate-only",))), 2, "is larger than the 47 samples")
+
+
+def test_an_evaluation_of_few_images_of_ones_own_takes_the_usual_batch(start, tmp_path):
+    data = image_folder(tmp_path / "data")
+    first = ["--strategy", "none", "--dataset", "imagefolder", "--data-dir", str(data)]
+    made = start(*first, "--epochs", "1", "--global-batch-size", "4", "--run-id", "few", ranks=1)
+    assert made.first_failed is None, made.reports[0].output
+    checkpoint = tmp_path / "results" / "few" / "checkpoints" / "latest.pth"
+    group = start(*first, "--evaluate-only", "--resume", str(checkpoint), ranks=1)
+    assert group.first_failed is None, group.reports[0].output

@@ -69,6 +69,32 @@ assert run_benchmarks.main(["--launcher", "local", "--dry-run"]) == 0
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("asked", ["load", "card"])
+def test_what_a_notebook_calls_names_a_library_that_is_missing(root, tmp_path, asked):
+    calls = {
+        "load": "from lab.base.errors import UserError as Said; import lab.sweep; lab.sweep.load('.')",
+        "card": "from lab.notebook.show import Said; from lab.notebook.results import *; show_results('.')",
+    }
+    first, call = calls[asked].rsplit("; ", 1)
+    program = f"""
+import os, sys
+os.environ["LAB_GRADING"] = "1"
+sys.modules["pandas"] = None
+open("results.csv", "w").close()
+os.mkdir("exercises")
+{first}
+try:
+    {call}
+except Said as error:
+    print(error)
+"""
+    done = start(sys.executable, "-c", program, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "tables and figures need pandas, which this Python lacks: pip install pandas\n",
+    ), done.stderr
+
+
 @pytest.mark.parametrize(
     ("library", "script", "argv", "named"),
     [

@@ -269,6 +269,27 @@ def test_resuming_from_nothing_is_refused(tmp_path, monkeypatch, which, sentence
         checkpoint_file.locate(which, tmp_path)
 
 
+def test_the_words_for_a_path_say_what_is_there(tmp_path):
+    def said(path):
+        with pytest.raises(UserError) as caught:
+            checkpoint_file.locate(str(path), None)
+        return str(caught.value)
+
+    here, gone = tmp_path / "checkpoints", tmp_path / "gone"
+    here.mkdir()
+    assert said(gone / "latest.pth") == f"--resume {gone}/latest.pth: there is no such file, and no folder {gone}"
+    nothing = f"--resume {here}/x.pth: there is no such file, and no other checkpoint in {here}"
+    assert said(here / "x.pth") == nothing
+    empty = f"--resume {here} is a folder: name a file in it; this one has no checkpoint of this program"
+    assert said(here) == empty
+    for name in ("epoch_002.pth", "best.json", "latest.pth", "notes.json"):
+        (here / name).touch()
+    there = f"--resume {here}/x.pth: there is no such file; {here} has latest.pth, best.json, epoch_002.pth"
+    assert said(here / "x.pth") == there
+    for folder in (here, tmp_path):
+        assert said(folder) == f"--resume {folder} is a folder: name a file in it, such as {here}/latest.pth"
+
+
 def test_a_file_below_a_closed_folder_is_refused():
     with open_folder() as folder:
         folder.chmod(0)

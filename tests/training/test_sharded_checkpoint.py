@@ -290,6 +290,33 @@ def damages(whole: Path, other: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("world_of_one")
+def test_a_folder_in_parts_says_which_part_is_missing(tmp_path):
+    train(tmp_path)
+    whole = folder_of(checkpoints(tmp_path))
+    copied = tmp_path / "copied"
+    shutil.copytree(whole, copied)
+    assert checkpoint_file.locate(str(copied), None) == copied
+    (copied / "run.pth").unlink()
+    again = "copy the whole folder again, or name another checkpoint"
+    with pytest.raises(UserError) as caught:
+        checkpoint_file.locate(str(copied / "run.pth"), None)
+    said = str(caught.value)
+    assert said == (
+        f"--resume {copied / 'run.pth'}: there is no such file in the sharded checkpoint {copied}: name "
+        f"the folder if it is whole; else {again}"
+    )
+    with pytest.raises(UserError) as caught:
+        checkpoint_file.read(copied)
+    assert str(caught.value) == f"{copied} has lost its run.pth: {again}"
+    (copied / "files.json").unlink()
+    with pytest.raises(UserError) as caught:
+        checkpoint_file.locate(str(copied), None)
+    assert str(caught.value) == (
+        f"--resume {copied} has shards, but no files.json: it was not finished, or not copied whole; {again}"
+    )
+
+
+@pytest.mark.usefixtures("world_of_one")
 @pytest.mark.parametrize("damage", ["a bit", "cut off", "lost", "mixed", "unfinished", "no list"])
 def test_a_damaged_one_is_refused_and_a_whole_one_named(tmp_path, damage):
     train(tmp_path, "--save-frequency", "1")

@@ -175,7 +175,10 @@ def patch_size(image_size: int) -> int:
 def input_options(options: argparse.Namespace) -> dict[str, object]:
     """Keyword arguments for load_datasets(), from resolved options."""
     names = ("pretrained", "augment", "randaugment", "seed", "image_size")
-    return {"network": options.model, **{name: getattr(options, name) for name in names}}
+    chosen: dict[str, object] = {"network": options.model, **{name: getattr(options, name) for name in names}}
+    if options.evaluate_only:
+        chosen["evaluated_by"] = options.loader_batch_size
+    return chosen
 
 
 def loader_options(options: argparse.Namespace, device_type: str) -> dict[str, object]:

@@ -159,7 +159,7 @@ def run_row(
         "global_batch": args.global_batch_size,
         "per_gpu_batch": args.per_device_batch_size,
         "input": args.input,
-        "bucket_cap_mb": f"{args.bucket_cap_mb:g}" if args.strategy == "ddp" else "",
+        "bucket_cap_mb": f"{args.bucket_cap_mb:g}" if args.strategy in ("ddp", "my-ddp") else "",
         **provenance,
     }
     if record is not None:

@@ -35,6 +35,7 @@ STATE: dict[str, Any] = {
 }
 CONFIG: dict[str, Any] = {"model": str, "optimizer": str, "global_batch_size": int}
 OPTIMIZER: dict[str, Any] = {"state": dict, "param_groups": list}
+_COPY_AGAIN = "copy the whole folder again, or name another checkpoint"
 OF_RANK = {"random", "random_at_epoch_start", "meter"}
 
 
@@ -81,6 +82,8 @@ def read(path: Path) -> dict[str, Any]:
     """
     if shard_folder.is_folder(path):
         shard_folder.contents(path)
+        if not (path / shard_folder.RUN).exists():
+            raise UserError(f"{path} has lost its {shard_folder.RUN}: {_COPY_AGAIN}")
         return read(path / shard_folder.RUN)
     try:
         with path.open("rb"):
@@ -95,9 +98,8 @@ def read(path: Path) -> dict[str, Any]:
             raise UserError(f"{path} is damaged (in {broken}): resume from another checkpoint")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        reason = error.strerror or error
         raise UserError(
-            f"cannot resume from {path} ({reason}): name a checkpoint file, or leave it out"
+            f"{path} cannot be read ({error.strerror or error}): name another checkpoint with --resume"
         ) from error
     except pickle.UnpicklingError as error:
         raise UserError(
@@ -173,19 +175,47 @@ def locate(which: str, folder: Path | None) -> Path | None:
     if path.name.startswith(shard_folder.PREFIX):  # auto must not start anew, over what the run has left
         raise UserError(f"--resume {which}: {path} is named as a checkpoint, but gone: resume from another one")
     if is_folder:
-        written = [one for inside in (path, path / FOLDER) for one in (inside / LATEST, inside / "latest.json")]
-        example = next((file for file in written if file.exists()), path / FOLDER / LATEST)
-        raise UserError(f"--resume {which} is a folder: name a file in it, such as {example}")
+        raise UserError(_a_folder(which, path))
     if is_there:
         return path
     if which not in NAMED:
-        raise UserError(f"--resume {which}: there is no such file")
+        raise UserError(f"--resume {which}: there is no such file{_instead_of(path)}")
     if which == "auto":
         return None
     raise UserError(
         f"--resume {which}: there is no {path}; leave --resume out to start anew, or use --resume auto, which "
         "goes on where there is a checkpoint and starts anew where there is none"
     )
+
+
+def _a_folder(which: str, path: Path) -> str:
+    if any(path.glob("*.distcp")):  # of torch.distributed.checkpoint; a whole one of ours has files.json
+        return (
+            f"--resume {which} has shards, but no {shard_folder.FILES}: it was not finished, or not copied whole; "
+            + _COPY_AGAIN
+        )
+    written = [one for inside in (path, path / FOLDER) for one in _checkpoints_in(inside)]
+    if written:
+        return f"--resume {which} is a folder: name a file in it, such as {written[0]}"
+    return f"--resume {which} is a folder: name a file in it; this one has no checkpoint of this program"
+
+
+def _instead_of(path: Path) -> str:
+    """What there is in the place of a file that is missing."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f", and no folder {folder}"
+    if shard_folder.is_folder(folder):
+        return f" in the sharded checkpoint {folder}: name the folder if it is whole; else {_COPY_AGAIN}"
+    there = [file.name for file in _checkpoints_in(folder)]
+    return f"; {folder} has {', '.join(there)}" if there else f", and no other checkpoint in {folder}"
+
+
+def _checkpoints_in(folder: Path) -> list[Path]:
+    """The files that name checkpoints: latest, best, then those of epochs."""
+    kinds = (LATEST, shard_folder.pointer(Path(LATEST)).name, BEST, shard_folder.pointer(Path(BEST)).name)
+    kept = [file for kind in ("epoch_*.pth", f"epoch_*{shard_folder.POINTER}") for file in folder.glob(kind)]
+    return [file for file in (*(folder / kind for kind in kinds), *sorted(kept)) if file.is_file()]
 
 
 class _Writer:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from lab.base.errors import UserError
 from lab.runs.records.progress import Progress, position
-from lab.training.checkpoints import checkpoint_file, shard_folder, training_state
+from lab.training.checkpoints import checkpoint_file, other_model, shard_folder, training_state
 from lab.training.stepping import seeding
 from lab.training.stepping.meter import EpochMeter, join_states
 from lab.training.stepping.stepper import Stepper
@@ -119,10 +119,11 @@ def take_up(
         return take_weights(resumed, args, stepper.model, progress)
     check_end(resumed, args)
     check_position(resumed, args, progress.steps_per_epoch)
-    if resumed.sharded:
-        training_state.restore_shards(resumed.path, resumed.state, stepper)
-    else:
-        training_state.restore(resumed.state, stepper, str(resumed.path))
+    with other_model.naming_options(resumed.path, resumed.config, args):
+        if resumed.sharded:
+            training_state.restore_shards(resumed.path, resumed.state, stepper)
+        else:
+            training_state.restore(resumed.state, stepper, str(resumed.path))
     resumed.state.clear()  # it is as large as the model
     progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
     stepper.steps = progress.total_steps
@@ -131,10 +132,11 @@ def take_up(
 
 def take_weights(resumed: Resumed, args: argparse.Namespace, model: nn.Module, progress: Progress) -> list[str]:
     """Put the checkpoint's weights into a model that is only evaluated. Collective; otherwise as take_up."""
-    if resumed.sharded:
-        training_state.restore_shard_weights(resumed.path, model)
-    else:
-        training_state.restore_weights(resumed.state, model, str(resumed.path))
+    with other_model.naming_options(resumed.path, resumed.config, args):
+        if resumed.sharded:
+            training_state.restore_shard_weights(resumed.path, model)
+        else:
+            training_state.restore_weights(resumed.state, model, str(resumed.path))
     resumed.state.clear()
     progress.epochs_done, progress.step = resumed.epochs_done, resumed.step_in_epoch
     return [

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_map_only
 
 from lab.base.errors import UserError
 from lab.training.checkpoints.host_copies import HostCopies
+from lab.training.checkpoints.other_model import WORDS, OtherModel
 from lab.training.checkpoints.shards import MODEL, OPTIMIZER, Shards
 from lab.training.stepping.stepper import Stepper
 from lab.training.stepping.together import from_rank_0
@@ -242,13 +243,13 @@ def _check_fit(state: dict[str, Any], model: nn.Module, source: str) -> None:
 
 def _check_names(saved: dict[str, Any], wanted: dict[str, Any], source: str) -> None:
     if missing := [name for name in wanted if name not in saved]:
-        raise UserError(f"{source} is of another model: it has no {missing[0]}, which this model has")
+        raise OtherModel(f"{source} {WORDS}it has no {missing[0]}, which this model has")
     if extra := [name for name in saved if name not in wanted]:
-        raise UserError(f"{source} is of another model: it has {extra[0]}, which this model has not")
+        raise OtherModel(f"{source} {WORDS}it has {extra[0]}, which this model has not")
     for name, tensor in wanted.items():
         before, now = list(saved[name].shape), list(tensor.shape)
         if before != now:
-            raise UserError(f"{source} is of another model: its {name} is {before}, but this model's is {now}")
+            raise OtherModel(f"{source} {WORDS}its {name} is {before}, but this model's is {now}")
 
 
 def _check_groups(state: dict[str, Any], optimizer: Optimizer, source: str) -> None:

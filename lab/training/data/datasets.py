@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Subset
 
 from lab.base.errors import UsageError, UserError
 from lab.base.paths import PACKAGE
@@ -57,6 +58,7 @@ def load_datasets(
     randaugment: bool = False,
     seed: int = 0,
     image_size: int | None = None,
+    evaluated_by: int | None = None,
 ) -> DataSets:
     """Load a data set, and download or decode it if nobody has yet.
 
@@ -77,6 +79,8 @@ def load_datasets(
         augment, randaugment: change the training images at random, as --augment and --randaugment say.
         seed: of these changes.
         image_size: pixels, height and width; None for 32 (28 for mnist, 224 for vgg19).
+        evaluated_by: with --evaluate-only, images that a loader delivers at a time. get_dataloaders() refuses more
+            of them than there are training images; as none of these is read then, they are repeated to so many.
 
     Raises:
         UserError: the data is missing, damaged or cannot be downloaded, or has no such part.
@@ -84,7 +88,7 @@ def load_datasets(
     if validation not in ("split", "test"):
         raise ValueError(f'validation is "split" or "test", not {validation!r}')
     if is_own(name):
-        return _load_own(name, data_dir, validation)
+        return _at_least(evaluated_by, _load_own(name, data_dir, validation))
     if name not in DATASETS:
         raise ValueError(f"no data set is called {name!r}; there are {', '.join(DATASETS)}")
     imagenets = takes_imagenets_images(network)
@@ -114,7 +118,16 @@ def load_datasets(
     counts = {part: len(images) for part, images in parts.items() if images is not None}
     size = size_of(network, image_size) or (28 if name == "mnist" else 32)
     datasets.train.about = About(counts, len(datasets.classes), size, datasets.valid_from, datasets.skipped)
-    return datasets
+    return _at_least(evaluated_by, datasets)
+
+
+def _at_least(count: int | None, datasets: DataSets) -> DataSets:
+    """With the training images repeated until there are so many."""
+    own = len(datasets.train)
+    if count is None or not 0 < own < count:
+        return datasets
+    repeated: Any = Subset(datasets.train, [i % own for i in range(count)])
+    return replace(datasets, train=repeated)
 
 
 def _load_own(name: str, data_dir: Path | None, validation: str) -> DataSets:

@@ -1,13 +1,25 @@
 """What a card computes at best, for the model FLOPs utilisation (MFU). Imports no torch.
 
 Dense products, never the doubled figures with sparsity; products of fp16 and bf16 with sums in fp32, as PyTorch
-computes them. From NVIDIA's data sheets and whitepapers:
+computes them. The figures are those that NVIDIA's data sheets and whitepapers name; each was found alike in two
+places at least. A card of which that is not so is not in the list: its MFU stays empty.
 
-- V100 and T4: their data sheets (2018, 2019); neither has TF32 or bf16
-- A100, A30, A10, A40: their data sheets (2021)
-- H100 SXM: NVIDIA H100 Tensor Core GPU Architecture, whitepaper (2022), table 2; H100 PCIe, H100 NVL, H200, GH200:
-  their data sheets (2023, 2024)
-- L4, L40S: their data sheets (2023); RTX 4090: NVIDIA Ada GPU Architecture, whitepaper (2022), appendix A
+- V100 and T4, which have neither TF32 nor bf16: throughput.py of Lightning (lightning/fabric/utilities) and
+  speed_monitor.py of Composer (composer/callbacks), each with the data sheet's address
+- A100, H100 PCIe: the same two; their TF32: Composer, and a reseller's copy of the data sheet (hpctech.co.jp) or
+  specs.md of winston-zhang-orz/gpu-specs
+- A10: speed_monitor.py; specs.md
+- A40: data sheet as copied by resellers (ecer.com); the description of Huawei's G7 servers; README.md of
+  astroC86/gpu-datasheet (fp16)
+- H100 SXM: H100 architecture whitepaper as quoted by glennklockwood.com/garden; hmc-tech.com; rounded to 989 in
+  the data sheet, speed_monitor.py and throughput.py. H200, the same chip: speed_monitor.py; hmc-tech.com
+- H100 NVL: its data sheet as quoted in several courses (60, 835 and 1,671 with sparsity); tools/utils.py of
+  torchtitan (835 in bf16)
+- GH200: gh200_specs.md of atineoSE/coding-model-seeks-gpu, from the data sheet (67, 494, 990); the same chip with
+  132 SMs at 1,980 MHz, as OpenCL-Benchmark reads it in mredenti/PowerCapping (66.9 in fp32)
+- L4: specs.md; a dealer's copy of the data sheet (store.sourcecode.com; 120 in TF32 with sparsity)
+- L40S: specs.md; a dealer's copy of the data sheet (mullet.se)
+- RTX 4090: Ada architecture whitepaper, appendix A, as quoted by many (165.2, 82.6); waredb.com
 """
 
 from dataclasses import dataclass
@@ -37,7 +49,6 @@ PEAKS = {
     "NVIDIA A100-SXM4-80GB": A100,
     "NVIDIA A100-PCIE-40GB": A100,
     "NVIDIA A100 80GB PCIe": A100,
-    "NVIDIA A30": Peak(165, 82, 10.3),
     "NVIDIA A10": Peak(125, 62.5, 31.2),
     "NVIDIA A40": Peak(149.7, 74.8, 37.4),
     "NVIDIA H100 80GB HBM3": H100,

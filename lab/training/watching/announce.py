@@ -81,8 +81,7 @@ def describe(setup: Setup) -> list[str]:
     lines = [
         f"{args.strategy}: {args.model} ({setup.parameters:,} parameters) on {args.dataset}, {args.precision}",
         f"  ranks      {ranks} on {nodes}, backend {dist.get_backend()}, device {setup.device_name}",
-        f"  batch      {_batch(args, ranks)}; {setup.steps_per_epoch} steps an epoch, "
-        f"{setup.dropped_samples} samples dropped",
+        f"  batch      {_batch(args, ranks)}{_epoch(setup)}",
         *(f"  {'data' * (number == 0):10} {line}" for number, line in enumerate(setup.data)),
         f"  length     {_length(args)}",
         *([] if args.evaluate_only else [f"  optimizer  {_optimizer(args)}"]),
@@ -101,7 +100,8 @@ def describe(setup: Setup) -> list[str]:
     if setup.compiler is not None:
         lines.append(f"  compile    {setup.compiler.described}")
     if setup.resumed:
-        lines.append(f"  resumed    from {setup.resumed}")
+        label = "checkpoint " if args.evaluate_only else "resumed    from "
+        lines.append(f"  {label}{setup.resumed}")
     if args.dry_run:
         lines.append("  dry run: everything is set up; stopping before training")
     return lines
@@ -113,6 +113,12 @@ def _length(args: argparse.Namespace) -> str:
     if args.measure_steps:
         return f"{args.measure_steps} measured steps, after {args.measure_warmup} that are discarded"
     return f"{args.epochs} epoch{'s' * (args.epochs != 1)}"
+
+
+def _epoch(setup: Setup) -> str:
+    if setup.args.evaluate_only:
+        return ""
+    return f"; {setup.steps_per_epoch} steps an epoch, {setup.dropped_samples} samples dropped"
 
 
 def _batch(args: argparse.Namespace, ranks: int) -> str:
