@@ -25,6 +25,7 @@ from lab.checks.from_scratch.tensor_parallel.net import (
     loss_of,
 )
 from lab.grading.diagnosis import Diagnosis, unusable_report
+from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int}]
 REPORT = {
@@ -104,6 +105,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     for rank, report in enumerate(reports):
         judge_names(look, rank, report)
     right = twin(drawn)
+    compared("output of all blocks", [report["output"] for report in reports], right.output)
+    compared("losses of the steps", [report["losses"] for report in reports], right.losses)
     judge_output(look, reports, drawn, right)
     judge_forward(look, reports[0]["forward"])
     judge_backward(look, reports, right)

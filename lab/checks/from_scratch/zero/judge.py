@@ -11,6 +11,7 @@ from lab.checks.common.report import expect, expect_as_many, numbers
 from lab.checks.common.tensors import close, example
 from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin, whole_states
 from lab.grading.diagnosis import Diagnosis, unusable_report
+from lab.grading.parts import compared
 
 REPORT = [
     {
@@ -80,6 +81,8 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
     right = twin(drawn, case)
     for step in range(STEPS):
         ranks = [one["after"][step] for one in found]
+        names = [dict(zip(map(str, range(len(one))), one, strict=True)) for one in [*ranks, right[step]]]
+        compared(f"{CASES[case].name}, step {step + 1}", names[:-1], names[-1])
         if all(same(one, right[step]) for one in ranks):
             continue
         rank = next(rank for rank, one in enumerate(ranks) if not same(one, right[step]))
