@@ -24,6 +24,7 @@ from lab.checks.from_scratch.pipeline.net import (
 from lab.checks.from_scratch.pipeline.observe import SCHEDULES
 from lab.checks.from_scratch.pipeline.schedule import BACKWARD, FORWARD, Action
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.parts import compared
 
 REPORT = {
     name: {
@@ -71,6 +72,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         found = [report[name] for report in reports]
         for rank, one in enumerate(found):
             judge_messages(look, name, rank, one)
+        compared(f"{name}: gradients", [one["gradients"] for one in found], right, each=True)
         judge_losses(look, name, found[-1]["losses"], losses)
         for rank, one in enumerate(found):
             judge_gradients(look, f"{name}, rank {rank}", one["gradients"], right[rank], last[rank])

@@ -8,6 +8,7 @@ from lab.checks.common.report import expect
 from lab.checks.from_scratch.pipeline.observe import SCHEDULES
 from lab.checks.from_scratch.pipeline.schedule import BACKWARD, FORWARD, Action, bubble, play
 from lab.grading.diagnosis import Diagnosis, unusable_report
+from lab.grading.parts import compared
 
 CASES = [(3, 5), (4, 4), (2, 6), (4, 2), (1, 3)]  # ranks, micro-batches: more, as many, and fewer of these
 GPIPE, ONE_BY_ONE = SCHEDULES
@@ -20,6 +21,8 @@ def judge_schedules(look: Look, reports: Sequence[Any]) -> None:
             if len(found) != ranks:
                 raise unusable_report("schedules of other ranks were reported")
             schedule = [[_action(action) for action in own] for own in found]
+            case = f"{name}({ranks} ranks, {micros}): actions"
+            compared(case, [[len(actions) for actions in schedule]], [2 * micros] * ranks)
             judge_schedule(look.into(name), name, schedule, ranks, micros)
 
 
