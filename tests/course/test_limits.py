@@ -8,6 +8,7 @@ import random
 import tracemalloc
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from lab.course import notebooks
 from lab.course.assess import record
 from lab.course.grafting import graft
 from lab.course.marks import SubmissionRecord
+from lab.course.sent.measured import make_tables, tables
 from lab.course.submissions import read_submission
+from lab.sweep.compare import frame
 
 MB = 1 << 20
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(100)).decode()
@@ -127,3 +130,14 @@ def test_pasted_pictures_come_along_if_they_are_some(tmp_path: Path, monkeypatch
     graft(released, found, "1_model.ipynb")
     assert released.cells[0].attachments == {"picture-1": {"image/png": PNG}}
     assert "(attachment:picture-1)" in released.cells[0].source
+
+
+@pytest.mark.parametrize("made", [None, [], ["a", "b"], "no list"])
+def test_measurements_that_were_sent_are_read_in_the_sandbox_alone(monkeypatch: pytest.MonkeyPatch, made: object):
+    def run(function: object, ranks: int, **options: object) -> SimpleNamespace:
+        assert (function, options["inputs"]) == (make_tables, [b"sent"])
+        return SimpleNamespace(reports=[SimpleNamespace(status="ok" if made else "exited", value=made)])
+
+    monkeypatch.setattr(frame, "load", lambda path: pytest.fail("read outside of the sandbox"))
+    found = tables({"results": b"sent"}, SimpleNamespace(run=run))  # type: ignore[arg-type]
+    assert found["results"].startswith("results.csv was handed in, but could not be read (")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,13 @@ def test_measurements_are_shown_where_the_notebook_shows_them(course: Course):
 def test_no_secret_is_in_what_is_released(course: Course):
     for folder in ("release", "exchange"):
         assert not list((course.folder / folder).rglob("submission_secret.txt"))
+
+
+def test_make_course_prints_nothing_of_nbgrader_s_log(course: Course, root: Path):
+    target = (root / "Makefile").read_text().partition("\ncourse:")[2].partition("\n\n")[0]
+    commands = re.findall(r"/nbgrader (\w[^&\\\n]*)", target)
+    assert [command.split()[0] for command in commands] == ["generate_assignment", "release_assignment"]
+    assert [course.nbgrader(*command.split()) for command in commands] == ["", ""]
 
 
 def test_a_question_that_comes_later_is_asked_and_one_that_goes_is_refused(course: Course):
