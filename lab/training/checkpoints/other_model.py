@@ -29,14 +29,14 @@ def naming_options(path: Path, config: dict[str, Any], args: argparse.Namespace)
         config: the options of the run that wrote the checkpoint.
 
     Raises:
-        UserError: in the place of an OtherModel, where such options differ.
+        UserError: in the place of an OtherModel; with such options, where they differ.
     """
     try:
         yield
     except OtherModel as error:
         differing = [name for name in BUILDING if name in config and config[name] != getattr(args, name)]
         if not differing:
-            raise
+            raise UserError(str(error)) from error
         before = " and ".join(_spelled(name, config[name]) for name in differing)
         now = " and ".join(_spelled(name, getattr(args, name)) for name in differing)
         weight = str(error).partition(WORDS)[2]
