@@ -36,7 +36,7 @@ def test_check(check: Check, code: Path) -> None:
 def test_the_stub_is_not_started_and_nothing_else(check: Check) -> None:
     outcome = run_check(check, find_code("exercises")).outcome
     assert isinstance(outcome, NotStarted), outcome
-    assert outcome.region.rstrip("abcdef") == check.exercise
+    assert outcome.region.rstrip("abcdefgh") == check.exercise
 
 
 @pytest.mark.parametrize("exercise", syllabus().every, ids=lambda exercise: exercise.id)

@@ -19,7 +19,7 @@ POPPED = (
 @check("9.6", "all forward and then all backward passes; or one of each in turn, with as small a bubble")
 def orders_its_actions(group: Group) -> None:
     look = Look(group.code, "from_scratch/pipeline.py", "gpipe")
-    judge_schedules(look, group.observe(Order(list_schedules, 1, CASES, timeout=LIMIT)))
+    judge_schedules(look, group.observe(Order(list_schedules, 1, {"cases": CASES}, timeout=LIMIT)))
 
 
 @check("9.6", "three stages train as one process does, and 1F1B keeps few activations", after_passed=True)

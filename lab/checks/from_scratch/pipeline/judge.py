@@ -32,7 +32,8 @@ REPORT = {
         "gradients": dict,
         "peak": int,
         "held": int,
-        "places": [int],
+        "forwards": int,
+        "buffers": int,
         "messages": [[object]],
         "collectives": [str],
     }
@@ -88,11 +89,10 @@ def judge_messages(look: Look, name: str, rank: int, one: dict[str, Any]) -> Non
             means="Each rank talks to its two neighbours only: it sends and receives.",
             look=look(r"dist\.(all_|broad|reduce|barrier|gather)", r"dist\."),
         )
-    if len(set(one["places"])) < len(one["places"]) and name == GPIPE and rank:
+    if one["buffers"] < one["forwards"] and name == GPIPE and rank:
         raise Diagnosis(
             "one-buffer-for-all",
-            saw=f"{name}: rank {rank} received {len(one['places'])} micro-batches into "
-            f"{len(set(one['places']))} tensors.",
+            saw=f"{name}: rank {rank} received {one['forwards']} micro-batches into {one['buffers']} tensors.",
             means="Autograd needs each input again in its backward pass: what comes next must not overwrite it.",
             look=look(r"recv"),
         )

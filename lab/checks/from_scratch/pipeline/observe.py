@@ -16,7 +16,7 @@ SCHEDULES = ("gpipe", "one_forward_one_backward")
 def list_schedules(rank: Rank) -> dict[str, list[list[Any]]]:
     """For each of both, and for each case (ranks, micro-batches), every rank's actions."""
     pipeline = rank.student("from_scratch.pipeline")
-    cases = rank.receive()
+    cases = rank.receive()["cases"]
     return {
         name: [
             [[list(action) for action in getattr(pipeline, name)(one, ranks, micros)] for one in range(ranks)]
@@ -54,7 +54,8 @@ def step(rank: Rank, pipeline: Any, name: str, given: dict[str, Any]) -> dict[st
         "gradients": gradients(module),
         "peak": live.peak,
         "held": len(stage.held),
-        "places": places,
+        "forwards": len(places),
+        "buffers": len(set(places)),
         "messages": [[note.kind, note.peer, note.bytes, note.done] for note in notes],
         "collectives": [call["name"] for call in traffic.calls],
     }
