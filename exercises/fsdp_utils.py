@@ -44,9 +44,9 @@ def get_fsdp_model(
             are as many copies as that leaves. They are the rows of a 2D mesh, which fully_shard takes alike.
     """
     # TODO 4.2: move the model to its device, give every rank rank 0's weights (fully_shard does not), then
-    # shard each of model.blocks with fully_shard, and the model itself last. "bf16" and "fp16" are a
-    # MixedPrecisionPolicy for each of them, with which the model itself hands out its logits in fp32; before the
-    # blocks, shard_batchnorms takes those layers out of it.
+    # shard each of model.blocks with fully_shard, and the model itself last, over a 1D mesh of all ranks, which
+    # init_device_mesh makes. "bf16" and "fp16" are a MixedPrecisionPolicy for each of them, with which the model
+    # itself hands out its logits in fp32; before the blocks, shard_batchnorms takes those layers out of it.
     raise NotImplementedError("Exercise 4.2 is not done yet: get_fsdp_model() in fsdp_utils.py")
 
 

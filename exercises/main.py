@@ -54,7 +54,7 @@ def build_optimizer(model: nn.Module, args: argparse.Namespace) -> Optimizer:
 
 
 def read_datasets(args: argparse.Namespace) -> DataSets:
-    """The data set of the command line: .train, .valid, .test (None where there is none) and .classes."""
+    """The data set of the command line: .train, .valid, .test (None where there is none), .classes (names)."""
     return load_datasets(
         args.dataset,
         args.data_dir,

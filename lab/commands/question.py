@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from lab.questions.asking import all_questions, answered, ask, judge
+    from lab.questions.question import PLACEHOLDER
     from lab.questions.words import list_lines, question_lines, verdict
     from lab.syllabus.paths import find_code, is_labs_own, student_folder
 
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     if args.answer is None:
         asked = ask(folder, args.name)
         print("\n".join(question_lines(asked)))
-        print(f'Answer: lab question {args.name} "{asked.example}", with your own answer for "{asked.example}"')
+        print(f'Answer: lab question {args.name} "{PLACEHOLDER}", with your own answer for "{PLACEHOLDER}"')
         return 0
     judged = judge(folder, args.name, args.answer)
     print(verdict(judged))

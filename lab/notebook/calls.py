@@ -14,7 +14,7 @@ from lab.notebook.card import framed, hint_card, note_card, result_card, why_car
 from lab.notebook.show import Said, Shown, one_sentence
 from lab.notebook.strip import strip_card
 from lab.questions.asking import all_questions, answered, ask, judge
-from lab.questions.question import Number
+from lab.questions.question import PLACEHOLDER, Number
 from lab.questions.words import list_lines, question_lines, verdict
 from lab.student import hints as had_hints
 from lab.student import outcomes
@@ -82,7 +82,7 @@ def question(name: str | None = None, answer: object = None) -> None:
         return
     asked = ask(folder, name)
     judged = None if answer is None else judge(folder, name, answer)
-    example = asked.example if isinstance(asked, Number) else f'"{asked.example}"'
+    example = PLACEHOLDER if isinstance(asked, Number) else f'"{PLACEHOLDER}"'
     lines = [*question_lines(asked), verdict(judged) if judged else f'question("{name}", {example})']
     outcome = None
     if judged:

@@ -33,9 +33,12 @@ def batch_parts(samples: int = 10, global_batch: int = 8, ranks: int = 4) -> Car
         for rank in range(ranks):
             label = f"[{size}, 3, 32, 32]" if width > 96 else f"[{size}, …]"
             drawing.box(rank * (width + 6), y + 24, width, 36, FILLS[rank % len(FILLS)], label, size=12)
+    filler = ranks * rest - last
+    filled = f" {filler} of the last batch's {ranks * rest} places are filler: section 3." if filler else ""
     return figure(
         drawing,
-        caption="The first entry changes with the number of ranks and at the end; the other three never do.",
+        caption="The first entry changes with the number of ranks and at the end; the other three never do."
+        + filled,
     )
 
 
@@ -44,7 +47,7 @@ def rank_map(nodes: int = 2, gpus_per_node: int = 4) -> Card:
     whole_number("nodes", nodes, 1, 4)
     whole_number("gpus_per_node", gpus_per_node, 1, 8)
     world = nodes * gpus_per_node
-    alt = f"{nodes} nodes with {gpus_per_node} GPUs each, {world} processes: " + "; ".join(
+    alt = f"{nodes} node{'s' * (nodes != 1)} with {gpus_per_node} GPUs each, {world} processes: " + "; ".join(
         f"node {node} has ranks {node * gpus_per_node} to {(node + 1) * gpus_per_node - 1}, "
         f"local ranks 0 to {gpus_per_node - 1}"
         for node in range(nodes)

@@ -31,7 +31,7 @@ class Moment:
 
 
 def moments(blocks: int) -> list[Moment]:
-    """Forward from the first block to the last, then backward; a block is freed when the next one is gathered."""
+    """Forward from the first block to the last, then backward; a block is freed after each, even the last."""
     steps = []
     for block in range(blocks):
         steps += [Moment("all-gather", block, False), Moment("forward", block, False)]
@@ -49,7 +49,7 @@ def fsdp_timeline(blocks: int = 3, ranks: int = 4) -> Card:
     whole_number("blocks", blocks, 1, 5)
     whole_number("ranks", ranks, 2, 1024)
     steps = moments(blocks)
-    alt = f"One step of {blocks} blocks on one of {ranks} ranks: " + "; ".join(
+    alt = f"One step of {blocks} block{'s' * (blocks != 1)} on one of {ranks} ranks: " + "; ".join(
         f"{step.kind} block {step.block + 1}" for step in steps
     )
     left, cell, row = 76.0, min(26.0, (HALF_WIDTH - 80) / len(steps)), 32.0
@@ -86,8 +86,9 @@ def fsdp_timeline(blocks: int = 3, ranks: int = 4) -> Card:
         drawing.text(x + 20, foot + 28, name, size=12)
     return figure(
         drawing,
-        caption="G all-gather, F forward, B backward, R reduce-scatter; a block is freed when the next one's turn "
-        f"comes. In all {2 * blocks} all-gathers and {blocks} reduce-scatters. Drawn one after the other: in "
+        caption="G all-gather, F forward, B backward, R reduce-scatter; a block is freed after its F and after "
+        "its R. So is the last one after its F, and gathered again at once. In all "
+        f"{2 * blocks} all-gathers and {blocks} reduce-scatters. Drawn one after the other: in "
         "truth the next block is gathered while one computes, so that two are whole for a while. Not drawn: "
         "gradient shards, optimizer state, activations.",
     )

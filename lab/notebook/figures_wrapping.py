@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from lab.notebook.drawing import FILLS, HALF_WIDTH, QUIET, Drawing, figure, stepped, whole_number
 from lab.notebook.show import Card, Said
 
+PER_GIB = {"GiB": 1, "MiB": 2**10, "KiB": 2**20}
 DONE, MOVED = "#b7e4a7", "#ffe066"
+ONE_BLOCK = "one block and its gradient"  # whole, while FSDP computes with it
 FIRST_BUCKET_MB = 1.0  # as in DDP: a small first bucket, so that communication begins early
 
 # A network of ten layers, from input to output: MiB of parameters. Made up, like the speeds in averaging().
@@ -91,14 +93,16 @@ def memory(million_parameters: float = 100, ranks: int = 4, optimizer: str = "ad
     pieces = [("parameters", one), ("gradients", one), ("optimizer state", one * states[optimizer])]
     replicated = [(name, size) for name, size in pieces if size]
     gathered = one / blocks * 2 if ranks > 1 else 0.0  # one block's parameters and gradients, whole
-    sharded = [(name, size / ranks) for name, size in replicated] + [("one block, gathered", gathered)]
+    sharded = [(name, size / ranks) for name, size in replicated] + [(ONE_BLOCK, gathered)]
     rows = [("DDP", replicated), ("FSDP", [piece for piece in sharded if piece[1]])]
     totals = {name: sum(size for _, size in row) for name, row in rows}
+    units = {name: _unit(min(size for _, size in row)) for name, row in rows}  # one for what is added up
     alt = "; ".join(
-        f"{name}: {_size(totals[name])} on every rank ({', '.join(f'{what} {_size(size)}' for what, size in row)})"
+        f"{name}: {_size(totals[name], units[name])} on every rank "
+        f"({', '.join(f'{what} {_size(size, units[name])}' for what, size in row)})"
         for name, row in rows
     )
-    colours = dict(zip([*(name for name, _ in pieces), "one block, gathered"], FILLS, strict=False))
+    colours = dict(zip([*(name for name, _ in pieces), ONE_BLOCK], FILLS, strict=False))
     drawing = Drawing(HALF_WIDTH, 160, f"Memory of one of {ranks} ranks. {alt}.")
     scale = 330 / max(totals.values())
     for number, (name, row) in enumerate(rows):
@@ -108,7 +112,7 @@ def memory(million_parameters: float = 100, ranks: int = 4, optimizer: str = "ad
             label = what if size * scale > 7.4 * len(what) else ""
             drawing.box(x, y, size * scale, 36, colours[what], label, size=12)
             x += size * scale
-        drawing.text(x + 6, y + 23, _size(totals[name]), bold=True)
+        drawing.text(x + 6, y + 23, _size(totals[name], units[name]), bold=True)
     for number, (name, fill) in enumerate(colours.items()):
         x, y = 48 + number % 2 * 190, 106 + number // 2 * 26
         drawing.box(x, y, 16, 16, fill)
@@ -120,12 +124,13 @@ def memory(million_parameters: float = 100, ranks: int = 4, optimizer: str = "ad
     )
 
 
-def _size(gib: float) -> str:
-    """A size in the unit that leaves something before the point."""
-    for unit, factor in (("GiB", 1), ("MiB", 2**10)):
-        if gib * factor >= 0.095:
-            return f"{gib * factor:.2f} {unit}"
-    return f"{gib * 2**20:.1f} KiB"
+def _unit(gib: float) -> str:
+    """The largest unit in which two digits after the point tell this size."""
+    return next((unit for unit in ("GiB", "MiB") if gib * PER_GIB[unit] >= 0.05), "KiB")
+
+
+def _size(gib: float, unit: str) -> str:
+    return f"{gib * PER_GIB[unit]:.{1 if unit == 'KiB' else 2}f} {unit}"
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ def _draw_averaging(
             drawing.box(x, top, width, 30, FILLS[0], str(layers - layer) if width > 16 else "", size=12)
         for position, send in enumerate(sends):
             width = (send.end - send.start) * scale - 1
-            label = f"{bucket_sizes[position]:.1f}" if sends is ddp and width > 30 else ""
+            label = f"{bucket_sizes[position]:.1f}" if sends is ddp and width > 20 else ""
             drawing.box(left + send.start * scale, top + 34, width, 30, FILLS[1], label, size=12)
         x = left + sends[-1].end * scale
         drawing.line(x, top - 4, x, top + 68, dashed=True)
@@ -179,7 +184,8 @@ def _draw_averaging(
     total = sum(send.end - send.start for send in ddp)
     return figure(
         drawing,
-        caption=f"bucket_cap_mb={cap:g}: {len(ddp)} buckets (MiB in the boxes); {100 * share / total:.0f}% of "
+        caption=f"bucket_cap_mb={cap:g}: {len(ddp)} buckets (MiB in the boxes), the first "
+        f"closed at {min(FIRST_BUCKET_MB, cap):g} MiB so that sending begins early; {100 * share / total:.0f}% of "
         "DDP's communication hides behind backward. Network (ten layers, the last one first) and speeds are made "
         "up.",
     )

@@ -32,7 +32,8 @@ def global_rank(draw: Random) -> Asked:
         f"A job has {nodes} nodes, numbered from 0, with {gpus} GPUs each, and one rank for each GPU. "
         f"Which rank is local rank {local} on node {node}?",
         node * gpus + local,
-        f"{node} nodes with {gpus} ranks each come before it: {node} x {gpus} + {local}.",
+        f"{node} {'node comes' if node == 1 else 'nodes come'} before it, with {gpus} ranks each: "
+        f"{node} x {gpus} + {local}.",
         {
             local: f"That is its local rank. Every node has a local rank {local}; a rank exists once in the job.",
             node * nodes + local: "Count the ranks of the nodes before it: each has as many as it has GPUs.",

@@ -11,6 +11,7 @@ from random import Random
 from lab.base.errors import UsageError
 
 LETTERS = "abcdefgh"
+PLACEHOLDER = "..."  # for an answer, where it is shown how to give one: never an answer itself
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,6 @@ class Number:
     unit: str = ""
     code: str = ""
     within: float = 0.01
-
-    @property
-    def example(self) -> str:
-        return "12.5" if self.unit else "12"
 
     @property
     def options(self) -> Sequence[str]:
@@ -83,7 +80,6 @@ class Choice:
     why: Sequence[str]
     best: int
     code: str = ""
-    example: str = "b"
 
     def judge(self, answer: object) -> Judged:
         letter = str(answer).strip().lower()
@@ -108,14 +104,11 @@ class Order:
     because: str
     code: str = ""
 
-    @property
-    def example(self) -> str:
-        return " ".join(reversed(LETTERS[: len(self.options)]))
-
     def judge(self, answer: object) -> Judged:
         letters = re.sub(r"[^a-z]", "", str(answer).lower())
         if sorted(letters) != list(LETTERS[: len(self.options)]):
-            raise UsageError(f"{answer!r}: the answer is each letter once, such as {self.example!r}")
+            letters = f"from a to {LETTERS[len(self.options) - 1]}, with a space between"
+            raise UsageError(f"{answer!r}: the answer is each letter once, {letters}")
         place = {self.options[LETTERS.index(letter)]: number for number, letter in enumerate(letters)}
         for first, then, why in self.rules:
             if place[first] > place[then]:

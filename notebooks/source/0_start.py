@@ -96,6 +96,8 @@ progress()
 # | [6 The training loop](6_training_loop.ipynb) | steps, epochs, validation over all ranks | 55 |
 # | [7 Benchmarks](7_benchmarks.ipynb) | a sweep that you can defend | 60 |
 #
+# Sections 8 (the fast step) and 9 (DDP and sharding from scratch) are for those who want more, where your copy has them.
+#
 # **What you could not do before:** say in three sentences what happens when two processes train one network.
 #
 # Go on with [section 1](1_model.ipynb).

@@ -51,7 +51,7 @@ question("last-batch")
 # [flatten](https://docs.pytorch.org/docs/stable/generated/torch.flatten.html) does to a shape.
 #
 # **Bonus:** give the network a BatchNorm in `conv_block`, and run `check("1.1")` again. What does the check see, and what would it mean on
-# many ranks? Take it out again; section 4 comes back to it.
+# many ranks? Take it out again and check once more; section 4 comes back to it.
 #
 # **What you could not do before:** write a network that is right on every rank, whatever part of the batch it gets.
 #

@@ -91,6 +91,7 @@ show("after", x)
 
 # %% [markdown]
 # The picture below the table is the **trace**: one column for each rank, one row for each collective, joined where the ranks met.
+# Several in a row from one line of code share a row: `x3` are three collectives, and the title counts them one by one.
 #
 # **broadcast** gives all ranks what one of them has. **all_gather** gives all of them everything.
 
@@ -109,7 +110,8 @@ show("after all_gather", everything)
 
 # %% [markdown]
 # **reduce_scatter** adds up like all_reduce, but leaves each rank only its own part of the sum. **all_to_all** sends part *i* of every
-# rank to rank *i*: rows become columns. Predict the last row before you run it.
+# rank to rank *i*: rows become columns. Predict the last row before you run it. (In the trace one reduce_scatter is `x3`: on the CPU it is made of
+# one collective for each rank.)
 
 # %%
 # %%ranks 3

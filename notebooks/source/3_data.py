@@ -133,7 +133,7 @@ check("3.3")
 # [cross_entropy](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html) and its `ignore_index`.
 #
 # **Bonus:** the last few samples of each epoch are dropped, so that batches are whole. Count in a `%%ranks 3` cell how often each of 13
-# samples is drawn in 20 epochs. Is any of them drawn less often than others?
+# samples is drawn in 20 epochs, with `drop_last=True`. Is any of them drawn less often than others?
 #
 # **What you could not do before:** give W ranks disjoint samples in a new order each epoch, and validate on every sample just once.
 #

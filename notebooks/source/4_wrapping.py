@@ -8,7 +8,7 @@
 # **Afterwards you can** average gradients by hand, with DDP and with FSDP, and say for each what is replicated, what is sharded, and
 # when the ranks communicate.
 #
-# **Words:** [all-reduce](../docs/glossary.md#all-reduce), [DDP](../docs/glossary.md#ddp), [bucket](../docs/glossary.md#bucket), [FSDP](../docs/glossary.md#fsdp), [replicated](../docs/glossary.md#replicated), [shard](../docs/glossary.md#shard), [all-gather](../docs/glossary.md#all-gather), [reduce-scatter](../docs/glossary.md#reduce-scatter), [mixed precision](../docs/glossary.md#mixed-precision), [wrapper](../docs/glossary.md#wrapper).
+# **Words:** [all-reduce](../docs/glossary.md#all-reduce), [DDP](../docs/glossary.md#ddp), [bucket](../docs/glossary.md#bucket), [FSDP](../docs/glossary.md#fsdp), [replicated](../docs/glossary.md#replicated), [shard](../docs/glossary.md#shard), [mesh](../docs/glossary.md#mesh), [all-gather](../docs/glossary.md#all-gather), [reduce-scatter](../docs/glossary.md#reduce-scatter), [mixed precision](../docs/glossary.md#mixed-precision), [wrapper](../docs/glossary.md#wrapper).
 
 # %%
 # Run this cell first, here and in every notebook.
@@ -51,7 +51,7 @@ check("4.0")
 figures.averaging(bucket_cap_mb=25)
 
 # %% [markdown]
-# Predict, then try: `bucket_cap_mb=1`, `bucket_cap_mb=100`. Then make starting a collective expensive: `bucket_cap_mb=1, latency_ms=6`.
+# Predict, then try: `bucket_cap_mb=1`, `bucket_cap_mb=100`. Then make starting a collective expensive: `latency_ms=6`, with 1, 25 and 100.
 # Why is neither the smallest nor the largest bucket the best?
 
 # %%
@@ -147,7 +147,7 @@ show("of its 8 rows it keeps", len(model[0].weight.to_local()))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loss = model(torch.ones(3, 4) * rank).sum()
 loss.backward()
-show("the last bias' gradient", model[2].bias.grad)
+show("its part of the last bias' gradient", model[2].bias.grad.to_local())
 optimizer.step()
 
 # %% [markdown]

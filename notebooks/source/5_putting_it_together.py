@@ -92,7 +92,8 @@ for name, wrap in (("DDP", get_ddp_model), ("FSDP", get_fsdp_model)):
 # [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) (`--nnodes`, `--nproc-per-node`),
 # [torch.optim](https://docs.pytorch.org/docs/stable/optim.html).
 #
-# **Bonus:** start the dry run with 3 ranks and `--global-batch-size 512`, which 3 does not divide. Who says so, and where?
+# **Bonus:** start the dry run with 3 ranks and `--global-batch-size 512`, which 3 does not divide. Who says so, and where? (The
+# first line tells; what torchrun adds below it says no more than that a rank has failed.)
 # Then with 2 ranks and `--strategy none`.
 #
 # **What you could not do before:** start a distributed program of your own, on a laptop and in a job, and say why its steps are in this

@@ -85,7 +85,7 @@ check("6.2")
 
 # %% [markdown]
 # When the check has passed, look at what your ranks have said to each other. `trace` records every collective, yours and those of
-# DDP and FSDP.
+# DDP and FSDP. `x5` are five in a row from one place; how many depends on the batches, which the check draws for each number of ranks.
 
 # %%
 trace("6.2")

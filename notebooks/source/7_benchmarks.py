@@ -73,7 +73,8 @@ for kilobytes in (1, 64, 1024, 16384):
 #    74% is less than 77% is not shown. The baseline alone goes from 95 to 116%: a machine whose repeats differ so much is waiting
 #    for something that is not computing.
 # 4. **Where is the loss?** Most of DDP's is there on *one* device, where nothing is sent. FSDP has lost four fifths there. So the network
-#    between the GPUs cannot be the cause.
+#    between the GPUs cannot be the cause of that part. From one to two devices FSDP halves again, from 21 to 11%: there it begins to
+#    send, and to launch what sends. Which of the two costs so much, this plot does not tell.
 # 5. **What else could make this picture?** A step of ResNet-18 is hundreds of kernels, small programs that the CPU launches on the GPU
 #    one by one, and it needs 10 to 16 ms for them, on one GPU as on four: the step is **launch-bound**. Recorded as one CUDA graph
 #    (section 8), it is launched at once: then DDP keeps 90, 86 and 85%, and repeats agree within 0.1%. The plot shows the CPU.
@@ -91,6 +92,9 @@ for kilobytes in (1, 64, 1024, 16384):
 # python run_benchmarks.py --devices 1 2
 # ./plot_results.sh
 # ```
+#
+# On a laptop `--preset course` in place of `--devices 1 2` asks for more in steps that are timed: strong and weak, each twice, into
+# `results/course`; `--dry-run` says how many minutes that takes.
 #
 # Where you have GPUs, take `--devices 1 2 4 --scaling strong weak --repeat 3`, and a network that fills them:
 # `-- --dataset cifar10 --data-dir data --model resnet18`.
@@ -234,8 +238,8 @@ figures.show_results("results-precision")
 # [PyTorch's tuning guide](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html),
 # [DDP's paper](https://arxiv.org/abs/2006.15704) and [FSDP's](https://arxiv.org/abs/2304.11277), with their own scaling plots.
 #
-# **Bonus:** hide communication, where you have GPUs (two CPU cores need half an hour). `python run_benchmarks.py --devices 2 --strategies
-# ddp --bucket-cap-mb 1 5 25 --measure-steps 10 --output-dir results-buckets -- --model resnet18` runs DDP on a network with more to
+# **Bonus:** hide communication, where you have GPUs (two CPU cores need hours). `python run_benchmarks.py --devices 2 --strategies
+# ddp --bucket-cap-mb 1 5 25 --measure-steps 50 --output-dir results-buckets -- --model resnet18` runs DDP on a network with more to
 # send. Explain the order with section 4's figure.
 #
 # ## Look back

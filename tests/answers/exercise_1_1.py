@@ -72,6 +72,10 @@ bank.wrong(
     result="x = self.classifier(x)\nreturn nn.functional.pad(x, (0, 10 - x.shape[1]))",
 )
 bank.wrong("raised", "a layer that is not there", result="return self.head(x)")
+bank.wrong("raised", "nothing is flattened", flatten="x = x * 1")
+bank.wrong(
+    "raised", "the list of blocks called as one layer", loop="x = self.blocks(x)\nfor block in self.blocks:"
+)
 bank.wrong("images-changed", "the images are scaled in place", loop="x *= 0.5\nfor block in self.blocks:")
 bank.wrong("device-written-down", "results that are always on the CPU", flatten='x = x.flatten(1).to("cpu")')
 

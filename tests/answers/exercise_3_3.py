@@ -88,6 +88,7 @@ bank.wrong(
 bank.wrong(
     "filler-of-another-shape", "a label in a list", filler="import torch\nreturn image, torch.tensor([IGNORED])"
 )
+bank.wrong("filler-of-another-shape", "filler without an image", filler="return None, IGNORED")
 bank.wrong("label-not-an-integer", "filler with a label of type float", filler="return image, float(IGNORED)")
 bank.wrong(
     "samples-dropped",

@@ -164,6 +164,23 @@ def test_small_sizes_have_a_unit_that_shows_them():
     assert "KiB" in figures.memory(million_parameters=0.01).text
 
 
+def test_what_the_newcomer_could_not_read_is_said():
+    from lab.notebook import figures
+
+    sizes = figures.memory(million_parameters=100, ranks=4, optimizer="adam", blocks=12).text
+    fsdp = sizes.split("FSDP: ")[1].split(")")[0]
+    assert "one block and its gradient 0.06 GiB" in fsdp
+    assert "MiB" not in fsdp, "one unit for what is added up"
+    assert "So is the last one after its F, and gathered again at once" in figures.fsdp_timeline().text
+    assert "One step of 1 block on" in figures.fsdp_timeline(blocks=1).text
+    assert "1 node with 4 GPUs each" in figures.rank_map(nodes=1, gpus_per_node=4).text
+    averaging = figures.averaging(bucket_cap_mb=25)
+    assert "the first closed at 1 MiB" in averaging.text
+    assert ">6.3<" in averaging.html, "the first bucket's box has its size, too"
+    assert "2 of the last batch's 4 places are filler" in figures.batch_parts(10, 8, 4).text
+    assert "filler" not in figures.batch_parts(12, 8, 4).text
+
+
 def test_the_timeline_of_fsdp_gathers_twice_and_scatters_once_from_the_last_block_back():
     from lab.notebook.figures_sharding import moments
 

@@ -1,11 +1,13 @@
 """The small questions: whatever is drawn, the right answer is right, no slip is, wrong options are explained."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from lab.base.errors import UsageError
 from lab.cli import main
+from lab.notebook import calls
 from lab.questions import asking
 from lab.questions.question import BANK, LETTERS, Choice, Number, Order
 
@@ -41,6 +43,21 @@ def test_the_right_answer_is_right_for_everybody_and_every_slip_has_its_own_sent
         else:
             assert sorted(asked.options) == sorted({step for rule in asked.rules for step in rule[:2]})
     assert len(texts) > 1, "drawn anew for each student"
+
+
+@pytest.mark.parametrize("name", BANK)
+def test_what_stands_for_an_answer_is_never_one(name: str, monkeypatch):
+    shown: list[str] = []
+    monkeypatch.setattr(calls, "Shown", lambda html: shown.append(html))
+    monkeypatch.setattr(calls, "framed", lambda template, title, text, *rest, **more: text)
+    for seed in SEEDS:
+        asked = BANK[name].for_student(seed)
+        monkeypatch.setattr(calls, "ask", lambda folder, name, asked=asked: asked)
+        calls.question(name)
+        line = shown[-1].splitlines()[-1]
+        placeholder = ast.literal_eval(line.removeprefix("question(").removesuffix(")"))[1]
+        with pytest.raises(UsageError):
+            asked.judge(placeholder)
 
 
 def in_order(asked: Order, steps: list[str]) -> str:
@@ -99,7 +116,7 @@ def test_in_a_terminal(tmp_path: Path, monkeypatch, capsys):
     assert main(["question"]) == 0
     assert "4  ddp-sends          ·" in capsys.readouterr().out
     assert main(["question", "ddp-sends"]) == 0
-    assert 'Answer: lab question ddp-sends "12.5"' in capsys.readouterr().out
+    assert 'Answer: lab question ddp-sends "..."' in capsys.readouterr().out
     asked = asking.ask(tmp_path / "my-lab", "ddp-sends")
     assert isinstance(asked, Number)
     assert main(["question", "ddp-sends", str(asked.right / 2)]) == 1
@@ -126,7 +143,7 @@ def test_in_a_notebook(tmp_path: Path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "3  dist.barrier()" in said
     assert "  a)  " in said
-    assert 'question("who-waits", "b")' in said
+    assert 'question("who-waits", "...")' in said
     asked = asking.ask(tmp_path / "my-lab", "who-waits")
     assert isinstance(asked, Choice)
     question("who-waits", LETTERS[asked.best])

@@ -213,6 +213,26 @@ def test_how_the_steps_were_computed_is_in_the_table(results):
     assert {row_of(results, "ddp-4")[name] for name in how} == {""}  # not said: an earlier version's
 
 
+def test_a_run_that_has_not_written_yet_is_starting_while_its_sweep_lives(results):
+    run = write_run(results, "ddp", 2)
+    for path in run.iterdir():
+        path.unlink()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    here = socket.gethostname()
+    for host, pid, status in (
+        (here, os.getpid(), "running"),
+        (here, gone.pid, "failed"),
+        ("elsewhere", os.getpid(), "failed"),
+    ):
+        job = {"launcher": "local", "launched_by": {"host": host, "pid": pid}}
+        (run / "job.json").write_text(json.dumps(job))
+        row = row_of(results, "ddp-2")
+        assert row["status"] == status
+        assert ("still starting" in row["reason"]) == (status == "running")
+        assert ("ended before it began" in row["reason"]) == (status == "failed")
+
+
 def test_a_run_whose_sweep_is_gone_is_not_running(results):
     run = write_run(results, "ddp", 2, status="running")
     gone = subprocess.Popen(["true"])

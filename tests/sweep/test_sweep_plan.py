@@ -444,3 +444,10 @@ def test_the_code_that_run_sh_is_told_of_is_run_by_the_sweep_too(package, monkey
     monkeypatch.setenv("CODE", "nowhere")
     assert run_benchmarks.main(["--launcher", "local", "--devices", "1"]) == 1
     assert "no nowhere/main.py in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("steps", "noted"), [("10", True), ("49", True), ("50", False)])
+def test_dry_run_says_that_steps_are_too_few_to_be_trusted(package, capsys, steps, noted):
+    argv = ["--launcher", "local", "--devices", "1", "--strategies", "none", "--measure-steps", steps, "--dry-run"]
+    assert run_benchmarks.main(argv) == 0
+    assert (f"# note: --measure-steps {steps} is few: below 50" in capsys.readouterr().out) == noted

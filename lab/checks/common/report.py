@@ -69,12 +69,20 @@ def error_place(error: dict[str, Any], otherwise: Callable[[], str]) -> str:
     return at(error["file"], error["line"], error["text"]) if error["file"] else otherwise()
 
 
+# What is in an error's text -> its cause.
+_CAUSES = {
+    "mat1 and mat2 shapes cannot be multiplied": "A Linear layer takes a row for each image: flatten from dim 1.",
+    "Module [ModuleList] is missing the required": "A ModuleList is a list, not a layer: loop over it.",
+}
+
+
 def fail(error: dict[str, Any], what: str, otherwise: Callable[[], str]) -> NoReturn:
     """The diagnosis for an exception that should not have been: `what` raised it."""
+    text = error_text(error)
     raise Diagnosis(
         "raised",
-        saw=f"{what} raised {error_text(error)}",
-        means="It did not come to its end.",
+        saw=f"{what} raised {text}",
+        means=next((means for said, means in _CAUSES.items() if said in text), "It did not come to its end."),
         look=error_place(error, otherwise),
     )
 

@@ -60,6 +60,12 @@ def validates_every_sample_once(group: Group) -> None:
     for report, configs in started:
         with (
             retold(
+                "batch must contain tensors.*NoneType",
+                "filler-of-another-shape",
+                "Filler needs an image, too: any one. Its label IGNORED keeps it from being counted.",
+                look=filler_place(look),
+            ),
+            retold(
                 "IndexError",
                 "past-the-end",
                 "Where this rank's samples run out, __getitem__ must give filler: the other ranks have one more.",

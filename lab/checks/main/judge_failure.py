@@ -46,6 +46,10 @@ KNOWN: dict[str, tuple[str, str]] = {
         "wrong-arguments",
         "What is measured is the model that was trained, in its wrapper: `model` after wrap_model().",
     ),
+    "WrongArgumentsError.*tuple in place of num_classes": (
+        "wrong-arguments",
+        "datasets.classes are the names; num_classes is how many: len(datasets.classes).",
+    ),
     "WrongArgumentsError": ("wrong-arguments", "Its docstring says what comes in which order."),
     "NameError.* is not defined": (
         "unknown-name",

@@ -11,6 +11,7 @@ from lab.slurm.query import SlurmJob
 from lab.sweep.collect.record_files import NotUsable, csv_rows, json_object, text_of
 
 NEVER_BEGAN = "status.json is missing: the run ended before it began to write"
+STARTING = "still starting: its sweep goes on; draw again when it is done"
 LATE = 60.0  # seconds by which the clocks of Slurm and of the file system may differ
 
 
@@ -41,6 +42,8 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
     if (folder / "status.json").exists():
         record = json_object(folder / "status.json")
         status, said = record.get("status"), record.get("reason")
+    elif _is_starting(folder):
+        return states.RUNNING, STARTING
     else:
         status, said = (states.PENDING if jobid and not (folder / "run.csv").exists() else None), ""
     said = reasons.one_line(said) if isinstance(said, str) else ""
@@ -73,6 +76,15 @@ def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
         return states.RUNNING, "has not ended" + (f"; see squeue --jobs={jobid}" if jobid else "")
     reason = said or reasons.from_log(log) or "no reason on record"
     return (states.of_failure(reason) if status == states.FAILED else str(status)), reason
+
+
+def _is_starting(folder: Path) -> bool:
+    """Whether a run without status.json is one that its sweep, alive on this machine, has just started.
+
+    A sweep runs one job at a time, and writes status.json for a job that has ended without one.
+    """
+    sweep = local_sweep(folder)
+    return sweep != 0 and is_alive(sweep) and not (folder / "run.csv").exists()
 
 
 def _went_on_after(folder: Path, job: SlurmJob) -> bool:

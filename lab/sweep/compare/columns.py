@@ -4,6 +4,8 @@ from lab.runs.records.folder import BEST_COLUMNS, EFFICIENCY_COLUMNS, HOW_COLUMN
 
 BASELINE = "none"  # a plain run on one device: what every other point is compared with
 
+ENOUGH_STEPS = 50  # measured; with fewer the spread of single steps shows
+
 Row = dict[str, str]  # of results.csv, as it is written
 
 _LATER = (*HOW_COLUMNS, *BEST_COLUMNS, *EFFICIENCY_COLUMNS, *SHARD_COLUMNS)

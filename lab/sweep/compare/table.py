@@ -10,7 +10,7 @@ import pandas as pd
 
 from lab.base.allocator import KEEPS
 from lab.slurm import states
-from lab.sweep.compare.columns import BASELINE, SETTING, Row
+from lab.sweep.compare.columns import BASELINE, ENOUGH_STEPS, SETTING, Row
 from lab.sweep.compare.frame import BETWEEN, typed
 from lab.sweep.compare.points import baseline_times, baselines, finished, points
 from lab.sweep.compare.reasons import in_words
@@ -20,7 +20,6 @@ Key = TypeVar("Key", bound=Hashable)
 HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
 
 SUSPICIOUS = 1.1  # an efficiency that only a disturbed baseline explains
-ENOUGH_STEPS = 50  # measured; with fewer the spread of single steps shows
 
 
 def summary(rows: Iterable[Row] | pd.DataFrame) -> str:

@@ -65,6 +65,8 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
     done = set() if choices.rerun else {job.run_id for job in jobs if is_done(job)}
     if choices.dry_run:
         _print_plan(jobs, done)
+        if few := cost.few_steps(jobs):
+            print(f"# {few}")
         if not all(sweep.gpus for sweep in sweeps):  # a plan can be looked at where it cannot run
             try:
                 plan_jobs(*sweeps)
@@ -80,6 +82,8 @@ def run_sweep(*sweeps: Sweep, choices: Choices = Choices()) -> int:
     if not left:
         print(f"nothing left to do; next: {_plot_command(jobs)}")
         return 0
+    if few := cost.few_steps(left):
+        print(few, flush=True)
     if launcher == "slurm":
         return _submit(left, choices)
     most, (available, kind) = max(job.devices for job in left), _devices(left[0])

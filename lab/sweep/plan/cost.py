@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from lab.runs.records.job import JOB_FILE, read_json
 from lab.slurm import states
+from lab.sweep.compare.columns import ENOUGH_STEPS
 from lab.sweep.plan.sweep import Job
 
 # Images a second of one device in training: a CPU core, a data-centre GPU in bf16 without graph capture.
@@ -64,6 +65,14 @@ def _size(flags: argparse.Namespace) -> float:
     if flags.model != "vit":
         return 1.0
     return (flags.width or 192) ** 2 * (flags.depth or 6) / (192**2 * 6)
+
+
+def few_steps(jobs: Sequence[Job]) -> str:
+    """A note where so few steps are timed that collecting will doubt the figures; else empty."""
+    steps = min((job.sweep.measure_steps for job in jobs if job.sweep.measure_steps), default=ENOUGH_STEPS)
+    if steps >= ENOUGH_STEPS:
+        return ""
+    return f"note: --measure-steps {steps} is few: below {ENOUGH_STEPS} the spread of single steps shows"
 
 
 def total(jobs: Sequence[Job], estimates: Sequence[Estimate], unit: str) -> str:
