@@ -38,8 +38,9 @@ class ValidationShard(Dataset):
     """This rank's part of a data set: every sample is on exactly one rank, all ranks have the same length.
 
     Rank r holds the samples r, r + world_size, r + 2 * world_size, ... Where the samples run out, filler takes
-    their place: any image, with the label IGNORED. It must not be counted, but it has to be there: a rank with
-    fewer batches than the others would leave them waiting in FSDP's collectives for ever.
+    their place: an image of the size that the data set has (not all have 32 x 32), with the label IGNORED. It
+    must not be counted, but it has to be there: a rank with fewer batches than the others would leave them
+    waiting in FSDP's collectives for ever.
     """
 
     def __init__(self, dataset: Dataset, rank: int, world_size: int) -> None:

@@ -238,6 +238,14 @@ def _hang(reports: Sequence["RankReport"]) -> Diagnosis:
     seconds = max(report.seconds for report in stuck)
     saw = f"after {seconds:.0f} s {rank_list([report.rank for report in stuck])} had not finished"
     places = [f"rank {report.rank} was at {_at(report.student_frame)}" for report in stuck if report.student_frame]
+    frames = [report.student_frame for report in stuck if report.student_frame]
+    if len(frames) == len(stuck) and all(re.search(r"\brecv\(", searchable(frame.text)) for frame in frames):
+        return Diagnosis(
+            "message-missing",
+            saw=f"{saw}: each waits to receive.",
+            means=stalled.MEANS["message-missing"],
+            look=_at(frames[0]),
+        )
     if done:
         return Diagnosis(
             "hang",

@@ -4,8 +4,9 @@ A caught error, a launcher's variable that was set, or a condition on the rank l
 is missing. Whether an answer is right is not decided here: nothing in this file can turn a failure into a pass.
 """
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lab.base.source import parsed, searchable
@@ -16,12 +17,12 @@ from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
 from lab.grading.places import read_lines
-from lab.grading.unread import unread_results
+from lab.grading.unread import dropped_results, unread_results
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
 
 SWALLOWED, ONE_RANK, LAUNCHER = "error-swallowed", "not-on-every-rank", "launcher-variable-set"
-UNREAD = "result-not-read"
+UNREAD, DROPPED = "result-not-read", "result-dropped"
 MORE = " There may be more after it."  # said in the exercises of several steps
 
 # Diagnoses that say already what else would be said here.
@@ -51,6 +52,8 @@ _NOT_REDUCED = (
     ),
     *("ranks-start-apart", "averages", "wrong-mean", "wrong-loss", "ranks-disagree", "divided-by-world-size"),
 )
+# What is told of a division or a copy that has had no effect.
+_NO_EFFECT = ("summed-not-averaged", "divided-by-world-size", "not-divided", "loss-not-detached", "wrong-factor")
 _OTHERWISE = (
     *("raised", "hang", "stuck-rank", "exited", "killed", "unusable-result", *hang.MEANS),
     *("talks-to-itself", "no-such-rank"),  # what gloo raises, in other words
@@ -88,6 +91,8 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
         return _swallowed(diagnosis, kept, group)
     if diagnosis.name in _NOT_REDUCED and (unread := _unread(diagnosis, check, group)):
         return unread
+    if diagnosis.name in _NO_EFFECT and (dropped := _dropped(diagnosis, check, group)):
+        return dropped
     if check.exercise in _PARTED_BY_RIGHT or diagnosis.name in _WITH_A_LINE:
         return diagnosis
     return _on_some_ranks(diagnosis, check, group) or diagnosis
@@ -125,20 +130,42 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
 
 
 def _unread(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    file = syllabus()[check.exercise].file
-    folder = group.code.resolve()
+    """Told of the first line that reduces what nobody reads; None where there is none."""
+    return _of_a_line(
+        unread_results,
+        UNREAD,
+        "reduces a tensor that nothing reads afterwards",
+        "A collective writes to the tensor that it is given: keep that in a variable, and go on with it.",
+        (diagnosis, check, group),
+    )
+
+
+def _dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the first line that computes what nobody keeps; None where there is none."""
+    return _of_a_line(
+        dropped_results,
+        DROPPED,
+        "computes something that nothing keeps",
+        "div() and / give a new tensor and leave the old one as it is: div_() and /= change it.",
+        (diagnosis, check, group),
+    )
+
+
+def _of_a_line(
+    find: Callable[[ast.Module], Iterator[int]],
+    name: str,
+    does: str,
+    means: str,
+    seen: tuple[Diagnosis, Check, Group],
+) -> Diagnosis | None:
+    diagnosis, check, group = seen
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
     tree = parsed("\n".join(read_lines(str(folder / file), folder)))
-    line = next(iter(unread_results(tree)), 0) if tree else 0
+    line = next(find(tree), 0) if tree else 0
     if not line:
         return None
-    place = _at(file, line, group)
-    return Diagnosis(
-        UNREAD,
-        saw=f"line {line} reduces a tensor that nothing reads afterwards. {one_line(diagnosis.saw, 160)}",
-        means="A collective writes to the tensor that it is given: keep that in a variable, and go on with it.",
-        look=place,
-        details=diagnosis.details,
-    )
+    saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}"
+    return Diagnosis(name, saw=saw, means=means, look=_at(file, line, group), details=diagnosis.details)
 
 
 def _of_the_launcher(changed: Variable, group: Group) -> Diagnosis:
@@ -154,7 +181,9 @@ def _of_the_launcher(changed: Variable, group: Group) -> Diagnosis:
 
 def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
     """Told of the condition, if with the same one on every rank the failure is gone, or is another one."""
-    for place, ways in list(_parted(group, Path(syllabus()[check.exercise].file).name))[:_TRIES]:
+    for place, ways in list(
+        _parted(group, Path(syllabus()[check.exercise].file).name, diagnosis.name in hang.MEANS)
+    )[:_TRIES]:
         look = _at(place[0], place[1], group)
         if look.partition("  ")[0] == diagnosis.look.partition("  ")[0] and "rank" in diagnosis.saw:
             continue  # told already
@@ -186,8 +215,12 @@ def _at_the_condition(diagnosis: Diagnosis, check: Check, group: Group) -> Diagn
     return Diagnosis(diagnosis.name, saw=saw, means=means, look=found.look, details=diagnosis.details)
 
 
-def _parted(group: Group, file: str) -> Iterator[tuple[Place, dict[int, set[bool]]]]:
-    """The conditions that went one way on some ranks and another way on others."""
+def _parted(group: Group, file: str, any_text: bool) -> Iterator[tuple[Place, dict[int, set[bool]]]]:
+    """The conditions that went one way on some ranks and another way on others.
+
+    Args:
+        any_text: also those that do not speak of ranks.
+    """
     found: dict[Place, dict[int, set[bool]]] = {}
     for result in group.results:
         taken: dict[Place, dict[int, set[bool]]] = {}
@@ -199,7 +232,7 @@ def _parted(group: Group, file: str) -> Iterator[tuple[Place, dict[int, set[bool
         for place, by_rank in taken.items():
             kinds = {frozenset(ways) for ways in by_rank.values()}
             opposite = kinds == {frozenset({True}), frozenset({False})}
-            if len(kinds) > 1 and (opposite or _RANK.search(searchable(place[2]))):
+            if len(kinds) > 1 and (opposite or any_text or _RANK.search(searchable(place[2]))):
                 found.setdefault(place, by_rank)
     yield from found.items()
 

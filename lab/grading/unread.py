@@ -1,4 +1,4 @@
-"""Collectives whose result nobody reads: of a copy made on the spot, or of a variable that is not used again.
+"""Results that nobody reads: of a collective over a copy or an unused variable, of a line of arithmetic.
 
 Told from the source, which is read and never run. It explains a failure that was seen, and decides on none.
 """
@@ -20,6 +20,9 @@ _SAME_MEMORY = (
     "requires_grad_",
 )
 
+# Methods that change nothing, and are called for what they return.
+_PURE = ("div", "mul", "add", "sub", "mean", "sum", "float", "double", "detach", "clone", "item")
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -28,6 +31,23 @@ def unread_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterato
     for node in ast.walk(tree):
         if isinstance(node, _Function) and (not functions or node.name in functions):
             yield from _of_function(node)
+
+
+def dropped_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterator[int]:
+    """The lines that compute something, and keep nothing of it: `p.grad.div(n)`, `loss / n`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, _Function) or (functions and node.name not in functions):
+            continue
+        for statement in ast.walk(node):
+            if not isinstance(statement, ast.Expr):
+                continue
+            value = statement.value
+            if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and _is_pure(value.func)):
+                yield statement.lineno
+
+
+def _is_pure(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr in _PURE
 
 
 def _of_function(function: _Function) -> Iterator[int]:

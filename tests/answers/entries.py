@@ -30,12 +30,14 @@ class Answer:
     name       what is special about it, in a few words; no other answer to the exercise has the same
     regions    region id ("3.3a") -> the code in place of the reference's
     diagnosis  the name of the diagnosis it must get; "" for a right answer
+    slow       like others that CI runs: only the slow tests run it
     """
 
     exercise: str
     name: str
     regions: Mapping[str, str]
     diagnosis: str = ""
+    slow: bool = False
 
     @property
     def id(self) -> str:
@@ -63,15 +65,27 @@ class Bank:
         self.answers: list[Answer] = []
         self.right("the same in other words")
 
-    def right(self, name: str, *, whole: Mapping[str, str] | None = None, **lines: str) -> None:
+    def right(
+        self, name: str, *, whole: Mapping[str, str] | None = None, slow: bool = False, **lines: str
+    ) -> None:
         """An answer that must pass."""
-        self._add(name, "", whole, lines)
+        self._add(name, "", whole, slow, lines)
 
-    def wrong(self, diagnosis: str, name: str, *, whole: Mapping[str, str] | None = None, **lines: str) -> None:
+    def wrong(
+        self,
+        diagnosis: str,
+        name: str,
+        *,
+        whole: Mapping[str, str] | None = None,
+        slow: bool = False,
+        **lines: str,
+    ) -> None:
         """An answer that must get this diagnosis."""
-        self._add(name, diagnosis, whole, lines)
+        self._add(name, diagnosis, whole, slow, lines)
 
-    def _add(self, name: str, diagnosis: str, whole: Mapping[str, str] | None, lines: dict[str, str]) -> None:
+    def _add(
+        self, name: str, diagnosis: str, whole: Mapping[str, str] | None, slow: bool, lines: dict[str, str]
+    ) -> None:
         if name in [answer.name for answer in self.answers]:
             raise ValueError(f"{self.exercise} has two answers called {name!r}")
         regions = {}
@@ -80,4 +94,18 @@ class Bank:
             regions[region] = changed(text, **own)
         if lines:
             raise ValueError(f"{self.exercise}, {name!r}: no line is called {', '.join(lines)}")
-        self.answers.append(Answer(self.exercise, name, regions | dict(whole or {}), diagnosis))
+        self.answers.append(Answer(self.exercise, name, regions | dict(whole or {}), diagnosis, slow))
+
+
+def replaced(texts: Mapping[str, str], *pairs: tuple[str, str]) -> dict[str, str]:
+    """Texts of regions in which parts are exchanged, (old, new), one after the other.
+
+    Raises:
+        ValueError: an old part is in none of the texts.
+    """
+    made = dict(texts)
+    for old, new in pairs:
+        if not any(old in text for text in made.values()):
+            raise ValueError(f"no text has {old!r}")
+        made = {region: text.replace(old, new) for region, text in made.items()}
+    return made

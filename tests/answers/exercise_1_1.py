@@ -163,3 +163,288 @@ bank.wrong(
     "to cuda if available",
     check="import torch\nassert x.shape[1:] == (3, 32, 32)\nif torch.cuda.is_available(): x = x.cpu()",
 )
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "1.1": """
+assert x.shape == (64, 3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+""",
+}
+
+bank.right(
+    "flatten from one",
+    whole={
+        "1.1": """
+assert tuple(x.shape[1:]) == (3, 32, 32), f"images must be [3, 32, 32], got {tuple(x.shape)}"
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+)
+bank.right(
+    "raises itself",
+    whole={
+        "1.1": """
+if x.ndim != 4 or x.shape[1:] != (3, 32, 32):
+    raise AssertionError(f"expected [B, 3, 32, 32], got {list(x.shape)}")
+features = nn.Sequential(*self.blocks)(x)
+batch = features.size(0)
+return self.classifier(features.view(batch, -1))
+"""
+    },
+)
+bank.right(
+    "reduce the blocks",
+    whole={
+        "1.1": """
+import functools
+import torch
+
+assert x.shape[1:] == torch.Size([3, 32, 32])
+features = functools.reduce(lambda h, block: block(h), self.blocks, x)
+return self.classifier(torch.flatten(features, start_dim=1))
+"""
+    },
+)
+bank.right(
+    "helper and unrolled",
+    whole={
+        "1.1": """
+def _check_images(images: Tensor) -> None:
+    batch, *image = images.shape
+    assert image == [3, 32, 32], image
+
+_check_images(x)
+first, second, third = self.blocks
+h = third(second(first(x)))
+return self.classifier(h.reshape(len(h), self.classifier.in_features))
+"""
+    },
+)
+bank.right(
+    "index loop flatten module",
+    whole={
+        "1.1": """
+_, channels, height, width = x.shape
+assert channels == 3 and height == width == 32, "wrong image"
+for i in range(len(self.blocks)):
+    x = self.blocks[i](x)
+logits = nn.Flatten()(x)
+logits = self.classifier(logits)
+return logits
+"""
+    },
+)
+bank.wrong("fixed-batch-size", "batch is fixed", whole=STRAIGHT, slow=True)
+bank.wrong(
+    "assertion-of-other-images",
+    "channels last shape",
+    whole={
+        "1.1": """
+assert x.shape[1:] == (32, 32, 3)
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+)
+bank.wrong(
+    "assertion-cannot-fail",
+    "comma instead of and",
+    whole={
+        "1.1": """
+assert (x.ndim == 4, x.shape[1:] == (3, 32, 32))
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)
+bank.right(
+    "probabilities",
+    whole={
+        "1.1": """
+assert x.shape[1:] == (3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1)).log_softmax(dim=-1)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "batch-flattened",
+    "flattens the batch",
+    whole={
+        "1.1": """
+import torch
+
+assert x.shape[1:] == (3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+x = torch.flatten(x)
+return self.classifier(x)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "blocks-not-in-turn",
+    "loop from the input",
+    whole={
+        "1.1": """
+assert x.shape[1:] == (3, 32, 32)
+for block in self.blocks:
+    y = block(x)
+return self.classifier(y.flatten(1))
+"""
+    },
+)
+bank.wrong(
+    "assertion-too-weak",
+    "channels only",
+    whole={
+        "1.1": """
+assert x.dim() == 4 and x.size(1) == 3, "need RGB images"
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-shape",
+    "squeezes one image",
+    whole={
+        "1.1": """
+assert x.shape[1:] == (3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+logits = self.classifier(x.flatten(1)).squeeze()
+return logits
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "no-negative-logits",
+    "relu on logits",
+    whole={
+        "1.1": """
+assert x.shape[1:] == (3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1)).relu()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "assertion swallowed",
+    whole={
+        "1.1": """
+try:
+    assert x.shape[1:] == (3, 32, 32)
+except AssertionError:
+    pass
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "no-assertion",
+    "reshapes whatever comes",
+    whole={
+        "1.1": """
+x = x.reshape(-1, 3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.reshape(-1, 128 * 4 * 4))
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "no-gradients",
+    "no grad from inference",
+    whole={
+        "1.1": """
+import torch
+
+assert x.shape[1:] == (3, 32, 32)
+with torch.no_grad():
+    for block in self.blocks:
+        x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "no-assertion",
+    "warns only",
+    whole={
+        "1.1": """
+import warnings
+
+if x.shape[1:] != (3, 32, 32):
+    warnings.warn(f"bad shape {x.shape}")
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-shape",
+    "predicts classes",
+    whole={
+        "1.1": """
+assert x.shape[1:] == (3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+logits = self.classifier(x.flatten(1))
+return logits.argmax(dim=1)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "fixed-batch-size",
+    "even batches only",
+    whole={
+        "1.1": """
+assert x.shape[0] % 8 == 0, "batch size"
+assert x.shape[1:] == (3, 32, 32)
+for block in self.blocks:
+    x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "assertion-too-weak",
+    "asserts afterwards",
+    whole={
+        "1.1": """
+for block in self.blocks:
+    x = block(x)
+assert x.shape[2:] == (4, 4)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)

@@ -1,6 +1,6 @@
 """Answers to 2.1: rank and world size from the launcher's variables."""
 
-from answers.entries import Bank
+from answers.entries import Bank, replaced
 
 bank = Bank(
     "2.1",
@@ -200,7 +200,7 @@ bank.wrong(
     result="return LaunchEnvironment(local_rank, rank, world_size)",
 )
 bank.wrong(
-    "raised",
+    "good-environment-refused",
     "local rank and world size swapped",
     numbers="rank, world_size, local_rank = map(int, values)",
 )
@@ -219,4 +219,316 @@ bank.wrong(
     "local-rank-computed",
     "rank // 4",
     numbers="rank, local_rank, world_size = map(int, values)\nlocal_rank = rank // 4",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "2.1": """
+names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+missing = [name for name in names if name not in environ]
+if missing:
+    raise ValueError(f"missing: {missing}")
+rank, local_rank, world_size = (int(environ[name]) for name in names)
+if not local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+""",
+}
+
+bank.right(
+    "any of torchrun",
+    whole={
+        "2.1": """
+names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+missing = [name for name in names if name not in environ]
+if missing:
+    raise ValueError(f"missing: {', '.join(missing)}")
+rank, local_rank, world_size = (int(environ[name]) for name in names)
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError(f"contradiction: {rank=} {local_rank=} {world_size=}")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+)
+bank.right(
+    "sets and early returns",
+    whole={
+        "2.1": """
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"{name} is {text!r}, not a number") from error
+
+
+def _checked(rank: int, local_rank: int, world_size: int) -> LaunchEnvironment:
+    if rank < 0 or local_rank < 0 or rank >= world_size or local_rank > rank:
+        raise ValueError("rank, local rank and world size contradict each other")
+    return LaunchEnvironment(rank=rank, local_rank=local_rank, world_size=world_size)
+
+for launcher, names in (("torchrun", TORCHRUN), ("srun", SRUN)):
+    present = set(names) & set(environ)
+    if not present and launcher == "torchrun":
+        continue
+    if absent := sorted(set(names) - present):
+        raise ValueError(f"{launcher} should have set {absent}")
+    return _checked(*map(_number, names, [environ[n] for n in names]))
+"""
+    },
+)
+bank.right(
+    "dict of fields",
+    whole={
+        "2.1": """
+uses_torchrun = not set(TORCHRUN).isdisjoint(environ)
+source = dict(zip(("rank", "local_rank", "world_size"), TORCHRUN if uses_torchrun else SRUN))
+values = {}
+for field, name in source.items():
+    raw = environ.get(name)
+    if raw is None:
+        raise ValueError("environment variable " + name + " is not set")
+    values[field] = int(raw)
+env = LaunchEnvironment(**values)
+if env.local_rank not in range(env.rank + 1) or env.rank not in range(env.world_size):
+    raise ValueError(str(env))
+return env
+"""
+    },
+)
+bank.right(
+    "key error translated",
+    whole={
+        "2.1": """
+names = TORCHRUN
+if all(environ.get(name) is None for name in TORCHRUN):
+    names = SRUN
+try:
+    rank, local, world = [int(environ[name]) for name in names]
+except KeyError as missing:
+    raise ValueError(f"{missing.args[0]} is missing; start me with torchrun or srun") from None
+if not (0 <= local <= rank and rank < world):
+    raise ValueError(f"{rank}, {local}, {world} do not fit")
+return LaunchEnvironment(rank, local, world)
+"""
+    },
+)
+bank.wrong(
+    "srun-before-torchrun",
+    "srun first",
+    whole={
+        "2.1": """
+names = SRUN if any(n in environ for n in SRUN) else TORCHRUN
+missing = [n for n in names if n not in environ]
+if missing:
+    raise ValueError(f"missing {missing}")
+rank, local_rank, world_size = [int(environ[n]) for n in names]
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "reads-os-environ",
+    "reads os environ",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "rank, local_rank, world_size = (int(environ[name]) for name in names)\n"
+            "if not local_rank <= rank < world_size:",
+            "rank, local_rank, world_size = (int(os.environ[name]) for name in names)\n"
+            "if not 0 <= local_rank <= rank < world_size:",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "missing-variable-guessed",
+    "world of one by default",
+    whole={
+        "2.1": """
+names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+missing = [name for name in names[:2] if name not in environ]
+if missing:
+    raise ValueError(f"missing: {missing}")
+rank = int(environ[names[0]])
+local_rank = int(environ[names[1]])
+world_size = int(environ.get(names[2], 1))
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+)
+bank.wrong(
+    "contradiction-accepted",
+    "rank may be world size",
+    whole=replaced(
+        STRAIGHT, ("if not local_rank <= rank < world_size:", "if not 0 <= local_rank <= rank <= world_size:")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "mixed-launchers",
+    "each with its fallback",
+    whole={
+        "2.1": """
+values = []
+for t, s in zip(TORCHRUN, SRUN):
+    value = environ.get(t, environ.get(s))
+    if value is None:
+        raise ValueError(f"neither {t} nor {s} is set")
+    values.append(int(value))
+rank, local_rank, world_size = values
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "mixed-launchers",
+    "all of torchrun",
+    whole={
+        "2.1": """
+names = TORCHRUN if all(name in environ for name in TORCHRUN) else SRUN
+missing = [name for name in names if name not in environ]
+if missing:
+    raise ValueError(f"missing: {missing}")
+rank, local_rank, world_size = (int(environ[name]) for name in names)
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "strings-compared",
+    "compared as strings",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "rank, local_rank, world_size = (int(environ[name]) for name in names)\n"
+            "if not local_rank <= rank < world_size:",
+            "rank, local_rank, world_size = (environ[name] for name in names)\n"
+            'if not "0" <= local_rank <= rank < world_size:',
+        ),
+    ),
+)
+bank.wrong(
+    "not-a-value-error",
+    "key error comes out",
+    whole={
+        "2.1": """
+names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+rank, local_rank, world_size = (int(environ[name]) for name in names)
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-numbers",
+    "swapped positions",
+    whole=replaced(
+        STRAIGHT,
+        ("if not local_rank <= rank < world_size:", "if not 0 <= local_rank <= rank < world_size:"),
+        (
+            "return LaunchEnvironment(rank, local_rank, world_size)",
+            "return LaunchEnvironment(local_rank, rank, world_size)",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "error-names-nothing",
+    "says not what is missing",
+    whole={
+        "2.1": """
+names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+if not all(name in environ for name in names):
+    raise ValueError("not started by a launcher")
+rank, local_rank, world_size = (int(environ[name]) for name in names)
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "zero-taken-for-missing",
+    "rank zero is falsy",
+    whole={
+        "2.1": """
+names = TORCHRUN if any(int(environ.get(name, 0)) for name in TORCHRUN[:2]) else SRUN
+missing = [name for name in names if name not in environ]
+if missing:
+    raise ValueError(f"missing: {missing}")
+rank, local_rank, world_size = (int(environ[name]) for name in names)
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError("contradiction")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+)
+bank.wrong(
+    "error-not-raised",
+    "error is not raised",
+    whole=replaced(
+        STRAIGHT,
+        (
+            'if not local_rank <= rank < world_size:\n    raise ValueError("contradiction")',
+            'if not 0 <= local_rank <= rank < world_size:\n    ValueError("contradiction")',
+        ),
+    ),
+    slow=True,
+)
+bank.wrong("bad-number-accepted", "negative numbers pass", whole=STRAIGHT)
+bank.wrong(
+    "contradiction-accepted",
+    "local rank against world",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "if not local_rank <= rank < world_size:",
+            "if not (0 <= rank < world_size and 0 <= local_rank < world_size):",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "silent-world-of-one",
+    "falls back to alone",
+    whole={
+        "2.1": """
+try:
+    names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+    rank, local_rank, world_size = (int(environ[name]) for name in names)
+    if not 0 <= local_rank <= rank < world_size:
+        raise ValueError("contradiction")
+except (KeyError, ValueError):
+    return LaunchEnvironment(0, 0, 1)
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-a-value-error",
+    "assert for contradictions, again",
+    whole=replaced(
+        STRAIGHT,
+        (
+            'if not local_rank <= rank < world_size:\n    raise ValueError("contradiction")',
+            "assert 0 <= local_rank <= rank < world_size",
+        ),
+    ),
+    slow=True,
 )

@@ -1,6 +1,6 @@
 """Answers to 2.2: the device and the process group."""
 
-from answers.entries import Bank
+from answers.entries import Bank, replaced
 
 bank = Bank(
     "2.2",
@@ -84,7 +84,7 @@ bank.wrong(
 bank.wrong("no-process-group", "no init_process_group", join="")
 bank.wrong("timeout-ignored", "the timeout is not handed on", join=JOIN.replace(", timeout=timeout", ""))
 bank.wrong(
-    "timeout-ignored",
+    "timeout-changed",
     "the seconds of a timeout without its days",
     join=JOIN.replace("timeout=timeout", "timeout=timedelta(seconds=timeout.seconds)"),
 )
@@ -219,4 +219,344 @@ bank.wrong(
     "wrong-device-index",
     "GPU 3",
     index="index = min(3, torch.cuda.device_count() - 1)",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "2.2": """
+env = read_launch_environment(os.environ)
+if torch.cuda.is_available():
+    device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else env.local_rank)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+else:
+    device, backend = torch.device("cpu"), "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=env.world_size)
+return device
+""",
+}
+
+bank.right(
+    "plain steps",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+if torch.cuda.is_available():
+    index = 0 if torch.cuda.device_count() == 1 else env.local_rank
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+else:
+    device = torch.device("cpu")
+    backend = "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, timeout=timeout)
+return device
+"""
+    },
+)
+bank.right(
+    "helper and kwargs",
+    whole={
+        "2.2": """
+def _choose(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if torch.cuda.device_count() == 1:
+        local_rank = 0
+    torch.cuda.set_device(local_rank)
+    return torch.device(f"cuda:{local_rank}")
+
+environment = read_launch_environment(dict(os.environ))
+device = _choose(environment.local_rank)
+options = dict(
+    rank=environment.rank, world_size=environment.world_size, timeout=timeout, init_method="env://"
+)
+dist.init_process_group(backend={"cuda": "nccl", "cpu": "gloo"}[device.type], **options)
+return device
+"""
+    },
+)
+bank.right(
+    "partial join",
+    whole={
+        "2.2": """
+import functools
+
+env = read_launch_environment(os.environ)
+join = functools.partial(
+    torch.distributed.init_process_group, world_size=env.world_size, rank=env.rank, timeout=timeout
+)
+if not torch.cuda.is_available():
+    join(backend="gloo")
+    return torch.device("cpu")
+torch.cuda.set_device(env.local_rank if torch.cuda.device_count() > 1 else 0)
+join(backend="nccl")
+return torch.device("cuda", torch.cuda.current_device())
+"""
+    },
+)
+bank.right(
+    "positional arguments",
+    whole={
+        "2.2": """
+launch = read_launch_environment(os.environ)
+cuda = torch.cuda.is_available()
+device = (
+    torch.device("cuda", launch.local_rank if torch.cuda.device_count() != 1 else 0)
+    if cuda
+    else torch.device("cpu")
+)
+if cuda:
+    torch.cuda.set_device(device.index)
+dist.init_process_group("nccl" if cuda else "gloo", None, timeout, launch.world_size, launch.rank)
+return device
+"""
+    },
+)
+bank.wrong(
+    "rank-as-device-index",
+    "rank as device",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+if torch.cuda.is_available():
+    index = 0 if torch.cuda.device_count() == 1 else env.rank
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+else:
+    device = torch.device("cpu")
+    backend = "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, timeout=timeout)
+return device
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-device-index",
+    "everyone on gpu zero",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+device = torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
+if device.type == "cuda":
+    torch.cuda.set_device(device)
+dist.init_process_group(
+    "nccl" if device.type == "cuda" else "gloo", rank=env.rank, world_size=env.world_size, timeout=timeout
+)
+return device
+"""
+    },
+    slow=True,
+)
+bank.wrong("timeout-ignored", "default timeout", whole=STRAIGHT, slow=True)
+bank.wrong(
+    "set-device-after-group",
+    "device after joining",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+cuda = torch.cuda.is_available()
+dist.init_process_group("nccl" if cuda else "gloo", rank=env.rank, world_size=env.world_size, timeout=timeout)
+if cuda:
+    device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else env.local_rank)
+    torch.cuda.set_device(device)
+    return device
+return torch.device("cpu")
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-device-index",
+    "single gpu forgotten",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+if torch.cuda.is_available():
+    device = torch.device("cuda", env.local_rank)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+else:
+    device, backend = torch.device("cpu"), "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, timeout=timeout)
+return device
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-rank",
+    "local rank as rank",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size)",
+            "dist.init_process_group(backend, rank=env.local_rank, world_size=env.world_size, timeout=timeout)",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "timeout-changed",
+    "timeout in wrong units",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size)",
+            "limit = timedelta(minutes=timeout.total_seconds())\n"
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, "
+            "timeout=limit)",
+        ),
+    ),
+)
+bank.wrong(
+    "error-swallowed",
+    "joins and ignores errors",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size)",
+            "try:\n"
+            "    dist.init_process_group(backend, rank=env.rank, "
+            "world_size=str(env.world_size), timeout=timeout)\n"
+            "except Exception as e:\n"
+            '    print("could not init", e)',
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "launcher-variable-set",
+    "own master port",
+    whole={
+        "2.2": """
+os.environ["MASTER_ADDR"] = "localhost"
+os.environ["MASTER_PORT"] = "29511"
+env = read_launch_environment(os.environ)
+if torch.cuda.is_available():
+    device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else env.local_rank)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+else:
+    device, backend = torch.device("cpu"), "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, timeout=timeout)
+return device
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "srun-not-served",
+    "torchrun only",
+    whole={
+        "2.2": """
+rank = int(os.environ["RANK"])
+local_rank = int(os.environ["LOCAL_RANK"])
+world_size = int(os.environ["WORLD_SIZE"])
+if torch.cuda.is_available():
+    device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else local_rank)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+else:
+    device, backend = torch.device("cpu"), "gloo"
+dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout)
+return device
+"""
+    },
+)
+bank.right(
+    "bare cuda",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+if torch.cuda.is_available():
+    torch.cuda.set_device(0 if torch.cuda.device_count() == 1 else env.local_rank)
+    backend = "nccl"
+else:
+    backend = "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, timeout=timeout)
+return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "no-device",
+    "nothing comes back",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size)\nreturn device",
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, timeout=timeout)",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "gloo-hard-coded",
+    "gloo for all",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else env.local_rank)
+    torch.cuda.set_device(device)
+dist.init_process_group("gloo", rank=env.rank, world_size=env.world_size, timeout=timeout)
+return device
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "gpus-as-world-size",
+    "world size of gpus",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+world = env.world_size
+if torch.cuda.is_available():
+    device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else env.local_rank)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+    world = torch.cuda.device_count()
+else:
+    device, backend = torch.device("cpu"), "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=world, timeout=timeout)
+return device
+"""
+    },
+)
+bank.wrong(
+    "no-set-device",
+    "never made current",
+    whole={
+        "2.2": """
+env = read_launch_environment(os.environ)
+if torch.cuda.is_available():
+    device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else env.local_rank)
+    backend = "nccl"
+else:
+    device, backend = torch.device("cpu"), "gloo"
+dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, timeout=timeout)
+return device
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "timeout-changed",
+    "timeout without days",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size)",
+            "dist.init_process_group(backend, rank=env.rank, world_size=env.world_size, "
+            "timeout=timedelta(milliseconds=timeout.seconds))",
+        ),
+    ),
+    slow=True,
 )

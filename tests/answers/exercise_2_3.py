@@ -91,3 +91,250 @@ bank.wrong(
     "barrier in cleanup before check",
     whole={"2.3a": "dist.barrier()\ndist.destroy_process_group()"},
 )
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group()
+""",
+    "2.3b": """
+dist.get_rank() == 0
+""",
+}
+
+bank.right(
+    "available too",
+    whole={
+        "2.3a": """
+if dist.is_available() and dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+)
+bank.right(
+    "alone is main",
+    whole={
+        "2.3a": """
+if not dist.is_initialized():
+    return
+dist.destroy_process_group()
+""",
+        "2.3b": """
+if dist.is_initialized():
+    return dist.get_rank() == 0
+return True
+""",
+    },
+)
+bank.right(
+    "through the group object",
+    whole={
+        "2.3a": """
+group = dist.group.WORLD
+if group is not None:
+    dist.destroy_process_group(group)
+""",
+        "2.3b": """
+return not dist.get_rank()
+""",
+    },
+)
+bank.right(
+    "by the group rank",
+    whole={
+        "2.3a": """
+dist.destroy_process_group() if dist.is_initialized() else None
+""",
+        "2.3b": """
+rank: int = torch.distributed.get_rank(group=None)
+is_main = rank == 0
+return is_main
+""",
+    },
+)
+bank.wrong(
+    "cleanup-without-group",
+    "cleanup unguarded",
+    whole={
+        "2.3a": """
+dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "several-main-processes",
+    "main of each node",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return int(os.environ["LOCAL_RANK"]) == 0
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-a-bool",
+    "rank itself",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank()
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-on-every-rank",
+    "only main leaves",
+    whole={
+        "2.3a": """
+if dist.is_initialized() and dist.get_rank() == 0:
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "group-not-destroyed",
+    "forgot the call",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "cleanup-without-group",
+    "function is true",
+    whole={
+        "2.3a": """
+if dist.is_initialized:
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+)
+bank.wrong(
+    "wrong-main-process",
+    "last is main",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank() == dist.get_world_size() - 1
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "group-not-destroyed",
+    "destroys a new group",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    group = dist.new_group()
+    dist.destroy_process_group(group)
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-main-process",
+    "string against number",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return os.environ["RANK"] == 0
+""",
+    },
+    slow=True,
+)
+bank.wrong("not-a-bool", "no return", whole=STRAIGHT, slow=True)
+bank.wrong(
+    "group-not-destroyed",
+    "barrier only",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.barrier()
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrong-main-process",
+    "one is main",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank() == 1
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "group-not-destroyed",
+    "inverted guard",
+    whole={
+        "2.3a": """
+if not dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_rank() == 0
+""",
+    },
+)
+bank.wrong(
+    "wrong-main-process",
+    "world size one",
+    whole={
+        "2.3a": """
+if dist.is_initialized():
+    dist.destroy_process_group()
+""",
+        "2.3b": """
+return dist.get_world_size() == 1
+""",
+    },
+    slow=True,
+)

@@ -219,3 +219,315 @@ bank.wrong(
     "first hides all",
     first="try:\n    dataset = load()\nexcept Exception:\n    dataset = None",
 )
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "3.1": """
+if is_first:
+    data = load()
+dist.barrier()
+if not is_first:
+    data = load()
+return data
+""",
+}
+
+bank.right("two ifs", whole=STRAIGHT)
+bank.right(
+    "early return",
+    whole={
+        "3.1": """
+if is_first:
+    data = load()
+    dist.barrier()
+    return data
+dist.barrier()
+return load()
+"""
+    },
+)
+bank.right(
+    "turns",
+    whole={
+        "3.1": """
+result = None
+for turn in (True, False):
+    if is_first is turn or bool(is_first) == turn:
+        result = load()
+    dist.barrier()
+return result
+"""
+    },
+)
+bank.right(
+    "context manager",
+    whole={
+        "3.1": """
+import contextlib
+
+
+@contextlib.contextmanager
+def _first_goes_first(is_first):
+    if not is_first:
+        dist.barrier()
+    yield
+    if is_first:
+        dist.barrier()
+
+with _first_goes_first(is_first):
+    return load()
+"""
+    },
+)
+bank.right(
+    "finally meets",
+    whole={
+        "3.1": """
+import torch
+
+if not is_first:
+    dist.barrier()
+try:
+    return load()
+finally:
+    if is_first:
+        torch.distributed.barrier()
+"""
+    },
+)
+bank.wrong(
+    "barrier-in-branch",
+    "only first at barrier",
+    whole={
+        "3.1": """
+if is_first:
+    data = load()
+    dist.barrier()
+else:
+    data = load()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "no-barrier",
+    "no barrier, again",
+    whole={
+        "3.1": """
+if is_first:
+    return load()
+return load()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "others-go-first",
+    "others go first",
+    whole={
+        "3.1": """
+if not is_first:
+    data = load()
+dist.barrier()
+if is_first:
+    data = load()
+return data
+"""
+    },
+)
+bank.wrong(
+    "sleep-instead-of-barrier",
+    "sleeps instead",
+    whole={
+        "3.1": """
+import time
+
+if not is_first:
+    time.sleep(1)
+return load()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "rank-0-instead-of-is-first",
+    "rank zero goes",
+    whole={
+        "3.1": """
+if dist.get_rank() == 0:
+    data = load()
+dist.barrier()
+if dist.get_rank() != 0:
+    data = load()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "others-do-not-load",
+    "broadcasts the data",
+    whole={
+        "3.1": """
+box = [load() if dist.get_rank() == 0 else None]
+dist.broadcast_object_list(box, src=0)
+return box[0]
+"""
+    },
+)
+bank.wrong(
+    "others-get-none",
+    "others get none",
+    whole={
+        "3.1": """
+data = None
+if is_first:
+    data = load()
+dist.barrier()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "every-rank-downloads",
+    "barrier after all",
+    whole={
+        "3.1": """
+data = load()
+dist.barrier()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "barrier-not-awaited",
+    "async barrier",
+    whole={
+        "3.1": """
+data = None
+if is_first:
+    data = load()
+dist.barrier(async_op=True)
+if not is_first:
+    data = load()
+return data
+"""
+    },
+)
+bank.wrong(
+    "no-barrier",
+    "cuda synchronize",
+    whole={
+        "3.1": """
+import torch
+
+if is_first:
+    data = load()
+if torch.cuda.is_available():
+    torch.cuda.synchronize()
+if not is_first:
+    data = load()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "nothing-returned",
+    "first forgets its own",
+    whole={
+        "3.1": """
+if is_first:
+    load()
+dist.barrier()
+if not is_first:
+    return load()
+"""
+    },
+)
+bank.wrong(
+    "barrier-before-load",
+    "first waits too early",
+    whole={
+        "3.1": """
+dist.barrier()
+if is_first:
+    data = load()
+else:
+    data = load()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "message-missing",
+    "send to rank one",
+    whole={
+        "3.1": """
+import torch
+
+token = torch.zeros(1)
+if is_first:
+    data = load()
+    dist.send(token, dst=(dist.get_rank() + 1) % dist.get_world_size())
+else:
+    dist.recv(token)
+    data = load()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "load error hidden",
+    whole={
+        "3.1": """
+data = None
+if is_first:
+    try:
+        data = load()
+    except Exception:
+        pass
+dist.barrier()
+if not is_first:
+    data = load()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "barrier-in-branch",
+    "barrier for others twice",
+    whole={
+        "3.1": """
+if is_first:
+    data = load()
+else:
+    dist.barrier()
+dist.barrier()
+if not is_first:
+    data = load()
+return data
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "result-not-returned",
+    "returns the function",
+    whole={
+        "3.1": """
+if is_first:
+    load()
+dist.barrier()
+return load
+"""
+    },
+)

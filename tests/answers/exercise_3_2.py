@@ -1,6 +1,6 @@
 """Answers to 3.2: every rank its own samples."""
 
-from answers.entries import Bank
+from answers.entries import Bank, replaced
 
 bank = Bank(
     "3.2",
@@ -320,4 +320,312 @@ bank.wrong(
     "seed-ignored",
     "own sampler: no seed",
     sampler=OWN_SAMPLER.replace("seed * 1000 + ", ""),
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "3.2": """
+world_size = dist.get_world_size()
+if global_batch_size % world_size:
+    raise ValueError(f"{global_batch_size} cannot be divided by {world_size}")
+if global_batch_size > len(train_set):
+    raise ValueError(f"{global_batch_size} is larger than the training set of {len(train_set)}")
+batch_size = global_batch_size // world_size
+sampler = DistributedSampler(train_set, seed=seed, drop_last=True)
+train_loader = DataLoader(
+    train_set, batch_size, sampler=sampler, drop_last=True, num_workers=num_workers, **loader_options
+)
+shard = ValidationShard(valid_set, dist.get_rank(), world_size)
+valid_loader = DataLoader(shard, batch_size, num_workers=num_workers, **loader_options)
+return train_loader, valid_loader
+""",
+}
+
+bank.right(
+    "partial loader",
+    whole={
+        "3.2": """
+import functools
+
+rank, world = dist.get_rank(), dist.get_world_size()
+per_rank, rest = divmod(global_batch_size, world)
+if rest or global_batch_size > len(train_set):
+    raise ValueError(f"global batch {global_batch_size}, {world} ranks, {len(train_set)} samples")
+loader = functools.partial(
+    DataLoader, batch_size=per_rank, num_workers=num_workers, **loader_options
+)
+sampler = DistributedSampler(
+    train_set, num_replicas=world, rank=rank, shuffle=True, seed=seed, drop_last=True
+)
+return loader(train_set, sampler=sampler, drop_last=True), loader(
+    ValidationShard(valid_set, rank, world), shuffle=False
+)
+"""
+    },
+)
+bank.right(
+    "common dict",
+    whole={
+        "3.2": """
+def _check(batch, samples, ranks):
+    if batch % ranks != 0:
+        raise ValueError("the batch does not divide")
+    if samples < batch:
+        raise ValueError("the batch is larger than the data")
+
+_check(global_batch_size, len(train_set), dist.get_world_size())
+common = {
+    "batch_size": global_batch_size // dist.get_world_size(),
+    "num_workers": num_workers,
+} | loader_options
+own = dict(common, sampler=DistributedSampler(train_set, seed=seed, drop_last=True), drop_last=True)
+valid = ValidationShard(dataset=valid_set, rank=dist.get_rank(), world_size=dist.get_world_size())
+loaders = DataLoader(train_set, **own), DataLoader(valid, **common)
+return loaders
+"""
+    },
+)
+bank.right(
+    "subclassed sampler",
+    whole={
+        "3.2": """
+class _Sampler(DistributedSampler):
+    def __init__(self, data, **options):
+        super().__init__(data, dist.get_world_size(), dist.get_rank(), drop_last=True, **options)
+
+world_size = dist.get_world_size()
+batch = global_batch_size // world_size
+if batch * world_size != global_batch_size:
+    raise ValueError("not divisible")
+if len(train_set) // global_batch_size < 1:
+    raise ValueError("too large")
+train_loader = DataLoader(
+    dataset=train_set,
+    batch_size=batch,
+    shuffle=False,
+    sampler=_Sampler(train_set, seed=seed),
+    drop_last=True,
+    num_workers=num_workers,
+    **loader_options,
+)
+valid_loader = DataLoader(
+    ValidationShard(valid_set, dist.get_rank(), world_size),
+    batch_size=batch,
+    num_workers=num_workers,
+    drop_last=False,
+    **loader_options,
+)
+return (train_loader, valid_loader)
+"""
+    },
+)
+bank.right(
+    "nested function",
+    whole={
+        "3.2": """
+world_size = dist.get_world_size()
+
+def load(data: Dataset, **extra) -> DataLoader:
+    return DataLoader(
+        data, global_batch_size // world_size, num_workers=num_workers, **loader_options, **extra
+    )
+
+if global_batch_size % world_size != 0:
+    raise ValueError("uneven")
+if not global_batch_size <= len(train_set):
+    raise ValueError("large")
+train_sampler: DistributedSampler = DistributedSampler(train_set, drop_last=True, seed=seed)
+train_loader = load(train_set, sampler=train_sampler, drop_last=True)
+valid_loader = load(
+    ValidationShard(valid_set, rank=dist.get_rank(), world_size=dist.get_world_size())
+)
+return train_loader, valid_loader
+"""
+    },
+)
+bank.wrong(
+    "global-batch-as-local",
+    "global batch on each",
+    whole=replaced(STRAIGHT, ("global_batch_size // world_size", "global_batch_size")),
+    slow=True,
+)
+bank.wrong("seed-ignored", "seed forgotten", whole=replaced(STRAIGHT, ("seed=seed, ", "")), slow=True)
+bank.wrong(
+    "ranks-shuffle-differently",
+    "seed per rank",
+    whole=replaced(STRAIGHT, ("seed=seed, ", "seed=seed + dist.get_rank(), ")),
+    slow=True,
+)
+bank.wrong(
+    "partial-batch",
+    "loader keeps rest",
+    whole=replaced(STRAIGHT, ("sampler=sampler, drop_last=True", "sampler=sampler")),
+    slow=True,
+)
+bank.wrong(
+    "padding-drawn-twice", "sampler pads", whole=replaced(STRAIGHT, (", drop_last=True)\n", ")\n")), slow=True
+)
+bank.wrong(
+    "validation-drops-samples",
+    "valid drops last",
+    whole=replaced(STRAIGHT, ("DataLoader(shard, batch_size, ", "DataLoader(shard, batch_size, drop_last=True, ")),
+)
+bank.wrong(
+    "validation-sampled-again",
+    "valid sampled",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "DataLoader(shard, batch_size, ",
+            "DataLoader(shard, batch_size, sampler=DistributedSampler(shard, shuffle=False), ",
+        ),
+    ),
+)
+bank.wrong(
+    "validation-shuffled",
+    "valid shuffled",
+    whole=replaced(STRAIGHT, ("DataLoader(shard, batch_size, ", "DataLoader(shard, batch_size, shuffle=True, ")),
+    slow=True,
+)
+bank.wrong(
+    "num-workers-ignored",
+    "valid workers forgotten",
+    whole=replaced(
+        STRAIGHT, ("DataLoader(shard, batch_size, num_workers=num_workers, ", "DataLoader(shard, batch_size, ")
+    ),
+)
+bank.wrong(
+    "loader-options-dropped",
+    "options to one only",
+    whole=replaced(
+        STRAIGHT,
+        ("batch_size, num_workers=num_workers, **loader_options)", "batch_size, num_workers=num_workers)"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "valid-batch-refused",
+    "equal is too large",
+    whole=replaced(STRAIGHT, ("global_batch_size > len", "global_batch_size >= len")),
+    slow=True,
+)
+bank.wrong(
+    "oversized-batch-accepted",
+    "compares own batch",
+    whole=replaced(STRAIGHT, ("if global_batch_size > len", "if global_batch_size // world_size > len")),
+    slow=True,
+)
+bank.wrong(
+    "indivisible-batch-accepted",
+    "rounds silently",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "if global_batch_size % world_size:\n"
+            '    raise ValueError(f"{global_batch_size} cannot be divided by {world_size}")\n',
+            "global_batch_size -= global_batch_size % world_size\n",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "not-shuffled",
+    "sampler in order",
+    whole=replaced(STRAIGHT, ("seed=seed, ", "shuffle=False, seed=seed, ")),
+    slow=True,
+)
+bank.wrong(
+    "shard-arguments-swapped",
+    "rank and world swapped",
+    whole=replaced(STRAIGHT, ("dist.get_rank(), world_size)", "world_size, dist.get_rank())")),
+)
+bank.wrong(
+    "validation-not-sharded",
+    "whole validation everywhere",
+    whole=replaced(STRAIGHT, ("DataLoader(shard, ", "DataLoader(valid_set, ")),
+)
+bank.wrong(
+    "sampler-of-validation-set",
+    "sampler of the other set",
+    whole=replaced(STRAIGHT, ("DistributedSampler(train_set", "DistributedSampler(valid_set")),
+)
+bank.wrong(
+    "option-given-twice",
+    "pins always",
+    whole=replaced(STRAIGHT, ("sampler=sampler, ", "sampler=sampler, pin_memory=True, ")),
+)
+bank.wrong(
+    "loaders-swapped",
+    "swapped pair",
+    whole=replaced(STRAIGHT, ("return train_loader, valid_loader", "return valid_loader, train_loader")),
+    slow=True,
+)
+bank.wrong(
+    "no-set-epoch",
+    "strided subset",
+    whole={
+        "3.2": """
+from torch.utils.data import Subset
+
+world_size = dist.get_world_size()
+if global_batch_size % world_size:
+    raise ValueError(f"{global_batch_size} cannot be divided by {world_size}")
+if global_batch_size > len(train_set):
+    raise ValueError(f"{global_batch_size} is larger than the training set of {len(train_set)}")
+batch_size = global_batch_size // world_size
+train_set = Subset(train_set, range(dist.get_rank(), len(train_set), world_size))
+train_loader = DataLoader(
+    train_set, batch_size, shuffle=True, drop_last=True, num_workers=num_workers, **loader_options
+)
+shard = ValidationShard(valid_set, dist.get_rank(), world_size)
+valid_loader = DataLoader(shard, batch_size, num_workers=num_workers, **loader_options)
+return train_loader, valid_loader
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-a-value-error",
+    "asserts instead",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "if global_batch_size % world_size:\n"
+            '    raise ValueError(f"{global_batch_size} cannot be divided by {world_size}")',
+            "assert global_batch_size % world_size == 0",
+        ),
+    ),
+    slow=True,
+)
+bank.right(
+    "sampler in batch sampler",
+    whole={
+        "3.2": """
+from torch.utils.data import BatchSampler
+
+world_size = dist.get_world_size()
+if global_batch_size % world_size:
+    raise ValueError(f"{global_batch_size} cannot be divided by {world_size}")
+if global_batch_size > len(train_set):
+    raise ValueError(f"{global_batch_size} is larger than the training set of {len(train_set)}")
+batch_size = global_batch_size // world_size
+sampler = DistributedSampler(train_set, seed=seed, drop_last=True)
+train_loader = DataLoader(
+    train_set,
+    batch_sampler=BatchSampler(sampler, batch_size, True),
+    num_workers=num_workers,
+    **loader_options,
+)
+shard = ValidationShard(valid_set, dist.get_rank(), world_size)
+valid_loader = DataLoader(shard, batch_size, num_workers=num_workers, **loader_options)
+return train_loader, valid_loader
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "no-distributed-sampler",
+    "one replica",
+    whole=replaced(STRAIGHT, ("seed=seed, ", "num_replicas=1, rank=0, seed=seed, ")),
 )

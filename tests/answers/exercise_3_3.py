@@ -1,7 +1,7 @@
 """Answers to 3.3: validation counts every sample once, with as many batches on every rank."""
 
 from answers.bank import solution
-from answers.entries import Bank
+from answers.entries import Bank, replaced
 
 bank = Bank(
     "3.3",
@@ -126,4 +126,295 @@ bank.wrong(
     "past-the-end",
     "negative",
     index="index = i * self.world_size - self.rank",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+    "3.3b": """
+index = self.rank * len(self) + i
+if index < len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+}
+
+bank.right(
+    "ceil and condition",
+    whole={
+        "3.3a": """
+import math
+
+return math.ceil(len(self.dataset) / self.world_size)
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+image, _ = self.dataset[0]
+return image, IGNORED
+""",
+    },
+)
+bank.right(
+    "own index list",
+    whole={
+        "3.3a": """
+whole, rest = divmod(len(self.dataset), self.world_size)
+return whole + (rest > 0)
+""",
+        "3.3b": """
+import torch
+
+mine = range(self.rank, len(self.dataset), self.world_size)
+try:
+    index = mine[i]
+except IndexError:
+    return torch.zeros_like(self.dataset[0][0]), IGNORED
+return self.dataset[index]
+""",
+    },
+)
+bank.right(
+    "longest of all ranks",
+    whole={
+        "3.3a": """
+return max(len(range(r, len(self.dataset), self.world_size)) for r in range(self.world_size))
+""",
+        "3.3b": """
+n = len(self.dataset)
+index = self.rank + i * self.world_size
+image, label = self.dataset[min(index, n - 1)]
+return image, label if index < n else IGNORED
+""",
+    },
+)
+bank.wrong(
+    "samples-dropped",
+    "floor",
+    whole={
+        "3.3a": """
+return len(self.dataset) // self.world_size
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+    },
+    slow=True,
+)
+bank.right(
+    "always one more",
+    whole={
+        "3.3a": """
+return len(self.dataset) // self.world_size + 1
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "unequal-validation-batches",
+    "own length",
+    whole={
+        "3.3a": """
+return len(range(self.rank, len(self.dataset), self.world_size))
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "samples-dropped",
+    "rounded",
+    whole={
+        "3.3a": """
+return round(len(self.dataset) / self.world_size)
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+    },
+    slow=True,
+)
+bank.right("contiguous parts", whole=STRAIGHT, slow=True)
+bank.wrong(
+    "sample-counted-twice",
+    "rank times i",
+    whole=replaced(STRAIGHT, ("index = self.rank * len(self) + i", "index = self.world_size + i * self.rank")),
+)
+bank.wrong(
+    "filler-has-a-label",
+    "filler is class zero",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+        "3.3b": """
+import torch
+
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return torch.zeros(3, 32, 32), 0
+""",
+    },
+)
+bank.wrong(
+    "sample-counted-twice",
+    "wraps around",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+        "3.3b": """
+index = (self.rank + i * self.world_size) % len(self.dataset)
+return self.dataset[index]
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "past-the-end",
+    "off by one at the end",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index <= len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+    },
+)
+bank.wrong(
+    "past-the-end",
+    "raises where none",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index >= len(self.dataset):
+    raise IndexError(index)
+return self.dataset[index]
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "filler-without-image",
+    "filler none",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return None, IGNORED
+""",
+    },
+)
+bank.wrong(
+    "group-asked-not-the-shard",
+    "asks the group",
+    whole=replaced(
+        STRAIGHT, ("index = self.rank * len(self) + i", "index = dist.get_rank() + i * dist.get_world_size()")
+    ),
+)
+bank.wrong(
+    "length-of-one-world-size",
+    "two ranks only",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + 1) // 2
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+    },
+)
+bank.wrong(
+    "samples-dropped",
+    "starts at the next",
+    whole=replaced(STRAIGHT, ("index = self.rank * len(self) + i", "index = self.rank + 1 + i * self.world_size")),
+    slow=True,
+)
+bank.wrong(
+    "samples-dropped",
+    "ceil of a floor",
+    whole={
+        "3.3a": """
+import math
+
+return math.ceil(len(self.dataset) // self.world_size)
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return self.dataset[0][0], IGNORED
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "sample-counted-twice",
+    "previous image as filler",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+        "3.3b": """
+index = self.rank + i * self.world_size
+if index >= len(self.dataset):
+    index = len(self.dataset) - 1
+return self.dataset[index]
+""",
+    },
+    slow=True,
+)
+bank.wrong(
+    "filler-of-another-shape",
+    "flat filler",
+    whole={
+        "3.3a": """
+return (len(self.dataset) + self.world_size - 1) // self.world_size
+""",
+        "3.3b": """
+import torch
+
+index = self.rank + i * self.world_size
+if index < len(self.dataset):
+    return self.dataset[index]
+return torch.zeros(3 * 32 * 32), IGNORED
+""",
+    },
+    slow=True,
 )

@@ -1,6 +1,6 @@
 """Answers to 4.0: gradients averaged by hand."""
 
-from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank
+from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank, replaced
 
 bank = Bank(
     "4.0",
@@ -187,4 +187,287 @@ bank.wrong(
     "ranks-disagree",
     "rank 1 alone zeroes",
     divide="p.grad /= world_size\nif dist.get_rank() == 1: p.grad.zero_()",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+""",
+}
+
+bank.right("loop", whole=STRAIGHT)
+bank.right(
+    "divides before",
+    whole={
+        "4.0": """
+world = dist.get_world_size()
+with torch.no_grad():
+    for _, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        parameter.grad.div_(world)
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+"""
+    },
+)
+bank.right(
+    "one flat bucket",
+    whole={
+        "4.0": """
+grads = [p.grad for p in model.parameters() if p.grad is not None]
+flat = torch.cat([g.reshape(-1) for g in grads])
+dist.all_reduce(flat)
+flat.div_(dist.get_world_size())
+for g, piece in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+    g.copy_(piece.view_as(g))
+"""
+    },
+)
+bank.right(
+    "asynchronous",
+    whole={
+        "4.0": """
+handles = []
+for p in model.parameters():
+    if p.grad is not None:
+        handles.append((p, dist.all_reduce(p.grad, async_op=True)))
+for p, handle in handles:
+    handle.wait()
+    p.grad.mul_(1 / dist.get_world_size())
+"""
+    },
+)
+bank.right(
+    "gathers all",
+    whole={
+        "4.0": """
+for p in filter(lambda q: q.grad is not None, model.parameters()):
+    everyone = [torch.empty_like(p.grad) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, p.grad.contiguous())
+    p.grad = torch.stack(everyone).mean(dim=0)
+"""
+    },
+)
+bank.right(
+    "foreach div",
+    whole={
+        "4.0": """
+grads = [g for g in (p.grad for p in model.parameters()) if g is not None]
+for work in [dist.all_reduce(g, async_op=True) for g in grads]:
+    work.wait()
+torch._foreach_div_(grads, float(dist.get_world_size()))
+"""
+    },
+)
+bank.wrong(
+    "summed-not-averaged",
+    "sum only",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-waited-for",
+    "not awaited",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad, async_op=True)
+        p.grad /= dist.get_world_size()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "divided-twice",
+    "divides twice",
+    whole={
+        "4.0": """
+n = dist.get_world_size()
+for p in model.parameters():
+    if p.grad is None:
+        continue
+    p.grad.div_(n)
+    dist.all_reduce(p.grad)
+    p.grad.div_(n)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "weights-not-gradients",
+    "weights not gradients",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    dist.all_reduce(p.data)
+    p.data /= dist.get_world_size()
+"""
+    },
+    slow=True,
+)
+bank.right(
+    "avg on gloo",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "result-not-read",
+    "clone is averaged",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        g = p.grad.clone()
+        dist.all_reduce(g)
+        g /= dist.get_world_size()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "broadcast-not-averaged",
+    "broadcast from zero",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.broadcast(p.grad, src=0)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "maximum-not-mean",
+    "maximum",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad, op=dist.ReduceOp.MAX)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "ranks-disagree",
+    "reduce to zero",
+    whole=replaced(STRAIGHT, ("        dist.all_reduce(p.grad)", "        dist.reduce(p.grad, dst=0)")),
+    slow=True,
+)
+bank.wrong(
+    "world-size-hard-coded",
+    "half of it",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+        p.grad = p.grad / 2
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "result-dropped",
+    "result dropped",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+        p.grad.div(dist.get_world_size())
+"""
+    },
+)
+bank.wrong(
+    "ranks-disagree",
+    "only main divides",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+        if dist.get_rank() == 0:
+            p.grad /= dist.get_world_size()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "some-parameters-left-out",
+    "only matrices",
+    whole=replaced(STRAIGHT, ("    if p.grad is not None:", "    if p.grad is not None and p.ndim > 1:")),
+    slow=True,
+)
+bank.wrong(
+    "collective-on-one-rank",
+    "skips zero gradients",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is None or not p.grad.any():
+        continue
+    dist.all_reduce(p.grad)
+    p.grad /= dist.get_world_size()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "some-parameters-left-out",
+    "returns in the loop",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+        return
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "summed-in-16-bits",
+    "half precision sum",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        g = p.grad.to(torch.bfloat16)
+        dist.all_reduce(g)
+        p.grad.copy_(g / dist.get_world_size())
+"""
+    },
+)
+bank.wrong(
+    "ranks-disagree",
+    "divides by rank",
+    whole={
+        "4.0": """
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_rank() + 1
+"""
+    },
+    slow=True,
 )

@@ -149,3 +149,277 @@ bank.wrong(
     "LOCAL_RANK as device id",
     ids="import os\ndevice_ids = [int(os.environ['LOCAL_RANK'])] if device.type == 'cuda' else None",
 )
+
+# ---- by somebody who had only a student's package at hand
+
+bank.right(
+    "plain",
+    whole={
+        "4.1": """
+model = model.to(device)
+return DistributedDataParallel(
+    model,
+    device_ids=[device.index] if device.type == "cuda" else None,
+    bucket_cap_mb=bucket_cap_mb,
+    gradient_as_bucket_view=True,
+)
+"""
+    },
+)
+bank.right(
+    "options dict",
+    whole={
+        "4.1": """
+options = {"bucket_cap_mb": bucket_cap_mb, "gradient_as_bucket_view": True}
+if device.type == "cuda":
+    options["device_ids"] = [device]
+return DistributedDataParallel(model.to(device), **options)
+"""
+    },
+)
+bank.right(
+    "partial wrap",
+    whole={
+        "4.1": """
+import functools
+
+wrap = functools.partial(
+    DistributedDataParallel, gradient_as_bucket_view=True, bucket_cap_mb=bucket_cap_mb
+)
+return (
+    wrap(model.to(device), device_ids=[device.index], output_device=device.index)
+    if device.type == "cuda"
+    else wrap(model.to(device))
+)
+"""
+    },
+)
+bank.right(
+    "without device ids",
+    whole={
+        "4.1": """
+model.to(device)
+ddp = torch.nn.parallel.DistributedDataParallel(
+    module=model,
+    bucket_cap_mb=bucket_cap_mb,
+    gradient_as_bucket_view=True,
+    device_ids=None if device.type != "cuda" else [device],
+)
+return ddp
+"""
+    },
+)
+bank.wrong(
+    "device-ids-on-cpu",
+    "always device ids",
+    whole={
+        "4.1": """
+model = model.to(device)
+return DistributedDataParallel(
+    model, device_ids=[device], bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "bucket-cap-ignored",
+    "bucket forgotten",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
+"""
+    },
+    slow=True,
+)
+bank.right(
+    "no bucket view",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+return DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=bucket_cap_mb)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-on-device",
+    "stays where it was",
+    whole={
+        "4.1": """
+ids = [device.index] if device.type == "cuda" else None
+return DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "wrapped-before-on-device",
+    "moved after wrapping",
+    whole={
+        "4.1": """
+ids = [device.index] if device.type == "cuda" else None
+ddp = DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+)
+return ddp.to(device)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-wrapped",
+    "returns the bare model",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+DistributedDataParallel(model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)
+return model
+"""
+    },
+)
+bank.wrong(
+    "wrong-device-ids",
+    "rank as gpu",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [dist.get_rank()] if device.type == "cuda" else None
+return DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+)
+"""
+    },
+)
+bank.wrong(
+    "bucket-cap-wrong",
+    "bytes not mib",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+return DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb * 1024 * 1024, gradient_as_bucket_view=True
+)
+"""
+    },
+)
+bank.wrong(
+    "ranks-start-apart",
+    "no sync at start",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+return DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True, init_sync=False
+)
+"""
+    },
+)
+bank.wrong(
+    "not-all-ranks",
+    "group of one",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+groups = [dist.new_group([r]) for r in range(dist.get_world_size())]
+return DistributedDataParallel(
+    model,
+    device_ids=ids,
+    bucket_cap_mb=bucket_cap_mb,
+    gradient_as_bucket_view=True,
+    process_group=groups[dist.get_rank()],
+)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "bucket-cap-wrong",
+    "whole mib",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+return DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=max(1, int(bucket_cap_mb)), gradient_as_bucket_view=True
+)
+"""
+    },
+)
+bank.wrong(
+    "data-parallel",
+    "old data parallel",
+    whole={
+        "4.1": """
+model = model.to(device)
+return torch.nn.DataParallel(model)
+"""
+    },
+    slow=True,
+)
+bank.right(
+    "asks the machine",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [torch.cuda.current_device()] if torch.cuda.is_available() else None
+return DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "parameters-frozen",
+    "frozen classifier",
+    whole={
+        "4.1": """
+model = model.to(device)
+list(model.parameters())[-1].requires_grad_(False)
+ids = [device.index] if device.type == "cuda" else None
+return DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+)
+"""
+    },
+)
+bank.right(
+    "view on gpu only",
+    whole={
+        "4.1": """
+model = model.to(device)
+cuda = device.type == "cuda"
+return DistributedDataParallel(
+    model,
+    device_ids=[device.index] if cuda else None,
+    bucket_cap_mb=bucket_cap_mb,
+    gradient_as_bucket_view=cuda,
+)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "nothing-returned",
+    "no return",
+    whole={
+        "4.1": """
+model = model.to(device)
+ids = [device.index] if device.type == "cuda" else None
+model = DistributedDataParallel(
+    model, device_ids=ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+)
+"""
+    },
+    slow=True,
+)

@@ -1,6 +1,6 @@
 """Answers to 4.2: fully_shard."""
 
-from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank
+from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank, replaced
 
 bank = Bank(
     "4.2",
@@ -232,4 +232,305 @@ bank.wrong(
     "error-swallowed",
     "fully_shard hidden",
     block="try:\n    fully_shard(block, mesh)\nexcept TypeError:\n    pass",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "4.2": """
+model = model.to(device)
+with torch.no_grad():
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(tensor, src=0)
+mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+policy = MixedPrecisionPolicy()
+root_policy = policy
+if precision in HALF:
+    policy = MixedPrecisionPolicy(param_dtype=HALF[precision], reduce_dtype=torch.float32)
+    root_policy = replace(policy, output_dtype=torch.float32)
+    shard_batchnorms(model, mesh)
+for block in model.blocks:
+    fully_shard(block, mesh=mesh, mp_policy=policy)
+fully_shard(model, mesh=mesh, mp_policy=root_policy)
+return model
+""",
+}
+
+bank.right(
+    "always norms",
+    whole={
+        "4.2": """
+mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+model.to(device)
+for value in model.state_dict().values():
+    dist.broadcast(value, src=0)
+dtype = HALF.get(precision)
+half = {} if dtype is None else {"param_dtype": dtype, "reduce_dtype": torch.float32}
+shard_batchnorms(model, mesh)
+for block in model.blocks:
+    fully_shard(block, mesh=mesh, mp_policy=MixedPrecisionPolicy(**half))
+return fully_shard(
+    model,
+    mesh=mesh,
+    mp_policy=MixedPrecisionPolicy(output_dtype=torch.float32 if half else None, **half),
+)
+"""
+    },
+)
+bank.right(
+    "helpers and detach",
+    whole={
+        "4.2": """
+import functools
+import itertools
+
+def _same_everywhere(model: nn.Module) -> None:
+    handles = [
+        dist.broadcast(t.detach(), 0, async_op=True)
+        for t in itertools.chain(model.parameters(), model.buffers())
+    ]
+    for handle in handles:
+        handle.wait()
+
+model = model.to(device=device)
+_same_everywhere(model)
+mesh = init_device_mesh(device.type, mesh_shape=(dist.get_world_size(),))
+if precision == "fp32":
+    shard = functools.partial(fully_shard, mesh=mesh)
+    root = shard
+else:
+    dtype = HALF[precision]
+    shard_batchnorms(model, mesh)
+    shard = functools.partial(
+        fully_shard, mesh=mesh, mp_policy=MixedPrecisionPolicy(dtype, torch.float32)
+    )
+    root = functools.partial(
+        fully_shard, mesh=mesh, mp_policy=MixedPrecisionPolicy(dtype, torch.float32, torch.float32)
+    )
+for i in range(len(model.blocks)):
+    shard(model.blocks[i])
+root(model)
+return model
+"""
+    },
+)
+bank.right(
+    "sum of masked",
+    whole={
+        "4.2": """
+model = model.to(device)
+main = dist.get_rank() == 0
+for t in list(model.parameters()) + list(model.buffers()):
+    data = t.data
+    if not main:
+        data.zero_()
+    dist.all_reduce(data)
+mesh = DeviceMesh(device.type, list(range(dist.get_world_size())))
+mixed = precision != "fp32"
+policies = [MixedPrecisionPolicy(), MixedPrecisionPolicy()]
+if mixed:
+    shard_batchnorms(model, mesh)
+    policies = [
+        MixedPrecisionPolicy(param_dtype=HALF[precision], reduce_dtype=torch.float32, output_dtype=out)
+        for out in (None, torch.float32)
+    ]
+fully_shard(list(model.blocks)[0], mesh=mesh, mp_policy=policies[0])
+for block in list(model.blocks)[1:]:
+    fully_shard(block, mesh=mesh, mp_policy=policies[0])
+fully_shard(model, mesh=mesh, mp_policy=policies[1])
+return model
+"""
+    },
+)
+bank.right(
+    "match statement",
+    whole={
+        "4.2": """
+model.to(device)
+for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    dist.broadcast(tensor.data, src=0)
+match precision:
+    case "fp32":
+        inner = outer = MixedPrecisionPolicy()
+    case "bf16" | "fp16":
+        inner = MixedPrecisionPolicy(param_dtype=HALF[precision], reduce_dtype=torch.float32)
+        outer = MixedPrecisionPolicy(
+            param_dtype=HALF[precision], reduce_dtype=torch.float32, output_dtype=torch.float32
+        )
+    case _:
+        raise ValueError(precision)
+mesh = init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("shard",))
+if precision in HALF:
+    shard_batchnorms(model, mesh)
+[fully_shard(b, mesh=mesh, mp_policy=inner) for b in model.blocks]
+fully_shard(model, mesh=mesh, mp_policy=outer)
+return model
+"""
+    },
+)
+bank.wrong(
+    "ranks-start-apart",
+    "no broadcast",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "with torch.no_grad():\n"
+            "    for tensor in [*model.parameters(), *model.buffers()]:\n"
+            "        dist.broadcast(tensor, src=0)\n",
+            "",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "rest-not-sent",
+    "buffers forgotten",
+    whole=replaced(STRAIGHT, ("[*model.parameters(), *model.buffers()]", "model.parameters()")),
+    slow=True,
+)
+bank.wrong(
+    "root-before-blocks",
+    "root first",
+    whole=replaced(
+        STRAIGHT,
+        ("fully_shard(model, mesh=mesh, mp_policy=root_policy)\n", ""),
+        ("for block in", "fully_shard(model, mesh=mesh, mp_policy=root_policy)\nfor block in"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "root-not-sharded",
+    "root forgotten",
+    whole=replaced(STRAIGHT, ("fully_shard(model, mesh=mesh, mp_policy=root_policy)\n", "")),
+    slow=True,
+)
+bank.wrong(
+    "only-root-sharded",
+    "blocks forgotten",
+    whole=replaced(
+        STRAIGHT, ("for block in model.blocks:\n    fully_shard(block, mesh=mesh, mp_policy=policy)\n", "")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "gradients-summed-in-bf16",
+    "sums in half",
+    whole=replaced(STRAIGHT, (", reduce_dtype=torch.float32)", ")")),
+    slow=True,
+)
+bank.wrong(
+    "logits-not-fp32",
+    "half logits",
+    whole=replaced(STRAIGHT, ("replace(policy, output_dtype=torch.float32)", "policy")),
+    slow=True,
+)
+bank.wrong(
+    "parameters-not-fp32",
+    "casts the weights",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    shard_batchnorms(model, mesh)",
+            "    model = model.to(HALF[precision])\n    shard_batchnorms(model, mesh)",
+        ),
+    ),
+)
+bank.wrong("fp16-ignored", "fp16 is bf16", whole=replaced(STRAIGHT, ("HALF[precision]", "torch.bfloat16")))
+bank.wrong(
+    "fp16-ignored",
+    "bf16 only",
+    whole=replaced(STRAIGHT, ("if precision in HALF", 'if precision == "bf16"')),
+    slow=True,
+)
+bank.wrong(
+    "batchnorm-in-bf16",
+    "norms left out",
+    whole=replaced(STRAIGHT, ("    shard_batchnorms(model, mesh)\n", "")),
+    slow=True,
+)
+bank.wrong(
+    "batchnorm-after-block",
+    "norms after blocks",
+    whole=replaced(
+        STRAIGHT,
+        ("    shard_batchnorms(model, mesh)\n", ""),
+        (
+            "fully_shard(model, mesh",
+            "if precision in HALF:\n    shard_batchnorms(model, mesh)\nfully_shard(model, mesh",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "sources-differ", "each its own source", whole=replaced(STRAIGHT, ("src=0", "src=dist.get_rank()")), slow=True
+)
+bank.wrong(
+    "result-not-read",
+    "broadcasts copies",
+    whole=replaced(STRAIGHT, ("dist.broadcast(tensor, src=0)", "dist.broadcast(tensor.clone(), src=0)")),
+    slow=True,
+)
+bank.wrong(
+    "container-sharded",
+    "children not blocks",
+    whole=replaced(STRAIGHT, ("for block in model.blocks:", "for block in model.children():")),
+    slow=True,
+)
+bank.wrong("mesh-of-other-size", "mesh of two", whole=replaced(STRAIGHT, ("(dist.get_world_size(),)", "(2,)")))
+bank.wrong(
+    "precision-not-everywhere",
+    "policy on root only",
+    whole=replaced(STRAIGHT, ("fully_shard(block, mesh=mesh, mp_policy=policy)", "fully_shard(block, mesh=mesh)")),
+    slow=True,
+)
+bank.wrong(
+    "different-sizes",
+    "broadcast after sharding",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "with torch.no_grad():\n"
+            "    for tensor in [*model.parameters(), *model.buffers()]:\n"
+            "        dist.broadcast(tensor, src=0)\n",
+            "",
+        ),
+        (
+            "return model",
+            "for tensor in model.parameters():\n"
+            "    dist.broadcast(tensor.to_local().detach(), src=0)\n"
+            "return model",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "not-on-device", "not moved, again", whole=replaced(STRAIGHT, ("model = model.to(device)\n", "")), slow=True
+)
+bank.wrong(
+    "collective-on-one-rank",
+    "only main broadcasts",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "        dist.broadcast(tensor, src=0)",
+            "        if dist.get_rank() == 0:\n            dist.broadcast(tensor, src=0)",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "fsdp1-not-fsdp2",
+    "first fsdp",
+    whole={
+        "4.2": """
+return get_fsdp1_model(model, device, precision=precision)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "block-left-out",
+    "last block kept",
+    whole=replaced(STRAIGHT, ("in model.blocks:", "in model.blocks[:-1]:")),
+    slow=True,
 )

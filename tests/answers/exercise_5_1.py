@@ -1,6 +1,6 @@
 """Answers to 5.1: everything together."""
 
-from answers.entries import Bank
+from answers.entries import Bank, replaced
 
 bank = Bank(
     "5.1",
@@ -621,4 +621,389 @@ bank.wrong(
     "two errors: another seed for the loaders, and no begin",
     loading="size, loading = args.loader_batch_size, loading_options(args, device) | {'seed': 5}",
     begin="",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "5.1a": """
+if args.strategy == "none":
+    return model.to(device)
+if args.strategy == "ddp":
+    return get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb)
+if args.strategy == "fsdp":
+    return get_fsdp_model(model, device, precision=args.precision, **options.shard_options(args))
+if args.strategy == "fsdp1":
+    return get_fsdp1_model(model, device, precision=args.precision)
+raise ValueError(f"unknown strategy {args.strategy}")
+""",
+    "5.1b": """
+device = setup()
+records: list[EpochRecord] = []
+with Run(args, device) as this_run:
+    args = this_run.args
+    datasets = load_once(lambda: read_datasets(args), is_first_on_filesystem(args.data_dir or args.output_dir))
+
+    def loader(images):
+        return get_dataloaders(datasets.train, images, args.loader_batch_size, **loading_options(args, device))[1]
+
+    train_loader, valid_loader = get_dataloaders(
+        datasets.train, datasets.valid, args.loader_batch_size, **loading_options(args, device)
+    )
+    torch.manual_seed(args.seed)
+    model = build_model(args.model, len(datasets.classes), **options.model_options(args))
+    model = this_run.prepare_model(model)
+    model = wrap_model(model, device, args)
+    optimizer = build_optimizer(model, args)
+    this_run.begin(model, optimizer, train_loader)
+    if args.evaluate_only:
+        this_run.evaluate(model, datasets, loader)
+    elif not args.dry_run:
+        records = train(model, optimizer, train_loader, valid_loader, this_run)
+        if datasets.test is not None:
+            result = evaluate(model, loader(datasets.test), device)
+            this_run.record_test(result.loss, result.accuracy)
+cleanup()
+return records
+""",
+}
+
+bank.right("straight", whole=STRAIGHT)
+bank.right(
+    "table and helpers",
+    whole={
+        "5.1a": """
+import functools
+
+def _inside(this_run, args, device):
+    first = is_first_on_filesystem(args.data_dir or args.output_dir)
+    datasets = load_once(functools.partial(read_datasets, args), first)
+    both = functools.partial(
+        get_dataloaders,
+        datasets.train,
+        global_batch_size=args.loader_batch_size,
+        **loading_options(args, device),
+    )
+    train_loader, valid_loader = both(datasets.valid)
+    torch.manual_seed(args.seed)
+    bare = build_model(args.model, num_classes=len(datasets.classes), **options.model_options(args))
+    model = wrap_model(this_run.prepare_model(bare), device, args)
+    optimizer = build_optimizer(model, args)
+    this_run.begin(model, optimizer, train_loader)
+    if args.dry_run:
+        return []
+    if args.evaluate_only:
+        this_run.evaluate(model, datasets, lambda images: both(images)[1])
+        return []
+    history = train(model, optimizer, train_loader, valid_loader, this_run)
+    if datasets.test is not None:
+        _, test_loader = both(datasets.test)
+        test = evaluate(model, test_loader, device)
+        this_run.record_test(loss=test.loss, accuracy=test.accuracy)
+    return history
+
+make = {
+    "none": lambda: model.to(device),
+    "ddp": lambda: get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb),
+    "fsdp": functools.partial(get_fsdp_model, model, device, precision=args.precision),
+    "fsdp1": functools.partial(get_fsdp1_model, model, device, precision=args.precision),
+}
+return make[args.strategy]()
+""",
+        "5.1b": """
+import functools
+
+def _inside(this_run, args, device):
+    first = is_first_on_filesystem(args.data_dir or args.output_dir)
+    datasets = load_once(functools.partial(read_datasets, args), first)
+    both = functools.partial(
+        get_dataloaders,
+        datasets.train,
+        global_batch_size=args.loader_batch_size,
+        **loading_options(args, device),
+    )
+    train_loader, valid_loader = both(datasets.valid)
+    torch.manual_seed(args.seed)
+    bare = build_model(args.model, num_classes=len(datasets.classes), **options.model_options(args))
+    model = wrap_model(this_run.prepare_model(bare), device, args)
+    optimizer = build_optimizer(model, args)
+    this_run.begin(model, optimizer, train_loader)
+    if args.dry_run:
+        return []
+    if args.evaluate_only:
+        this_run.evaluate(model, datasets, lambda images: both(images)[1])
+        return []
+    history = train(model, optimizer, train_loader, valid_loader, this_run)
+    if datasets.test is not None:
+        _, test_loader = both(datasets.test)
+        test = evaluate(model, test_loader, device)
+        this_run.record_test(loss=test.loss, accuracy=test.accuracy)
+    return history
+
+device = setup()
+with Run(args, device) as this_run:
+    history = _inside(this_run, this_run.args, device)
+cleanup()
+return history
+""",
+    },
+)
+bank.right(
+    "match and exit stack",
+    whole={
+        "5.1a": """
+match args.strategy:
+    case "none":
+        return model.to(device)
+    case "ddp":
+        return get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb)
+    case "fsdp":
+        extra = options.shard_options(args)
+        return get_fsdp_model(model, device, precision=args.precision, **extra)
+    case "fsdp1":
+        return get_fsdp1_model(model, device, precision=args.precision)
+    case other:
+        raise ValueError(other)
+""",
+        "5.1b": """
+import contextlib
+
+with contextlib.ExitStack() as stack:
+    device = setup()
+    stack.callback(cleanup)
+    this_run = stack.enter_context(Run(args, device))
+    args = this_run.args
+    where = args.data_dir or args.output_dir
+    data = load_once(lambda: read_datasets(args), is_first=is_first_on_filesystem(where))
+    kwargs = loading_options(args, device)
+    train_loader, valid_loader = get_dataloaders(
+        data.train, data.valid, args.loader_batch_size, **kwargs
+    )
+    torch.manual_seed(args.seed)
+    model = build_model(args.model, len(data.classes), **options.model_options(args))
+    model = wrap_model(this_run.prepare_model(model), device, args)
+    optimizer = build_optimizer(model, args)
+    this_run.begin(model, optimizer, train_loader)
+    records = []
+    if not args.dry_run and not args.evaluate_only:
+        records = train(model, optimizer, train_loader, valid_loader, this_run)
+        if data.test is not None:
+            _, test_loader = get_dataloaders(data.train, data.test, args.loader_batch_size, **kwargs)
+            e = evaluate(model, test_loader, device)
+            this_run.record_test(e.loss, e.accuracy)
+    elif args.evaluate_only:
+        this_run.evaluate(
+            model,
+            data,
+            lambda images: get_dataloaders(data.train, images, args.loader_batch_size, **kwargs)[1],
+        )
+return records
+""",
+    },
+)
+bank.right(
+    "try finally",
+    whole={
+        "5.1a": """
+if args.strategy == "none":
+    return model.to(device)
+if args.strategy == "ddp":
+    return get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb)
+if args.strategy == "fsdp":
+    return get_fsdp_model(model, device, precision=args.precision, **options.shard_options(args))
+if args.strategy == "fsdp1":
+    return get_fsdp1_model(model, device, precision=args.precision)
+raise ValueError(f"unknown strategy {args.strategy}")
+""",
+        "5.1b": """
+device = setup()
+result = None
+records: list[EpochRecord] = []
+this_run = Run(args, device)
+with this_run:
+    args = this_run.args
+    datasets = load_once(
+        lambda: read_datasets(args), is_first_on_filesystem(args.data_dir or args.output_dir)
+    )
+
+    def loader(images):
+        return get_dataloaders(
+            datasets.train, images, args.loader_batch_size, **loading_options(args, device)
+        )[1]
+
+    train_loader, valid_loader = get_dataloaders(
+        datasets.train, datasets.valid, args.loader_batch_size, **loading_options(args, device)
+    )
+    torch.random.manual_seed(args.seed)
+    model = build_model(args.model, len(datasets.classes), **options.model_options(args))
+    model = this_run.prepare_model(model)
+    model = wrap_model(model, device, args)
+    optimizer = build_optimizer(model, args)
+    this_run.begin(model, optimizer, train_loader)
+    if args.evaluate_only:
+        this_run.evaluate(model, datasets, loader)
+    elif not args.dry_run:
+        records = train(model, optimizer, train_loader, valid_loader, this_run)
+        if datasets.test is not None:
+            result = evaluate(model, loader(datasets.test), device)
+            this_run.record_test(result.loss, result.accuracy)
+cleanup()
+return records
+""",
+    },
+)
+bank.wrong(
+    "optimizer-before-wrapping",
+    "early optimizer",
+    whole=replaced(
+        STRAIGHT,
+        ("    optimizer = build_optimizer(model, args)\n", ""),
+        (
+            "    model = wrap_model(model, device, args)",
+            "    optimizer = build_optimizer(model, args)\n    model = wrap_model(model, device, args)",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "ranks-start-differently",
+    "no seed, again",
+    whole=replaced(STRAIGHT, ("    torch.manual_seed(args.seed)\n", "")),
+    slow=True,
+)
+bank.wrong(
+    "ranks-start-differently",
+    "seed plus rank",
+    whole=replaced(STRAIGHT, ("manual_seed(args.seed)", "manual_seed(args.seed + this_run.rank)")),
+    slow=True,
+)
+bank.wrong(
+    "ranks-start-differently",
+    "seed too late",
+    whole=replaced(
+        STRAIGHT,
+        ("    torch.manual_seed(args.seed)\n", ""),
+        (
+            "    model = this_run.prepare_model",
+            "    torch.manual_seed(args.seed)\n    model = this_run.prepare_model",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "cleanup-inside-the-run",
+    "cleanup within",
+    whole=replaced(STRAIGHT, ("\ncleanup()", "\n    cleanup()")),
+    slow=True,
+)
+bank.wrong("cleanup-missing", "no cleanup", whole=replaced(STRAIGHT, ("\ncleanup()", "")), slow=True)
+bank.wrong(
+    "records-not-returned", "returns nothing", whole=replaced(STRAIGHT, ("\nreturn records", "")), slow=True
+)
+bank.wrong(
+    "options-not-resolved", "old args", whole=replaced(STRAIGHT, ("    args = this_run.args\n", "")), slow=True
+)
+bank.wrong(
+    "accumulation-ignored",
+    "wrong batch size",
+    whole=replaced(STRAIGHT, ("args.loader_batch_size", "args.global_batch_size")),
+)
+bank.wrong(
+    "is-first-guessed",
+    "rank zero first",
+    whole=replaced(STRAIGHT, ("is_first_on_filesystem(args.data_dir or args.output_dir)", "this_run.rank == 0")),
+    slow=True,
+)
+bank.wrong(
+    "loaded-before-load-once",
+    "loads at once",
+    whole=replaced(STRAIGHT, ("load_once(lambda: read_datasets(args)", "load_once(read_datasets(args)")),
+    slow=True,
+)
+bank.wrong(
+    "train-in-dry-run", "dry run trains", whole=replaced(STRAIGHT, ("elif not args.dry_run:", "else:")), slow=True
+)
+bank.wrong(
+    "precision-ignored",
+    "precision dropped fsdp1",
+    whole=replaced(
+        STRAIGHT, ("get_fsdp1_model(model, device, precision=args.precision)", "get_fsdp1_model(model, device)")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "bucket-cap-ignored",
+    "bucket dropped",
+    whole=replaced(STRAIGHT, (", bucket_cap_mb=args.bucket_cap_mb)", ")")),
+    slow=True,
+)
+bank.wrong(
+    "wrong-strategy",
+    "fsdp1 is fsdp",
+    whole=replaced(STRAIGHT, ('if args.strategy == "fsdp":', 'if args.strategy.startswith("fsdp"):')),
+)
+bank.wrong(
+    "num-classes-hard-coded", "ten classes", whole=replaced(STRAIGHT, ("len(datasets.classes)", "10")), slow=True
+)
+bank.wrong(
+    "prepared-model-unused",
+    "prepared dropped",
+    whole=replaced(STRAIGHT, ("model = this_run.prepare_model(model)", "this_run.prepare_model(model)")),
+    slow=True,
+)
+bank.wrong(
+    "no-begin",
+    "begin forgotten",
+    whole=replaced(STRAIGHT, ("    this_run.begin(model, optimizer, train_loader)\n", "")),
+    slow=True,
+)
+bank.wrong(
+    "not-on-every-rank",
+    "main records test",
+    whole=replaced(
+        STRAIGHT, ("if datasets.test is not None:", "if datasets.test is not None and this_run.rank == 0:")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "tested-before-training",
+    "test before train",
+    whole=replaced(
+        STRAIGHT,
+        ("        records = train(model, optimizer, train_loader, valid_loader, this_run)\n", ""),
+        (
+            "            this_run.record_test(result.loss, result.accuracy)\n",
+            "            this_run.record_test(result.loss, result.accuracy)\n"
+            "        records = train(model, optimizer, train_loader, valid_loader, this_run)\n",
+        ),
+    ),
+)
+bank.wrong(
+    "test-on-other-images",
+    "tests the validation",
+    whole=replaced(
+        STRAIGHT, ("evaluate(model, loader(datasets.test), device)", "evaluate(model, valid_loader, device)")
+    ),
+)
+bank.wrong(
+    "wrong-test-figures",
+    "accuracy first",
+    whole=replaced(
+        STRAIGHT, ("record_test(result.loss, result.accuracy)", "record_test(result.accuracy, result.loss)")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "model-not-wrapped",
+    "wrapped dropped",
+    whole=replaced(STRAIGHT, ("    model = wrap_model(", "    wrap_model(")),
+    slow=True,
+)
+bank.wrong(
+    "loader-option-ignored",
+    "loader options forgotten",
+    whole=replaced(
+        STRAIGHT, (", args.loader_batch_size, **loading_options(args, device)\n", ", args.loader_batch_size\n")
+    ),
+    slow=True,
 )

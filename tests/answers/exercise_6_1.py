@@ -1,6 +1,6 @@
 """Answers to 6.1: the training step and the epoch."""
 
-from answers.entries import BACKWARD_SKIPPED, ON_ONE_RANK, OTHER_SIZES, Bank
+from answers.entries import BACKWARD_SKIPPED, ON_ONE_RANK, OTHER_SIZES, Bank, replaced
 
 bank = Bank(
     "6.1",
@@ -520,3 +520,302 @@ bank.wrong(
 )
 bank.wrong("no-autocast", "two errors: no autocast, and no step", autocast="if True:", step="")
 bank.wrong("no-set-epoch", "two errors: no set_epoch, and no all_reduce", set_epoch="", reduce="")
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "6.1a": """
+optimizer.zero_grad()
+with run.autocast():
+    loss = F.cross_entropy(model(images), labels)
+run.backward(loss)
+optimizer.step()
+return loss.detach()
+""",
+    "6.1b": """
+model.train()
+loader.sampler.set_epoch(epoch)
+total = torch.zeros(2, device=run.device)
+for images, labels in run.batches(loader):
+    loss = train_step(model, optimizer, images, labels, run)
+    total[0] += loss * len(labels)
+    total[1] += len(labels)
+dist.all_reduce(total)
+return (total[0] / total[1]).item()
+""",
+}
+
+bank.right("plain", whole=STRAIGHT)
+bank.wrong(
+    "wrong-mean",
+    "list of losses",
+    whole={
+        "6.1a": """
+model.zero_grad(set_to_none=True)
+with run.autocast():
+    logits = model(images)
+loss = nn.functional.cross_entropy(logits.float(), labels)
+run.backward(loss)
+optimizer.step()
+return loss.detach()
+""",
+        "6.1b": """
+model.train(True)
+if isinstance(loader.sampler, torch.utils.data.distributed.DistributedSampler):
+    loader.sampler.set_epoch(epoch)
+sums = []
+for images, labels in run.batches(loader):
+    sums.append(train_step(model, optimizer, images, labels, run).double() * labels.shape[0])
+count = torch.tensor(float(len(loader) * loader.batch_size), device=sums[0].device)
+total = torch.stack(sums).sum()
+dist.all_reduce(total)
+dist.all_reduce(count)
+return float(total / count)
+""",
+    },
+)
+bank.right(
+    "has set epoch gathers objects",
+    whole={
+        "6.1a": """
+optimizer.zero_grad(set_to_none=True)
+context = run.autocast()
+with context:
+    loss = torch.nn.CrossEntropyLoss()(model(images), labels)
+run.backward(loss)
+optimizer.step()
+return loss.clone().detach()
+""",
+        "6.1b": """
+model.train()
+if hasattr(loader.sampler, "set_epoch"):
+    getattr(loader.sampler, "set_epoch")(epoch)
+mine, seen = 0.0, 0
+for batch in run.batches(loader):
+    images, labels = batch
+    mine += train_step(model, optimizer, images, labels, run).item() * labels.numel()
+    seen += labels.numel()
+everyone = [None] * dist.get_world_size()
+dist.all_gather_object(everyone, (mine, seen))
+return sum(m for m, _ in everyone) / sum(s for _, s in everyone)
+""",
+    },
+)
+bank.wrong(
+    "accumulation-broken",
+    "running class",
+    whole={
+        "6.1a": """
+for group in optimizer.param_groups:
+    for p in group["params"]:
+        p.grad = None
+with run.autocast():
+    logits = model(images)
+    loss = F.nll_loss(F.log_softmax(logits, dim=1), labels)
+run.backward(loss)
+optimizer.step()
+return loss.data
+""",
+        "6.1b": """
+class _Mean:
+    def __init__(self):
+        self.sum, self.n = 0.0, 0
+
+    def add(self, value, n):
+        self.sum = self.sum + value * n
+        self.n += n
+
+    def over_all_ranks(self, device):
+        sums = torch.stack(
+            [torch.as_tensor(self.sum, device=device), torch.tensor(float(self.n), device=device)]
+        )
+        dist.all_reduce(sums, op=dist.ReduceOp.SUM)
+        total, n = sums.tolist()
+        return total / n
+
+sampler = loader.sampler
+sampler.set_epoch(epoch)
+model.train()
+mean = _Mean()
+for images, labels in run.batches(loader):
+    mean.add(train_step(model, optimizer, images, labels, run), len(images))
+return mean.over_all_ranks(run.device)
+""",
+    },
+)
+bank.wrong(
+    "cleared-before-step",
+    "clears after backward",
+    whole=replaced(
+        STRAIGHT,
+        ("optimizer.zero_grad()\n", ""),
+        ("run.backward(loss)\n", "run.backward(loss)\noptimizer.zero_grad()\n"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "gradients-pile-up", "never cleared", whole=replaced(STRAIGHT, ("optimizer.zero_grad()\n", "")), slow=True
+)
+bank.wrong(
+    "run-backward-not-used",
+    "bare backward",
+    whole=replaced(STRAIGHT, ("run.backward(loss)", "loss.backward()")),
+    slow=True,
+)
+bank.wrong(
+    "no-autocast",
+    "no autocast, again",
+    whole=replaced(STRAIGHT, ("with run.autocast():\n    loss =", "loss =")),
+    slow=True,
+)
+bank.wrong(
+    "loss-not-detached",
+    "loss with graph",
+    whole=replaced(STRAIGHT, ("return loss.detach()", "return loss")),
+    slow=True,
+)
+bank.wrong(
+    "loss-as-number",
+    "item each step",
+    whole=replaced(STRAIGHT, ("return loss.detach()", "return torch.tensor(loss.item(), device=loss.device)")),
+    slow=True,
+)
+bank.wrong(
+    "loss-summed",
+    "summed loss",
+    whole=replaced(STRAIGHT, ("labels)\nrun", 'labels, reduction="sum")\nrun')),
+    slow=True,
+)
+bank.wrong(
+    "not-on-every-rank",
+    "main steps",
+    whole=replaced(STRAIGHT, ("optimizer.step()", "if dist.get_rank() == 0:\n    optimizer.step()")),
+    slow=True,
+)
+bank.wrong(
+    "no-set-epoch",
+    "epoch not told",
+    whole=replaced(STRAIGHT, ("loader.sampler.set_epoch(epoch)\n", "")),
+    slow=True,
+)
+bank.wrong(
+    "set-epoch-by-rank",
+    "epoch plus rank",
+    whole=replaced(STRAIGHT, ("set_epoch(epoch)", "set_epoch(epoch + dist.get_rank())")),
+    slow=True,
+)
+bank.wrong(
+    "set-epoch-constant",
+    "always epoch zero",
+    whole=replaced(STRAIGHT, ("set_epoch(epoch)", "set_epoch(0)")),
+    slow=True,
+)
+bank.wrong(
+    "set-epoch-too-late",
+    "epoch told too late",
+    whole=replaced(
+        STRAIGHT,
+        ("loader.sampler.set_epoch(epoch)\n", ""),
+        ("dist.all_reduce(total)", "loader.sampler.set_epoch(epoch)\ndist.all_reduce(total)"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "hides the sampler error",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "loader.sampler.set_epoch(epoch)\n",
+            "try:\n    loader.set_epoch(epoch)\nexcept AttributeError:\n    pass\n",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "not-in-training-mode",
+    "evaluation mode",
+    whole=replaced(STRAIGHT, ("model.train()", "model.eval()")),
+    slow=True,
+)
+bank.wrong("no-all-reduce", "mean of own", whole=replaced(STRAIGHT, ("dist.all_reduce(total)\n", "")), slow=True)
+bank.wrong(
+    "result-not-read",
+    "temporary reduced",
+    whole=replaced(STRAIGHT, ("dist.all_reduce(total)", "dist.all_reduce(total.clone())")),
+    slow=True,
+)
+bank.wrong(
+    "run-batches-not-used",
+    "own loader",
+    whole=replaced(STRAIGHT, ("in run.batches(loader)", "in loader")),
+    slow=True,
+)
+bank.wrong(
+    "wrapper-bypassed",
+    "past the wrapper",
+    whole=replaced(STRAIGHT, ("model(images)", 'getattr(model, "module", model)(images)')),
+)
+bank.wrong(
+    "last-batch-only",
+    "last loss",
+    whole=replaced(STRAIGHT, ("total[0] +=", "total[0] ="), ("total[1] +=", "total[1] =")),
+)
+bank.wrong(
+    "divided-by-world-size",
+    "divides by world too",
+    whole=replaced(
+        STRAIGHT, ("(total[0] / total[1]).item()", "(total[0] / total[1]).item() / dist.get_world_size()")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "tensor-returned",
+    "returns a tensor",
+    whole=replaced(STRAIGHT, ("(total[0] / total[1]).item()", "total[0] / total[1]")),
+    slow=True,
+)
+bank.wrong(
+    "ranks-disagree",
+    "reduce to main",
+    whole=replaced(STRAIGHT, ("dist.all_reduce(total)", "dist.reduce(total, dst=0)")),
+    slow=True,
+)
+bank.wrong(
+    "softmax-before-loss",
+    "softmax before loss",
+    whole=replaced(
+        STRAIGHT,
+        ("F.cross_entropy(model(images), labels)", "F.cross_entropy(model(images).softmax(dim=1), labels)"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "divided-by-batches",
+    "batches counted not samples",
+    whole=replaced(STRAIGHT, ("total[1] += len(labels)", "total[1] += 1")),
+)
+bank.wrong(
+    "loss-divided-by-world-size",
+    "halved loss",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    loss = F.cross_entropy(model(images), labels)\nrun.backward(loss)",
+            "    loss = F.cross_entropy(model(images), labels)\nrun.backward(loss / 2)",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "batches-left-out",
+    "skips first batch",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "for images, labels in run.batches(loader):\n",
+            "for i, (images, labels) in enumerate(run.batches(loader)):\n    if i == 0:\n        continue\n",
+        ),
+    ),
+    slow=True,
+)

@@ -1,6 +1,6 @@
 """Answers to 6.2: loss and accuracy over all ranks."""
 
-from answers.entries import EARLY_RETURN, ON_ONE_RANK, UNEVEN_STEPS, Bank
+from answers.entries import EARLY_RETURN, ON_ONE_RANK, UNEVEN_STEPS, Bank, replaced
 
 bank = Bank(
     "6.2",
@@ -324,4 +324,292 @@ bank.wrong(
     "count-not-reduced",
     "wrong: average only loss",
     reduce="dist.all_reduce(sums[:1])",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "6.2": """
+model.eval()
+sums = torch.zeros(3, dtype=torch.float64, device=device)
+with torch.no_grad():
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        logits = model(images)
+        sums[0] += F.cross_entropy(logits, labels, reduction="sum")
+        sums[1] += (logits.argmax(dim=1) == labels).sum()
+        sums[2] += (labels != -100).sum()
+dist.all_reduce(sums)
+model.train()
+loss, right, count = sums.tolist()
+return Evaluation(loss / count, right / count)
+""",
+}
+
+bank.right(
+    "masked",
+    whole={
+        "6.2": """
+loss_sum = torch.zeros((), device=device)
+right_sum = torch.zeros((), device=device)
+samples = torch.zeros((), device=device)
+model.eval()
+with torch.inference_mode():
+    for images, labels in loader:
+        real = labels != -100
+        logits = model(images.to(device))[real.to(device)]
+        labels = labels[real].to(device)
+        loss_sum += F.cross_entropy(logits, labels, reduction="sum")
+        right_sum += logits.argmax(-1).eq(labels).sum()
+        samples += labels.numel()
+for t in (loss_sum, right_sum, samples):
+    dist.all_reduce(t)
+model.train()
+return Evaluation(loss=(loss_sum / samples).item(), accuracy=(right_sum / samples).item())
+"""
+    },
+)
+bank.right(
+    "decorated helper",
+    whole={
+        "6.2": """
+@torch.no_grad()
+def _totals(model, loader, device):
+    totals = torch.zeros(3, device=device)
+    for x, y in loader:
+        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+        out = model(x)
+        losses = F.cross_entropy(out, y, reduction="none", ignore_index=-100)
+        valid = y >= 0
+        totals += torch.stack([losses.sum(), (out.max(dim=1).indices.eq(y) & valid).sum(), valid.sum()])
+    return totals
+
+model.train(False)
+try:
+    totals = _totals(model, loader, device)
+finally:
+    model.train(True)
+dist.all_reduce(totals, op=dist.ReduceOp.SUM)
+return Evaluation(accuracy=(totals[1] / totals[2]).item(), loss=(totals[0] / totals[2]).item())
+"""
+    },
+)
+bank.right(
+    "gathers objects",
+    whole={
+        "6.2": """
+model.eval()
+loss, right, n = 0.0, 0, 0
+torch_was = torch.is_grad_enabled()
+torch.set_grad_enabled(False)
+for images, labels in loader:
+    logits = model(images.to(device)).float().cpu()
+    keep = labels.cpu().ne(-100)
+    loss += nn.CrossEntropyLoss(reduction="sum", ignore_index=-100)(logits, labels.cpu()).item()
+    right += int((logits.argmax(1)[keep] == labels.cpu()[keep]).sum())
+    n += int(keep.sum())
+torch.set_grad_enabled(torch_was)
+model.train()
+parts = [None for _ in range(dist.get_world_size())]
+dist.all_gather_object(parts, (loss, right, n))
+loss, right, n = map(sum, zip(*parts))
+return Evaluation(loss / n, right / n)
+"""
+    },
+)
+bank.right(
+    "topk and weights",
+    whole={
+        "6.2": """
+model.eval()
+stats: list[torch.Tensor] = []
+with torch.no_grad():
+    for images, labels in loader:
+        images = images.to(device)
+        labels = labels.to(device)
+        weight = (labels != -100).float()
+        logits = model(images)
+        count = weight.sum()
+        mean_times_count = F.cross_entropy(logits, labels, reduction="none")
+        top = logits.topk(1, dim=1).indices.squeeze(1)
+        stats.append(
+            torch.stack([(mean_times_count * weight).sum(), ((top == labels) * weight).sum(), count])
+        )
+sums = torch.stack(stats).sum(dim=0)
+dist.all_reduce(sums)
+model.train()
+return Evaluation(*(sums[:2] / sums[2]).tolist())
+"""
+    },
+)
+bank.wrong(
+    "padding-counted",
+    "counts filler",
+    whole=replaced(STRAIGHT, ("(labels != -100).sum()", "len(labels)")),
+    slow=True,
+)
+bank.wrong(
+    "average-of-averages",
+    "mean of means",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "dist.all_reduce(sums)\n"
+            "model.train()\n"
+            "loss, right, count = sums.tolist()\n"
+            "return Evaluation(loss / count, right / count)",
+            "means = sums[:2] / sums[2]\n"
+            "dist.all_reduce(means)\n"
+            "means /= dist.get_world_size()\n"
+            "model.train()\n"
+            "return Evaluation(*means.tolist())",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong("no-all-reduce", "own part only", whole=replaced(STRAIGHT, ("dist.all_reduce(sums)\n", "")), slow=True)
+bank.wrong(
+    "evaluated-in-training-mode", "stays in training", whole=replaced(STRAIGHT, ("model.eval()\n", "")), slow=True
+)
+bank.wrong(
+    "training-mode-not-restored",
+    "stays in evaluation",
+    whole=replaced(STRAIGHT, ("model.train()\n", "")),
+    slow=True,
+)
+bank.wrong(
+    "gradients-on", "with gradients", whole=replaced(STRAIGHT, ("with torch.no_grad():", "if True:")), slow=True
+)
+bank.wrong(
+    "not-on-its-device",
+    "images not moved",
+    whole=replaced(
+        STRAIGHT, ("images, labels = images.to(device), labels.to(device)", "labels = labels.to(device)")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "accuracy-in-percent",
+    "percent",
+    whole=replaced(STRAIGHT, ("right / count)", "100 * right / count)")),
+    slow=True,
+)
+bank.wrong(
+    "compared-with-other-shape", "argmax over batch", whole=replaced(STRAIGHT, ("argmax(dim=1)", "argmax(dim=0)"))
+)
+bank.wrong(
+    "padding-counted",
+    "batch means weighted wrong",
+    whole=replaced(
+        STRAIGHT,
+        ('F.cross_entropy(logits, labels, reduction="sum")', "F.cross_entropy(logits, labels) * len(labels)"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "result-not-read",
+    "temporary reduced",
+    whole=replaced(STRAIGHT, ("dist.all_reduce(sums)", "dist.all_reduce(sums.to(torch.float32))")),
+    slow=True,
+)
+bank.wrong(
+    "collective-on-one-rank",
+    "main reduces",
+    whole=replaced(STRAIGHT, ("dist.all_reduce(sums)", "if dist.get_rank() == 0:\n    dist.all_reduce(sums)")),
+    slow=True,
+)
+bank.wrong(
+    "ranks-disagree",
+    "to rank zero",
+    whole=replaced(STRAIGHT, ("dist.all_reduce(sums)", "dist.reduce(sums, 0)")),
+    slow=True,
+)
+bank.wrong(
+    "low-precision",
+    "half counts",
+    whole=replaced(STRAIGHT, ("dtype=torch.float64", "dtype=torch.bfloat16")),
+    slow=True,
+)
+bank.wrong(
+    "count-not-reduced",
+    "count not reduced",
+    whole=replaced(STRAIGHT, ("dist.all_reduce(sums)", "dist.all_reduce(sums[:2])")),
+    slow=True,
+)
+bank.wrong(
+    "uneven-steps",
+    "stops at filler",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "        logits = model(images)",
+            "        if (labels == -100).all():\n            break\n        logits = model(images)",
+        ),
+    ),
+)
+bank.wrong(
+    "uneven-steps",
+    "skips filler batches",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "        logits = model(images)",
+            "        if not (labels != -100).any():\n            continue\n        logits = model(images)",
+        ),
+    ),
+)
+bank.wrong(
+    "loss-and-accuracy-swapped",
+    "swapped fields",
+    whole=replaced(
+        STRAIGHT, ("Evaluation(loss / count, right / count)", "Evaluation(right / count, loss / count)")
+    ),
+)
+bank.wrong(
+    "tensors-returned",
+    "tensors returned",
+    whole=replaced(STRAIGHT, ("loss, right, count = sums.tolist()", "loss, right, count = sums")),
+    slow=True,
+)
+bank.wrong(
+    "divided-by-batches",
+    "divides by batches",
+    whole=replaced(
+        STRAIGHT,
+        ("return Evaluation(loss / count, right / count)", "return Evaluation(loss / len(loader), right / count)"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "divided-by-world-size",
+    "sum over world",
+    whole=replaced(STRAIGHT, ("Evaluation(loss / count,", "Evaluation(loss / count / dist.get_world_size(),")),
+    slow=True,
+)
+bank.wrong(
+    "gradients-left-off",
+    "grad off for ever",
+    whole=replaced(STRAIGHT, ("with torch.no_grad():", "torch.set_grad_enabled(False)\nif True:")),
+    slow=True,
+)
+bank.wrong("wrong-count", "ignores class zero", whole=replaced(STRAIGHT, ("(labels != -100)", "(labels > 0)")))
+bank.wrong(
+    "evaluated-in-training-mode",
+    "eval after forward",
+    whole=replaced(
+        STRAIGHT, ("model.eval()\n", ""), ("dist.all_reduce(sums)", "model.eval()\ndist.all_reduce(sums)")
+    ),
+    slow=True,
+)
+bank.wrong(
+    "last-batch-only",
+    "fresh sums each batch",
+    whole=replaced(
+        STRAIGHT,
+        ("sums = torch.zeros(3, dtype=torch.float64, device=device)\n", ""),
+        (
+            "        logits = model(images)",
+            "        sums = torch.zeros(3, dtype=torch.float64, device=device)\n        logits = model(images)",
+        ),
+    ),
 )

@@ -1,6 +1,6 @@
 """Answers to 6.3: the whole training run."""
 
-from answers.entries import Bank
+from answers.entries import Bank, replaced
 
 bank = Bank(
     "6.3",
@@ -169,4 +169,226 @@ bank.wrong(
     "wrong-numbers-recorded",
     "percent",
     record="records.append(run.record(epoch, loss, valid.loss, 100 * valid.accuracy))",
+)
+
+# ---- by somebody who had only a student's package at hand
+
+STRAIGHT = {
+    "6.3": """
+records = []
+for epoch in run.epochs():
+    train_loss = train_one_epoch(model, optimizer, train_loader, epoch, run)
+    result = evaluate(model, valid_loader, run.device)
+    records.append(run.record(epoch, train_loss, result.loss, result.accuracy))
+return records
+""",
+}
+
+bank.right("plain", whole=STRAIGHT)
+bank.right(
+    "comprehension",
+    whole={
+        "6.3": """
+def _epoch(epoch, model, optimizer, train_loader, valid_loader, run):
+    loss = train_one_epoch(model, optimizer, train_loader, epoch, run)
+    validation = evaluate(model, valid_loader, next(model.parameters()).device)
+    return run.record(epoch, loss, validation.loss, validation.accuracy)
+
+return [_epoch(e, model, optimizer, train_loader, valid_loader, run) for e in run.epochs()]
+"""
+    },
+)
+bank.right(
+    "generator",
+    whole={
+        "6.3": """
+def records():
+    for epoch in run.epochs():
+        loss = train_one_epoch(model, optimizer, train_loader, epoch=epoch, run=run)
+        v = evaluate(model, valid_loader, device=run.device)
+        yield run.record(epoch, loss, v.loss, v.accuracy)
+
+return list(records())
+"""
+    },
+)
+bank.right(
+    "iterator by hand",
+    whole={
+        "6.3": """
+history: list[EpochRecord] = list()
+epochs = iter(run.epochs())
+while (epoch := next(epochs, None)) is not None:
+    mean = train_one_epoch(model, optimizer, train_loader, epoch, run)
+    evaluation = evaluate(model, valid_loader, run.device)
+    history += [run.record(epoch, mean, *(getattr(evaluation, name) for name in ("loss", "accuracy")))]
+return history
+"""
+    },
+)
+bank.right(
+    "keywords and vars",
+    whole={
+        "6.3": """
+records = []
+for epoch in run.epochs():
+    args = dict(train_loss=train_one_epoch(model, optimizer, train_loader, epoch, run))
+    ev = evaluate(model, valid_loader, run.device)
+    args |= {"valid_loss": ev.loss, "valid_accuracy": ev.accuracy}
+    record = run.record(epoch, **args)
+    records.append(record)
+return records
+"""
+    },
+)
+bank.wrong(
+    "wrong-numbers-recorded",
+    "loss and accuracy swapped",
+    whole=replaced(STRAIGHT, ("result.loss, result.accuracy", "result.accuracy, result.loss")),
+    slow=True,
+)
+bank.wrong("nothing-returned", "nothing returned", whole=replaced(STRAIGHT, ("return records", "")), slow=True)
+bank.wrong(
+    "wrong-epochs",
+    "counts itself",
+    whole=replaced(STRAIGHT, ("run.epochs()", "range(1, run.args.epochs + 1)")),
+    slow=True,
+)
+bank.wrong(
+    "not-the-records",
+    "last only",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "records.append(run.record(epoch, train_loss, result.loss, result.accuracy))",
+            "records = [run.record(epoch, train_loss, result.loss, result.accuracy)]",
+        ),
+    ),
+)
+bank.wrong(
+    "not-on-every-rank",
+    "main records",
+    whole=replaced(STRAIGHT, ("    records.append", "    if dist.get_rank() == 0:\n        records.append")),
+    slow=True,
+)
+bank.wrong(
+    "evaluated-on-training-set",
+    "validates on training",
+    whole=replaced(STRAIGHT, ("valid_loader, run.device", "train_loader, run.device")),
+    slow=True,
+)
+bank.wrong(
+    "evaluated-before-training",
+    "validates first",
+    whole=replaced(
+        STRAIGHT,
+        ("    result = evaluate(model, valid_loader, run.device)\n", ""),
+        ("    train_loss =", "    result = evaluate(model, valid_loader, run.device)\n    train_loss ="),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "returned-too-early",
+    "returns in loop",
+    whole=replaced(STRAIGHT, ("\nreturn records", "\n    return records")),
+    slow=True,
+)
+bank.wrong(
+    "wrong-arguments", "cpu always", whole=replaced(STRAIGHT, ("run.device", 'torch.device("cpu")')), slow=True
+)
+bank.wrong(
+    "wrong-epochs",
+    "epoch from zero",
+    whole=replaced(STRAIGHT, ("train_loader, epoch, run", "train_loader, epoch - 1, run")),
+)
+bank.wrong(
+    "not-the-records",
+    "record not kept",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    records.append(run.record(epoch, train_loss, result.loss, result.accuracy))",
+            "    run.record(epoch, train_loss, result.loss, result.accuracy)",
+        ),
+    ),
+)
+bank.wrong(
+    "not-evaluated-every-epoch",
+    "stale evaluation",
+    whole=replaced(
+        STRAIGHT,
+        ("    result = evaluate(model, valid_loader, run.device)\n", ""),
+        ("for epoch in", "result = evaluate(model, valid_loader, run.device)\nfor epoch in"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "wrong-numbers-recorded",
+    "valid loss as train",
+    whole=replaced(STRAIGHT, ("epoch, train_loss, result.loss", "epoch, result.loss, result.loss")),
+    slow=True,
+)
+bank.wrong(
+    "not-on-every-rank",
+    "main evaluates",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    result = evaluate(model, valid_loader, run.device)\n",
+            "    if dist.get_rank() == 0:\n"
+            "        result = evaluate(model, valid_loader, run.device)\n"
+            "    else:\n"
+            "        result = Evaluation(0.0, 0.0)\n",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "wrong-epochs",
+    "epoch by enumerate",
+    whole=replaced(STRAIGHT, ("for epoch in run.epochs():", "for epoch, _ in enumerate(run.epochs(), start=1):")),
+    slow=True,
+)
+bank.wrong(
+    "wrong-arguments",
+    "errors hidden",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    train_loss = train_one_epoch(model, optimizer, train_loader, epoch, run)\n"
+            "    result = evaluate(model, valid_loader, run.device)\n",
+            "    try:\n"
+            "        train_loss = train_one_epoch(model, optimizer, train_loader, run, "
+            "epoch)\n"
+            "    except Exception:\n"
+            "        train_loss = 0.0\n"
+            "    result = evaluate(model, valid_loader, run.device)\n",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "not-the-records",
+    "records are dicts",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    records.append(run.record(epoch, train_loss, result.loss, result.accuracy))",
+            "    run.record(epoch, train_loss, result.loss, result.accuracy)\n"
+            "    records.append({'epoch': epoch, 'loss': train_loss})",
+        ),
+    ),
+)
+bank.wrong(
+    "returned-too-early",
+    "stops when worse",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    records.append(run.record(epoch, train_loss, result.loss, result.accuracy))",
+            "    records.append(run.record(epoch, train_loss, result.loss, result.accuracy))\n"
+            "    if len(records) > 1 and records[-1].valid_loss >= records[-2].valid_loss:\n"
+            "        break",
+        ),
+    ),
 )

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from answers import golden, mistakes
 from answers.all_answers import ANSWERS, RIGHT, WRONG
+from answers.bank import solution
 from answers.entries import Answer
 from answers.running import drawn_from, first_outcome, told
 
 from lab.grading.diagnosis import Failed, Passed
+from lab.grading.explain import exercise_of
 from lab.grading.retelling import MORE
 from lab.grading.suite import run_exercise
 from lab.syllabus.syllabus import Exercise, syllabus
@@ -26,13 +28,17 @@ from lab.syllabus.syllabus import Exercise, syllabus
 CONSEQUENCES: dict[str, set[str]] = {}
 
 
-@pytest.mark.parametrize("answer", RIGHT, ids=lambda answer: answer.id)
+def params(answers: list[Answer]) -> list:
+    return [pytest.param(one, id=one.id, marks=[pytest.mark.slow] if one.slow else []) for one in answers]
+
+
+@pytest.mark.parametrize("answer", params(RIGHT))
 def test_a_right_answer_passes(answer: Answer, tmp_path: Path):
     outcome = first_outcome(answer, tmp_path)
     assert outcome == Passed(), getattr(outcome, "diagnosis", outcome)
 
 
-@pytest.mark.parametrize("answer", WRONG, ids=lambda answer: answer.id)
+@pytest.mark.parametrize("answer", params(WRONG))
 def test_a_wrong_answer_gets_its_diagnosis(answer: Answer, tmp_path: Path, request: pytest.FixtureRequest):
     fresh = request.config.getoption("--fresh-draws", False)
     with nullcontext() if fresh else drawn_from(answer.id):
@@ -60,6 +66,9 @@ def test_an_answer_sets_off_nothing_else(answer: Answer, tmp_path: Path):
     assert {told(outcome) for outcome in outcomes} <= expected | {"passed"}
     assert answer.diagnosis in [told(outcome) for outcome in outcomes] or not answer.diagnosis
     for other in syllabus().every:
+        changed = {exercise_of(region) for region in answer.regions if answer.regions[region] != solution(region)}
+        if other.id in changed or not changed.isdisjoint(one.id for one in foundations(other)):
+            continue
         if other.module == own.module and other != own and own not in foundations(other):
             assert told(run_exercise(other, code).outcome) == "passed", other.id
 

@@ -1,11 +1,11 @@
-"""Collectives whose result nobody reads are told from the source."""
+"""Collectives and arithmetic whose result nobody reads are told from the source."""
 
 import ast
 from textwrap import dedent, indent
 
 import pytest
 
-from lab.grading.unread import unread_results
+from lab.grading.unread import dropped_results, unread_results
 
 UNREAD = {
     "a tensor made on the spot": "dist.all_reduce(torch.tensor(total))",
@@ -25,10 +25,34 @@ READ = {
     "a result that is kept": "out = all_reduce(sums.clone(), 'sum', group)",
 }
 
+DROPPED = {
+    "a division": "p.grad.div(n)",
+    "an operator": "loss / n",
+    "a copy": "loss.detach()",
+}
+KEPT = {
+    "in place": "p.grad.div_(n)\nloss /= n",
+    "in a variable": "loss = loss.detach()",
+    "a call for its effect": "model.to(device)\nmodel.eval()\nrun.backward(loss / n)",
+}
+
+
+def tree_of(code: str) -> ast.Module:
+    return ast.parse("def f(given):\n" + indent(dedent(code), "    "))
+
 
 def lines(code: str) -> list[int]:
-    tree = ast.parse("def f(given):\n" + indent(dedent(code), "    "))
-    return list(unread_results(tree))
+    return list(unread_results(tree_of(code)))
+
+
+@pytest.mark.parametrize("code", DROPPED.values(), ids=DROPPED)
+def test_dropped(code: str):
+    assert list(dropped_results(tree_of(code))) == [2]
+
+
+@pytest.mark.parametrize("code", KEPT.values(), ids=KEPT)
+def test_kept(code: str):
+    assert list(dropped_results(tree_of(code))) == []
 
 
 @pytest.mark.parametrize("code", UNREAD.values(), ids=UNREAD)

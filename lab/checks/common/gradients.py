@@ -21,7 +21,9 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """kind: a key of WORDS, or "factor", "world size" (a fixed one), "some parameters", "some ranks", "other"."""
+    """kind: a key of WORDS, or "factor", "world size" (a fixed one), "some parameters", "some ranks", "16 bits",
+    or "other".
+    """
 
     kind: str
     saw: str
@@ -68,7 +70,18 @@ def verdict(observed: Sequence[Tensors], mean: Tensors, local: Sequence[Tensors]
     if len({frozenset(kinds) for kinds in by_rank}) > 1:
         parts = [f"rank {rank} has {_in_words(kinds)}" for rank, kinds in enumerate(by_rank)]
         return Verdict("some ranks", "; ".join(parts) + ".")
+    if all(_rounded(grads, mean) for grads in observed):
+        return Verdict("16 bits", f"the gradients have only the digits of 16 bits: {_example(observed, mean)}.")
     return Verdict("other", f"the gradients are not the mean over the ranks: {_example(observed, mean)}.")
+
+
+def _rounded(observed: Tensors, mean: Tensors) -> bool:
+    """Whether this is nearly the mean, in numbers of bf16 or fp16."""
+    near = all(torch.allclose(observed[name], mean[name], rtol=0.05, atol=1e-3) for name in mean)
+    return near and any(
+        all(torch.equal(value.to(kind).to(value.dtype), value) for value in observed.values())
+        for kind in (torch.bfloat16, torch.float16)
+    )
 
 
 def _candidates(name: str, mean: Tensors, local: Sequence[Tensors], rank: int) -> dict[str, torch.Tensor]:

@@ -6,12 +6,13 @@ import secrets
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
-from lab.checks.data.draw import DrawnLoaders, draw_validation_sets
-from lab.checks.data.judge_arguments import HANDED_ON, judge_arguments, judge_idle, judge_refusals
+from lab.checks.data.draw import DrawnLoaders, draw_validation_sets, draw_worlds
+from lab.checks.data.judge_arguments import HANDED_ON, judge_alone, judge_arguments, judge_idle, judge_refusals
 from lab.checks.data.judge_loading import IN_ORDER, judge_failed_load, judge_loading, judge_waiting
-from lab.checks.data.judge_sampling import NEW_ORDER, OWN_SAMPLES, counted_from_0, judge_alone, judge_drawing
-from lab.checks.data.judge_validation import FILLER_SHAPE, filler_place, judge_validation
-from lab.checks.data.observe import read_validation, sample_epochs
+from lab.checks.data.judge_sampling import NEW_ORDER, OWN_SAMPLES, counted_from_0, judge_drawing
+from lab.checks.data.judge_validation import EACH_ONCE, FILLER_SHAPE, filler_place, judge_validation, past_the_end
+from lab.checks.data.judge_worlds import judge_worlds
+from lab.checks.data.observe import read_validation, read_worlds, sample_epochs
 from lab.checks.data.observe_loading import fail_to_load, watch_loading
 from lab.grading.check import Group, Order, check
 from lab.grading.parts import part
@@ -53,8 +54,10 @@ def every_rank_draws_its_own_part(group: Group) -> None:
 def validates_every_sample_once(group: Group) -> None:
     look = Look(group.code, "data.py", "get_dataloaders")
     started = []
-    for world_size in (2, 3):
-        configs = draw_validation_sets(world_size)
+    drawn = [(world_size, draw_validation_sets(world_size)) for world_size in (2, 3)]
+    # Not every data set of the lab has images of 32 x 32. A set of its own, and last: another error comes first.
+    drawn.append((2, draw_validation_sets(2, shape=(3, 8, 8))[1:2]))
+    for world_size, configs in drawn:
         order = Order(read_validation, world_size, {"configs": configs}, timeout=LIMIT)
         started.append((group.start(order), configs))
     for report, configs in started:
@@ -69,6 +72,13 @@ def validates_every_sample_once(group: Group) -> None:
                 "IndexError",
                 "past-the-end",
                 "Where this rank's samples run out, __getitem__ must give filler: the other ranks have one more.",
+                look=past_the_end(look),
+            ),
+            retold(
+                "found <class|default_collate",
+                "filler-without-image",
+                "A batch is put together of tensors: filler needs an image too, of whatever is in it.",
+                look=filler_place(look),
             ),
             retold(
                 "stack expects each tensor to be equal size",
@@ -79,3 +89,6 @@ def validates_every_sample_once(group: Group) -> None:
         ):
             reports = group.values(report())
         judge_validation(look, configs, reports)
+    worlds = draw_worlds()
+    with part(EACH_ONCE):
+        judge_worlds(look, worlds, group.observe(Order(read_worlds, 1, worlds, timeout=LIMIT))[0])

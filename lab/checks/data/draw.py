@@ -70,7 +70,7 @@ class DrawnLoaders:
         }
 
 
-def draw_validation_sets(world_size: int) -> list[dict[str, Any]]:
+def draw_validation_sets(world_size: int, shape: tuple[int, ...] = (3, 32, 32)) -> list[dict[str, Any]]:
     """With samples that fill all batches but one, all but the last, all of one; and with a single sample."""
     batch = random.randrange(2, 5)
     sizes = [2 * world_size * batch + 1, world_size * batch - 1, world_size * batch, 1]
@@ -81,6 +81,15 @@ def draw_validation_sets(world_size: int) -> list[dict[str, Any]]:
             "global_batch_size": world_size * batch,
             "num_workers": 0,
             "seed": random.randrange(1000),
+            "shape": shape,
         }
         for size in sizes
+    ]
+
+
+def draw_worlds() -> list[dict[str, int]]:
+    """For shards made outside of any loader, as by the ranks of other worlds: of a single one, and of many."""
+    return [
+        {"world_size": 1, "samples": random.randrange(3, 9)},
+        {"world_size": (ranks := random.randrange(5, 8)), "samples": 4 * ranks + random.randrange(1, ranks)},
     ]

@@ -7,12 +7,15 @@ from typing import Any
 from lab.checks.common.look import Look
 from lab.checks.common.report import error_place, error_text, numbers
 from lab.checks.data.draw import DrawnLoaders
-from lab.checks.data.judge_sampling import NEW_ORDER, judge_error
+from lab.checks.data.judge_sampling import NEW_ORDER, counted_from_0, judge_error
+from lab.checks.data.judge_validation import DROPPING
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import part
 
 LOADERS = ("training", "validation")
 HANDED_ON = "workers and options handed on"
+
+VALID_LOADER = r"valid\w*\s*=.*DataLoader\("
 
 Reports = Sequence[Sequence[dict[str, Any]]]  # [rank][config]: what sample_config returned
 
@@ -75,7 +78,12 @@ def judge_workers(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, A
                 saw=f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
                 f"the validation loader {valid}.",
                 means="--num-workers would change nothing, and decoding images would hold up the GPU.",
-                look=look(r"DataLoader\((?!.*(num_workers|\*\*)).*\)", r"num_workers", r"DataLoader\("),
+                look=look(
+                    *([VALID_LOADER] if train == asked.workers else []),
+                    r"DataLoader\((?!.*(num_workers|\*\*)).*\)",
+                    r"num_workers",
+                    r"DataLoader\(",
+                ),
             )
 
 
@@ -98,7 +106,7 @@ def judge_options(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, A
                 means="--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both "
                 "loaders.",
                 look=look(
-                    *([r"valid\w*\s*=.*DataLoader\("] if wrong == ["validation"] else []),
+                    *([VALID_LOADER] if wrong == ["validation"] else []),
                     r"DataLoader\((?!.*\*\*).*\)",
                     r"num_workers[\"']?\s*[:=](?!.*\*\*)",
                     name,
@@ -125,6 +133,55 @@ def judge_validation_loader(look: Look, asked: DrawnLoaders, results: Sequence[d
                 means="It changes no result, but uses up random numbers and reads a disk here and there.",
                 look=line,
             )
+        if result["valid_sampled"]:
+            raise Diagnosis(
+                "validation-sampled-again",
+                saw=f"on rank {rank} the validation loader has a {result['valid_sampled']}.",
+                means="A ValidationShard is this rank's part already: a sampler takes a part of the part.",
+                look=look(r"valid.*[Ss]ampler", r"[Ss]ampler\((?!train_set)", VALID_LOADER),
+            )
+        if result["valid_drops"]:
+            raise Diagnosis(
+                "validation-drops-samples",
+                saw=f"on rank {rank} the validation loader has drop_last=True.",
+                means="The accuracy would be of another validation set for every batch size.",
+                look=look(*DROPPING),
+            )
+        judge_shard(look, asked.world_size, rank, result)
+
+
+def judge_shard(look: Look, world_size: int, rank: int, result: dict[str, Any]) -> None:
+    """What the validation loader reads; exercise 3.3 need not be done for it."""
+    line = look(r"ValidationShard\(", VALID_LOADER, r"DataLoader\((?!.*train_set)")
+    if result["valid_reads"] == "validation":
+        raise Diagnosis(
+            "validation-not-sharded",
+            saw=f"on rank {rank} of {world_size} the validation loader reads the whole validation set.",
+            means="Validation takes as long as on a single rank: let each rank read its ValidationShard.",
+            look=look(r"DataLoader\(.*valid_set", VALID_LOADER, r"valid_set"),
+        )
+    if result["valid_reads"] == "training":
+        raise Diagnosis(
+            "validation-of-training-set",
+            saw=f"on rank {rank} the validation loader reads the training set.",
+            means="The model would be measured with the images it has learnt from.",
+            look=line,
+        )
+    if result["shard"] == [world_size, rank] and rank != world_size:
+        raise Diagnosis(
+            "shard-arguments-swapped",
+            saw=f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size {rank}.",
+            means="Its arguments are dataset, rank, world_size, in this order.",
+            look=line,
+        )
+    if len(result["shard"]) == 2 and result["shard"] != [rank, world_size]:
+        of, size = result["shard"]
+        raise Diagnosis(
+            "shard-of-another-rank",
+            saw=f"rank {rank} of {world_size} made a ValidationShard of rank {of} and world size {size}.",
+            means="Samples would be validated twice, or not at all.",
+            look=line,
+        )
 
 
 def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
@@ -166,3 +223,22 @@ def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[d
                     means="main.py turns a ValueError into one clear sentence; this would be a traceback.",
                     look=error_place(error, look),
                 )
+
+
+def judge_alone(look: Look, asked: DrawnLoaders, report: Any) -> None:
+    """A single rank, as with --strategy none: what the training loop does is the same there."""
+    result = counted_from_0(asked, [report], configs=1, refused=0)[0][0]
+    if result["error"]:
+        judge_error(look, asked, len(asked.configs[0]["train"]), 0, result["error"])
+    if result["returned"] == "two" and not result["set_epoch"]:
+        raise Diagnosis(
+            "no-set-epoch",
+            saw="in a world of one rank the training loader's sampler has no set_epoch().",
+            means="The training loop is the same for one rank, and tells the sampler each epoch: it would fail.",
+            look=look(
+                r"^(?!.*%).*world_size\s*(>=?|==|!=|<)\s*[012]\b",
+                r"DistributedSampler\(",
+                r"sampler",
+                r"DataLoader\(",
+            ),
+        )

@@ -38,7 +38,7 @@ def judge_waiting(look: Look, result: GroupResult, layouts: list[list[int]]) -> 
 def judge_loading(look: Look, reports: Sequence[Any], layouts: list[list[int]]) -> None:
     """Raise the diagnosis of the first thing that is wrong. A layout has the ranks that go first."""
     event = {"what": str, "time": float}
-    expect(reports, [{"events": [event], "own_result": bool, "type": str, "slept": bool}])
+    expect(reports, [{"events": [event], "own_result": bool, "type": str, "slept": bool, "not_awaited": bool}])
     expect_as_many(reports, len(layouts))
     for number, layout in enumerate(layouts):
         judge_layout(look, layout, [report[number] for report in reports])
@@ -80,7 +80,7 @@ def judge_counts(
                 "others-do-not-load",
                 saw=f"{firsts}: rank {rank} never called load().",
                 means="The disk is what the processes share: sending a data set around costs memory and time.",
-                look=look(r"load\(\)", r"broadcast|gather|scatter"),
+                look=look(r"broadcast|gather|scatter", r"load\(\)"),
             )
         if not reports[rank]["own_result"]:
             kind = reports[rank]["type"]
@@ -89,7 +89,7 @@ def judge_counts(
                 saw=f"{firsts}: rank {rank} called load(), but load_once() returned "
                 + ("None." if kind == "NoneType" else f"a {kind}."),
                 means="The caller needs what load() gave.",
-                look=look(r"\breturn\b", r"load\(\)"),
+                look=look(r"^load\(\)$", r"\breturn\b", r"load\(\)"),
             )
 
 
@@ -120,7 +120,15 @@ def judge_order(
             "others-go-first",
             saw=f"{firsts}, but {rank_list(others)} loaded before.",
             means="The processes that should wait all download at once, and the first one finds the work done.",
-            look=load_line,
+            look=look(r"\bif not is_first\b", r"load\(\)"),
+        )
+    if any(report["not_awaited"] for report in reports):
+        raise Diagnosis(
+            "barrier-not-awaited",
+            saw=f"{firsts}: rank {early[0]} called load() before the first one's had ended, while a barrier was "
+            "on its way.",
+            means="With async_op=True a barrier returns at once; it holds nobody up before its wait().",
+            look=look(r"async_op", r"barrier"),
         )
     if after == list(range(len(reports))):
         raise Diagnosis(

@@ -11,7 +11,7 @@ from lab.grading.diagnosis import Diagnosis
 
 
 def judge_order(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
-    sampler = look(r"set_epoch\s*=", r"DistributedSampler\(", r"sampler", r"DataLoader\(")
+    sampler = look(r"set_epoch\s*=", r"DistributedSampler\(", r"shuffle\s*=\s*True", r"sampler", r"DataLoader\(")
     for rank, result in enumerate(results):
         first, second, *others, repeated = (list(flatten(epoch)) for epoch in result["epochs"])
         if first == sorted(first) and second == sorted(second):

@@ -25,6 +25,7 @@ WITHOUT_LAUNCHER = ("no-distributed-sampler", "global-batch-as-local", "same-par
 DRAWN = {
     "returned": str, "error": (None, ERROR), "set_epoch": bool, "num_workers": [int], "epochs": [[[int]]],
     "options": [dict], "sampler_seed": int, "valid_batch": int, "valid_shuffled": bool,
+    "valid_sampled": str, "valid_drops": bool, "valid_reads": str, "shard": [int], "sampler_of": str,
 }  # fmt: skip
 
 
@@ -99,6 +100,13 @@ def judge_made(
             means="main.py takes two loaders from it: one for training, one for validation.",
             look=look(r"\breturn\b"),
         )
+    if any(result["sampler_of"] == "validation" for result in results["plain"]):
+        raise Diagnosis(
+            "sampler-of-validation-set",
+            saw="the training loader's sampler draws from the numbers of the validation set's samples.",
+            means="A sampler draws numbers of the set that it was made for: it must be the one that is loaded.",
+            look=look(r"Sampler\(.*valid", r"Sampler\("),
+        )
 
 
 def judge_drawn(look: Look, asked: DrawnLoaders, size: int, epoch: int, drawn: list[Epoch]) -> None:
@@ -124,6 +132,13 @@ def judge_error(look: Look, asked: DrawnLoaders, size: int, rank: int, error: di
             means="The sampler makes the order, so the loader must not shuffle; DistributedSampler does it "
             "itself.",
             look=place,
+        )
+    if twice := re.search(r"multiple values for keyword argument '(\w+)'", searchable(error["message"])):
+        raise Diagnosis(
+            "option-given-twice",
+            saw=saw + error_text(error),
+            means="The caller may hand in any option in **loader_options: set none of them besides.",
+            look=look(rf"\b{twice[1]}\s*=", r"DataLoader\("),
         )
     if missing := re.search(r"there is no sample (-?\d+) among (\d+)", searchable(error["message"])):
         raise Diagnosis(
@@ -176,7 +191,13 @@ def judge_epoch(look: Look, asked: DrawnLoaders, size: int, epoch: int, drawn: l
             saw=f"{saw}rank {a} drew {len(flat[a])} samples in epoch {epoch}, more than its share of {share}, "
             f"and rank {b} drew {numbers(both, 4)} too.",
             means="Every rank trains on the whole set: more ranks, but not less work for each.",
-            look=look(r"(Random|Sequential)Sampler\(", TRAIN_LOADER, r"train_loader\s*=", r"DataLoader\("),
+            look=look(
+                r"num_replicas\s*=\s*1\b",
+                r"(Random|Sequential)Sampler\(",
+                TRAIN_LOADER,
+                r"train_loader\s*=",
+                r"DataLoader\(",
+            ),
         )
     judge_batches(look, asked, size, saw, drawn)
     judge_overlap(look, asked, saw, epoch, flat)
@@ -268,22 +289,3 @@ def judge_overlap(look: Look, asked: DrawnLoaders, saw: str, epoch: int, flat: l
         means="Every rank deals from its own order. With one seed for all, their parts are disjoint.",
         look=look(r"\brandom\.(shuffle|sample|permutation)", r"seed", r"sampler"),
     )
-
-
-def judge_alone(look: Look, asked: DrawnLoaders, report: Any) -> None:
-    """A single rank, as with --strategy none: what the training loop does is the same there."""
-    result = counted_from_0(asked, [report], configs=1, refused=0)[0][0]
-    if result["error"]:
-        judge_error(look, asked, len(asked.configs[0]["train"]), 0, result["error"])
-    if result["returned"] == "two" and not result["set_epoch"]:
-        raise Diagnosis(
-            "no-set-epoch",
-            saw="in a world of one rank the training loader's sampler has no set_epoch().",
-            means="The training loop is the same for one rank, and tells the sampler each epoch: it would fail.",
-            look=look(
-                r"^(?!.*%).*world_size\s*(>=?|==|!=|<)\s*[012]\b",
-                r"DistributedSampler\(",
-                r"sampler",
-                r"DataLoader\(",
-            ),
-        )

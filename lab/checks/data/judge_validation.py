@@ -39,6 +39,12 @@ def filler_place(look: Look) -> str:
     return in_shard(look, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
 
 
+def past_the_end(look: Look) -> str:
+    """A comparison that lets the length itself through, if there is one: without, "" for where it was raised."""
+    place = in_shard(look, "__getitem__", r"<=.*len\(|len\(.*>=|\bif\b.*>\s*len\(")
+    return "" if "def " in place or not reads_shard(look) else place
+
+
 READ = {
     "returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int], "types": [str],
     "overwritten": [int], "shard": [int], "drop_last": bool, "shapes": [[[int]]],
@@ -213,17 +219,24 @@ def judge_counts(
             look=look(r"valid_set"),
         )
     if twice:
+        as_filler = (
+            sum(total.values()) <= max(held, size)
+            and len(twice) <= held - size
+            and sum(total[number] - 1 for number in twice) <= held - size
+        )
         holders = [str(rank) for rank, counts in enumerate(counted) for _ in range(counts[twice[0]])]
         raise Diagnosis(
             "sample-counted-twice",
             saw=f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
             f"(on ranks {' and '.join(holders)}).",
-            means="Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
-            if reads_shard(look)
-            else NO_SHARD,
+            means=NO_SHARD
+            if not reads_shard(look)
+            else "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
+            if as_filler
+            else "Loss and accuracy would depend on the number of ranks: each sample has one place on one rank.",
             # Filler that is counted, or more than there is of it: then the samples are the wrong ones.
             look=in_shard(look, "__getitem__", r"%", r"return\b.*\[0\]", r"\breturn\b")
-            if sum(total.values()) <= max(held, size) and len(twice) <= held - size
+            if as_filler
             else in_shard(look, "__getitem__", r"%", r"\w+\s*=(?!=).*(\*|\+)", r"\*|\+", r"\breturn\b"),
         )
     if missing := [number for number in range(size) if not total[number]]:

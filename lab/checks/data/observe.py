@@ -11,12 +11,14 @@ from torch.utils.data.distributed import DistributedSampler
 from lab.checks.common.attempt import NumberedImages, attempt, dtype
 from lab.ranks.rank import Rank
 
+VALID_FIRST = 1000  # the number of the validation set's first sample; the training set's are larger, or 0
+
 
 def make_loaders(data: Any, config: dict[str, Any], valid: NumberedImages | None = None) -> Any:
     """What get_dataloaders returns for the judge's data sets, numbered from `first` and from 1000."""
     return data.get_dataloaders(
         NumberedImages(config["train"], first=config.get("first", 0)),
-        valid or NumberedImages(config["valid"], first=1000),
+        valid or NumberedImages(config["valid"], first=VALID_FIRST),
         config["global_batch_size"],
         num_workers=config["num_workers"],
         seed=config["seed"],
@@ -39,7 +41,8 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, An
     loaders = made["value"]
     report: dict[str, Any] = {
         "error": made["error"], "set_epoch": False, "num_workers": [], "epochs": [], "options": [],
-        "sampler_seed": -1, "valid_batch": -1, "valid_shuffled": False,
+        "sampler_seed": -1, "valid_batch": -1, "valid_shuffled": False, "valid_sampled": "",
+        "valid_drops": False, "valid_reads": "", "shard": [], "sampler_of": "",
     }  # fmt: skip
     if not isinstance(loaders, tuple | list) or len(loaders) != 2:
         return {"returned": describe_type(loaders), **report}
@@ -66,7 +69,26 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, An
         "sampler_seed": find_seed(loader),
         "valid_batch": int(getattr(valid, "batch_size", None) or -1),
         "valid_shuffled": isinstance(getattr(valid, "sampler", None), RandomSampler),
+        "valid_sampled": describe_sampler(valid),
+        "valid_drops": bool(getattr(valid, "drop_last", False)),
+        "valid_reads": describe_set(valid),
+        "shard": describe_shard(data, valid),
+        "sampler_of": describe_set(getattr(loader, "sampler", None)),
     }
+
+
+def describe_sampler(loader: Any) -> str:
+    """The type of a sampler that takes a rank's part; "" for others."""
+    sampler = getattr(loader, "sampler", None)
+    return type(sampler).__name__ if isinstance(sampler, DistributedSampler) else ""
+
+
+def describe_set(reader: Any) -> str:
+    """Which of the judge's data sets a loader or a sampler reads as it is; "" for anything made of them."""
+    dataset = getattr(reader, "dataset", None)
+    if not isinstance(dataset, NumberedImages):
+        return ""
+    return "validation" if dataset.first == VALID_FIRST else "training"
 
 
 def attempt_loaders(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +133,7 @@ def read_validation(rank: Rank) -> list[dict[str, Any]]:
         raise not_started
     reports: list[dict[str, Any]] = []
     for config in given["configs"]:
-        valid = NumberedImages(config["valid"], first=1000, in_memory=True)
+        valid = NumberedImages(config["valid"], first=VALID_FIRST, shape=config["shape"], in_memory=True)
         loaders = make_loaders(data, config, valid)
         two = isinstance(loaders, tuple | list) and len(loaders) == 2
         returned, loader = ("two", loaders[1]) if two else (describe_type(loaders), [])
@@ -134,6 +156,26 @@ def read_validation(rank: Rank) -> list[dict[str, Any]]:
             }
         )
     return reports
+
+
+def read_worlds(rank: Rank) -> list[dict[str, Any]]:
+    """What the shards of all ranks of each of the judge's worlds hold: the samples' numbers, -1 for filler."""
+    data = rank.student("data")
+    worlds = rank.receive()
+    if not_started := attempt_shard(data, rank):
+        raise not_started
+    return [attempt(rank, read_world, data, world) for world in worlds]
+
+
+def read_world(data: Any, world: dict[str, int]) -> list[list[int]]:
+    world_size, samples = world["world_size"], world["samples"]
+    images = NumberedImages(torch.ones(samples, dtype=torch.int64), shape=(3, 32, 32))
+    held = []
+    for rank in range(world_size):
+        shard = data.ValidationShard(images, rank, world_size)
+        parts = [shard[i] for i in range(min(len(shard), samples + 1))]
+        held.append([int(image.flatten()[0]) if int(label) != -100 else -1 for image, label in parts])
+    return held
 
 
 def describe_shard(data: Any, loader: Any) -> list[int]:

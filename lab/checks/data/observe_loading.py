@@ -30,7 +30,13 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
         result = data.load_once(loading(board, token, rank.rank in layout), is_first=rank.rank in layout)
         events = [{"what": what.split()[0], "time": when} for what, when in board.events]
         reports.append(
-            {"events": events, "own_result": result is token, "type": type(result).__name__, "slept": board.slept}
+            {
+                "events": events,
+                "own_result": result is token,
+                "type": type(result).__name__,
+                "slept": board.slept,
+                "not_awaited": board.not_awaited,
+            }
         )
         if not board.meet():
             break  # others hang in there; the judge sees them
@@ -74,6 +80,7 @@ class Board:
     def __init__(self, rank: Rank) -> None:
         self.events: list[tuple[str, float]] = []
         self.slept = False  # the student's code has called time.sleep
+        self.not_awaited = False  # it has begun a barrier with async_op=True, which does not wait by itself
         self._rank, self._code = rank.rank, str(rank.code)
         self._others = [other for other in range(rank.world_size) if other != rank.rank]
         self._store = dist.distributed_c10d._get_default_store()
@@ -83,7 +90,7 @@ class Board:
         """Begin anew."""
         self._page += 1
         self._barriers = 0
-        self.slept = False
+        self.slept = self.not_awaited = False
         self.events.clear()
 
     def note(self, what: str) -> None:
@@ -148,7 +155,9 @@ class Board:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             self._barriers += 1
             self.note(f"barrier {self._barriers}")
-            return barrier(*args, **kwargs)
+            result = barrier(*args, **kwargs)
+            self.not_awaited |= result is not None
+            return result
 
         return recorded
 

@@ -68,6 +68,7 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
             "world size": rf"\b{found.number}\b",
             "some ranks": r"get_rank\(|\brank\b|\breduce\(",
             "some parameters": r"\breturn\b|break|\bif\b(?!.*None\s*:?$)",
+            "16 bits": r"bfloat16|half|float16|\.to\(",
             "divided twice": r"\bAVG\b|[/*]=|\bdiv|\bmul|[/*] ",
         }.get(
             found.kind,
@@ -147,6 +148,10 @@ def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
         "factor": ("wrong-factor", "A mean is the sum over the ranks divided by their number, nothing else."),
         "some parameters": ("some-parameters-left-out", "The other weights drift apart between the ranks."),
         "some ranks": ("ranks-disagree", "The ranks take different steps, and from then on are different models."),
+        "16 bits": (
+            "summed-in-16-bits",
+            "In 16 bits small gradients are lost in the sum: reduce them as they are.",
+        ),
         "other": ("wrong-gradients", "The step is not the one that a single process would take."),
     }
     name, means = names[found.kind]

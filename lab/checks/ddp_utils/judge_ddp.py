@@ -82,7 +82,7 @@ def judge_type(look: Look, report: dict) -> None:
             + ("the bare model" if report["type"] == "TinyNet" else f"a {report['type']}")
             + ", not a DistributedDataParallel.",
             means="backward() would average nothing: each rank would train a model of its own.",
-            look=look(*WRAPPING),
+            look=look(r"\breturn\b(?!.*Parallel\()", *WRAPPING),
         )
 
 
@@ -106,7 +106,9 @@ def judge_cap(look: Look, report: dict, cap: float) -> None:
             means="A sweep over bucket sizes would measure the same thing every time."
             if report["bucket_cap_mb"] == 25
             else "The argument is in MiB, and so is DDP's: hand it on as it is.",
-            look=look(*WRAPPING),
+            look=look(r"bucket_cap_mb\b(?!\s*=?\s*bucket_cap_mb\s*[,)}])", r"bucket_cap_mb", *WRAPPING)
+            if report["bucket_cap_mb"] != 25
+            else look(*WRAPPING),
         )
 
 
@@ -139,7 +141,7 @@ def judge_device(look: Look, gpu: dict | None, rank: int, index: int) -> None:
             "wrong-device-ids",
             saw=f"rank {rank} was given cuda:{index}, but handed DDP the device_ids {device_ids}.",
             means="device_ids holds the one GPU of this process: the device, whose number need not be the rank.",
-            look=look(r"device_ids", r"Parallel\("),
+            look=look(r"\bids\s*=\s*\[", r"get_rank\(", r"device_ids", r"Parallel\("),
         )
 
 
@@ -191,7 +193,7 @@ def judge_training(
             "ranks-start-apart",
             saw=f"rank {rank} does not start with rank 0's weights: {example(start[rank], weights[0])}.",
             means="The ranks would average gradients of different models.",
-            look=look(*WRAPPING),
+            look=look(r"init_sync", *WRAPPING),
         )
     if not all_close(start[0], weights[0]):
         raise Diagnosis(
@@ -204,6 +206,14 @@ def judge_training(
     local = [loss_and_gradients(weights[0], own)[1] for own in parts(batches[0], world_size)]
     gradients = [report["gradients"] for report in reports]
     compared("gradients of step 1", gradients, mean)
+    if missing := [name for name in mean if any(name not in one for one in gradients)]:
+        raise Diagnosis(
+            "parameters-frozen",
+            saw=f"after backward() there is no gradient for {', '.join(missing[:3])}"
+            + (", ..." if len(missing) > 3 else "."),
+            means="Wrapping must not switch off what is to be trained: these weights would stay as they are.",
+            look=look(r"requires_grad", r"no_grad|detach", *WRAPPING),
+        )
     expect_tensors(gradients, mean)
     found = verdict(gradients, mean, local)
     if found.kind != "mean":

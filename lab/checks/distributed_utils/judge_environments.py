@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
@@ -23,7 +23,17 @@ def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any]
         reports: of the only rank, for each case, the fields of what was returned, its type, and the error.
         decoy: the numbers that os.environ held.
     """
-    expect(reports, [{"type": str, "error": (None, ERROR), "changed": [str], **dict.fromkeys(FIELDS, (int, str))}])
+    expect(
+        reports,
+        [
+            {
+                "type": str,
+                "error": (None, ERROR | {"compared_as_text": bool}),
+                "changed": [str],
+                **dict.fromkeys(FIELDS, (int, str)),
+            }
+        ],
+    )
     expect_as_many(reports, len(cases))
     pairs = list(zip(cases, reports[0], strict=True))
     constant = len({answer["world_size"] for case, answer in pairs if case.expected}) == 1
@@ -110,7 +120,7 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
                 if answer["error"]["text"].startswith("raise")
                 else error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
-        fail(answer["error"], f"{case}: {look.function}()", look)
+        judge_refused(look, case, answer["error"])
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
             "no-launch-environment",
@@ -174,6 +184,33 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
     )
 
 
+def judge_refused(look: Look, case: Case, error: dict[str, Any]) -> NoReturn:
+    """A good environment ended in an error, which may be the student's own."""
+    saw = f"{case}: raised {error_text(error)}"
+    if "ValueError" not in error["bases"] or not error["text"].startswith("raise"):
+        fail(error, f"{case}: {look.function}()", look)
+    if error["compared_as_text"]:
+        raise Diagnosis(
+            "strings-compared",
+            saw=saw,
+            means="Variables are text, and as text '11' < '9': turn the values into integers before you compare.",
+            look=look(r"^(?!.*\bint\b).*environ(\[|\.get)", r"[<>]"),
+        )
+    if "0" in case.environ.values():
+        raise Diagnosis(
+            "zero-taken-for-missing",
+            saw=saw,
+            means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
+            look=look(r"\bif\b.*\bint\(|\bor\b|\band\b", r"\.get\(", r"\bif\b"),
+        )
+    raise Diagnosis(
+        "good-environment-refused",
+        saw=saw,
+        means="All three are there, are numbers, and 0 <= local_rank <= rank < world_size holds.",
+        look=look(r"\b(if|assert)\b.*[<>]", r"\bif\b"),
+    )
+
+
 # What it means when an environment is accepted that should not be: kind -> name and meaning.
 ACCEPTED = {
     "none": ("silent-world-of-one", "Every process would train alone on all the data, and nobody would notice."),
@@ -192,11 +229,14 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
         said = ", ".join(f"{name} {answer[name]!r}" for name in FIELDS)
         hint = {
             "none": r"\.get\(|return",
-            "number": r"isdecimal|isdigit|isnumeric|\bint\b",
+            "number": r"\b(if|assert)\b.*[<>]"
+            if "-1" in case.environ.values()
+            else r"isdecimal|isdigit|isnumeric|\bint\b",
             "contradiction": r"\bif\b.*([<>].*(rank|size)|(rank|size).*[<>])|\bassert\b",
             "mixed": r"\ball\(|TORCHRUN|WORLD_SIZE",
         }
-        patterns = (hint.get(case.kind, r"\.get\(|setdefault|\*\*environ"), r"\breturn\b")
+        each = [r"\.get\(.*\.get\("] if case.kind == "mixed" else []  # one variable, or else the other
+        patterns = (*each, hint.get(case.kind, r"\.get\(|setdefault|\*\*environ"), r"\breturn\b")
         if unraised := look.never_raises():
             raise Diagnosis(
                 "error-not-raised",

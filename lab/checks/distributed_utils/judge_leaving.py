@@ -9,7 +9,9 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 LEAVES = "leaves the group"
-LINE = (r"destroy", r"is_initialized")
+LINE = (r"\bif not\b.*is_initialized(?!.*return)", r"destroy", r"is_initialized")
+
+UNCALLED = r"is_initialized\b(?!\()"  # the function itself, which is always true
 
 
 def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> None:
@@ -17,7 +19,8 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
 
     Args:
         look: in cleanup().
-        values: what the ranks reported; which is which is drawn, and told by `given`, which they received.
+        values: what the ranks reported; which is which while they are asked is drawn, and told by `given`, which
+            they received. They leave as what they are.
     """
     reports = [values[given["order"].index(rank)] for rank in range(len(values))]
     attempt = {"error": (None, ERROR)}
@@ -33,16 +36,16 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
         with part("which is the main process"):
             judge_main_process(look.into("is_main_process"), launcher, list(answers))
     for number, what in enumerate(("cleanup()", "cleanup() without a group", "cleanup() of one rank")):
-        compared(f"group left by {what}", [report["left"][number]["still_there"] for report in reports], False)
+        compared(f"group left by {what}", [report["left"][number]["still_there"] for report in values], False)
     with part(LEAVES):
-        judge_left(look, reports)
+        judge_left(look, values)
     with part("leaves where there is none", after=[LEAVES]):
-        judge_without_group(look, reports)
+        judge_without_group(look, values)
     with part(LEAVES):
-        judge_alone(look, reports)
+        judge_alone(look, values)
 
 
-def judge_left(look: Look, reports: list[dict[str, Any]]) -> None:
+def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """All ranks have left their group."""
     line = look(*LINE)
     for rank, report in enumerate(reports):
@@ -58,7 +61,7 @@ def judge_left(look: Look, reports: list[dict[str, Any]]) -> None:
             )
 
 
-def judge_without_group(look: Look, reports: list[dict[str, Any]]) -> None:
+def judge_without_group(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     line = look(*LINE)
     for rank, report in enumerate(reports):
         if error := report["left"][1]["error"]:
@@ -66,11 +69,11 @@ def judge_without_group(look: Look, reports: list[dict[str, Any]]) -> None:
                 "cleanup-without-group",
                 saw=f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
                 means="After an error there may be no group; the error in cleanup() would hide the real one.",
-                look=error_place(error, lambda: line),
+                look=place if (place := look(UNCALLED)) != look() else error_place(error, lambda: line),
             )
 
 
-def judge_alone(look: Look, reports: list[dict[str, Any]]) -> None:
+def judge_alone(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """A group of one is left too."""
     line = look(*LINE)
     for report in reports:

@@ -7,6 +7,7 @@ from typing import Any
 from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.checks.distributed_utils.draw import TORCHRUN
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -19,6 +20,8 @@ INIT = {
     "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
     "master": str,
 }  # fmt: skip
+
+COMPUTED = r"timeout\.\w+|timeout\s*[*/]|[*/]\s*timeout"
 
 
 def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
@@ -87,6 +90,13 @@ def judge_joined(
                 "returned.",
                 look=line,
             )
+        if init["world_size"] == call["gpus"] and init["world_size"] != world_size:
+            raise Diagnosis(
+                "gpus-as-world-size",
+                saw=f"{got} The launcher says {world_size} ranks.",
+                means="The GPUs that a process sees are those of its node: the launcher counts all processes.",
+                look=look(r"device_count\(\)(?!\s*(==|>|!=|<))", r"init_process_group"),
+            )
         if init["world_size"] != world_size:
             raise Diagnosis(
                 "world-size-hard-coded",
@@ -119,6 +129,13 @@ def judge_joined(
             means="What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
             look=error_place(error, lambda: look(r"cuda")),
         )
+    if error and call["gpus"] and "KeyError" in error["bases"] and error["message"].strip("'\"") in TORCHRUN:
+        raise Diagnosis(
+            "srun-not-served",
+            saw=f"{place}: setup() raised {error_text(error)}",
+            means="That is a variable of torchrun's. read_launch_environment() knows srun's names too.",
+            look=error_place(error, lambda: look(r"environ")),
+        )
     if error:
         fail(error, f"{place}: setup()", look)
     if init is None:
@@ -129,10 +146,18 @@ def judge_joined(
             look=look(),
         )
     if init["timeout"] != timeout:
+        saw = f"setup(timeout of {timeout} s) gave init_process_group "
+        if init["timeout"] is not None and look(COMPUTED) != look():
+            raise Diagnosis(
+                "timeout-changed",
+                saw=f"{saw}a timeout of {init['timeout']:g} s.",
+                means="timeout is a timedelta already: hand it on as it is. Its .seconds leave out the days.",
+                look=look(COMPUTED),
+            )
         given = "no timeout" if init["timeout"] is None else f"a timeout of {init['timeout']:g} s"
         raise Diagnosis(
             "timeout-ignored",
-            saw=f"setup(timeout of {timeout} s) gave init_process_group {given}.",
+            saw=f"{saw}{given}.",
             means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
             look=line,
         )

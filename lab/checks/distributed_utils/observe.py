@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
@@ -42,14 +43,28 @@ def read_environments(rank: Rank) -> list[dict[str, Any]]:
 
 def read_one(rank: Rank, function: Any, environ: dict[str, str]) -> dict[str, Any]:
     given = dict(environ)
-    result = attempt(rank, function, given)
+    held: list[object] = []
+    result = attempt(rank, lambda: noting_variables(function, given, held))
     launch = result["value"]
+    if result["error"]:
+        texts = [value for value in held if isinstance(value, str) and value in environ.values()]
+        result["error"]["compared_as_text"] = len(texts) > 1 and not any(isinstance(one, int) for one in held)
     fields = {}
     for name in ("rank", "local_rank", "world_size"):
         value = getattr(launch, name, None)
         fields[name] = value if isinstance(value, int | str) else type(value).__name__
     changed = [name for name in {**environ, **given} if environ.get(name) != given.get(name)]
     return {"type": type(launch).__name__, "error": result["error"], "changed": changed, **fields}
+
+
+def noting_variables(function: Callable[..., Any], given: object, held: list[object]) -> Any:
+    """Call the function; where it raises, put what the variables held there at the end of the list."""
+    try:
+        return function(given)
+    except Exception as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        held += [value for frame, _ in list(frames)[1:] for value in frame.f_locals.values()]
+        raise
 
 
 # 2.2 --------------------------------------------------------------------------------------------------------
@@ -239,6 +254,12 @@ def leave_group(rank: Rank) -> dict[str, Any]:
         answer = result["value"]
         known = answer if answer is None or isinstance(answer, bool | int) else type(answer).__name__
         report["main"].append({"value": known, "error": result["error"]})
+    if dist.is_initialized():  # again, with the ranks that a diagnosis names
+        store = dist.PrefixStore("leaving", dist.distributed_c10d._get_default_store())
+        dist.barrier()
+        dist.destroy_process_group()
+        join("gloo", store=store, rank=rank.rank, world_size=rank.world_size)
+        dist.barrier()
     for group in ("of all", "none", "of one"):
         if group == "of one" and not dist.is_initialized():
             join("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -25,6 +25,12 @@ def trains_sharded(group: Group) -> None:
                 "WrongSourceError", "sources-differ", "src is the rank that sends: all name the same one, rank 0."
             ),
             retold(
+                "IndexError: list index out of range",
+                "mesh-of-other-size",
+                "The mesh holds every rank of the job: ask dist.get_world_size() for its size.",
+                look=look(r"[mM]esh\w*\(.*\d", r"[mM]esh\w*\(", r"fully_shard\("),
+            ),
+            retold(
                 "uniform `requires_grad`",
                 "fsdp1-not-fsdp2",
                 FSDP1,

@@ -52,7 +52,7 @@ def judge_parameters(look: Look, report: dict[str, Any]) -> None:
             "parameters-not-fp32",
             saw=f"with precision='bf16' the parameter {low[0]} is {report['parameters'][low[0]]} itself.",
             means="In bf16 small updates are rounded away. The policy casts for computing; the parameters stay.",
-            look=look(r"\.bfloat16\(|\.to\(.*bfloat16|\.half\(", r"bfloat16", POLICY),
+            look=look(r"\.bfloat16\(|\.to\(.*(bfloat16|HALF|dtype)|\.half\(", r"bfloat16", POLICY),
         )
 
 
@@ -171,5 +171,7 @@ def judge_fp16(look: Look, report: dict[str, Any]) -> None:
         "fp16-ignored",
         saw=f"bf16 is right, but with precision='fp16' layers computed in {' and '.join(computed)}.",
         means="--precision fp16 would be another run than it says: HALF has the type for each of the two.",
-        look=look(r"precision\s*(==|in\b)", r"param_dtype", POLICY),
+        look=look(
+            *([r"bfloat16"] if computed == ["bfloat16"] else []), r"precision\s*(==|in\b)", r"param_dtype", POLICY
+        ),
     )

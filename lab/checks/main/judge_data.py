@@ -138,7 +138,7 @@ def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
             saw=f"{rehearsal}: get_dataloaders() got the global batch of {got} images; with --accumulate "
             f"{rehearsal.accumulate} it should get args.loader_batch_size, {rehearsal.loader_batch}.",
             means="The gradients of several such batches are added up: a step would see too many images.",
-            look=look(r"global_batch_size", r"get_dataloaders"),
+            look=look(r"^(?!.*return).*global_batch_size", r"global_batch_size", r"get_dataloaders"),
         )
     args = rehearsal.resolved
     for name, option in (

@@ -45,7 +45,7 @@ def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
 def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     """The test images are evaluated once, after training, and their figures recorded."""
     evaluated, recorded = calls(events, "evaluate"), calls(events, "record_test")
-    line, names = look(r"(?<!_)\bevaluate\("), [event["call"] for event in events]
+    line, names = look(r"(?<![.\w])evaluate\("), [event["call"] for event in events]
     if rehearsal.dry_run:
         if evaluated or recorded:
             raise Diagnosis(
@@ -128,11 +128,11 @@ def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
         name,
         saw=f"{rehearsal}: evaluate() got {LOADERS.get(on, one_line(on, 40) + ' not from get_dataloaders()')}.",
         means=means,
-        look=look(r"DataLoader\(", r"(?<!_)\bevaluate\(")
+        look=look(r"DataLoader\(", r"(?<![.\w])evaluate\(")
         if own
-        else look(r"datasets\.test\b(?!.*None)", r"(?<!_)\bevaluate\(")
+        else look(r"datasets\.test\b(?!.*None)", r"(?<![.\w])evaluate\(")
         if partial
-        else look(r"tests?\w*\s*=.*(valid|train\b)", r"(?<!_)\bevaluate\("),
+        else look(r"tests?\w*\s*=.*(valid|train\b)", r"(?<![.\w])evaluate\("),
     )
 
 

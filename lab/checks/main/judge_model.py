@@ -54,7 +54,9 @@ def judge_model(look: Look, rehearsal: Rehearsal, events: Events) -> None:
             else f"Expected: {WRAPPERS[rehearsal.strategy]}. The figures would be of another strategy.",
             look=thrown_away(look, rehearsal.strategy) or look(r"wrap_model", r"build_model")
             if bare and (calls(events, "wrap") or not look.mentions("wrap_model"))
-            else look.into("wrap_model")(rf"[\"']{rehearsal.strategy}[\"']", r"strategy"),
+            else look.into("wrap_model")(
+                r"startswith|\bin\b.*strategy", rf"[\"']{rehearsal.strategy}[\"']", r"strategy"
+            ),
         )
     if rehearsal.strategy == "ddp" and not math.isclose(used["bucket_mb"], rehearsal.bucket_mb, rel_tol=1e-3):
         rounded = abs(used["bucket_mb"] - rehearsal.bucket_mb) < 1

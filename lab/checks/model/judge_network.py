@@ -28,7 +28,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
         sizes: of the batches.
         num_classes: of the second network.
     """
-    expect(reports, {"batches": [ATTEMPT], "usual": [int]})
+    expect(reports, {"batches": [ATTEMPT], "usual": [int], "lets_through": [[int]]})
     report = reports[0]
     expect_as_many([report["batches"]], len(sizes))
 
@@ -65,6 +65,10 @@ def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
     right = sorted({*passed, *report["usual"]})
     saw = f"a batch of {size} images, {[size, *IMAGE]}, raised {error_text(error)}"
     place = error_place(error, look)
+    if "AssertionError" in error["bases"] and not right and (others := report["lets_through"]):
+        saw += f"; images of {others[0]} get through the assertion."
+        order = "The images come as [3, 32, 32]: the channels, the height, the width, in this order."
+        raise Diagnosis("assertion-of-other-images", saw=saw, means=order, look=place)
     if "AssertionError" in error["bases"]:
         only = f"; a batch of {numbers(right)} goes through." if right else "."
         raise Diagnosis(
@@ -93,6 +97,13 @@ def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
             saw=f"{saw}; a batch of {numbers(right)} goes through.",
             means="A batch size is written into the code, but every rank gets only its part of the batch.",
             look=look(r"view|reshape|unflatten"),
+        )
+    if " channels, but got " in error["message"]:
+        raise Diagnosis(
+            "blocks-not-in-turn",
+            saw=saw,
+            means="Every block takes what the block before it gives, and the first one the images.",
+            look=place,
         )
     fail(error, f"a batch of {size} images, {[size, *IMAGE]},", look)
 

@@ -14,6 +14,9 @@ from lab.ranks.rank import Rank
 IMAGE = (3, 32, 32)
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128, 250, 256)
 
+# What an assertion that refuses images of 3 x 32 x 32 may have been written for.
+OTHER_IMAGES = ((32, 32, 3), (32, 3, 32), (1, 28, 28), (1, 32, 32), (3, 28, 28), (3, 64, 64), (3, 224, 224))
+
 ROWS = 3  # of a batch are compared with what they give alone
 
 # The pooling of the network rounds 33 and 34 down to 32's size: only an assertion notices these images.
@@ -32,6 +35,7 @@ def run_network(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {
         "batches": [forward(rank, cnn, images) for images in given["batches"]],
         "usual": [],
+        "lets_through": [],
     }
     if any(batch["error"] for batch in report["batches"]):
         # Which sizes does it want? Only asked when something is wrong.
@@ -39,6 +43,13 @@ def run_network(rank: Rank) -> dict[str, Any]:
             for size in USUAL_BATCH_SIZES:
                 if not attempt(rank, cnn, torch.zeros(size, *IMAGE))["error"]:
                     report["usual"].append(size)
+            size = len(given["batches"][0])
+            report["lets_through"] = [
+                list(shape)
+                for shape in OTHER_IMAGES
+                if (error := attempt(rank, cnn, torch.zeros(size, *shape))["error"]) is None
+                or "AssertionError" not in error["bases"]
+            ]
         return report
     if not all(usable(batch["value"]) for batch in report["batches"]):
         return report

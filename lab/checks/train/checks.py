@@ -14,6 +14,10 @@ from lab.checks.train.observe_steps import take_steps
 from lab.grading.check import Group, Order, check
 from lab.grading.parts import part
 
+BYPASSED = "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images)."
+COMPARED = "Labels compare with one prediction an image: the argmax over its classes, dim=1."
+PREDICTION = (r"(argmax|max)\((dim=)?0", r"argmax|max\(|topk")
+
 
 @check("6.1", "a step computes what one process would on the whole batch")
 def takes_the_right_step(group: Group) -> None:
@@ -41,10 +45,9 @@ def evaluates_every_sample_once(group: Group) -> None:
         given = {"weights": dict(weights), "parts": own, "batch_size": batch_size}
         started.append((group.start(Order(evaluate_models, world_size, given, timeout=LIMIT)), drawn))
     for report, drawn in started:
-        with retold(
-            "FSDP.* has no attribute 'module'",
-            "wrapper-bypassed",
-            "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images).",
+        with (
+            retold("FSDP.* has no attribute 'module'", "wrapper-bypassed", BYPASSED),
+            retold("must match the size of tensor", "compared-with-other-shape", COMPARED, look=look(*PREDICTION)),
         ):
             reports = group.values(report())
         for wrapper in ("DDP", "FSDP"):

@@ -70,14 +70,23 @@ def possible_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[flo
 
 
 def draw_run(generator: torch.Generator) -> dict[str, Any]:
-    """What the ranks receive: the numbers of three epochs, as in a run that was continued, and their figures."""
+    """What the ranks receive: the numbers of three epochs, as in a run that was continued, and their figures.
+
+    The second epoch is worse than the first, and the third the best: no reason to stop, or to keep only some.
+    """
     first = int(torch.randint(2, 5, (), generator=generator))
     return {
         "epochs": [first, first + 1, first + 2],
-        "train_loss": draw_numbers(generator, 3, 2, 3),
-        "loss": draw_numbers(generator, 3, 1, 2),
-        "accuracy": draw_numbers(generator, 3, 0.1, 0.9),
+        "train_loss": with_a_setback(draw_numbers(generator, 3, 2, 3)),
+        "loss": with_a_setback(draw_numbers(generator, 3, 1, 2)),
+        "accuracy": [-value for value in with_a_setback(draw_numbers(generator, 3, -0.9, -0.1))],
     }
+
+
+def with_a_setback(losses: list[float]) -> list[float]:
+    """Three losses in this order: middle, highest, lowest."""
+    low, middle, high = sorted(losses)
+    return [middle, high, low]
 
 
 def draw_numbers(generator: torch.Generator, count: int, low: float, high: float) -> list[float]:

@@ -220,9 +220,9 @@ LINES = {
     "averages": r"loss(?!.*(\*|train_step))|mean\s*=",
     "world size": r"world_size",
     "not divided": r"\breturn\b",
-    "batches": r"\breturn\b",
+    "batches": r"\+=\s*1\b|len\(loader\)",
     "means added": r"\+=\s*loss|append\(",
-    "last batch": r"(?<![+=])=\s*loss",
+    "last batch": r"(?<![+=])=\s*loss|\]\s*=(?!=)",
     "other": r"\breturn\b.*[-+]\s*\d",
 }
 

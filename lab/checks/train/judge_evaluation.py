@@ -201,6 +201,29 @@ def judge_precision(look: Look, saw: str, values: Sequence[dict[str, float]], ex
         )
 
 
+def judge_swapped(
+    look: Look, values: Sequence[dict[str, float]], exact: dict[str, float], found: dict[str, tuple[str, str]]
+) -> None:
+    """What shows in both figures together: they have changed places, or their count is another."""
+    saw = next(iter(found.values()))[1]
+    if all(close(one["loss"], exact["accuracy"]) and close(one["accuracy"], exact["loss"]) for one in values):
+        raise Diagnosis(
+            "loss-and-accuracy-swapped",
+            saw=saw,
+            means="That is the accuracy: Evaluation takes the loss first, and then the accuracy.",
+            look=look(r"Evaluation\(", r"\breturn\b"),
+        )
+    factors = [one[name] / exact[name] for one in values for name in exact if exact[name]]
+    unknown = all(kind == "other" for kind, _ in found.values())
+    if unknown and factors[0] > 0 and all(close(factor, factors[0]) for factor in factors):
+        raise Diagnosis(
+            "wrong-count",
+            saw=f"{saw} The accuracy is off by the same factor, {number(factors[0])}.",
+            means="Both are divided by a number of samples that is another: all of them, without the filler.",
+            look=look(r"\bsum\(\).*[<>]|[<>].*\bsum\(\)|-\s*100\)?\)?\.sum|count|samples|len\("),
+        )
+
+
 def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn: DrawnEvaluation) -> None:
     found: dict[str, tuple[str, str]] = {}
     exact: dict[str, float] = {}
@@ -224,6 +247,7 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
             found[name] = (kind, saw)
     if not found:
         return
+    judge_swapped(look, [report["values"] for report in own], exact, found)
     judge_precision(look, next(iter(found.values()))[1], [report["values"] for report in own], exact)
     # One mistake often spoils both: name the kind that explains one of them.
     name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
@@ -256,5 +280,5 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
         known_name,
         saw=saw,
         means=means,
-        look=look(pattern, r"reduce|gather", r"\breturn\b"),
+        look=look(pattern, *([r"zeros\("] if kind == "last batch" else []), r"reduce|gather", r"\breturn\b"),
     )

@@ -112,7 +112,7 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
             raise Diagnosis(
                 "returned-too-early",
                 saw=f"run.epochs() yields {len(epochs)} epochs; train() ended after {len(seen)}.",
-                means="A return or break inside the loop ends it in its first round.",
+                means="A return or break inside the loop ends it before its last round.",
                 look=look(r"break|\breturn\b"),
             )
         if what == "record" and len(seen) != len(epochs):
@@ -126,7 +126,7 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
             "wrong-epochs",
             saw=f"run.epochs() yields {numbers(epochs)}; {call} got {numbers(seen)}.",
             means="Epochs count from 1, and the run knows which are still to do when it was continued.",
-            look=look(r"\bfor\b" if what == "train" else r"record"),
+            look=look(r"\bepoch\b\s*[-+]\s*\d", r"\bfor\b" if what == "train" else r"record"),
         )
 
 
@@ -223,5 +223,5 @@ def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:
             "not-the-records",
             saw=f"train() returned {what}; expected what run.record() returned in the {epochs} epochs.",
             means="Each epoch's EpochRecord also has its time, images per second and memory.",
-            look=place,
+            look=look(r"^run\.record\(", r"=\s*\[.*record", r"\breturn\b", r"append", r"\bfor\b"),
         )

@@ -225,7 +225,7 @@ def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tens
             "wrapper-bypassed",
             saw=saw,
             means="Call the wrapped model itself, model(images): model.module(images) leaves out the all-reduce.",
-            look=look(r"\.module\b|no_sync", r"model\("),
+            look=look(r"\bmodule\b|no_sync", r"model\("),
         )
     for name, loss in OTHER_LOSSES.items():
         if all_close(observed[0], gradients_with(weights, batch, loss)):

@@ -48,12 +48,20 @@ def candidates(batches: Batches) -> dict[str, list[list[float]]]:
         "not divided": [*same(total), totals],
         "batches": same(total / steps, total / steps / world_size),
         "means added": [*same(sum(map(sum, means)), sum(map(sum, means)) / count), [sum(own) for own in means]],
-        "last batch": [[own[-1] for own in means], *same(sum(own[-1] for own in means) / world_size)],
+        "last batch": [
+            [own[-1] for own in means],
+            *same(sum(own[-1] for own in means) / world_size, _of_last(batches)),
+        ],
         "own count": [[total / n for n in samples], [total / n for n in lengths]],
         "own total": [[t / count for t in totals]],
         "ranks added": same(world_size * exact, sum(rank_means), sum(batch_means)),
         "in the loop": same(*_reduced_in_loop(batches)),
     }
+
+
+def _of_last(batches: Batches) -> float:
+    last = [own[-1] for own in batches]
+    return sum(batch.total for batch in last) / max(1, sum(batch.samples for batch in last))
 
 
 def _reduced_in_loop(batches: Batches) -> tuple[float, float]:
