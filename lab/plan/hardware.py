@@ -44,7 +44,6 @@ CARDS = {
     "t4": Card("Tesla T4", 15, 16, nvlink=False),
     "a100-40": Card("NVIDIA A100-SXM4-40GB", 40, 300),
     "a100": Card("NVIDIA A100-SXM4-80GB", 80, 300),
-    "a30": Card("NVIDIA A30", 24, 32, nvlink=False),
     "a40": Card("NVIDIA A40", 45, 32, nvlink=False),
     "h100": Card("NVIDIA H100 80GB HBM3", 80, 450),
     "h100-pcie": Card("NVIDIA H100 PCIe", 80, 64, nvlink=False),
