@@ -1,0 +1,130 @@
+"""Seconds a step, with their range; what a training costs; how often to save.
+
+    step = bubble x compute + exposed
+    compute = FLOPs of an image x images / (FLOP/s of the card at its peak x MFU), times 4/3 with checkpointing
+    a collective = latency + bytes inside / bandwidth inside, or + bytes between / bandwidth between, the longer
+    bubble = 1 + (stages - 1) / micro-batches
+
+(alpha-beta: Thakur et al. 2005, Optimization of collective communication operations in MPICH; the bubble of
+GPipe and 1F1B: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; one more forward pass for checkpointing:
+Chen et al. 2016.)
+
+The range is from what is not known. MFU: 15 to 55%, in the middle 35: this lab's networks reached 17%
+(ResNet-18) to 40% (a transformer of 151 million, compiled) of an H200 (docs/results), large transformers 52% of
+A100s (Narayanan et al., table 1). Bandwidth: half to nine tenths of the data sheet. Latency: of a tree, 2 log2
+n messages, to that of a ring for what gathers and scatters, and of the better one for the rest.
+Overlap: at best DDP hides its all-reduces behind the backward pass, two thirds of the compute, and FSDP behind
+all of it; at worst neither hides anything. What is not in it: input, stragglers, launches (small networks wait
+for them), and that matrices cut into parts are slower.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.plan.hardware import GB, LATENCY, NETWORKS, Card
+from lab.plan.layout import Layout
+from lab.plan.network import Network
+from lab.plan.traffic import ALL_REDUCE, BROADCAST, SEND, Traffic
+
+MFU = (0.55, 0.35, 0.15)  # best, middle, worst
+REACHED = (0.9, 0.7, 0.5)  # of a bandwidth
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Range:
+    """Likely value, between the best and the worst case."""
+
+    best: float
+    middle: float
+    worst: float
+
+    def scaled(self, factor: float) -> "Range":
+        return Range(self.best * factor, self.middle * factor, self.worst * factor)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of a step, and the efficiency: one device's compute for its images over them."""
+
+    seconds: Range
+    efficiency: Range  # best is the largest
+    communication: Range
+
+
+def compute_seconds(network: Network, images: float, card: Card, *, checkpoint: bool = False) -> Range:
+    """Of a device that computes `images` images whole."""
+    seconds = network.flops * images / card.peak(network.precision) * (4 / 3 if checkpoint else 1)
+    return Range(*(seconds / mfu for mfu in MFU))
+
+
+def step(layout: Layout, sent: Sequence[Traffic], alone: Range, card: Card, network: str) -> Step:
+    """What a step takes.
+
+    Args:
+        alone: compute of one device for its share of the images, `layout.batch`.
+        network: between nodes, one of NETWORKS.
+    """
+    computes = (alone.best, alone.middle, alone.worst)
+    # The least efficient is a fast device on a slow network, and not the slow one that hides everything.
+    pairs = ((0, 0), (1, 1), (2, 2), (0, 2), (2, 0))
+    best, middle, worst, least, most = (_seconds(layout, sent, computes[a], card, network, b) for a, b in pairs)
+    efficiency = Range(alone.worst / most, alone.middle / middle, alone.best / least)
+    talking = (sum(collective_seconds(one, card, network, case) for one in sent) for case in range(3))
+    return Step(Range(best, middle, worst), efficiency, Range(*talking))
+
+
+def _seconds(
+    layout: Layout, sent: Sequence[Traffic], compute: float, card: Card, network: str, case: int
+) -> float:
+    """A step with so much compute and collectives as they are at best, in the middle or at worst."""
+    busy = compute * (1 + (layout.stages - 1) / layout.micro)
+    hidden = shown = 0.0
+    for one in sent:
+        seconds = collective_seconds(one, card, network, case)
+        hidden, shown = (hidden + seconds, shown) if one.hidden else (hidden, shown + seconds)
+    cover = (0.0 if case == 2 else busy) * (1 if layout.shards > 1 else 2 / 3)
+    return busy + shown + max(0.0, hidden - cover)
+
+
+def collective_seconds(one: Traffic, card: Card, network: str, case: int) -> float:
+    """Of all calls of a step; case 0: at best, 1: in the middle, 2: at worst."""
+    share = REACHED[case]
+    moving = max(one.inside / (card.link * GB), one.between / (NETWORKS[network] * GB)) / share
+    return moving + one.calls * _latency(one, card, case)
+
+
+def _latency(one: Traffic, card: Card, case: int) -> float:
+    """Seconds that one call takes with next to no bytes."""
+    inside = LATENCY["nvlink" if card.nvlink else "pcie"]
+    low, high = inside if one.together >= one.ranks else LATENCY["network"]
+    if one.collective == SEND:
+        return (low, math.sqrt(low * high), high)[case]
+    hops = 2 * math.ceil(math.log2(one.ranks))
+    crossing = one.ranks / one.together if one.together < one.ranks else 0.0
+    ring = ((one.ranks - 1 - crossing) * inside[1] + crossing * high) * (
+        2 if one.collective == ALL_REDUCE else 1
+    )  # NCCL has trees for these; what gathers and scatters goes around the ring (before PAT of NCCL 2.23).
+    worst = min(ring, hops * high) if one.collective in (ALL_REDUCE, BROADCAST) else ring
+    best = min(hops * low, worst)
+    return (best, math.sqrt(best * worst), worst)[case]
+
+
+def daly(write: float, between_failures: float) -> float:
+    """Seconds of work between two checkpoints that lose the least time.
+
+        T = sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + (d / 2M) / 9) - d    for d < 2M, else M
+
+    for d seconds to write one and M between failures (Daly 2006, A higher order estimate of the optimum
+    checkpoint interval for restart dumps, equation 37; sqrt(2 d M) is Young's of 1974).
+    """
+    if write >= 2 * between_failures:
+        return between_failures
+    ratio = write / (2 * between_failures)
+    return math.sqrt(2 * write * between_failures) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - write
+
+
+def lost_share(write: float, interval: float, between_failures: float) -> float:
+    """Of the time, what checkpoints and failures cost: each failure loses half an interval (first order)."""
+    return min(1.0, write / (interval + write) + (interval + write) / 2 / between_failures)
