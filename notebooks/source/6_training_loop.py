@@ -85,7 +85,8 @@ check("6.2")
 
 # %% [markdown]
 # When the check has passed, look at what your ranks have said to each other. `trace` records every collective, yours and those of
-# DDP and FSDP. `x5` are five in a row from one place; how many depends on the batches, which the check draws for each number of ranks.
+# DDP and FSDP. `x5` are five in a row from one place: FSDP gathers anew for each batch, and here two ranks have three
+# batches each, three ranks two.
 
 # %%
 trace("6.2")
