@@ -80,6 +80,8 @@ def example(observed: Tensors, expected: Tensors) -> str:
     for name in expected:
         if name not in observed:
             return f"{name} has none"
+        if observed[name].shape != expected[name].shape:
+            return f"{name} has the shape {list(observed[name].shape)} instead of {list(expected[name].shape)}"
         difference = (observed[name].double() - expected[name].double()).abs().nan_to_num(float("inf")).flatten()
         if difference.numel() and difference.max().item() > worst:
             worst, at = difference.max().item(), int(difference.argmax())
@@ -95,7 +97,9 @@ def number(value: Tensor | float) -> str:
 
 def factor_between(observed: Tensors, expected: Tensors) -> float | None:
     """The c with observed = c * expected in all tensors; None if there is none."""
-    if observed.keys() != expected.keys():
+    if {name: value.shape for name, value in observed.items()} != {
+        name: value.shape for name, value in expected.items()
+    }:
         return None
     a = torch.cat([observed[name].double().flatten() for name in expected])
     b = torch.cat([expected[name].double().flatten() for name in expected])

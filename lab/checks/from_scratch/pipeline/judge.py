@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect, numbers
+from lab.checks.common.report import expect, numbers, unusable
 from lab.checks.common.tensors import all_close, close, example, factor_between, number
 from lab.checks.common.tiny import one_thread
 from lab.checks.from_scratch.pipeline.net import (
@@ -82,6 +82,9 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
 
 
 def judge_messages(look: Look, name: str, rank: int, one: dict[str, Any]) -> None:
+    for message in one["messages"]:
+        if [type(value) for value in message] != [str, int, int, bool]:
+            unusable(f"rank {rank}", message)
     if one["collectives"]:
         raise Diagnosis(
             "collective-called",

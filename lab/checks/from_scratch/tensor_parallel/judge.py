@@ -132,7 +132,9 @@ def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
     """A rank has half of each weight that is cut, in memory too."""
     whole = {name: value.numel() for name, value in draw_weights(torch.Generator())[0].items()}
     for own in blocks:
-        found = {name: (size, kept) for name, size, kept in own if isinstance(size, int) and isinstance(kept, int)}
+        if not all(len(one) == 3 and [type(value) for value in one] == [str, int, int] for one in own):
+            raise unusable_report("a parameter's sizes are not its name and two numbers")
+        found = {name: (size, kept) for name, size, kept in own}
         for name in CUT:
             size, kept = found.get(name, (whole[name], 0))
             layer = name.rpartition(".")[0]
@@ -162,7 +164,7 @@ def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
 
 
 def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:
-    calls = [call for block in report["forward"] for call in block] + report["backward"]
+    calls = [call for part in (*report["forward"], report["backward"]) for call in part]
     if others := [call["name"] for call in calls if call["name"] != ALL_REDUCE]:
         raise Diagnosis(
             "other-collective",
