@@ -14,7 +14,8 @@ FILES = (
         "The disk is full, or your quota on it is used up.",
         "df -h . ; df -i . ; quota -s ; du -sh results/*",
         "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
-        unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory",
+        unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory"
+        r"|cgroup|inotify|slurmstepd: error",  # what is full there is no disk of the user's
     ),
     symptom(
         "file-system",

@@ -128,7 +128,7 @@ NETWORK = (
         r"|local QP operation",
         "NCCL's connection over InfiniBand failed: {line}",
         "Error 12 is an answer that did not come: a broken or badly set up link, or a rank at its other end that "
-        "has ended.",
+        "has ended. Where a call failed, the job or its container may lack the device, or rights to it.",
         "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
         "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
         "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
