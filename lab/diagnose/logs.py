@@ -242,7 +242,7 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     foreign = _of_another_package(said["type"], own)
     if not own or foreign or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
         below = f", in what {where}, calls" if own else ""
-        return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, _LOOK_IT_UP, order=7)
+        return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, _LOOK_IT_UP, order=6)
     return Finding(
         "raised",
         f"{who} raised {text}, at {where}.",

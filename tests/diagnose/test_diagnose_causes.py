@@ -124,6 +124,17 @@ CGROUP = "slurmstepd: error: xcgroup_instantiate: unable to create cgroup '/sys/
         (PACKAGED.format(file="course/data.py", kind="course.data.EmptyError"), "raised"),
         (PACKAGED.format(file="data.py", kind="json.decoder.JSONDecodeError"), "raised"),
         (PACKAGED.format(file="data.py", kind="numpy.exceptions.AxisError"), "raised"),
+        (
+            PACKAGED.format(file="site-packages/x.py", kind="sqlite3.OperationalError") + WAITED.format(rank=3),
+            "unknown",
+        ),
+        (
+            PACKAGED.format(
+                file="site-packages/y.py", kind="FileNotFoundError: '/tmp/torchinductor_u/a.tmp.pid_7'"
+            ),
+            "unknown",
+        ),
+        ("Net : Connect to 169.254.3.1<33323> failed : Connection refused\n", "nccl-connect"),
         (CGROUP, "node-trouble"),  # Slurm's own, not the user's disk
     ],
 )

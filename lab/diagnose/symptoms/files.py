@@ -116,6 +116,7 @@ FILES = (
         "{rank}did not find a file or a folder: {line}",
         "Its path is wrong, relative to another folder, or not one that the node sees.",
         "srun --ntasks=1 pwd    # paths are taken from here; --data-dir names the data",
+        unless=r"torchinductor|[/.]triton|\.tmp\.pid",  # a compiler's cache, in which another process tidied up
         source="docs.python.org/3/library/exceptions.html",
     ),
 )
