@@ -14,8 +14,8 @@ class Finding:
     means  why that happens
     do     commands to try next, or sentences, the likeliest first
     order  0: the cause for certain; 1, 2: a cause; 3: an exception of the user's code; 4: how a process ended;
-           5, 6: what a cause may look like from afar; 7: an error that the lab does not know; 8, 9: what follows
-           when another rank has ended
+           5, 6: what a cause may look like from afar, and an exception that the lab does not know; 7: an error
+           that it does not know, or that a rank waited in vain; 8, 9: what follows when another rank has ended
     """
 
     name: str

@@ -1,6 +1,7 @@
 """What a log says: the symptoms in it, and the exception of the rank that failed first."""
 
 import re
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from lab.base.words import one_line
 from lab.diagnose.ends import by_itself
 from lab.diagnose.finding import Finding
 from lab.diagnose.symptoms.entry import Symptom
-from lab.diagnose.symptoms.table import SYMPTOMS
+from lab.diagnose.symptoms.table import SYMPTOMS, brings_about, explains
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 _RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
@@ -61,6 +62,7 @@ _CHECKS_ITS_CALLER = re.compile(
     r"|utils/_contextlib\.py|amp|distributed/(?:distributed_c10d|c10d_logger|fsdp|_composable|tensor|device_mesh))"
     r"|/torchvision/|/numpy/|/PIL/|/lib/python[\d.]+/(?!(?:site|dist)-packages)|<frozen|/lab/"
 )
+_CHECKING = ("__main__", "torch", "torchvision", "numpy", "lab")  # what they refuse is their caller's to mend
 _LONG = re.compile(r"^.{4001,}$", re.M)
 _MOST = 1 << 18  # characters at both ends of what all patterns are tried on
 # Words of which every line that a symptom is seen in holds one, whatever is seen there.
@@ -89,6 +91,8 @@ _SPEAKS = re.compile(
     r"|\*\*\* .*(?:error|FATAL)|: not found$|Aborted|Segmentation fault|[Pp]ermission denied|No such file).*$",
     re.M,
 )
+_EITHER = "Either may have come first, on a rank or node of its own: below is what each of them means."
+_A_CAUSE = 2  # up to this order a symptom is a cause
 _LOOK_IT_UP = (
     "grep -n -m 5 -i -E 'error|warn' {log}    # the earliest lines",
     "NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL {rerun}    # says more of itself",
@@ -113,7 +117,29 @@ def symptoms(log: str) -> list[Finding]:
                     order = max(order, _FOLLOWS)
                 seen.append((order, found.start(), _told(symptom, found, text, order)))
                 break
-    return [finding for *_, finding in sorted(seen, key=lambda one: one[:2])]
+    seen.sort(key=lambda one: one[:2])
+    for one in seen[1:]:  # a cause may be told after what is seen of it
+        if one[0] == seen[0][0] and brings_about(one[2].name, seen[0][2].name):
+            seen.remove(one)
+            seen.insert(0, one)
+            break
+    doubt = _in_doubt(seen, errors)
+    return [*doubt, *(finding for *_, finding in seen)]
+
+
+def _in_doubt(seen: list[tuple[int, int, Finding]], log: str) -> list[Finding]:
+    """That it is not known which of two was the cause, where both look like one and neither explains the other."""
+    order, at, cause = seen[0] if seen else (0, 0, None)
+    if cause is None or not 0 < order <= _A_CAUSE:
+        return []
+    for as_likely, place, other in seen[1:]:
+        line_of_its_own = "\n" in log[min(at, place) : max(at, place)]
+        rivals = order == as_likely or (as_likely <= _A_CAUSE and place < at)
+        if rivals and line_of_its_own and not explains(cause.name, other.name):
+            first = found.saw if (found := first_error(log)) else ""
+            saw = f"Two things that neither explains the other, {cause.name} and {other.name}. {first}"
+            return [Finding(UNKNOWN, saw, _EITHER, _LOOK_IT_UP, order=order)]
+    return []
 
 
 def _telling(log: str) -> str:
@@ -213,9 +239,10 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     who = f"Rank {rank}" if rank else "A rank"
     at = own[-1] if own else frames[-1]
     where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
-    if not own or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
+    foreign = _of_another_package(said["type"], own)
+    if not own or foreign or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
         below = f", in what {where}, calls" if own else ""
-        return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, _LOOK_IT_UP, order=7)
+        return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, _LOOK_IT_UP, order=6)
     return Finding(
         "raised",
         f"{who} raised {text}, at {where}.",
@@ -223,6 +250,13 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
         (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
         order=3,
     )
+
+
+def _of_another_package(kind: str, own: list[_Frame]) -> bool:
+    """Whether an exception belongs to a package that is not the user's: its compiled parts leave no frame."""
+    package, dot, _ = kind.partition(".")
+    known = package in sys.stdlib_module_names or package in _CHECKING
+    return bool(dot) and not known and not any(package in Path(frame.file).with_suffix("").parts for frame in own)
 
 
 def _elsewhere(own: _Frame, frames: list[_Frame], text: str) -> bool:

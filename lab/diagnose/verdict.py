@@ -76,7 +76,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     found = sorted(_found(evidence), key=lambda finding: finding.order)
     if not found and not _goes_well(evidence) and (error := logs.first_error(evidence.log)) is not None:
         found = [error]
-    once = list({finding.name: finding for finding in reversed(found)}.values())[::-1]
+    once = [one for at, one in enumerate(found) if all(one.name != before.name for before in found[:at])]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
     again = {
         "raised",

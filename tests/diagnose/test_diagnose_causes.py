@@ -100,3 +100,72 @@ def test_of_a_run_that_goes_well_no_line_is_called_an_error(tmp_path):
     (tmp_path / "status.json").write_text('{"status": "running"}', encoding="utf-8")
     (tmp_path / "train.err").write_text("widgetd: error: the widget is stuck\n", encoding="utf-8")
     assert not findings(gather(tmp_path))
+
+
+QUOTA = "[rank0]: OSError: [Errno 122] Disk quota exceeded: '/scratch/u/last.pth'\n"
+ASSERTED = "[rank1]: RuntimeError: CUDA error: device-side assert triggered\n"
+SHM = (
+    "RuntimeError: DataLoader worker (pid 568) is killed by signal: Bus error. Insufficient shared memory (shm).\n"
+)
+NO_SPACE = "OSError: [Errno 28] No space left on device\n"
+LATE = "[rank1]: torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError\n"
+PACKAGED = """Traceback (most recent call last):
+  File "/home/u/{file}", line 8, in read
+    with self.env.begin() as txn:
+{kind}: Environment maxreaders limit reached
+"""
+CGROUP = "slurmstepd: error: xcgroup_instantiate: unable to create cgroup '/sys/fs/x' : No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (PACKAGED.format(file="data.py", kind="lmdb.ReadersFullError"), "unknown"),  # compiled: it leaves no frame
+        (PACKAGED.format(file="course/data.py", kind="course.data.EmptyError"), "raised"),
+        (PACKAGED.format(file="data.py", kind="json.decoder.JSONDecodeError"), "raised"),
+        (PACKAGED.format(file="data.py", kind="numpy.exceptions.AxisError"), "raised"),
+        (
+            PACKAGED.format(file="site-packages/x.py", kind="sqlite3.OperationalError") + WAITED.format(rank=3),
+            "unknown",
+        ),
+        (
+            PACKAGED.format(
+                file="site-packages/y.py", kind="FileNotFoundError: '/tmp/torchinductor_u/a.tmp.pid_7'"
+            ),
+            "unknown",
+        ),
+        ("Net : Connect to 169.254.3.1<33323> failed : Connection refused\n", "nccl-connect"),
+        (CGROUP, "node-trouble"),  # Slurm's own, not the user's disk
+    ],
+)
+def test_what_a_package_or_slurm_itself_ran_out_of_is_not_blamed_on_the_user(tmp_path, log, cause):
+    file = tmp_path / "train.err"
+    file.write_text(log, encoding="utf-8")
+    assert findings(gather(file))[0].name == cause
+
+
+@pytest.mark.parametrize("log", [QUOTA + ASSERTED, ASSERTED + QUOTA])
+def test_of_two_causes_that_do_not_explain_each_other_neither_is_chosen(tmp_path, log):
+    file = tmp_path / "train.err"
+    file.write_text(log, encoding="utf-8")
+    first, *others = findings(gather(file))
+    assert first.name == "unknown"
+    assert "disk-full" in first.saw
+    assert "device-assert" in first.saw
+    assert log.splitlines()[0].removeprefix("[rank0]: ").removeprefix("[rank1]: ") in first.saw
+    assert {one.name for one in others} == {"disk-full", "device-assert"}
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (NO_SPACE + SHM, "shared-memory"),  # what is full is named only later
+        (SHM + NO_SPACE, "shared-memory"),
+        (LATE + QUOTA, "disk-full"),  # one rank's disk explains another's waiting, not the other way round
+        (QUOTA + LATE, "disk-full"),
+    ],
+)
+def test_a_cause_that_is_known_to_bring_about_the_other_is_chosen(tmp_path, log, cause):
+    file = tmp_path / "train.err"
+    file.write_text(log, encoding="utf-8")
+    assert findings(gather(file))[0].name == cause

@@ -6,7 +6,8 @@ DEVICES = (
     symptom(
         "driver-too-old",
         1,
-        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient",
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
+        r"|not supported in the installed CUDA driver",
         "{rank}cannot use the GPU: its driver is older than this build of PyTorch needs.",
         "PyTorch brings its own CUDA, and that asks for a driver not older than itself. The run went on on the "
         "CPU, or ended.",
@@ -130,10 +131,10 @@ DEVICES = (
         r"peer access is not supported between|failed to open CUDA IPC handle"
         r"|cuMemImportFromShareableHandle.{0,80}fail"
         r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted"
-        r"|mapping of buffer object failed",
+        r"|mapping of buffer object failed|p2p\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid device ordinal'",
         "Two GPUs of one node cannot reach each other's memory: {line}",
-        "Direct access (P2P) is not possible between these cards, or is kept from a container or a virtual "
-        "machine.",
+        "Direct access (P2P) is not possible between these cards, or is kept from a container, a virtual machine "
+        "or tasks that see one GPU each (--gpus-per-task).",
         "nvidia-smi topo -p2p r    # which pairs may read each other?",
         "NCCL_P2P_DISABLE=1 {rerun}    # through the host's memory",
         source="github.com/ray-project/ray_lightning/issues/24",

@@ -14,7 +14,8 @@ FILES = (
         "The disk is full, or your quota on it is used up.",
         "df -h . ; df -i . ; quota -s ; du -sh results/*",
         "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
-        unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory",
+        unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory"
+        r"|cgroup|inotify|slurmstepd: error",  # what is full there is no disk of the user's
     ),
     symptom(
         "file-system",
@@ -115,6 +116,7 @@ FILES = (
         "{rank}did not find a file or a folder: {line}",
         "Its path is wrong, relative to another folder, or not one that the node sees.",
         "srun --ntasks=1 pwd    # paths are taken from here; --data-dir names the data",
+        unless=r"torchinductor|[/.]triton|\.tmp\.pid",  # a compiler's cache, in which another process tidied up
         source="docs.python.org/3/library/exceptions.html",
     ),
 )

@@ -159,7 +159,8 @@ LAUNCH = (
         r"slurm_script: No such file|[Tt]ask \d+ launch failed|slurm_receive_msgs: .{0,80}failed"
         r"|Task launch for (?:StepId=)?\S+ failed on node|Application launch failed|[Pp]rolog(?: \w+)? (?:failed"
         r"|error)"
-        r"|launch failed requeued held|Unable to launch (?:batch )?job|Slurmd could not (?:connect IO|execve)",
+        r"|launch failed requeued held|Unable to launch (?:batch )?job|Slurmd could not (?:connect IO|execve)"
+        r"|slurmstepd: error: .{0,80}unable to (?:create|instan\w+) .{0,40}cgroup|Failed to invoke task plugins",
         "A node could not start its part of the job: {line}",
         "The node is not in order, or Slurm's own scripts failed there: nothing that your program did.",
         "sinfo --list-reasons   # then tell your administrators",

@@ -99,7 +99,7 @@ NETWORK = (
         "nccl-connect",
         2,
         r"NCCL WARN .{0,120}(?:[Cc]onnect(?: to)?\b.{0,120}(?:failed|timed out|refused)|Connection timed out)"
-        r"|socketStartConnect: Connect to .{0,100} failed",
+        r"|(?:socketStartConnect|Net ?): Connect to .{0,100} failed",
         "NCCL's ranks cannot connect to each other: {line}",
         "The interface that NCCL chose does not join the nodes, a firewall is there, or the other rank has ended.",
         "srun --ntasks-per-node=1 ip -br addr",
@@ -111,7 +111,8 @@ NETWORK = (
         "ranks-missing",
         2,
         r"Timed out after \d+ seconds waiting for clients|Timed out initializing process group"
-        r"|RendezvousTimeoutError|client socket has (?:timed out|failed to connect)"
+        r"|connect\(\) timed out\. Original timeout|RendezvousTimeoutError"
+        r"|client socket has (?:timed out|failed to connect)"
         r"|wait timeout after \d+ms, keys: |Socket Timeout$|[Tt]imed out waiting for ncclUniqueId",
         "Not all ranks have come to where they meet: {line}",
         "Some were not started, were told another address or port, or a firewall keeps them out.",
@@ -128,7 +129,7 @@ NETWORK = (
         r"|local QP operation",
         "NCCL's connection over InfiniBand failed: {line}",
         "Error 12 is an answer that did not come: a broken or badly set up link, or a rank at its other end that "
-        "has ended.",
+        "has ended. Where a call failed, the job or its container may lack the device, or rights to it.",
         "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
         "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
         "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
