@@ -19,7 +19,8 @@ MANY = 1e3
 def draw(timings: Sequence[Timing], found: Sequence[Fit]) -> Figure:
     """A line for each number of ranks, at most LINES; a hollow mark was set aside by its fit."""
     shown = [name for name in COLLECTIVES if any(one.collective == name for one in timings)]
-    groups = sorted({(one.ranks, one.nodes, one.device) for one in timings})[:LINES]
+    groups = sorted({(one.ranks, one.nodes, one.device) for one in timings})
+    left_out, groups = len(groups[LINES:]), groups[:LINES]
     figure, panels = plt.subplots(
         1, len(shown), figsize=(4.3 * len(shown) + 0.8, 4.8), layout="constrained", squeeze=False, sharey=True
     )
@@ -33,6 +34,8 @@ def draw(timings: Sequence[Timing], found: Sequence[Fit]) -> Figure:
         readable_log_ticks(panels[0][0])
     devices = sorted({f"{one.backend}, {one.device}" for one in timings})
     title = f"How fast ranks talk ({'; '.join(devices)})"
+    if left_out:
+        title += f", without the {left_out} largest"
     figure.set_label(title)
     figure.suptitle(title, fontweight="bold", ha="left", x=0.02)
     handles = {

@@ -20,6 +20,7 @@ from statistics import median
 
 from lab.bandwidth.timings import COLLECTIVES, GB, Timing
 from lab.base.errors import UserError
+from lab.base.words import digits
 
 COLUMNS = 80  # of a terminal
 FEWEST = 3  # sizes: two always fit
@@ -156,9 +157,9 @@ def table(found: Sequence[Fit]) -> list[str]:
     """The fits as lines for people."""
     lines = [f"{'fitted':<15} ranks  nodes  alpha (us)  beta (GB/s)  typically off  at worst"]
     for one in found:
-        beta = f"{one.beta / GB:11.4g}" if math.isfinite(one.beta) else f"{'not seen':>11}"
+        beta = f"{digits(one.beta / GB, 4):>11}" if math.isfinite(one.beta) else f"{'not seen':>11}"
         lines.append(
-            f"{one.collective:<15} {one.ranks:5}  {one.nodes:5}  {1e6 * one.alpha:10.4g}  {beta}  "
+            f"{one.collective:<15} {one.ranks:5}  {one.nodes:5}  {digits(1e6 * one.alpha, 4):>10}  {beta}  "
             f"{one.typically_off:13.0%}  {one.worst_off:8.0%}"
         )
     return [*lines, *(line for one in found for said in _sentences(one) for line in textwrap.wrap(said, COLUMNS))]
@@ -171,9 +172,10 @@ def _sentences(one: Fit) -> Iterator[str]:
         yield f"{name}: the times follow no such curve, its constants say nothing. Measure again."
         return
     if one.aside is not None:
+        took, others = 1e6 * one.aside.seconds, 1e6 * one.seconds(one.aside.rounds, one.aside.sent)
         yield (
-            f"{name}: {size_text(one.aside.bytes)} was set aside, {one.aside.seconds * 1e6:.4g} us where the "
-            f"others say {1e6 * one.seconds(one.aside.rounds, one.aside.sent):.4g}."
+            f"{name}: {size_text(one.aside.bytes)} was set aside, {digits(took, 4)} us where the others say "
+            f"{digits(others, 4)}."
         )
     small = one.only_latency
     if len(small) == len(one.points):
@@ -188,7 +190,7 @@ def size_text(size: int) -> str:
     """1024 -> "1 KiB"; other numbers to three digits."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
-            return f"{size / unit:.3g} {name}"
+            return f"{digits(size / unit, 3)} {name}"
     return f"{size} B"
 
 
@@ -197,7 +199,7 @@ def timing_table(timings: Sequence[Timing]) -> list[str]:
     lines = [f"{'measured':<15} ranks  nodes      size    time (us)  algorithm GB/s   bus GB/s"]
     lines += [
         f"{one.collective:<15} {one.ranks:5}  {one.nodes:5}  {size_text(one.bytes):>8}  "
-        f"{1e6 * one.seconds:11.4g}  {one.algorithm_gb_s:14.4g}  {one.bus_gb_s:9.4g}"
+        f"{digits(1e6 * one.seconds, 4):>11}  {digits(one.algorithm_gb_s, 3):>14}  {digits(one.bus_gb_s, 3):>9}"
         for one in timings
     ]
     return lines

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lab.bandwidth.timings import FILE, Timing, load, save
@@ -15,6 +16,7 @@ from lab.slurm import reasons
 from lab.sweep.launch.local import environment, launcher
 
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+LOOK = 1.0  # seconds
 SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 
 
@@ -66,7 +68,10 @@ def measure_here(ranks: int, sizes: Sequence[int], *, cpu: bool) -> list[Timing]
             )
             tree = ProcessTree(process)
             try:
-                process.wait()
+                while process.poll() is None:
+                    tree.look()  # so that no rank is left where torchrun is killed
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(LOOK)
             finally:
                 tree.end()
         if process.returncode or not out.is_file():

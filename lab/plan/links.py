@@ -2,8 +2,8 @@
 
 A fit holds for its own collective, for groups that lie in one node where it was measured in one, and for groups
 with as many ranks in a node where it was measured over several; up to BEYOND times its ranks. The rest is of the
-table in hardware.py. It was measured on ranks that did nothing else: the worst case is slower by as much as a data
-sheet's is than its middle.
+table in hardware.py. It was measured on ranks that did nothing else: at worst it takes BESIDE_COMPUTE times as
+long.
 """
 
 import math
@@ -15,10 +15,9 @@ from lab.bandwidth.timings import ALL_REDUCE, GB, load
 from lab.base.errors import UsageError, UserError
 from lab.plan.hardware import Card
 from lab.plan.traffic import Traffic
-from lab.sweep.compare.predict import BEYOND
+from lab.sweep.compare.predict import BESIDE_COMPUTE, BEYOND
 
 LEAST_OFF = 0.1  # of one measurement to the next
-BESIDE_COMPUTE = 1.4  # times as long
 
 
 @dataclass(frozen=True)

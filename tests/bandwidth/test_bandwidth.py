@@ -165,10 +165,17 @@ def test_a_file_is_drawn_again_in_80_columns(tmp_path, capsys):
     assert (tmp_path / "bandwidth.svg").is_file()
 
 
-def test_large_numbers_stay_in_80_columns():
+def test_large_numbers_stay_in_80_columns_without_exponents():
     one = Timing("reduce-scatter", 1024, 128, 999 * 2**30, 1234.5678, "nccl", "A card")
     points = [replace(one, bytes=one.bytes // n) for n in (1, 3, 7)]
-    assert max(map(len, [*timing_table(points), *table([fit(points)])])) <= 80
+    lines = [
+        *timing_table(points),
+        *timing_table([replace(one, bytes=1044480, seconds=0.9)]),
+        *table([fit(points)]),
+    ]
+    assert max(map(len, lines)) <= 80
+    assert "1020 KiB" in lines[5]
+    assert "e+" not in "".join(lines)
 
 
 @pytest.mark.timeout(300)
