@@ -20,7 +20,11 @@ PICTURE, TEXT = ROOT / "docs/house.svg", ROOT / "CONTRIBUTING.md"
 GROUPS = {
     "The ground": ({"base", "slurm", "collectives"}, "#6e7781", "#8b949e"),
     "A training run": ({"runs", "training"}, "#0969da", "#58a6ff"),
-    "The sweep, and a job that failed": ({"sweep", "roofline", "plan", "diagnose"}, "#9a5b00", "#d8a13a"),
+    "The sweep, and a job that failed": (
+        {"sweep", "roofline", "bandwidth", "plan", "diagnose"},
+        "#9a5b00",
+        "#d8a13a",
+    ),
     "Exercises, and checks on real ranks": ({"syllabus", "ranks", "grading", "checks"}, "#1a7f37", "#3fb950"),
     "What people use": (
         {"student", "course", "questions", "first_look", "notebook", "doctor", "commands"},

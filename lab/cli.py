@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("check", "watch", "hint", "question", "trace", "start", "jupyter", "reset", "fetch"),
-    *("doctor", "system", "diagnose", "tensorboard", "predict", "plan", "roofline", "cluster"),
+    *("doctor", "system", "diagnose", "tensorboard", "predict", "plan", "roofline", "bandwidth", "cluster"),
     *("course", "grade", "report"),
     *("stubs", "notebooks"),
 )

@@ -35,13 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--disk", type=float, default=10.0, metavar="GB/S", help="at which checkpoints are written (default: 10)"
     )
     parser.add_argument("--results", type=Path, metavar="FILE", help="results.csv whose measurements are taken")
+    parser.add_argument(
+        "--bandwidth",
+        type=Path,
+        metavar="FILE",
+        help="bandwidth.csv of lab bandwidth, for the links (default: the one beside --results)",
+    )
     parser.add_argument("--json", action="store_true", help="all numbers, in bytes and seconds")
 
 
 def run(args: argparse.Namespace) -> int:
     import json
 
+    from lab.bandwidth.timings import FILE
     from lab.plan.hardware import card_of
+    from lab.plan.links import links, links_beside
     from lab.plan.measured import constants
     from lab.plan.network import describe
     from lab.plan.plan import as_json, make_plan
@@ -52,6 +60,9 @@ def run(args: argparse.Namespace) -> int:
     network = describe(args.model, args.precision, width=args.width, depth=args.depth, image_size=args.image_size)
     checkpoint = args.checkpoint_activations
     measured = args.results and constants(args.results, network, args.gpus, batch, checkpoint=checkpoint)
+    found = links(args.bandwidth, card) if args.bandwidth else None
+    if args.results and not args.bandwidth:
+        found = links_beside(args.results, card, FILE)
     plan = make_plan(
         network,
         card,
@@ -66,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         mtbf=args.mtbf,
         disk=args.disk,
         measured=measured,
+        links=found,
     )
     print(json.dumps(as_json(plan), indent=2) if args.json else "\n".join(table(plan)))
     return 0

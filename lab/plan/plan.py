@@ -6,6 +6,7 @@ from typing import Any
 
 from lab.plan.hardware import GB, Card
 from lab.plan.layout import PP, TP, Layout, layouts
+from lab.plan.links import Links, said
 from lab.plan.measured import Constants
 from lab.plan.memory import STATE, WIDE, Memory, filled, memory
 from lab.plan.network import Network
@@ -82,6 +83,7 @@ def make_plan(
     mtbf: float | None = None,
     disk: float = 10.0,
     measured: Constants | None = None,
+    links: Links | None = None,
 ) -> Plan:
     """Plan every layout of these devices.
 
@@ -91,6 +93,7 @@ def make_plan(
         images: of the whole training.
         mtbf: hours between failures of all devices together.
         disk: GB/s at which a checkpoint is written.
+        links: what was measured of the links.
     """
     found, why = layouts(network, gpus, node, batch)
     alone = measured.alone if measured else compute_seconds(network, batch, card, checkpoint=checkpoint)
@@ -98,7 +101,7 @@ def make_plan(
     for layout in found:
         held, sent = memory(network, layout, optimizer, checkpoint=checkpoint), tuple(traffic(network, layout))
         told = measured.steps.get(layout.kind) if measured else None
-        took = step(layout, sent, alone, card, between)
+        took = step(layout, sent, alone, card, between, links)
         if told is not None:
             best, middle, worst = (
                 min(1.0, alone.middle / value) for value in (told.best, told.middle, told.worst)
@@ -114,6 +117,8 @@ def make_plan(
         write = size / (disk * GB)
         interval = daly(write, mtbf * HOUR)
         saving = Saving(size, write, interval, lost_share(write, interval, mtbf * HOUR))
+    kept = _least(rows)
+    about_links = said(links, [one for row in kept for one in row.traffic]) if links else []
     return Plan(
         network,
         card,
@@ -121,9 +126,9 @@ def make_plan(
         node,
         batch,
         memory_gib,
-        tuple(_least(rows)),
+        tuple(kept),
         why,
-        _notes(measured, network, gpus),
+        (*_notes(measured, network, gpus), *about_links),
         saving,
     )
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from lab.plan.hardware import GB, LATENCY, NETWORKS, Card
 from lab.plan.layout import Layout
+from lab.plan.links import Links
 from lab.plan.network import Network
 from lab.plan.traffic import ALL_REDUCE, BROADCAST, SEND, Traffic
 
@@ -59,37 +60,51 @@ def compute_seconds(network: Network, images: float, card: Card, *, checkpoint: 
     return Range(*(seconds / mfu for mfu in MFU))
 
 
-def step(layout: Layout, sent: Sequence[Traffic], alone: Range, card: Card, network: str) -> Step:
+def step(
+    layout: Layout, sent: Sequence[Traffic], alone: Range, card: Card, network: str, links: Links | None = None
+) -> Step:
     """What a step takes.
 
     Args:
         alone: compute of one device for its share of the images, `layout.batch`.
         network: between nodes, one of NETWORKS.
+        links: what was measured of them.
     """
     computes = (alone.best, alone.middle, alone.worst)
     # The least efficient is a fast device on a slow network, and not the slow one that hides everything.
     pairs = ((0, 0), (1, 1), (2, 2), (0, 2), (2, 0))
-    best, middle, worst, least, most = (_seconds(layout, sent, computes[a], card, network, b) for a, b in pairs)
+    best, middle, worst, least, most = (
+        _seconds(layout, sent, computes[a], card, network, b, links) for a, b in pairs
+    )
     efficiency = Range(alone.worst / most, alone.middle / middle, alone.best / least)
-    talking = (sum(collective_seconds(one, card, network, case) for one in sent) for case in range(3))
+    talking = (sum(collective_seconds(one, card, network, case, links) for one in sent) for case in range(3))
     return Step(Range(best, middle, worst), efficiency, Range(*talking))
 
 
 def _seconds(
-    layout: Layout, sent: Sequence[Traffic], compute: float, card: Card, network: str, case: int
+    layout: Layout,
+    sent: Sequence[Traffic],
+    compute: float,
+    card: Card,
+    network: str,
+    case: int,
+    links: Links | None,
 ) -> float:
     """A step with so much compute and collectives as they are at best, in the middle or at worst."""
     busy = compute * (1 + (layout.stages - 1) / layout.micro)
     hidden = shown = 0.0
     for one in sent:
-        seconds = collective_seconds(one, card, network, case)
+        seconds = collective_seconds(one, card, network, case, links)
         hidden, shown = (hidden + seconds, shown) if one.hidden else (hidden, shown + seconds)
     cover = (0.0 if case == 2 else busy) * (1 if layout.shards > 1 else 2 / 3)
     return busy + shown + max(0.0, hidden - cover)
 
 
-def collective_seconds(one: Traffic, card: Card, network: str, case: int) -> float:
+def collective_seconds(one: Traffic, card: Card, network: str, case: int, links: Links | None = None) -> float:
     """Of all calls of a step; case 0: at best, 1: in the middle, 2: at worst."""
+    measured = links.seconds(one, case) if links else None
+    if measured is not None:
+        return measured
     share = REACHED[case]
     moving = max(one.inside / (card.link * GB), one.between / (NETWORKS[network] * GB)) / share
     return moving + one.calls * _latency(one, card, case)

@@ -1,14 +1,12 @@
 """A step's kernels by kind, what they cost, and the device's best: the table, and the file that keeps it."""
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from lab.base import rows
 from lab.base.errors import UserError
-from lab.base.files import write_whole
 
 PEAK = "peak: "  # begins the kind of a row that is no part of the step: one large kernel, as fast as can be
 COPY = f"{PEAK}copy"
@@ -85,10 +83,10 @@ def steps(kinds: Iterable[Kind]) -> list[Step]:
     for one in kinds:
         groups.setdefault((one.model, one.precision, one.batch, one.device), []).append(one)
     made = []
-    for key, rows in groups.items():
-        copy = [row for row in rows if row.kind == COPY]
-        peaks = sorted((row for row in rows if row.is_peak and row.kind != COPY), key=lambda row: -row.rate)
-        parts = sorted((row for row in rows if not row.is_peak), key=lambda row: -row.seconds)
+    for key, own in groups.items():
+        copy = [row for row in own if row.kind == COPY]
+        peaks = sorted((row for row in own if row.is_peak and row.kind != COPY), key=lambda row: -row.rate)
+        parts = sorted((row for row in own if not row.is_peak), key=lambda row: -row.seconds)
         if len(copy) != 1 or not peaks or not parts:
             raise UserError(
                 f"the rows of {', '.join(map(str, key))} are not whole: a step, its device's copy and a matrix "
@@ -127,15 +125,7 @@ def short(value: float) -> str:
 
 def save(kinds: Sequence[Kind], path: Path) -> None:
     """As CSV, a row a kind; seconds, FLOPs and bytes of one step."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [field.name for field in fields(Kind)]
-    writer.writerow(names)
-    writer.writerows(
-        [f"{value:.6g}" if isinstance(value, float) else value for value in (getattr(one, n) for n in names)]
-        for one in kinds
-    )
-    write_whole(path, text.getvalue())
+    rows.save(kinds, path, [field.name for field in fields(Kind)])
 
 
 def load(path: Path) -> list[Kind]:
@@ -145,28 +135,9 @@ def load(path: Path) -> list[Kind]:
         UserError: it cannot be read, or is no such file.
     """
     again = "lab roofline without a FILE measures this machine and writes one"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            names = {field.name: field.type for field in fields(Kind)}
-            if not reader.fieldnames or set(names) - set(reader.fieldnames):
-                raise UserError(f"{path} lacks columns of a table of kernels: {again}")
-            kinds = []
-            for line, row in enumerate(reader, start=2):
-                try:
-                    typed = {name: kind(row[name]) for name, kind in names.items()}  # type: ignore[operator]
-                    one = Kind(**typed)
-                    whole = one.seconds > 0 and one.bytes > 0 and one.flops >= 0
-                    whole = whole and all(map(math.isfinite, (one.seconds, one.flops, one.bytes)))
-                except (TypeError, ValueError):
-                    whole = False
-                if not whole:
-                    raise UserError(f"line {line} of {path} is damaged: {again}")
-                kinds.append(one)
-    except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror}): {again}") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"{path} is not a CSV file: {again}") from None
-    if not kinds:
-        raise UserError(f"{path} is empty: {again}")
-    return kinds
+    return rows.load(path, Kind, "a table of kernels", again, _is_whole)
+
+
+def _is_whole(one: Kind) -> bool:
+    numbers = (one.seconds, one.flops, one.bytes)
+    return one.seconds > 0 and one.bytes > 0 and one.flops >= 0 and all(map(math.isfinite, numbers))

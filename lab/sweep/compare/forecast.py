@@ -1,19 +1,31 @@
 """Predictions beside measurements: what `lab predict` prints."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from lab.base.errors import UserError
 from lab.base.words import digits
 from lab.sweep.compare.columns import BASELINE
-from lab.sweep.compare.predict import BEYOND, MACHINE, Measured, Model, Predicted, fit, measurements, too_many
+from lab.sweep.compare.predict import (
+    BESIDE_COMPUTE,
+    BEYOND,
+    MACHINE,
+    Measured,
+    Model,
+    Predicted,
+    Talk,
+    fit,
+    measurements,
+    too_many,
+)
 from lab.sweep.compare.table import distinct, without_measuring
 
 AIM = 0.15  # how far a prediction may be off
 USEFUL = 0.5  # the efficiency under which more devices are mostly wasted
 CURVE_TO = 1024
+Talks = Callable[[Mapping[str, str], str], Talk | None]  # of a machine and a strategy
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,7 @@ class Forecast:
     fitted    points that the model knows; `held_out` those that it does not
     breaks    the first count of the curve at which efficiency is under USEFUL; None: it is not on the curve
     node      the most devices that were measured within one node
+    talk      what a bandwidth.csv said of the links
     """
 
     title: str
@@ -56,6 +69,7 @@ class Forecast:
     breaks: int | None
     node: int
     doubt: int
+    talk: Talk | None = None
 
     @property
     def verdict(self) -> str:
@@ -86,12 +100,13 @@ class Forecast:
 
 
 def forecast(
-    runs: pd.DataFrame, devices: Sequence[int], fit_on: Sequence[int] = ()
+    runs: pd.DataFrame, devices: Sequence[int], fit_on: Sequence[int] = (), talks: Talks | None = None
 ) -> tuple[list[Forecast], list[str]]:
     """Predict for these numbers of devices. Also returns a sentence for all that was measured and not predicted.
 
     Args:
         fit_on: the counts whose measurements the model may know; by default those below the least of `devices`.
+        talks: what was measured of the links, where it was.
 
     Raises:
         UserError: there is nothing to fit, or a count is none.
@@ -106,13 +121,14 @@ def forecast(
     for machine, points in machines.items():
         used = [p for p in points if (p.devices in known if known else p.devices < min(devices)) or _is_base(p)]
         for strategy in sorted({point.strategy for point in points} - {BASELINE}):
+            talk = talks(dict(zip(MACHINE, machine, strict=True)), strategy) if talks else None
             try:
-                model = fit(used, strategy)
+                model = fit(used, strategy, talk=talk)
             except UserError as error:
                 left_out.append(f"{strategy} ({titles[machine]}): {error}")
                 continue
             found, why_not = _of_strategy(titles[machine], strategy, model, points, used, devices)
-            forecasts += found
+            forecasts += [replace(one, talk=talk) for one in found]
             left_out += why_not
     if not forecasts:
         nothing = "only its baseline is done" if machines else "no run in it is done"
@@ -215,6 +231,12 @@ def table(one: Forecast) -> list[str]:
     else:
         lines.append(
             f"  fitted on the baseline and other batches of {one.strategy}: none of these was known to it"
+        )
+    if one.talk is not None:
+        lines.append(
+            f"  links as measured alone on {one.talk.ranks} ranks: {digits(1e3 * one.talk.latency, 3)} ms for "
+            f"each more device,\n  {digits(1e3 * one.talk.bytes, 3)} ms (N - 1) / N for the bytes; beside "
+            f"computing up to {BESIDE_COMPUTE:g} times that"
         )
     lines.append("  devices   step (ms)   likely between   efficiency   measured (ms)    off")
     for outcome in one.outcomes:

@@ -16,7 +16,9 @@ measurements, and the prediction is their weighted median, with the range that h
 range is honest about what was not measured; it knows nothing of what the model leaves out, such as the network
 between nodes. Of drawn machines (ring all-reduces, Amdahl's serial part, flat weak scaling, a step that cannot be
 shorter than its launches), measured on 1, 2 and 4 devices, 8 and 16 lie in the range at least 7 times of 10
-(tests/sweep/test_predict_laws.py). Beyond four times the most devices that were measured, nothing is said.
+(tests/sweep/test_predict_laws.py). Where `lab bandwidth` has measured the links, latency and bytes are drawn
+around what it says (Talk), and the rest as before (tests/sweep/test_predict_links.py). Beyond
+four times the most devices that were measured, nothing is said.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,6 +39,7 @@ NOISE = 0.02  # relative: the least that is believed of a measurement, whatever 
 DRAWS = 65_000
 ENOUGH = 200  # draws that must count; else the measurements are believed less, and it is said
 LOW, HIGH = 0.05, 0.95
+BESIDE_COMPUTE = 2.0  # times what a collective takes alone: it shares memory and cores with the backward pass
 # Of the draws: talking costs the same with any number of partners; nothing; launching is what a step waits for.
 STILL, SILENT, FLOORED = 0.45, 0.35, 0.35
 BEYOND = 4  # times the most devices that were measured: farther than that there is no number
@@ -55,6 +58,20 @@ class Measured:
     seconds: float
     spread: float
     node: int  # devices on one node
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What was measured of the links alone, on so many ranks of one node: the model's `latency` and `bytes`.
+
+    latency, bytes  seconds a step
+    off             how far the measurements are from these constants, a fraction
+    """
+
+    latency: float
+    bytes: float
+    off: float
+    ranks: int
 
 
 @dataclass(frozen=True)
@@ -134,8 +151,12 @@ def measurements(runs: pd.DataFrame) -> dict[tuple[str, ...], list[Measured]]:
     return found
 
 
-def fit(points: Sequence[Measured], strategy: str, seed: int = 0) -> Model:
+def fit(points: Sequence[Measured], strategy: str, seed: int = 0, talk: Talk | None = None) -> Model:
     """Constants of one strategy that agree with its points and with those of the baseline.
+
+    Args:
+        talk: in the place of drawn constants; beside a backward pass it may take up to BESIDE_COMPUTE times as
+            long.
 
     Raises:
         UserError: there is no baseline on one device, or no point of this strategy on several.
@@ -148,6 +169,11 @@ def fit(points: Sequence[Measured], strategy: str, seed: int = 0) -> Model:
         raise UserError(f"there is no finished run of {strategy} on 2 devices: nothing tells what talking costs")
     draw = np.random.default_rng(seed)
     constants = _draw(draw, base, own)
+    if talk is not None:
+        off = max(NOISE, talk.off)
+        for name, seconds in (("latency", talk.latency), ("bytes", talk.bytes)):
+            slower = BESIDE_COMPUTE ** (draw.uniform(0, 1, DRAWS) ** 2)
+            constants[name] = seconds * slower * np.exp(off * draw.uniform(-1, 1, DRAWS))
     error = np.zeros(DRAWS)
     for point in (*base, *own):
         noise = max(NOISE, point.spread)

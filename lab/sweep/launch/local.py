@@ -37,14 +37,20 @@ def available_devices(*, cpu: bool = False) -> tuple[int, str]:
     return (count, "GPUs") if count else (usable_cores(), "CPU cores")
 
 
-def command(job: Job) -> list[str]:
-    """`python -m torch.distributed.run` is torchrun of this very Python, also where it is not on PATH.
+def launcher(devices: int) -> list[str]:
+    """What starts so many ranks of the program that follows it.
+
+    `python -m torch.distributed.run` is torchrun of this very Python, also where it is not on PATH.
 
     The ranks meet at 127.0.0.1: by default they would look up this machine's name, and on a laptop whose name
     no server knows they hang for minutes.
     """
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    return [*launcher, "--nproc-per-node", str(job.devices), job.main, *job.main_flags]
+    here = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    return [*here, "--nproc-per-node", str(devices)]
+
+
+def command(job: Job) -> list[str]:
+    return [*launcher(job.devices), job.main, *job.main_flags]
 
 
 def command_line(job: Job) -> str:
