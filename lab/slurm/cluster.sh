@@ -22,7 +22,7 @@ fail() {
 }
 
 wait_for() { # what, command...: until it succeeds
-    local what=$1 end=$((SECONDS + 60))
+    local what=$1 end=$((SECONDS + 180)) # a busy machine is slow to start two nodes
     shift
     until "$@" >/dev/null 2>&1; do
         ((SECONDS < end)) || fail "$what did not start: $(tail -n 3 "$CLUSTER_DIR"/log/* 2>/dev/null)"

@@ -16,7 +16,7 @@ names = "SLURM_PROCID RANK CUDA_VISIBLE_DEVICES OMP_NUM_THREADS TORCH_FR_DUMP_TE
 line = ["look", *(os.environ.get(name, "-") for name in names.split()), os.uname().nodename]
 os.write(1, (" ".join(line) + "\\n").encode())  # at once: print() would let two ranks mix their words
 wanted, pattern = os.environ.get("LOOK_UNTIL", "0 -").split()  # so many files with something in them
-deadline = time.monotonic() + 120
+deadline = time.monotonic() + 220
 def written(): return sum(os.path.getsize(file) > 100 for file in glob.glob(pattern))
 while written() < int(wanted) and time.monotonic() < deadline:
     time.sleep(0.2)
