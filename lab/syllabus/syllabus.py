@@ -17,7 +17,7 @@ MODULES = ("model", "distributed_utils", "data", "ddp_utils", "fsdp_utils", "tra
 # before it: "from_scratch.ring" is from_scratch/ring.py.
 PART_TWO = (
     *("fast", "from_scratch.ring", "from_scratch.ddp", "from_scratch.zero", "from_scratch.fsdp"),
-    *("from_scratch.tensor_parallel", "from_scratch.pipeline"),
+    *("from_scratch.tensor_parallel", "from_scratch.pipeline", "from_scratch.hsdp"),
 )
 ALL_MODULES = MODULES + PART_TWO
 

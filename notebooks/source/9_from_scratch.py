@@ -3,7 +3,7 @@
 #
 # | minutes | before this | you write |
 # |---|---|---|
-# | 360 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.6 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
+# | 400 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.7 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
 #
 # **Afterwards you can** say what DDP, ZeRO and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
 # and how many bytes. Each exercise is a file of its own with less than a hundred lines.
@@ -190,6 +190,34 @@ check("9.6")
 # does 1F1B gain over GPipe, if not time?
 
 # %% [markdown] answer="pipeline-bubble" points=3
+# *Write your answer here.*
+
+# %% [markdown]
+# ## Exercise 9.7: two dimensions
+#
+# Real trainings combine these. Here are two of them: FSDP inside of each node, where links are fast, and DDP between nodes, where they
+# are slow. Four ranks make a table of two nodes with two ranks each, and each rank is in two groups: its **shard group** is its row, its
+# **replicate group** its column.
+#
+# | | position 0 | position 1 |
+# |---|---|---|
+# | node 0 | rank 0 | rank 1 |
+# | node 1 | rank 2 | rank 3 |
+#
+# You make the groups (`TODO 9.7a`), the shards (`TODO 9.7b`), and decide what goes over which group (`TODO 9.7c`, `TODO 9.7d`), in
+# [exercises/from_scratch/hsdp.py](../exercises/from_scratch/hsdp.py). Between steps nothing whole is left (`TODO 9.7e`).
+#
+# The check notes for every collective which ranks take part and how many bytes go inside of a node and between nodes, and compares
+# parameters and gradients with those of one process.
+
+# %% check="9.7"
+check("9.7")
+
+# %% [markdown]
+# **Question.** A model has W bytes of parameters; there are 8 nodes with 4 GPUs each. What does a rank send between nodes in a step with
+# HSDP, and what would it be with DDP over all 32? What does HSDP cost in memory, compared with FSDP over all 32?
+
+# %% [markdown] answer="hsdp-bytes" points=3
 # *Write your answer here.*
 
 # %% [markdown]

@@ -42,6 +42,7 @@ QUESTIONS = {
     "9_from_scratch": [
         *("ring-latency", "buckets-in-order", "zero-states", "fsdp-bytes", "tensor-parallel-where"),
         "pipeline-bubble",
+        "hsdp-bytes",
     ],
 }
 

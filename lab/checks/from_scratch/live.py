@@ -35,9 +35,13 @@ class LiveBytes(TorchDispatchMode):
                 reference = StorageWeakRef(leaf.untyped_storage())
                 if reference.cdata not in given:  # a view of what was there before is nothing new
                     self._known.setdefault(reference.cdata, reference)
-        self._known = {key: one for key, one in self._known.items() if not one.expired()}
-        self.peak = max(self.peak, sum(map(_bytes, self._known)))
+        self.peak = max(self.peak, self.now())
         return result
+
+    def now(self) -> int:
+        """What is alive of them, in bytes."""
+        self._known = {key: one for key, one in self._known.items() if not one.expired()}
+        return sum(map(_bytes, self._known))
 
 
 def _bytes(cdata: int) -> int:

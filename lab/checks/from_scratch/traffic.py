@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import torch
 import torch._C._distributed_c10d as c10d
+import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -18,7 +20,10 @@ ONE_TO_ONE = ("send", "recv_", "recv_any_source_")
 
 
 class Traffic(TorchDispatchMode):
-    """Notes the collectives called in its context: {"name": "allreduce_", "bytes": those of its first tensors}."""
+    """Notes the collectives called in its context.
+
+    Each is {"name": "allreduce_", "bytes": those of its first tensors, "ranks": those of its group}.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,8 +33,16 @@ class Traffic(TorchDispatchMode):
         if func.namespace == "c10d" and (name := func.overloadpacket.__name__) not in ONE_TO_ONE:
             tensors = [leaf for leaf in tree_leaves(args[0]) if isinstance(leaf, Tensor)] if args else []
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-            self.calls.append({"name": name, "bytes": size})
+            self.calls.append({"name": name, "bytes": size, "ranks": _ranks(args)})
         return func(*args, **(kwargs or {}))
+
+
+def _ranks(args: Any) -> list[int]:
+    """Of the process group among a collective's arguments, which is an object of TorchScript there."""
+    for one in args:
+        if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):
+            return dist.get_process_group_ranks(c10d.ProcessGroup.unbox(one))
+    return []
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""Judges make_groups(): which ranks are in a rank's two groups."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.checks.common.look import RETURN, Look
+from lab.checks.common.report import expect, numbers
+from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS
+from lab.grading.diagnosis import Diagnosis, unusable_report
+
+
+def judge_agreement(look: Look, reports: Sequence[Any]) -> None:
+    report = reports[0]
+    if not isinstance(report, dict) or "asked" not in report:
+        return
+    expect([report["asked"]], [[int]])
+    wants = [f"rank {rank} {numbers_of(own)}" for rank, own in enumerate(report["asked"])]
+    raise Diagnosis(
+        "new-group-not-on-all",
+        saw=f"the ranks do not make the same groups: {', '.join(wants)}.",
+        means="new_group() is a collective: all ranks call it for every group, those not in it, too.",
+        look=look(r"new_group"),
+    )
+
+
+def numbers_of(ranks: Sequence[int]) -> str:
+    return f"makes [{numbers(ranks)}]" if ranks else "makes none"
+
+
+def judge_groups(look: Look, reports: Sequence[Any]) -> None:
+    """Of 2x2 both orders of numbering look alike, up to a swap; all ranks on one node tell them apart."""
+    for rank, report in enumerate(reports):
+        if len(report["groups"]) != 2 or len(report["one node"]) != 2:
+            raise unusable_report("make_groups() has returned other than two groups")
+        shard, replicate = map(sorted, report["groups"])
+        node = rank - rank % PER_NODE
+        row = list(range(node, node + PER_NODE))
+        column = list(range(rank % PER_NODE, RANKS, PER_NODE))
+        one_row, one_column = map(sorted, report["one node"])
+        everyone = list(range(RANKS))
+        saw = (
+            f"make_groups({PER_NODE}) gave rank {rank} the shard group {shard} and the replicate group "
+            f"{replicate}."
+        )
+        place = look(RETURN)
+        if (shard, replicate) == (column, row):
+            if one_row == everyone:
+                raise Diagnosis(
+                    "numbered-by-column",
+                    saw=saw,
+                    means=f"Launchers number node by node: ranks {numbers(range(PER_NODE))} are the first node's.",
+                    look=look(r"view|reshape|range|arange"),
+                )
+            raise Diagnosis(
+                "groups-swapped",
+                saw=saw,
+                means="Shards are inside of a node, where links are fast; replicas are at one position of each.",
+                look=place,
+            )
+        if (shard, replicate) != (row, column):
+            raise Diagnosis(
+                "wrong-groups",
+                saw=saw,
+                means=f"Rank {rank}'s node is {row}, and its position in each node {column}.",
+                look=look(r"new_group|mesh", RETURN),
+            )
+        if (one_row, one_column) != (everyone, [rank]):
+            raise Diagnosis(
+                "fixed-mesh",
+                saw=f"make_groups({RANKS}) gave rank {rank} the groups {one_row} and {one_column}.",
+                means="With all ranks on one node the shard group is all, the replicate group the rank itself.",
+                look=look(r"range|view|new_group"),
+            )
