@@ -88,7 +88,7 @@ bank.wrong(
 bank.wrong(
     "filler-of-another-shape", "a label in a list", filler="import torch\nreturn image, torch.tensor([IGNORED])"
 )
-bank.wrong("filler-of-another-shape", "filler without an image", filler="return None, IGNORED")
+bank.wrong("filler-without-image", "filler without an image", filler="return None, IGNORED")
 bank.wrong("label-not-an-integer", "filler with a label of type float", filler="return image, float(IGNORED)")
 bank.wrong(
     "samples-dropped",
@@ -322,21 +322,6 @@ return self.dataset[index]
 """,
     },
     slow=True,
-)
-bank.wrong(
-    "filler-without-image",
-    "filler none",
-    whole={
-        "3.3a": """
-return (len(self.dataset) + self.world_size - 1) // self.world_size
-""",
-        "3.3b": """
-index = self.rank + i * self.world_size
-if index < len(self.dataset):
-    return self.dataset[index]
-return None, IGNORED
-""",
-    },
 )
 bank.wrong(
     "group-asked-not-the-shard",
