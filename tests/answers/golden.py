@@ -27,6 +27,7 @@ _REPLACED = [
     (re.compile(rf"{_WEIGHT} holds \S+ instead of -?[\d.]+(e[-+]\d+)?(?=[.,])"), "a weight holds # instead of #"),
     (re.compile(r"(?<![\w.])-?\d+(\.\d+(e[-+]\d+)?|e[-+]\d+)(?![\w.]*\.(weight|bias))"), "#"),  # 0.4321, 1e-05
     (re.compile(r"\brank \d+ raised"), "rank # raised"),
+    (re.compile(r"\brank \d+ called load\(\) before"), "rank # called load() before"),  # whichever was too early
     (_LINE, r"\1:#"),
     (re.compile(r"\brank 1 drew [\d, ]+\.\.\. too"), "rank 1 drew #, ... too"),
     (re.compile(r"\bafter \d+ s\b"), "after # s"),
