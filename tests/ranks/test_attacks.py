@@ -196,6 +196,7 @@ forge({"type": "AssertionError", "message": "the lab is broken", "frames": [[our
         in_answer(
             """
             import torch.distributed as dist
+            dist.barrier()  # all have joined: a slow rank would be kept out by the keys
             store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), None, False)
             for key in ("sum", "default_pg/0//cpu//0/0", "worker_count"):
                 store.set(key, "passed")
