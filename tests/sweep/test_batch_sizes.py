@@ -65,6 +65,15 @@ def test_the_figure_has_the_epochs_and_a_cross_for_a_batch_that_never_got_there(
     assert list(cross.get_xdata()) == [1024]
     assert list(right.lines[0].get_ydata()) == pytest.approx([90, 88, 50])
     assert "85.5%" in left.texts[0].get_text()
+    assert [text.get_text() for text in right.texts] == ["85.5%"]
+    assert not figure.legends, "one line needs no legend"
+
+
+def test_the_figure_says_in_words_what_was_run(results):
+    figure = time_to_accuracy(typed(collect(results).rows), results)
+    (words,) = [text.get_text() for text in figure.axes[0].texts if "validation accuracy" in text.get_text()]
+    assert "images from the loader" in words
+    assert ", loader," not in words
 
 
 def test_repeats_are_one_point_and_other_options_another_line(results):

@@ -89,7 +89,7 @@ def time_to_accuracy(runs: pd.DataFrame, results: Path, target: float | None = N
     for rank, number in enumerate(order):
         mine = shown[shown["line"] == number]
         look = look_of_line(rank)
-        label = _say(mine.iloc[0], [name for name in SAME if name not in shared]) or "all runs"
+        label = _say(mine.iloc[0], [name for name in SAME if name not in shared])
         point = mine.groupby("global_batch")[["seconds", "epoch", "best"]].median()
         style = marked(look)
         left.plot(point.index.astype(int), point["seconds"], label=label, **style)
@@ -104,11 +104,16 @@ def time_to_accuracy(runs: pd.DataFrame, results: Path, target: float | None = N
                     color=look.colour,
                 )  # fmt: skip
     right.axhline(100 * target, linestyle=":", color="#555555", zorder=1)
+    right.annotate(
+        f"{target:.1%}", (1, 100 * target), (3, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+        va="center", fontsize=9, color="#555555",
+    )  # fmt: skip
     left.set_ylim(bottom=0, top=left.get_ylim()[1] * 1.1)
     left.set_ylabel("seconds of training")
     right.set_ylabel("best validation accuracy (%)")
-    handles, labels = legend_entries(left)
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, handlelength=3.2)
+    if len(order) > 1:
+        handles, labels = legend_entries(left)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, handlelength=3.2)
     return figure
 
 
@@ -139,4 +144,8 @@ def _say(row: "pd.Series[object]", names: list[str]) -> str:
     known = {name: row[name] for name in names if pd.notna(row[name]) and row[name] != ""}
     if "world_size" in known:
         known["world_size"] = "1 device" if known["world_size"] == 1 else f"{known['world_size']} devices"
+    if "input" in known:
+        known["input"] = "images on the device" if known["input"] == "device" else "images from the loader"
+    if known.get("strategy") == "none":
+        known["strategy"] = "no wrapper"
     return ", ".join("CPU" if value == "cpu" else str(value) for value in known.values())
