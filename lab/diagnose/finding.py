@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 
 GOES_ON = "{rerun} --run-id {run_id} --resume auto"
+UNKNOWN = "unknown"  # the name of a finding that says that the lab cannot explain what it saw
+LOOK_IT_UP = (
+    "grep -n -m 5 -i -E 'error|warn' {log}    # the earliest lines",
+    "NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL {rerun}    # says more of itself",
+)
 
 
 @dataclass(frozen=True)

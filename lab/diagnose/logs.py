@@ -1,68 +1,42 @@
 """What a log says: the symptoms in it, and the exception of the rank that failed first."""
 
 import re
-import sys
 from collections import defaultdict
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from lab.base.words import one_line
-from lab.diagnose.ends import by_itself
-from lab.diagnose.finding import Finding
+from lab.diagnose import exceptions, overcome
+from lab.diagnose.ends import ended
+from lab.diagnose.exceptions import GAVE_UP, RANK
+from lab.diagnose.finding import LOOK_IT_UP, UNKNOWN, Finding
 from lab.diagnose.symptoms.entry import Symptom
-from lab.diagnose.symptoms.table import SYMPTOMS, brings_about, explains
+from lab.diagnose.symptoms.table import (
+    BEFORE_IT_RAN,
+    SYMPTOMS,
+    brings_about,
+    explains,
+    may_be_another_matter,
+    needs_a_run,
+)
 
-# "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
-_RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
-_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
-_EXCEPTION = re.compile(r"^(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<text>.*))?$")
-# Not where anything began: torchrun's own report, and ranks that have lost the one that failed.
-_CONSEQUENCE = re.compile(
-    r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by|[Bb]roken ?[Pp]ipe"
-    r"|ConnectionReset"
-    r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught|remote process exited"
-    r"|ncclRemoteError"
-    r"|failed to recv, got 0 bytes|Rendezvous\w+Error|likely closed|pair closure|communicator was aborted|EPIPE"
-    r"|monitoredBarrier|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
-    r"|operations have failed or timed out|DataLoader worker .{0,80}(?:exited unexpectedly|killed by)"
-)
-# Raised by the system, the driver or a library below PyTorch: the line that called it is not to blame.
-_ENVIRONMENT = re.compile(
-    r"CUDA(?: driver)? error|NCCL|nccl\w*Error|CUBLAS|CUDNN|cuDNN|CUSOLVER|CUFFT|AcceleratorError|Dist(?:Backend"
-    r"|Network|Store)Error"
-    r"|[Gg]loo|TCPStore|c10d|Connection\w*Error|TimeoutError|^(?:OS|IO|Blocking\w*|Interrupted)Error"
-    r"|^ImportError: (?:/|lib)"
-    r"|^MemoryError|\.so\b|TorchScript|Triton|OutOfMemoryError|HIP error|MIOPEN|cuda runtime error|NVML"
-    r"|INTERNAL ASSERT|enforce fail|report a bug|Inductor|BackendCompilerFailed|building extension"
-    r"|CalledProcessError|SSLError|URLError|HTTPError|cannot import name .{0,200}(?:site|dist)-packages"
-)
-# NCCL ends the communicator of a rank that has waited in vain: what its GPU says after that is not the cause.
-_GAVE_UP = re.compile(r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout")
 _OF_THE_GPU = ("out-of-gpu-memory", "gpu-memory-full", "gpu-fault")
 # What a rank meets, too, when another one has failed on its way to it.
-_MAY_FOLLOW = ("ranks-missing", "nccl-connect", "gloo-mesh", "port-in-use", "meeting-point-elsewhere")
-_FOLLOWS = 9  # the order of what is known to follow from something else
-_NOT_OURS = (
-    "site-packages",
-    "dist-packages",
-    "/lib/python",
-    "/bin/",
-    "<frozen",
-    "<string>",
-    "<stdin>",
-    "/torch/",
-    "/lab/training/",
-    "/lab/runs/",
-    "/lab/base/",
+_MAY_FOLLOW = (
+    "infiniband",
+    "ranks-missing",
+    "nccl-connect",
+    "gloo-mesh",
+    "port-in-use",
+    "meeting-point-elsewhere",
 )
+_OF_A_CONNECTION = re.compile(r"NCCL|[Gg]loo|TCPStore|[Ss]ocket|Dist\w+Error|[Cc]onnect|[Rr]endezvous")
+_REPORTED = re.compile(r"failed \(exitcode: |^srun: error: \S+: tasks? \d|CANCELLED AT|(?i:oom[-_]kill)", re.M)
+# That there was a connection, or the wait of ranks that had met.
+_LOST = ("rank-lost", "nccl-timeout", "gloo-timeout", "collective-timeout", "barrier-missed", "infiniband")
+AFTER_ALL = 8  # from this order on a finding follows from something else, or is only a warning
+_FOLLOWS = 9  # the order of what is known to follow from something else
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 _WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
-_CHECKS_ITS_CALLER = re.compile(
-    r"/torch/(?:nn|optim|autograd|utils/data|functional\.py|_tensor\.py|_utils\.py|random\.py|serialization\.py"
-    r"|utils/_contextlib\.py|amp|distributed/(?:distributed_c10d|c10d_logger|fsdp|_composable|tensor|device_mesh))"
-    r"|/torchvision/|/numpy/|/PIL/|/lib/python[\d.]+/(?!(?:site|dist)-packages)|<frozen|/lab/"
-)
-_CHECKING = ("__main__", "torch", "torchvision", "numpy", "lab")  # what they refuse is their caller's to mend
 _LONG = re.compile(r"^.{4001,}$", re.M)
 _MOST = 1 << 18  # characters at both ends of what all patterns are tried on
 # Words of which every line that a symptom is seen in holds one, whatever is seen there.
@@ -72,74 +46,151 @@ _TELLS = re.split(
     "missing|nan| inf|lost|xid|oom|out of|assert|cancel|unrecognized|mismatch|break|illegal|sigill|busy|"
     "reset|closed|pipe|unexpected|exit|main.py|srun|slurm|sbatch|run.sh|already|retry|again|alloc|full|"
     "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
+    "tcp_store|create_backend|exception ignored|"
     "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
-UNKNOWN = "unknown"  # the name of a finding that says that the lab cannot explain what it saw
-_NOT_KNOWN = (
-    "The lab does not know this error. It comes from the system, the driver or a library, not from a line of "
-    "yours: "
-    "what was printed before it, on any rank or node, says more than the lines where it came up."
-)
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
 _SPEAKS = re.compile(
-    r"^(?!.*(?:NCCL INFO|\bINFO\b|[Ww]arning|Exited with exit code|Terminated$))"
+    r"^(?!.*(?:NCCL INFO|\bINFO\b|[Ww]arning|[Rr]etry|Exited with exit code|Terminated$))"
     r".*(?:\b(?:error|ERROR|Error|fatal|Fatal|FATAL)\b ?[:\]!]|\wError\b|NCCL WARN"
     r"|\*\*\* .*(?:error|FATAL)|: not found$|Aborted|Segmentation fault|[Pp]ermission denied|No such file).*$",
     re.M,
 )
+# How processes ended, in the words of who saw it: not why.
+_OF_THE_END = re.compile(
+    r"^srun: error: \S+: tasks? |\*\*\* (?:STEP|JOB) |^\s*raise |exitcode|\.CalledProcessError|socket\.cpp"
+    r"|exits with return code|Socket recv failed while|Could not receive type from|Failed to execute operation"
+)
 _EITHER = "Either may have come first, on a rank or node of its own: below is what each of them means."
 _A_CAUSE = 2  # up to this order a symptom is a cause
-_LOOK_IT_UP = (
-    "grep -n -m 5 -i -E 'error|warn' {log}    # the earliest lines",
-    "NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL {rerun}    # says more of itself",
-)
+_WEAK = 5  # from this order on it is one from afar, or none
+_VAGUE_AT = 6  # the order of those of NCCL that say no more
+_SAYS_NO_MORE = ("nccl-network", "nccl-cuda")
+_NCCL_WARNS = re.compile(r"\S+ NCCL WARN (?!Call to CUDA function failed|Failed to open lib).*")
 
 
 def symptoms(log: str) -> list[Finding]:
     """A finding for every symptom that the log shows, told from its first place in it; causes before others."""
-    raised, first = _exception(log) or (None, "")
-    log = _telling(_LONG.sub(_shortened, log))
-    errors, warnings = _WARNING.sub("", log), "".join(_WARNING.findall(log))
-    since = errors.find(first) if raised is not None and raised.name == "raised" else -1
-    ended = report.start() if (report := by_itself(errors)) else len(errors)
-    gave_up = {found["rank"]: found.start() for found in reversed([*_GAVE_UP.finditer(errors)])}
-    seen: list[tuple[int, int, Finding]] = []
+    raised, first = exceptions.first_of(log) or (None, "")
+    log = _LONG.sub(_shortened, log)
+    failed = log.find(first) if first else -1
+    began = overcome.since(log, failed if failed >= 0 else len(log))
+    later = _told_apart(log[began:])[0] if began else ""
+    errors, warnings = _told_apart(log)
+    own = raised is not None and raised.name == "raised"
+    since = errors.find(first) if own else -1
+    failed_at = errors.find(first) if first and not _OF_A_CONNECTION.search(first) else -1
+    ended_at = report.start() if (report := _REPORTED.search(errors)) else len(errors)
+    gave_up = {found["rank"]: found.start() for found in reversed([*GAVE_UP.finditer(errors)])}
+    seen: list[_Seen] = []
     for symptom in SYMPTOMS:
         for text, order in ((errors, symptom.order), (warnings, WARNED)):
             if (found := _first(symptom, text)) is not None:
-                late = symptom.name in _MAY_FOLLOW and 0 <= since < found.start()
-                late |= symptom.name == "rank-lost" and ended < found.start()
+                late = symptom.name in _MAY_FOLLOW and 0 <= failed_at < found.start() - len(first)
+                late |= symptom.name in (*_MAY_FOLLOW, "rank-lost") and ended_at < found.start()
                 if late or (symptom.name in _OF_THE_GPU and _after(gave_up, found, text)):
                     order = max(order, _FOLLOWS)
-                seen.append((order, found.start(), _told(symptom, found, text, order)))
+                mild = text is errors and order <= _A_CAUSE and overcome.may_be(symptom.name, _line(found, text))
+                lived_through = mild and bool(began) and _first(symptom, later) is None
+                seen.append(_Seen(order, found.start(), _told(symptom, found, text, order), mild, lived_through))
                 break
-    seen.sort(key=lambda one: one[:2])
+    if own and any(_first(symptom, f"{first}\n") for symptom in SYMPTOMS if symptom.order <= _A_CAUSE):
+        own, since = False, -1  # a rule knows more of that exception
+    _overcome(seen, since, raised is not None or _is_killed(log))
+    lost = min((one.at for one in seen if one.told.name in _LOST), default=len(errors))
+    for one in seen:
+        if one.told.name in _MAY_FOLLOW and one.told.name not in _LOST and "\n" in errors[lost : one.at]:
+            one.follow()
+    seen.sort(key=lambda one: (one.order, one.at))
     for one in seen[1:]:  # a cause may be told after what is seen of it
-        if one[0] == seen[0][0] and brings_about(one[2].name, seen[0][2].name):
+        if one.order == seen[0].order and brings_about(one.told.name, seen[0].told.name):
             seen.remove(one)
             seen.insert(0, one)
             break
-    doubt = _in_doubt(seen, errors)
-    return [*doubt, *(finding for *_, finding in seen)]
+    if (
+        seen
+        and seen[0].order >= AFTER_ALL
+        and (error := _first_error(errors[: errors.rfind("\n", 0, seen[0].at) + 1]))
+    ):
+        return [error, *(one.told for one in seen)]
+    doubt = _in_doubt(seen, errors, raised if own else None, since)
+    return [*doubt, *(one.told for one in seen)]
 
 
-def _in_doubt(seen: list[tuple[int, int, Finding]], log: str) -> list[Finding]:
+@dataclass
+class _Seen:
+    """A symptom in a log: its order and place, whether a program may live through it, and whether it did."""
+
+    order: int
+    at: int
+    told: Finding
+    mild: bool
+    lived_through: bool
+
+    def follow(self) -> None:
+        self.order = _FOLLOWS
+        self.told = replace(self.told, order=_FOLLOWS)
+
+
+def _overcome(seen: list[_Seen], since: int, ended_later: bool) -> None:
+    """Put last what the program lived through, where something else is known to have ended it."""
+    strong = [one for one in seen if one.order < _WEAK and not one.lived_through]
+    for one in seen:
+        ran = [other for other in strong if needs_a_run(other.told.name) and other.at > one.at]
+        began_all_the_same = one.mild and one.told.name in BEFORE_IT_RAN and (ran or 0 <= one.at < since)
+        if began_all_the_same or (one.lived_through and (ended_later or strong)):
+            one.follow()
+
+
+def _is_killed(log: str) -> bool:
+    end = ended(log)
+    return end is not None and end.name in ("killed", "ended-by-signal")
+
+
+def _in_doubt(seen: list[_Seen], log: str, raised: Finding | None, since: int) -> list[Finding]:
     """That it is not known which of two was the cause, where both look like one and neither explains the other."""
-    order, at, cause = seen[0] if seen else (0, 0, None)
-    if cause is None or not 0 < order <= _A_CAUSE:
+    if not seen or not (cause := seen[0]).order <= _VAGUE_AT:
         return []
-    for as_likely, place, other in seen[1:]:
-        line_of_its_own = "\n" in log[min(at, place) : max(at, place)]
-        rivals = order == as_likely or (as_likely <= _A_CAUSE and place < at)
-        if rivals and line_of_its_own and not explains(cause.name, other.name):
-            first = found.saw if (found := first_error(log)) else ""
-            saw = f"Two things that neither explains the other, {cause.name} and {other.name}. {first}"
-            return [Finding(UNKNOWN, saw, _EITHER, _LOOK_IT_UP, order=order)]
-    return []
+    rivals = [other for other in seen[1:] if _rivals(cause, other, log)]
+    if rivals:
+        names = f"{cause.told.name} and {rivals[0].told.name}"
+    elif raised and cause.mild and cause.at < since and _are_apart(cause, raised):
+        names = f"{cause.told.name}, and an error of its own: {raised.saw}"
+    elif cause.told.name in _SAYS_NO_MORE and (warned := _NCCL_WARNS.search(log)):
+        return [Finding(UNKNOWN, f"NCCL says: {one_line(warned[0], 300)}", _NO_RULE, LOOK_IT_UP, cause.order)]
+    else:
+        return []
+    first = found.saw if (found := _first_error(log)) else ""
+    saw = f"Two things that neither explains the other, {names}. {first}"
+    return [Finding(UNKNOWN, saw, _EITHER, LOOK_IT_UP, order=cause.order)]
+
+
+def _are_apart(cause: _Seen, raised: Finding) -> bool:
+    return may_be_another_matter(cause.told.name) and not overcome.is_about_the_same(cause.told.saw, raised.saw)
+
+
+def _rivals(cause: _Seen, other: _Seen, log: str) -> bool:
+    """Whether two symptoms, the first of them the likelier cause, may each have been it."""
+    if explains(cause.told.name, other.told.name) and not (cause.mild and cause.told.name in BEFORE_IT_RAN):
+        return False
+    if "\n" not in log[min(cause.at, other.at) : max(cause.at, other.at)]:  # of one and the same line
+        return False
+    if cause.mild and cause.told.name in BEFORE_IT_RAN:
+        return needs_a_run(other.told.name)
+    return 0 < cause.order <= _A_CAUSE and (
+        cause.order == other.order or (other.order <= _A_CAUSE and other.at < cause.at)
+    )
+
+
+def _told_apart(log: str) -> tuple[str, str]:
+    """The lines of a log that may say what went wrong: errors, and warnings."""
+    told = overcome.HARMLESS.sub("", overcome.IGNORED.sub("", _telling(log)))
+    rest = _WARNING.sub("", told)
+    return overcome.WARNS.sub("", rest), "".join((*_WARNING.findall(told), *overcome.WARNS.findall(rest)))
 
 
 def _telling(log: str) -> str:
@@ -168,114 +219,36 @@ def _line(found: re.Match[str], text: str) -> str:
 
 def _after(gave_up: dict[str, int], found: re.Match[str], text: str) -> bool:
     """Whether its rank, or any if it does not name its own, had given up waiting before it said this."""
-    who = _RANK.match(_line(found, text))
+    who = RANK.match(_line(found, text))
     since = [at for rank, at in gave_up.items() if who is None or rank == (who[1] or who[2])]
     return any(at < found.start() for at in since)
 
 
 def _told(symptom: Symptom, found: re.Match[str], text: str, order: int) -> Finding:
     line = _line(found, text)
-    rank = _RANK.match(line)
+    rank = RANK.match(line)
     said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
     if "ms" in said:
         said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
-    said["line"] = one_line(_RANK.sub("", line).removeprefix("main.py: "), 200)
+    said["line"] = one_line(RANK.sub("", line).removeprefix("main.py: "), 200)
     said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
     saw = symptom.saw.format_map(defaultdict(str, said))
     return Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, order)
 
 
-def is_consequence(text: str) -> bool:
-    """Whether an error follows from that of another process."""
-    return bool(_CONSEQUENCE.search(text))
+def first_error(log: str, *, alone: bool = True) -> Finding | None:
+    """The first line of a log that speaks of an error, where no rule knows it.
 
-
-@dataclass
-class _Frame:
-    file: str
-    line: str
-    function: str
-    code: str = ""
-
-    @property
-    def own(self) -> bool:
-        return not any(part in self.file for part in _NOT_OURS)
-
-
-def exception(log: str) -> Finding | None:
-    """The first exception that is no consequence of another rank's, with the line of the user's own code."""
-    found = _exception(log)
-    return found[0] if found else None
-
-
-def _exception(log: str) -> tuple[Finding, str] | None:
-    """That exception, and the line in which it names itself."""
-    blocks: dict[str, list[_Frame]] = {}  # rank -> the frames of the traceback that is being read
-    gave_up: set[str] = set()
-    for line in log.splitlines():
-        who = _RANK.match(line)
-        rank = (who[1] or who[2]) if who else ""
-        rest = line[who.end() :] if who else line
-        if waited := _GAVE_UP.search(line):
-            gave_up.add(waited["rank"])
-        elif rest.startswith("Traceback (most recent call last)"):
-            blocks[rank] = []
-        elif frame := _FRAME.match(rest):
-            blocks.setdefault(rank, []).append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
-        elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
-            frames = blocks.pop(rank)
-            follows = is_consequence(rest) or frames[-1].file.endswith("/torch/multiprocessing/spawn.py")
-            follows |= rank in gave_up if rank else bool(gave_up)
-            if not follows:
-                return _raised(rank, said, frames), line
-        elif (open_block := blocks.get(rank)) and not open_block[-1].code:
-            open_block[-1].code = rest.strip()
-    return None
-
-
-def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
-    own = [frame for frame in frames if frame.own]
-    text = one_line(f"{said['type']}: {said['text']}" if said["text"] else said["type"], 300)
-    who = f"Rank {rank}" if rank else "A rank"
-    at = own[-1] if own else frames[-1]
-    where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
-    foreign = _of_another_package(said["type"], own)
-    if not own or foreign or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
-        below = f", in what {where}, calls" if own else ""
-        return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, _LOOK_IT_UP, order=6)
-    return Finding(
-        "raised",
-        f"{who} raised {text}, at {where}.",
-        "One rank's error ends the job; what the others say of lost connections follows from it.",
-        (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
-        order=3,
-    )
-
-
-def _of_another_package(kind: str, own: list[_Frame]) -> bool:
-    """Whether an exception belongs to a package that is not the user's: its compiled parts leave no frame."""
-    package, dot, _ = kind.partition(".")
-    known = package in sys.stdlib_module_names or package in _CHECKING
-    return bool(dot) and not known and not any(package in Path(frame.file).with_suffix("").parts for frame in own)
-
-
-def _elsewhere(own: _Frame, frames: list[_Frame], text: str) -> bool:
-    """Whether a library failed by itself: while it was imported, or deep in what is not made to check its caller.
-
-    A call of Python's own functions, and what torch.nn and its like refuse, are the caller's to mend.
+    Args:
+        alone: nothing else is known: then one that follows from another process's counts too.
     """
-    below = frames[frames.index(own) + 1 :]
-    if below and "has no attribute '_" in text:  # nobody but a library asks for its private parts
-        return True
-    if below and own.code.startswith(("import ", "from ")):
-        return True
-    return any(not _CHECKS_ITS_CALLER.search(frame.file) for frame in below)
+    errors, _ = _told_apart(_LONG.sub(_shortened, log))
+    return _first_error(errors) or (_first_error(errors, follows=True) if alone else None)
 
 
-def first_error(log: str) -> Finding | None:
-    """The first line of a log that speaks of an error, where no rule knows what it means."""
-    found = _SPEAKS.search(_WARNING.sub("", _telling(_LONG.sub(_shortened, log))))
-    if found is None:
-        return None
-    saw = f"The first line that speaks of an error: {one_line(found[0], 300)}"
-    return Finding(UNKNOWN, saw, _NO_RULE, _LOOK_IT_UP, order=7)
+def _first_error(errors: str, *, follows: bool = False) -> Finding | None:
+    for found in _SPEAKS.finditer(errors):
+        if exceptions.is_consequence(found[0]) == follows and not _OF_THE_END.search(found[0]):
+            saw = f"The first line that speaks of an error: {one_line(found[0], 300)}"
+            return Finding(UNKNOWN, saw, _NO_RULE, LOOK_IT_UP, order=7)
+    return None

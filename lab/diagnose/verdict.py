@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lab.base.words import one_line
-from lab.diagnose import ends, logs, parted, slurm_job
+from lab.diagnose import ends, exceptions, logs, parted, slurm_job
 from lab.diagnose.evidence import Evidence
-from lab.diagnose.finding import GOES_ON, Finding, interrupted
+from lab.diagnose.finding import GOES_ON, UNKNOWN, Finding, interrupted
 from lab.slurm import messages
 
 _GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
@@ -74,15 +74,17 @@ _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is wrong."""
     found = sorted(_found(evidence), key=lambda finding: finding.order)
-    if not found and not _goes_well(evidence) and (error := logs.first_error(evidence.log)) is not None:
-        found = [error]
+    ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
+    if (not found or ended_so) and not _goes_well(evidence):
+        error = logs.first_error(evidence.log, alone=not found)
+        found[:0] = [error] if error else []
     once = [one for at, one in enumerate(found) if all(one.name != before.name for before in found[:at])]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
     again = {
         "raised",
         "program-said",
         "failed",
-        logs.UNKNOWN,
+        UNKNOWN,
         "nccl-timeout",
         "gloo-timeout",
         "collective-timeout",
@@ -170,7 +172,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         known = {one.name for one in said}
         said += [one for one in logs.symptoms(f"{evidence.reason}\n") if one.name not in known]
     yield from said
-    raised = logs.exception(evidence.log)
+    raised = exceptions.exception(evidence.log)
     if (hung := parted.from_dumps(evidence.lanes, evidence.world_size)) is not None:
         # A rank that has failed does not come to the next collective: then the others' waiting is no cause.
         failed = raised is not None or any(one.name == "program-said" for one in said)
@@ -187,7 +189,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
             f"The run says of itself: {evidence.reason.rstrip('. ')}.",
             "The lab knows no more about it than that.",
             ("{rerun}",),
-            order=9 if logs.is_consequence(evidence.reason) else 5,
+            order=9 if exceptions.is_consequence(evidence.reason) else 5,
         )
 
 

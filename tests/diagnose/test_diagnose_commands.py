@@ -97,7 +97,7 @@ def test_of_a_dependency_other_things_are_said_than_of_a_size():
 
 
 def test_what_the_run_has_written_down_counts_more_than_what_follows_from_it(tmp_path):
-    lost = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection has failed.\n"
+    lost = "torch.distributed.elastic.rendezvous.api.RendezvousClosedError\n"
     (tmp_path / "train.err").write_text(lost)
     assert verdict.findings(gather(tmp_path))[0].name == "rank-lost"
     (tmp_path / "status.json").write_text('{"status": "failed", "reason": "KeyError: rate, at train.py, line 4"}')

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from lab.diagnose.evidence import gather
-from lab.diagnose.logs import UNKNOWN, symptoms
+from lab.diagnose.finding import UNKNOWN
+from lab.diagnose.logs import symptoms
 from lab.diagnose.symptoms.table import SYMPTOMS
 from lab.diagnose.verdict import findings
 
@@ -61,6 +62,7 @@ def test_the_corpus_is_large_and_names_each_case_once():
         "requeued",
         "time-limit",
         "preempted",
+        "cancelled",
     }
     assert {right for _, right, _ in cases()} <= known
 

@@ -142,7 +142,7 @@ COLLECTIVES = (
     symptom(
         "rank-lost",
         8,
-        r"Rendezvous(?:Connection|Closed|Graceful\w+)Error|failed to recv, got 0 bytes|[Cc]onnection (?:closed"
+        r"Rendezvous(?:Closed|Graceful\w+)Error|failed to recv, got 0 bytes|[Cc]onnection (?:closed"
         r"|reset) by (?:remote )?peer"
         r"|Broken pipe|ncclRemoteError|remote process exited|(?:send|recv)(?:Bytes|Value|Vector) failed"
         r"|NCCL communicator was aborted|pair closure|ECONNRESET|EPIPE|Connection was likely closed",

@@ -7,7 +7,7 @@ CONTAINERS = (
         "image-missing",
         0,
         r"FATAL: .{0,200}(?:could not open image|image .{0,100}not found|\.sif: no such file)"
-        r"|(?:environment|EDF) .{0,100}(?:not found|does not exist)",
+        r"|(?:--environment|\bEDF\b|edf\.toml|environment definition) .{0,100}(?:not found|does not exist)",
         "The container's image is not there: {line}",
         "Its path is wrong, or not one that the node sees.",
         "srun --ntasks=1 ls -l $LAB_ENV",
@@ -30,7 +30,7 @@ CONTAINERS = (
         0,
         r"(?i:(?:FATAL|while (?:building|extracting|making image|unpacking)"
         r"|unsquashfs).{0,300}no space left on device"
-        r"|Write on output file failed.{0,80}no space left)",
+        r"|(?:Write on output file|pyxis: .{0,80}|enroot.{0,80}|mksquashfs.{0,80})failed.{0,80}no space left)",
         "There was no room to build or unpack the container: {line}",
         "Apptainer unpacks below /tmp and keeps a cache in your home: one of them is full.",
         "export APPTAINER_TMPDIR=$SCRATCH APPTAINER_CACHEDIR=$SCRATCH ; df -h /tmp ~",

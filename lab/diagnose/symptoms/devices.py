@@ -94,7 +94,9 @@ DEVICES = (
         1,
         r"No (?:CUDA|HIP) GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
         r"|no CUDA-capable device is detected|CUDA unknown error|no GPUs found|NVIDIA-SMI has failed because"
-        r"|Can't initialize NVML|hipErrorNoDevice",
+        r"|Can't initialize NVML|hipErrorNoDevice"
+        r"|Error: .{0,60}\b(?:CUDA|GPUs?|cuda|gpus?) (?:is|are) (?:not|un)(?: ?available| ?found|detected)"
+        r"|Error: .{0,60}\b(?:needs|requires?) (?:a |an |at least \w+ )?(?:NVIDIA |CUDA )?GPU",
         "{rank}cannot use a GPU: {line}",
         "The job got no GPU, or this build of PyTorch is one without CUDA.",
         "srun --gpus=1 nvidia-smi",

@@ -28,6 +28,16 @@ FILES = (
         source="nfs.sourceforge.net",
     ),
     symptom(
+        "file-locked",
+        1,
+        r"unable to lock file|No locks available|database is locked|\[Errno 37\]",
+        "{rank}found a file locked: {line}",
+        "Another process has it open for writing (each rank opens it?), or the file system knows no locks.",
+        "lsof FILE    # on the node: who has it open?",
+        "HDF5_USE_FILE_LOCKING=FALSE {rerun}    # only where nobody writes to it",
+        source="github.com/h5py/h5py/issues/1101",
+    ),
+    symptom(
         "read-only",
         1,
         r"Read-only file system|\[Errno 30\]",

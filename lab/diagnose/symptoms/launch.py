@@ -6,7 +6,8 @@ from lab.slurm import messages
 _AWAY = r"Socket timed out|Unable to contact slurm controller|[Zz]ero [Bb]ytes were transmitted"
 _NOT_SET_UP = r"s_p_parse_file|Unable to process configuration file|Could not establish a configuration source"
 _CREDENTIAL = (
-    r"(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential|[Mm]unge (?:decode|encode) failed"
+    r"(?:slurm|srun|sbatch|salloc|munge|auth).{0,120}(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential"
+    r"|[Mm]unge (?:decode|encode) failed"
     r"|[Jj]ob credential (?:expired|invalid|revoked)"
 )
 
@@ -184,7 +185,7 @@ LAUNCH = (
         0,
         r"CommandNotFoundError: Your shell has not been properly configured|CondaError: Run 'conda init'"
         r"|EnvironmentNameNotFound|EnvironmentLocationNotFound|bin/activate: No such file"
-        r"|conda: command not found",
+        r"|conda: command not found|Could not find conda environment",
         "The environment could not be activated: {line}",
         "A job's shell has not read what conda init wrote, or the environment is not there under this name.",
         "LAB_ENV=$CONDA_PREFIX sbatch run.sh    # its folder is enough: nothing needs to be activated",

@@ -48,7 +48,8 @@ MEMORY = (
         1,
         r"can't start new thread|pthread_create.{0,80}(?:Resource temporarily unavailable|Operation not permitted)"
         r"|libgomp: Thread creation failed|fork: (?:retry: )?(?:Resource temporarily unavailable|Cannot allocate)"
-        r"|BlockingIOError: \[Errno 11\]|OMP: Error #34|what\(\):\s+Resource temporarily unavailable",
+        r"|BlockingIOError: \[Errno 11\](?!.{0,80}lock)|OMP: Error #34"
+        r"|what\(\):\s+Resource temporarily unavailable",
         "No more threads or processes could be started: {line}",
         "Ranks, loader processes and their threads together passed the limit of processes of the user or the "
         "container.",

@@ -113,6 +113,7 @@ NETWORK = (
         r"Timed out after \d+ seconds waiting for clients|Timed out initializing process group"
         r"|connect\(\) timed out\. Original timeout|RendezvousTimeoutError"
         r"|client socket has (?:timed out|failed to connect)"
+        r"|, in (?:_create_tcp_store|create_backend)$"  # torchrun has not come to the store yet
         r"|wait timeout after \d+ms, keys: |Socket Timeout$|[Tt]imed out waiting for ncclUniqueId",
         "Not all ranks have come to where they meet: {line}",
         "Some were not started, were told another address or port, or a firewall keeps them out.",

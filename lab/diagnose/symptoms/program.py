@@ -86,11 +86,24 @@ PROGRAM = (
     symptom(
         "not-finite",
         1,
-        r"main\.py: .*(?:the loss (?:is|was|became)|no finite number)|[Ll]oss is (?:nan|inf)\b",
+        r"main\.py: .*(?:the loss (?:is|was|became)|no finite number)|[Ll]oss is (?:nan|inf)\b"
+        r"|[Ll]oss (?:became|is|was) (?:infinite|NaN|non-?finite|not finite|nan|inf)\b"
+        r"|Error: .{0,40}(?:NaN|nan|[Nn]on-finite|[Ii]nfinite) (?:loss|values? in (?:the )?(?:loss|gradient))",
         "Training has run away: {line}",
         "The rate is too high for this batch, or numbers are too small or too large for fp16.",
         "{rerun} --warmup-epochs 1 --clip-norm 1",
         "{rerun} --precision bf16    # where it was fp16",
+    ),
+    symptom(
+        "not-logged-in",
+        1,
+        r"api_key not configured|wandb\.errors\S{0,30}: .{0,80}(?:api_?key|log ?in)|401 Client Error"
+        r"|GatedRepoError|Access to model .{0,120} is restricted|Invalid user token|Please login using",
+        "{rank}was refused by a service that wants to know who asks: {line}",
+        "A job has no terminal to ask at: the key or token is there before it begins, or the service is left out.",
+        "wandb login ; huggingface-cli login    # once, on the login node; the key is kept in your home",
+        "WANDB_MODE=offline {rerun}",
+        source="github.com/OptimalScale/LMFlow/issues/65",
     ),
     symptom(
         "cuda-in-fork",

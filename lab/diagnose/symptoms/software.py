@@ -1,7 +1,13 @@
 """The installation: Python, PyTorch, libraries that do not fit each other."""
 
+import sys
+
 from lab.diagnose.symptoms.entry import symptom
 
+# What a user's file may hide; of two of his own that import each other the same is said.
+_PYTHONS = "|".join(
+    (*sorted(sys.stdlib_module_names), "torch(?:vision)?", "numpy", "datasets", "PIL", "yaml", "wandb")
+)
 _OURS = "main|train|data|model|distributed_utils|ddp_utils|fsdp_utils|fast|from_scratch|solutions|exercises"
 
 SOFTWARE = (
@@ -76,7 +82,7 @@ SOFTWARE = (
     symptom(
         "shadowed-module",
         0,
-        r"partially initialized module '(?P<module>[\w.]+)'|consider renaming '(?P<file>[^']{1,200})'",
+        rf"partially initialized module '(?P<module>{_PYTHONS})'|consider renaming '(?P<file>[^']{1, 200})'",
         "A file of yours hides a module of Python's: {line}",
         "Python looks in the program's own folder first: a file there called torch.py or random.py is what it "
         "imports.",

@@ -21,7 +21,33 @@ _BRINGS_ABOUT = {
     ("device-assert", "gpu-memory-full"),
     ("folder-not-on-node", "file-not-found"),
     ("shared-memory", "disk-full"),
+    ("container-not-started", "node-trouble"),
 }
+# What a shell, a module system or Slurm says before the program, which may then run all the same.
+BEFORE_IT_RAN = frozenset(
+    {
+        "environment-not-active",
+        "folder-not-on-node",
+        "module-unknown",
+        "not-executable",
+        "profiler-not-found",
+        "program-not-found",
+        "slurm-away",
+        "step-waits",
+    }
+)
+# What says that it ran: all but what a wrong environment, too, brings about.
+_NEEDS_THE_RIGHT_ONE = ("driver-too-old", "driver-mismatch", "card-not-supported", "no-gpu", "no-launcher")
+_IT_RAN = frozenset(
+    symptom.name
+    for family in (MEMORY, DEVICES, NETWORK, COLLECTIVES, PROGRAM)
+    for symptom in family
+    if symptom.name not in _NEEDS_THE_RIGHT_ONE
+)
+# What a line may complain of while the user's own error, further down, is another matter.
+_ANOTHER_MATTER = frozenset(
+    symptom.name for family in (FILES, SOFTWARE, CONTAINERS, NETWORK) for symptom in family
+)
 
 
 def brings_about(cause: str, other: str) -> bool:
@@ -32,3 +58,13 @@ def brings_about(cause: str, other: str) -> bool:
 def explains(cause: str, other: str) -> bool:
     """Whether a symptom that was seen beside the cause may well come of it."""
     return _FAMILY[cause] == _FAMILY[other] or _FAMILY[other] in _BETWEEN_RANKS or brings_about(cause, other)
+
+
+def needs_a_run(name: str) -> bool:
+    """Whether a program must have begun to show this symptom."""
+    return name in _IT_RAN
+
+
+def may_be_another_matter(name: str) -> bool:
+    """Whether an exception of the user's code that comes after it may have nothing to do with this symptom."""
+    return name in _ANOTHER_MATTER

@@ -1,0 +1,165 @@
+"""The exception of the rank that failed first, as Python's traceback tells it, and whose line it was."""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.base.words import one_line
+from lab.diagnose.finding import LOOK_IT_UP, UNKNOWN, Finding
+
+# "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
+RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_EXCEPTION = re.compile(r"^(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<text>.*))?$")
+# Not where anything began: torchrun's own report, and ranks that have lost the one that failed.
+_CONSEQUENCE = re.compile(
+    r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by|[Bb]roken ?[Pp]ipe"
+    r"|ConnectionReset"
+    r"|another rank has ended|Timed out waiting|Timed out after|Watchdog caught|remote process exited"
+    r"|ncclRemoteError"
+    r"|failed to recv, got 0 bytes|Rendezvous\w+Error|likely closed|pair closure|communicator was aborted|EPIPE"
+    r"|monitoredBarrier|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
+    r"|operations have failed or timed out|DataLoader worker .{0,80}(?:exited unexpectedly|killed by)"
+)
+# Raised by the system, the driver or a library below PyTorch: the line that called it is not to blame.
+_ENVIRONMENT = re.compile(
+    r"CUDA(?: driver)? error|NCCL|nccl\w*Error|CUBLAS|CUDNN|cuDNN|CUSOLVER|CUFFT|AcceleratorError|Dist(?:Backend"
+    r"|Network|Store)Error"
+    r"|[Gg]loo|TCPStore|c10d|Connection\w*Error|TimeoutError|^(?:OS|IO|Blocking\w*|Interrupted)Error"
+    r"|^ImportError: (?:/|lib)"
+    r"|^MemoryError|\.so\b|TorchScript|Triton|OutOfMemoryError|HIP error|MIOPEN|cuda runtime error|NVML"
+    r"|INTERNAL ASSERT|enforce fail|report a bug|Inductor|BackendCompilerFailed|building extension"
+    r"|CalledProcessError|SSLError|URLError|HTTPError|cannot import name .{0,200}(?:site|dist)-packages"
+)
+# NCCL ends the communicator of a rank that has waited in vain: what its GPU says after that is not the cause.
+GAVE_UP = re.compile(r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout")
+_NOT_OURS = (
+    "site-packages",
+    "dist-packages",
+    "/lib/python",
+    "/bin/",
+    "<frozen",
+    "<string>",
+    "<stdin>",
+    "/torch/",
+    "/lab/training/",
+    "/lab/runs/",
+    "/lab/base/",
+)
+_CHECKS_ITS_CALLER = re.compile(
+    r"/torch/(?:nn|optim|autograd|utils/data|functional\.py|_?tensor\.py|_utils\.py|random\.py|serialization\.py"
+    r"|utils/_contextlib\.py|amp|distributed/(?:distributed_c10d|c10d_logger|fsdp|_composable|tensor|device_mesh))"
+    r"|/torchvision/|/numpy/|/PIL/|/lib/python[\d.]+/(?!(?:site|dist)-packages)|<frozen|/lab/"
+)
+_CHECKING = ("__main__", "torch", "torchvision", "numpy", "lab")  # what they refuse is their caller's to mend
+_NOT_KNOWN = (
+    "The lab does not know this error. It comes from the system, the driver or a library, not from a line of "
+    "yours: "
+    "what was printed before it, on any rank or node, says more than the lines where it came up."
+)
+
+
+def is_consequence(text: str) -> bool:
+    """Whether an error follows from that of another process."""
+    return bool(_CONSEQUENCE.search(text))
+
+
+@dataclass
+class _Frame:
+    file: str
+    line: str
+    function: str
+    code: str = ""
+
+    @property
+    def own(self) -> bool:
+        return not any(part in self.file for part in _NOT_OURS)
+
+
+def exception(log: str) -> Finding | None:
+    """The first exception that is no consequence of another rank's, with the line of the user's own code."""
+    found = first_of(log)
+    return found[0] if found else None
+
+
+def first_of(log: str) -> tuple[Finding, str] | None:
+    """That exception, and the line in which it names itself."""
+    blocks: dict[str, list[_Frame]] = {}  # rank -> the frames of the traceback that is being read
+    gave_up: set[str] = set()
+    aside: dict[str, bool] = {}  # rank -> whether that traceback is of an exception that Python went on after
+    before = ""
+    for line in log.splitlines():
+        who = RANK.match(line)
+        rank = (who[1] or who[2]) if who else ""
+        rest = line[who.end() :] if who else line
+        if waited := GAVE_UP.search(line):
+            gave_up.add(waited["rank"])
+        elif rest.startswith("Traceback (most recent call last)"):
+            blocks[rank] = []
+            aside[rank] = before.startswith("Exception ignored in")
+        elif frame := _FRAME.match(rest):
+            blocks.setdefault(rank, []).append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
+        elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
+            frames = blocks.pop(rank)
+            follows = is_consequence(rest) or frames[-1].file.endswith("/torch/multiprocessing/spawn.py")
+            follows |= rank in gave_up if rank else bool(gave_up)
+            follows |= aside.get(rank, False) or frames[-1].file.endswith("/multiprocessing/connection.py")
+            if not follows:
+                return _raised(rank, said, frames), line
+        elif (open_block := blocks.get(rank)) and not open_block[-1].code:
+            open_block[-1].code = rest.strip()
+        before = rest
+    return None
+
+
+def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
+    own = [frame for frame in frames if frame.own]
+    if own and frames[-1].function == "_execute_child" and said["type"] == "FileNotFoundError":
+        return _no_such_program(said["text"], own[-1])
+    text = one_line(f"{said['type']}: {said['text']}" if said["text"] else said["type"], 300)
+    who = f"Rank {rank}" if rank else "A rank"
+    at = own[-1] if own else frames[-1]
+    where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
+    foreign = _of_another_package(said["type"], own)
+    if not own or foreign or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
+        below = f", in what {where}, calls" if own else ""
+        return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, LOOK_IT_UP, order=6)
+    return Finding(
+        "raised",
+        f"{who} raised {text}, at {where}.",
+        "One rank's error ends the job; what the others say of lost connections follows from it.",
+        (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
+        order=3,
+    )
+
+
+def _no_such_program(said: str, at: _Frame) -> Finding:
+    """Of the standard library's subprocess: what it did not find is the program to run."""
+    return Finding(
+        "program-not-found",
+        f"{Path(at.file).name}, line {at.line}, runs a program that is not there on the node: {said}.",
+        "It is not installed there, its module is not loaded, or the node is one without GPUs (nvidia-smi).",
+        ("srun --ntasks=1 bash -c 'echo $PATH'    # in the job: is its folder among these?",),
+        order=1,
+    )
+
+
+def _of_another_package(kind: str, own: list[_Frame]) -> bool:
+    """Whether an exception belongs to a package that is not the user's: its compiled parts leave no frame."""
+    package, dot, _ = kind.partition(".")
+    known = package in sys.stdlib_module_names or package in _CHECKING
+    return bool(dot) and not known and not any(package in Path(frame.file).with_suffix("").parts for frame in own)
+
+
+def _elsewhere(own: _Frame, frames: list[_Frame], text: str) -> bool:
+    """Whether a library failed by itself: while it was imported, or deep in what is not made to check its caller.
+
+    A call of Python's own functions, and what torch.nn and its like refuse, are the caller's to mend.
+    """
+    below = frames[frames.index(own) + 1 :]
+    if below and "has no attribute '_" in text:  # nobody but a library asks for its private parts
+        return True
+    if below and own.code.startswith(("import ", "from ")):
+        return True
+    return any(not _CHECKS_ITS_CALLER.search(frame.file) for frame in below)
