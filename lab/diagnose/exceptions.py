@@ -30,7 +30,8 @@ _ENVIRONMENT = re.compile(
     r"|^ImportError: (?:/|lib)"
     r"|^MemoryError|\.so\b|TorchScript|Triton|OutOfMemoryError|HIP error|MIOPEN|cuda runtime error|NVML"
     r"|INTERNAL ASSERT|enforce fail|report a bug|Inductor|BackendCompilerFailed|building extension"
-    r"|CalledProcessError|SSLError|URLError|HTTPError|cannot import name .{0,200}(?:site|dist)-packages"
+    r"|CalledProcessError|DataLoader timed out|Numpy is not available|SSLError"
+    r"|URLError|HTTPError|cannot import name .{0,200}(?:site|dist)-packages"
 )
 # NCCL ends the communicator of a rank that has waited in vain: what its GPU says after that is not the cause.
 GAVE_UP = re.compile(r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout")

@@ -155,7 +155,8 @@ COLLECTIVES = (
     symptom(
         "keyboard",
         4,
-        r"^(?:\[rank\d+\]: ?|\d+: )?KeyboardInterrupt$|got signal: 2\b|\bSIGINT\b",
+        r"^(?:\[rank\d+\]: ?|\d+: )?KeyboardInterrupt$|got signal: 2\b"
+        r"|(?:[Gg]ot|[Rr]eceived|[Cc]aught|signal|by|interrupted).{0,20}\bSIGINT\b",
         "The run was interrupted, with Ctrl-C or another SIGINT.",
         "Somebody sat at the terminal; the line in which a rank was when it came is not to blame.",
         "{rerun} --run-id {run_id} --resume auto",
@@ -163,7 +164,7 @@ COLLECTIVES = (
     symptom(
         "hung-up",
         4,
-        r"got signal: 1\b|\bSIGHUP\b",
+        r"got signal: 1\b|(?:[Gg]ot|[Rr]eceived|[Cc]aught|signal|by).{0,20}\bSIGHUP\b",
         "The terminal was closed, and the run ended with it.",
         "A program that was started in a terminal gets SIGHUP when the connection to it ends.",
         "sbatch run.sh    # a job needs no terminal; else nohup, tmux",

@@ -126,7 +126,8 @@ PROGRAM = (
     symptom(
         "not-picklable",
         1,
-        r"Can't (?:pickle|get) (?:local object|attribute)|cannot pickle '",
+        r"Can't pickle (?:local object|<|attribute)|Can't get local object|cannot pickle '"
+        r"|Can't get attribute .{0,120}\(built-in\)",
         "{rank}could not hand an object to a loader process: {line}",
         "What goes to a process that was not forked is pickled: no lambdas, local functions, open files or locks.",
         "{rerun} --num-workers 0    # needs no other process",
