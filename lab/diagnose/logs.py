@@ -36,7 +36,10 @@ _LOST = ("rank-lost", "nccl-timeout", "gloo-timeout", "collective-timeout", "bar
 AFTER_ALL = 8  # from this order on a finding follows from something else, or is only a warning
 _FOLLOWS = 9  # the order of what is known to follow from something else
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
-_WARNING = re.compile(r"^(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M)
+# A name for which there is no IPv4 address either will not be found the next time.
+_WARNING = re.compile(
+    r"^(?!.*IPv4 network addresses)(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M
+)
 _LONG = re.compile(r"^.{4001,}$", re.M)
 _MOST = 1 << 18  # characters at both ends of what all patterns are tried on
 # Words of which every line that a symptom is seen in holds one, whatever is seen there.
@@ -111,12 +114,10 @@ def symptoms(log: str) -> list[Finding]:
             seen.remove(one)
             seen.insert(0, one)
             break
-    if (
-        seen
-        and seen[0].order >= AFTER_ALL
-        and (error := _first_error(errors[: errors.rfind("\n", 0, seen[0].at) + 1]))
-    ):
-        return [error, *(one.told for one in seen)]
+    if seen and seen[0].order >= AFTER_ALL:  # what is said before it; or at all, if it is but a warning
+        end = len(errors) if seen[0].order == WARNED else errors.rfind("\n", 0, seen[0].at) + 1
+        if (error := _first_error(errors[:end])) is not None:
+            return [error, *(one.told for one in seen)]
     doubt = _in_doubt(seen, errors, raised if own else None, since)
     return [*doubt, *(one.told for one in seen)]
 

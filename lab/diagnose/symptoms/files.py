@@ -60,7 +60,8 @@ FILES = (
         "broken-data",
         1,
         r"UnidentifiedImageError|image file is truncated|cannot identify image file|[Ff]ile not found or corrupted"
-        r"|Dataset not found or corrupted|BadZipFile|BadGzipFile|Compressed file ended before|tarfile\.ReadError",
+        r"|Dataset not found or corrupted|BadZipFile|BadGzipFile|Compressed file ended before|tarfile\.ReadError"
+        r"|MDB_CORRUPTED|CorruptedError|zlib\.error: Error -[35]",
         "{rank}found data that is damaged or not whole: {line}",
         "A download or a copy was cut off, or several ranks wrote it at the same time.",
         "lab fetch cifar10 --data-dir data    # on the login node, once; remove the damaged file before",

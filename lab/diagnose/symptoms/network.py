@@ -140,7 +140,8 @@ NETWORK = (
     symptom(
         "network-plugin",
         2,
-        r"NET/OFI .{0,120}(?:[Ff]ailed|error|Unable)|NCCL WARN NET/Plugin.{0,120}(?:[Ff]ail|incompatible)",
+        r"NET/OFI .{0,120}(?:[Ff]ailed|error|ERROR|Unable|Couldn't)"
+        r"|NCCL WARN NET/Plugin.{0,120}(?:[Ff]ail|incompatible)",
         "NCCL's plugin for this cluster's network failed: {line}",
         "The plugin (aws-ofi-nccl, Slingshot's, ...) does not fit NCCL or libfabric, or its module is not loaded.",
         "NCCL_DEBUG=INFO {rerun}",
