@@ -1,9 +1,13 @@
 """Every command that a finding can print is understood by the program that it calls."""
 
+import ast
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
+from importlib import import_module
 from itertools import takewhile
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +39,31 @@ def said() -> list[str]:
     return [
         *(do for symptom in SYMPTOMS for do in symptom.do),
         *(do for one in verdict._STATES.values() for do in one.do),
+        *in_code(),
     ]
+
+
+def in_code() -> Iterator[str]:
+    """The commands that the code hands to a Finding: its fourth argument, as literals or by a constant's name."""
+    for file in sorted(Path(verdict.__file__).parent.glob("*.py")):
+        module = import_module(f"lab.diagnose.{file.stem}")
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "Finding" and len(call.args) > 3:
+                do = call.args[3]
+                parts = [do.body, do.orelse] if isinstance(do, ast.IfExp) else [do]
+                for one in (element for part in parts for element in getattr(part, "elts", [part])):
+                    if isinstance(one, ast.Constant):
+                        yield str(one.value)
+                    elif isinstance(one, ast.Name) and hasattr(module, one.id):
+                        value = getattr(module, one.id)
+                        yield from [value] if isinstance(value, str) else value
+
+
+def test_the_commands_in_the_code_are_found():
+    found = set(in_code())
+    assert len(found) >= 20
+    assert "squeue --me --start   # when Slurm expects that" in found
+    assert any(command.startswith("PYTHONFAULTHANDLER=1") for command in found)
 
 
 def filled(command: str, rerun: str) -> str:
