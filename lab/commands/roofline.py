@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depth", type=int, metavar="N", help="of a vit")
     parser.add_argument("--image-size", type=int, metavar="PIXELS", help="of resnet18 and vit (default: 32)")
     parser.add_argument(
-        "--code", metavar="DIR", help="of cnn's model.py (default: your exercises, found from here)"
+        "--code",
+        metavar="DIR",
+        help="where cnn's model.py lies (default: your exercises, found from here), or FILE",
     )
     parser.add_argument(
         "--precision", nargs="+", choices=PRECISIONS, help="default: fp32 and bf16 on a GPU, fp32 on the CPU"
@@ -127,6 +129,7 @@ def _count(subjects: "list[Subject]", folder: Path) -> "list[Kind]":
     found = []
     for subject in subjects:
         file = folder / f"ncu-{subject.precision}.csv"
+        print(f"Counting a step of {subject.name} in {subject.precision} under ncu", flush=True)
         count([sys.executable, "-P", "-m", "lab.roofline.marked", json.dumps(asdict(subject))], file)
         found += reduced(file)
     return found

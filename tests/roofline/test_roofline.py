@@ -267,13 +267,15 @@ def quick(monkeypatch):
     sys.modules.pop("model", None)
 
 
-@pytest.mark.parametrize("code", [[], ["--code", "solutions"]])
-def test_the_cnn_of_the_exercises_is_measured(code, quick, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "code"), [("cnn", []), ("cnn", ["--code", "solutions"]), ("model:CNN", ["--code", "solutions"])]
+)
+def test_the_cnn_of_the_exercises_is_measured(model, code, quick, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)  # where exercises/ holds nothing but stubs
-    argv = ["--model", "cnn", "--per-device-batch-size", "4", "--output", str(tmp_path)]
+    argv = ["--model", model, "--per-device-batch-size", "4", "--output", str(tmp_path)]
     assert main(["roofline", *argv, *code]) == 0
     kinds = {one.kind: one for one in load(tmp_path / "kernels.csv")}
-    assert kinds["matrix product"].model == "cnn"
+    assert kinds["matrix product"].model == model
     forward = 2 * 4 * 9 * (32 * 32 * 3 * 32 + 16 * 16 * 32 * 64 + 8 * 8 * 64 * 128)
     assert kinds["convolution, forward"].flops == pytest.approx(forward, rel=1e-5)
 
