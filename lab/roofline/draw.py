@@ -11,6 +11,7 @@ from lab.sweep.draw.axes import plt
 
 LARGEST = 1800  # points^2 of a mark that is the whole step
 SEEN = 0.005  # of the step: a smaller kind is not drawn
+NONE = 0.01  # FLOPs a byte: what computes nothing, such as a ReLU, has no place on a logarithmic axis
 DIAMOND: dict[str, Any] = {"s": 45, "facecolors": "white", "marker": "D", "linewidths": 1.8}
 COLOURS = {
     "convolution, forward": "#0072B2",
@@ -32,7 +33,7 @@ def draw(steps: Sequence[Step]) -> Figure:
     A line leads from a kind's disc, which has the formulas' FLOPs and bytes, to the diamond of what ncu counted.
     """
     figure, axes = plt.subplots(
-        1, len(steps), figsize=(6.4 * len(steps) + 0.6, 5.6), layout="constrained", squeeze=False, sharey=True
+        1, len(steps), figsize=(6.4 * len(steps) + 0.6, 6.4), layout="constrained", squeeze=False, sharey=True
     )
     for one, panel in zip(steps, axes[0], strict=True):
         _panel(panel, one)
@@ -43,8 +44,7 @@ def draw(steps: Sequence[Step]) -> Figure:
 
 def _panel(axes: Axes, step: Step) -> None:
     shown = [one for one in step.kinds if one.seconds >= SEEN * step.seconds]
-    # what computes nothing, such as a change of precision, has no place on a logarithmic axis
-    counted = {one.kind: one for one in step.counted if one.flops and one.bytes}
+    counted = {one.kind: one for one in step.counted if one.bytes and one.intensity > NONE}
     counted = {one.kind: counted[one.kind] for one in shown if one.kind in counted}
     ridge = step.peaks[0].rate / step.copy.bandwidth
     low = min(0.05, *(one.intensity / 3 for one in (*shown, *counted.values())))
@@ -98,6 +98,6 @@ def _panel(axes: Axes, step: Step) -> None:
     axes.set_title(
         f"{step.title}\n{short(1e3 * step.seconds)} ms in kernels", loc="left", fontsize=9.5, color="#444444"
     )
-    legend = axes.legend(loc="lower right", fontsize=8.5)
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(0, -0.13), ncols=2, fontsize=8.5)
     for handle in legend.legend_handles:
         handle.set_sizes([40])  # type: ignore[union-attr]

@@ -15,6 +15,7 @@ from lab.base.errors import UserError
 from lab.cli import main
 from lab.roofline import marked
 from lab.roofline import step as stepping
+from lab.roofline.draw import draw
 from lab.roofline.kinds import COPY, NCU, PEAK, Kind, counted_table, load, save, steps
 from lab.roofline.ncu import MARKED, count, find_ncu, is_ncu, mark, reduced
 from lab.roofline.step import Subject
@@ -184,6 +185,13 @@ def test_both_files_are_drawn_and_the_counters_kept(file, tmp_path, capsys, monk
     assert again == out.removeprefix(f"Added up by kind: counters.csv in {output}\n\n").partition("Drawn:")[0]
     assert main(["roofline", str(kernels), str(file), str(output / "counters.csv")]) == 1
     assert "is there twice; name each measurement once" in capsys.readouterr().err
+
+
+def test_what_computes_nothing_does_not_stretch_the_figure(file):
+    counted = [replace(one, flops=100.0) if one.kind == OPTIMIZER else one for one in reduced(file)]
+    (axes,) = draw(steps([*formulas(), *counted])).axes
+    assert axes.get_xlim()[0] > 0.01
+    assert len(axes.collections) == 3 + 2 + 1  # discs, diamonds, and the legend's
 
 
 def test_counters_alone_have_no_roof(file, tmp_path, capsys):
