@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +28,8 @@ def save(rows: Sequence[Any], path: Path, columns: Sequence[str]) -> None:
 def load(path: Path, kind: type[Row], what: str, again: str, whole: Callable[[Row], bool]) -> list[Row]:
     """What save() has written: the fields of `kind`, which are texts and numbers; other columns are not read.
 
+    A field with a default may have no column, as in a file from before there was the field.
+
     Args:
         what: the file is in a person's words; `again`: how to get one that can be read.
         whole: whether a row can be believed.
@@ -39,12 +41,13 @@ def load(path: Path, kind: type[Row], what: str, again: str, whole: Callable[[Ro
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
             names: dict[str, Any] = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
-            if not reader.fieldnames or set(names) - set(reader.fieldnames):
+            needed = {field.name for field in fields(kind) if field.default is MISSING}  # type: ignore[arg-type]
+            if not reader.fieldnames or needed - set(reader.fieldnames):
                 raise UserError(f"{path} lacks columns of {what}: {again}")
             rows = []
             for line, row in enumerate(reader, start=2):
                 try:
-                    one = kind(**{name: typed(row[name]) for name, typed in names.items()})
+                    one = kind(**{name: typed(row[name]) for name, typed in names.items() if name in row})
                     good = whole(one)
                 except (TypeError, ValueError):
                     good = False

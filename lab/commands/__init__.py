@@ -2,5 +2,5 @@
 
 May import: bandwidth, base, course, course/final, course/people, course/similar, diagnose, doctor, grading,
 grading/trace, plan, questions, ranks, roofline, runs/options, student, sweep/collect, sweep/compare, sweep/draw,
-sweep/launch, syllabus, training/data, training/networks.
+sweep/launch, syllabus, training/data.
 """

@@ -1,4 +1,4 @@
 """A training step by kinds of kernel, beside what the device can do at best: `lab roofline`.
 
-May import: base, sweep/draw, training/networks, training/stepping.
+May import: base, runs/options, sweep/draw, training/networks, training/stepping.
 """

@@ -1,4 +1,4 @@
-"""A step's kernels by kind, what they cost, and the device's best: the table, and the file that keeps it."""
+"""A step's kernels by kind, what they cost, and the device's best: the tables, and the files that keep them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,19 @@ from lab.base.errors import UserError
 
 PEAK = "peak: "  # begins the kind of a row that is no part of the step: one large kernel, as fast as can be
 COPY = f"{PEAK}copy"
+PROFILER, NCU = "profiler", "ncu"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """All kernels of one kind in a step, or one peak."""
+    """All kernels of one kind in a step, or one peak.
+
+    Where the numbers come from, by `source`:
+        profiler: seconds by torch.profiler; FLOPs and bytes by formulas, each operator reading its inputs and
+            writing its outputs once.
+        ncu: seconds of each kernel alone, from empty caches; FLOPs that were executed; bytes that went between
+            DRAM and the L2 cache before the kernel ended.
+    """
 
     model: str
     precision: str
@@ -24,7 +32,9 @@ class Kind:
     kernels: float  # a step; on the CPU, operators
     seconds: float  # a step
     flops: float  # a step; multiplications and additions each count
-    bytes: float  # a step: each operator reads its inputs and writes its outputs once
+    bytes: float  # a step
+    written: float = math.nan  # of the bytes; not known in files from before there was the column
+    source: str = PROFILER
 
     @property
     def rate(self) -> float:
@@ -39,11 +49,21 @@ class Kind:
     @property
     def intensity(self) -> float:
         """FLOPs a byte."""
-        return self.flops / self.bytes
+        return self.flops / self.bytes if self.bytes else math.inf
 
     @property
     def is_peak(self) -> bool:
         return self.kind.startswith(PEAK)
+
+    @property
+    def subject(self) -> tuple[str, str, int, str]:
+        """Of what it is a part."""
+        return self.model, self.precision, self.batch, self.device
+
+    @property
+    def read(self) -> float:
+        """Of the bytes."""
+        return self.bytes - self.written
 
 
 @dataclass(frozen=True)
@@ -53,11 +73,11 @@ class Step:
     kinds: tuple[Kind, ...]  # longest first
     peaks: tuple[Kind, ...]  # of matrix products, fastest first
     copy: Kind
+    counted: tuple[Kind, ...] = ()  # those of ncu, longest first
 
     @property
     def title(self) -> str:
-        one = self.copy
-        return f"{one.model}, {one.precision}, {one.batch} images on {one.device}"
+        return title(self.copy)
 
     @property
     def seconds(self) -> float:
@@ -73,27 +93,51 @@ class Step:
         return min(self.peaks[0].rate, intensity * self.copy.bandwidth)
 
 
+def title(one: Kind) -> str:
+    return f"{one.model}, {one.precision}, {one.batch} images on {one.device}"
+
+
 def steps(kinds: Iterable[Kind]) -> list[Step]:
-    """Rows of a file, in its order of networks, precisions and devices.
+    """Rows of files, in their order of networks, precisions and devices; those that only ncu has are left out.
 
     Raises:
-        UserError: the peaks of one are missing.
+        UserError: the peaks of one are missing, or a kind is there twice.
     """
-    groups: dict[tuple[object, ...], list[Kind]] = {}
-    for one in kinds:
-        groups.setdefault((one.model, one.precision, one.batch, one.device), []).append(one)
     made = []
-    for key, own in groups.items():
+    for key, own in groups(kinds).items():
+        counted = by_time(row for row in own if row.source == NCU)
         copy = [row for row in own if row.kind == COPY]
         peaks = sorted((row for row in own if row.is_peak and row.kind != COPY), key=lambda row: -row.rate)
-        parts = sorted((row for row in own if not row.is_peak), key=lambda row: -row.seconds)
-        if len(copy) != 1 or not peaks or not parts:
+        parts = by_time(row for row in own if row.source == PROFILER and not row.is_peak)
+        if len(own) == len(counted):
+            continue
+        if not copy or not peaks or not parts:
             raise UserError(
                 f"the rows of {', '.join(map(str, key))} are not whole: a step, its device's copy and a matrix "
                 "peak belong together. Measure them again with lab roofline"
             )
-        made.append(Step(tuple(parts), tuple(peaks), copy[0]))
+        made.append(Step(parts, tuple(peaks), copy[0], counted))
     return made
+
+
+def groups(kinds: Iterable[Kind]) -> dict[tuple[str, str, int, str], list[Kind]]:
+    """By what they are a part of.
+
+    Raises:
+        UserError: a kind is there twice.
+    """
+    found: dict[tuple[str, str, int, str], list[Kind]] = {}
+    for one in kinds:
+        own = found.setdefault(one.subject, [])
+        if any((other.kind, other.source) == (one.kind, one.source) for other in own):
+            raise UserError(f"{title(one)}: {one.kind} is there twice; name each measurement once")
+        own.append(one)
+    return found
+
+
+def by_time(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+    """Longest first."""
+    return tuple(sorted(kinds, key=lambda row: -row.seconds))
 
 
 def table(step: Step) -> list[str]:
@@ -114,6 +158,32 @@ def table(step: Step) -> list[str]:
     best = ", ".join(f"{short(one.rate / size)} {unit} in {one.kind.removeprefix(PEAK)}" for one in step.peaks)
     lines.append(f"  the device at its best, measured: {best}; {short(step.copy.bandwidth / 1e9)} GB/s copied")
     return lines
+
+
+def counted_table(counted: Sequence[Kind], step: Step | None) -> list[str]:
+    """What ncu counted in a step; beside it, where they are known, what the formulas say and the device's roof."""
+    width = max(len(one.kind) for one in counted)
+    formulas = {one.kind: one for one in step.kinds} if step else {}
+    lines = [
+        f"{title(counted[0])}: {short(1e3 * sum(one.seconds for one in counted))} ms, counted by ncu, each kernel "
+        "alone and from empty caches",
+        f"  {'kind':{width}}  kernels      ms    GFLOP  x formula  MB read  x least  written  x least  of roof",
+    ]
+    for one in counted:
+        formula = formulas.get(one.kind)
+        flops, read, written = (formula.flops, formula.read, formula.written) if formula else (math.nan,) * 3
+        roof = f"{one.rate / step.roof(one.intensity):.0%}" if step and one.flops else "-"
+        lines.append(
+            f"  {one.kind:{width}}  {one.kernels:7.0f}  {short(1e3 * one.seconds):>6}  "
+            f"{short(one.flops / 1e9):>7}  {_times(one.flops, flops):>9}  "
+            f"{short(one.read / 1e6):>7}  {_times(one.read, read):>7}  "
+            f"{short(one.written / 1e6):>7}  {_times(one.written, written):>7}  {roof:>7}"
+        )
+    return lines
+
+
+def _times(counted: float, formula: float) -> str:
+    return short(counted / formula) if formula > 0 else "-"
 
 
 def short(value: float) -> str:
@@ -140,4 +210,8 @@ def load(path: Path) -> list[Kind]:
 
 def _is_whole(one: Kind) -> bool:
     numbers = (one.seconds, one.flops, one.bytes)
-    return one.seconds > 0 and one.bytes > 0 and one.flops >= 0 and all(map(math.isfinite, numbers))
+    if not one.seconds > 0 or one.flops < 0 or not all(map(math.isfinite, numbers)):
+        return False
+    if one.source == NCU:
+        return 0 <= one.written <= one.bytes
+    return one.source == PROFILER and one.bytes > 0 and not one.written > one.bytes

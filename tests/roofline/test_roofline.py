@@ -1,6 +1,9 @@
 """lab roofline: FLOPs and bytes of known layers, times of known kernels, the file, the figure, what is refused."""
 
 import csv
+import math
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,10 +14,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from lab.base.errors import UserError
 from lab.cli import main
 from lab.roofline import measure as measuring
-from lab.roofline.kinds import COPY, PEAK, Kind, load, save, short, steps, table
-from lab.roofline.measure import Operator, Tally, _by_kind, kind_of, measure
+from lab.roofline import step as stepping
+from lab.roofline.kinds import COPY, PEAK, PROFILER, Kind, load, save, short, steps, table
+from lab.roofline.measure import _by_kind, measure
+from lab.roofline.step import Operator, Subject, Tally, kind_of
 from lab.training.networks import build_network
 
+ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 ABOUT = ("net", "bf16", 8, "card")
 
@@ -22,10 +28,10 @@ ABOUT = ("net", "bf16", 8, "card")
 def a_step() -> list[Kind]:
     """A device of 100 TFLOP/s and 1 TB/s: its ridge is at 100 FLOPs a byte."""
     return [
-        Kind(*ABOUT, "convolution, forward", 4, 1e-3, 50e9, 0.1e9),  # 500 a byte, half of its peak
-        Kind(*ABOUT, "normalisation", 10, 3e-3, 0.3e9, 1.5e9),  # 0.2 a byte, half of the bandwidth
-        Kind(*ABOUT, f"{PEAK}bf16", 1, 1.0, 100e12, 1e9),
-        Kind(*ABOUT, COPY, 1, 1.0, 0.0, 1e12),
+        Kind(*ABOUT, "convolution, forward", 4, 1e-3, 50e9, 0.1e9, 0.04e9),  # 500 a byte, half of its peak
+        Kind(*ABOUT, "normalisation", 10, 3e-3, 0.3e9, 1.5e9, 0.5e9),  # 0.2 a byte, half of the bandwidth
+        Kind(*ABOUT, f"{PEAK}bf16", 1, 1.0, 100e12, 1e9, 0.3e9),
+        Kind(*ABOUT, COPY, 1, 1.0, 0.0, 1e12, 0.5e12),
     ]
 
 
@@ -47,14 +53,14 @@ def test_an_operator_without_a_formula_counts_an_operation_an_element():
     x = torch.randn(6, 7)
     with Tally() as tally:
         x.relu()
-    assert tally.operators == [Operator("element by element", 42, 2 * 4 * 42)]
+    assert tally.operators == [Operator("element by element", 42, 2 * 4 * 42, 4 * 42)]
 
 
 def test_what_a_list_of_tensors_becomes_in_place_is_written():
     weights, gradients = [torch.randn(6), torch.randn(7)], [torch.randn(6), torch.randn(7)]
     with Tally() as tally:
         torch._foreach_add_(weights, gradients, alpha=-0.1)
-    assert tally.operators == [Operator("element by element", 13, 3 * 4 * 13)]
+    assert tally.operators == [Operator("element by element", 13, 3 * 4 * 13, 4 * 13)]
 
 
 @pytest.mark.parametrize(
@@ -76,10 +82,10 @@ def test_operators_are_sorted_by_name(operator, kind):
 
 
 def test_the_step_of_a_network_is_counted_whole(monkeypatch):
-    monkeypatch.setattr(measuring, "WARM_UP", 0)
+    monkeypatch.setattr(stepping, "WARM_UP", 0)
     monkeypatch.setattr(measuring, "STEPS", 2)
     monkeypatch.setattr(measuring, "_fastest", lambda work, device: 1e-3)
-    kinds = measure("mnist_cnn", "fp32", 4, CPU)
+    kinds = measure(Subject("mnist_cnn", "fp32", 4), CPU)
     (step,) = steps(kinds)
     network, images = build_network("mnist_cnn"), torch.randn(4, 1, 28, 28)
     with FlopCounterMode(display=False) as counter:
@@ -108,7 +114,11 @@ def event(name, *, parent=None, kernels=(), microseconds=0.0, children=("aten::m
 
 def test_kernels_belong_to_the_operator_that_launched_them(monkeypatch):
     monkeypatch.setattr(measuring, "STEPS", 2)
-    operators = [Operator("matrix product", 10.0, 20.0), Operator("loss", 1.0, 2.0), Operator("loss", 3.0, 4.0)]
+    operators = [
+        Operator("matrix product", 10.0, 20.0, 5.0),
+        Operator("loss", 1.0, 2.0, 1.0),
+        Operator("loss", 3.0, 4.0, 1.0),
+    ]
     first, view, second = (event(f"operator {number}") for number in range(3))
     inner = event("aten::mm", parent=first)
     events = [
@@ -120,12 +130,16 @@ def test_kernels_belong_to_the_operator_that_launched_them(monkeypatch):
     found = {one.kind: one for one in _by_kind(events, operators, on_gpu=True)}
     assert found["matrix product"].seconds == pytest.approx(6e-6)  # of one step of two
     assert found["matrix product"].kernels == 1
-    assert (found["loss"].flops, found["loss"].bytes) == (1.5, 2.0)  # operator 1 launched nothing
+    assert (found["loss"].flops, found["loss"].bytes, found["loss"].written) == (
+        1.5,
+        2.0,
+        0.5,
+    )  # operator 1 launched nothing
 
 
 def test_on_the_cpu_views_take_no_time(monkeypatch):
     monkeypatch.setattr(measuring, "STEPS", 1)
-    operators = [Operator("matrix product", 10.0, 20.0), Operator("element by element", 1.0, 2.0)]
+    operators = [Operator("matrix product", 10.0, 20.0, 5.0), Operator("element by element", 1.0, 2.0, 1.0)]
     events = [
         event("operator 0", microseconds=30.0),
         event("operator 1", microseconds=9.0, children=("aten::view",)),
@@ -167,6 +181,22 @@ def test_a_file_is_drawn_again(tmp_path, capsys):
     assert (tmp_path / "roofline.png").stat().st_size > 10_000
 
 
+def test_a_file_of_before_lacks_what_is_written(tmp_path):
+    path = tmp_path / "kernels.csv"
+    about = "net,bf16,8,card"
+    path.write_text(
+        "model,precision,batch,device,kind,kernels,seconds,flops,bytes\n"
+        f"{about},normalisation,10,0.003,3e+08,1.5e+09\n"
+        f"{about},peak: bf16,1,1,1e+14,1e+09\n"
+        f"{about},peak: copy,1,1,0,1e+12\n"
+    )
+    (step,) = steps(load(path))
+    assert (step.kinds[0].source, step.kinds[0].bytes) == (PROFILER, 1.5e9)
+    assert math.isnan(step.kinds[0].written)
+    save(step.kinds, path)
+    assert math.isnan(load(path)[0].written)
+
+
 def changed(row: int, column: str, value: str):
     def change(rows):
         rows[row][column] = value
@@ -181,6 +211,9 @@ def changed(row: int, column: str, value: str):
         (changed(1, "bytes", "nan"), "line 3 of .* is damaged"),
         (changed(1, "flops", "many"), "line 3 of .* is damaged"),
         (changed(0, "batch", "8.5"), "line 2 of .* is damaged"),
+        (changed(0, "written", "2e12"), "line 2 of .* is damaged"),
+        (changed(0, "source", "guess"), "line 2 of .* is damaged"),
+        (changed(1, "kind", "convolution, forward"), "convolution, forward is there twice"),
         (lambda rows: rows.pop(), "are not whole: a step, its device's copy"),
         (lambda rows: rows.pop(2), "are not whole: a step, its device's copy"),
         (lambda rows: rows.clear(), "is empty"),
@@ -207,8 +240,13 @@ def test_a_damaged_file_is_said(tmp_path, change, sentence):
     [
         (["none.csv"], "cannot read none.csv (No such file or directory)"),
         (["kernels.csv", "--model", "vit"], "kernels.csv is drawn as it is: --model is for measuring"),
-        (["--model", "resnet19"], "--model resnet19: no such network; take resnet18, "),
+        (["kernels.csv", "--ncu"], "kernels.csv is drawn as it is: --ncu is for measuring"),
+        (["--model", "resnet19"], "--model resnet19: no such network; take cnn, resnet18, "),
         (["--per-device-batch-size", "0"], "--per-device-batch-size 0: at least 1"),
+        (["--width", "128"], "--width sizes vit, not resnet18"),
+        (["--model", "cnn", "--image-size", "64"], "--image-size sizes resnet18 and vit, not cnn"),
+        (["--model", "vit", "--depth", "0"], "--depth 0: at least 1"),
+        (["--code", "solutions"], "--code solutions is for --model cnn and FILE:NAME: resnet18 is the lab's own"),
     ],
 )
 def test_what_cannot_be_done_is_said(argv, sentence, capsys):
@@ -216,10 +254,57 @@ def test_what_cannot_be_done_is_said(argv, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """One step, no peaks, and no figure; a student's modules are imported anew."""
+    monkeypatch.setattr(stepping, "WARM_UP", 1)
+    monkeypatch.setattr(measuring, "STEPS", 1)
+    monkeypatch.setattr(measuring, "_fastest", lambda work, device: 1e-3)
+    monkeypatch.setattr("lab.sweep.draw.plot.draw_all", lambda *arguments: [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    yield
+    sys.modules.pop("model", None)
+
+
+@pytest.mark.parametrize(
+    ("model", "code"), [("cnn", []), ("cnn", ["--code", "solutions"]), ("model:CNN", ["--code", "solutions"])]
+)
+def test_the_cnn_of_the_exercises_is_measured(model, code, quick, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)  # where exercises/ holds nothing but stubs
+    argv = ["--model", model, "--per-device-batch-size", "4", "--output", str(tmp_path)]
+    assert main(["roofline", *argv, *code]) == 0
+    kinds = {one.kind: one for one in load(tmp_path / "kernels.csv")}
+    assert kinds["matrix product"].model == model
+    forward = 2 * 4 * 9 * (32 * 32 * 3 * 32 + 16 * 16 * 32 * 64 + 8 * 8 * 64 * 128)
+    assert kinds["convolution, forward"].flops == pytest.approx(forward, rel=1e-5)
+
+
+def test_a_cnn_that_is_not_written_yet_is_said(quick, tmp_path, capsys):
+    argv = ["--model", "cnn", "--code", str(ROOT / "exercises"), "--output", str(tmp_path)]
+    assert main(["roofline", *argv]) == 1
+    assert "exercises/model.py: Exercise 1.1 is not done yet" in capsys.readouterr().err
+
+
+def test_a_vit_of_a_size_is_named_by_it(quick, tmp_path):
+    sizes = ["--width", "64", "--depth", "2", "--image-size", "16"]
+    argv = ["--model", "vit", *sizes, "--per-device-batch-size", "2", "--output", str(tmp_path)]
+    assert main(["roofline", *argv]) == 0
+    kinds = load(tmp_path / "kernels.csv")
+    assert {one.model for one in kinds} == {"vit width=64 depth=2 image_size=16"}
+    network = build_network("vit", width=64, depth=2, image_size=16)
+    with FlopCounterMode(display=False) as counter:
+        network(torch.randn(2, 3, 16, 16)).sum().backward()
+    products = {one.kind: one.flops for one in kinds}
+    assert products["matrix product"] + products.get("attention", 0) + products[
+        "convolution, forward"
+    ] == pytest.approx(counter.get_total_flops(), rel=0.05)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_kernels_of_a_gpu_stay_below_its_roof(precision):
-    (step,) = steps(measure("resnet18", precision, 128, torch.device("cuda", 0)))
+    (step,) = steps(measure(Subject("resnet18", precision, 128), torch.device("cuda", 0)))
     assert 5e-4 < step.seconds < 1.0
     by_name = {one.kind: one for one in step.kinds}
     assert by_name["convolution, forward"].kernels >= 20

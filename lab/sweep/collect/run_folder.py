@@ -48,7 +48,7 @@ def read_run(folder: Path, in_slurm: Mapping[str, SlurmJob] | None = None) -> di
     """
     row = dict.fromkeys(RESULT_COLUMNS, "") | _known_of_the_job(folder) | {"run_id": folder.name}
     try:
-        status, reason = status_of(folder, (in_slurm or {}).get(row["jobid"]))
+        status, reason = status_of(folder, row["jobid"], (in_slurm or {}).get(row["jobid"]))
         figures = _figures(folder) if status == states.DONE else {}
     except NotUsable as error:
         status, reason, figures = states.FAILED, str(error), {}

@@ -30,15 +30,17 @@ def slurm_job(folder: Path) -> str:
     return ""
 
 
-def status_of(folder: Path, in_slurm: SlurmJob | None) -> tuple[str, str]:
+def status_of(folder: Path, jobid: str, in_slurm: SlurmJob | None) -> tuple[str, str]:
     """One of states.STATES and why.
 
     The run's own word counts first where it says done, Slurm's where it does not, then what the logs say.
+
+    Args:
+        jobid: what slurm_job() says; in_slurm: what Slurm says of it.
     """
     if not any(folder.iterdir()):
         raise NotUsable("the folder is empty")
     job = read_json(folder / JOB_FILE)
-    jobid = slurm_job(folder)
     if (folder / "status.json").exists():
         record = json_object(folder / "status.json")
         status, said = record.get("status"), record.get("reason")
