@@ -9,6 +9,7 @@ from lab.base.files import is_first_on_filesystem
 from lab.runs import options
 from lab.runs.options.own import is_own, load_own
 from lab.runs.records.epoch_record import EpochRecord
+from lab.training import from_scratch
 from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.networks import build_network
 from lab.training.program import one_sentence_errors
@@ -24,6 +25,7 @@ __all__ = [
     "UserError",
     "build_network",
     "capturable",
+    "from_scratch",
     "is_first_on_filesystem",
     "is_own",
     "load_datasets",

@@ -157,6 +157,17 @@ figures.tensor_parallel_block(ranks=2)
 check("9.5")
 
 # %% [markdown]
+# A program is given that trains a small vision transformer with it, and with what you write in 9.6 and 9.7:
+# [exercises/from_scratch/main.py](../exercises/from_scratch/main.py). In a terminal, in the folder `exercises`:
+#
+# ```
+# torchrun --standalone --nproc-per-node 2 from_scratch/main.py tensor --compare
+# ```
+#
+# `--compare` trains the same once more in one process and puts the losses beside each other. On a CPU it takes a minute or two; `--help`
+# lists the options.
+
+# %% [markdown]
 # **Question.** A block has four all-reduces a step, none of which can wait: the next layer needs its result. DDP has one for each bucket, and
 # hides most of them. What follows for where tensor parallelism is used: between the GPUs of a node, or between nodes? And why does DDP send
 # less the smaller the model is, and tensor parallelism less the smaller the batch is?
@@ -186,6 +197,10 @@ figures.pipeline_schedule(ranks=3, micro_batches=4, schedule="1f1b")
 check("9.6")
 
 # %% [markdown]
+# Train with it: `torchrun --standalone --nproc-per-node 2 from_scratch/main.py pipeline --schedule gpipe`, and then `--schedule 1f1b` and
+# other `--micro-batches`. With one micro-batch the ranks take turns: what does that make of `images_per_sec`?
+
+# %% [markdown]
 # **Question.** With 4 ranks, how many micro-batches does it take until the bubble is less than a tenth? Why not simply take very many? And what
 # does 1F1B gain over GPipe, if not time?
 
@@ -212,6 +227,9 @@ check("9.6")
 
 # %% check="9.7"
 check("9.7")
+
+# %% [markdown]
+# Train with it: `torchrun --standalone --nproc-per-node 4 from_scratch/main.py hsdp --compare`. Four ranks on your machine play two nodes.
 
 # %% [markdown]
 # **Question.** A model has W bytes of parameters; there are 8 nodes with 4 GPUs each. What does a rank send between nodes in a step with

@@ -340,6 +340,23 @@ def test_a_module_with_a_folder_of_its_own_is_found_with_it_and_without(tmp_path
     assert not [one for one in found.look if "ring" in one]
 
 
+@pytest.mark.parametrize("sent", ["exercises/from_scratch/main.py", "exercises/main (1).py"])
+def test_the_given_main_of_part_two_is_no_main_of_part_one(work: Path, root: Path, sent: str):
+    written(work, sent, (root / "exercises" / "from_scratch" / "main.py").read_text(), NEW)
+    found = graded(work)
+    assert found.modules["main.py"] == b"# main.py of alice\n"
+    assert (found.look, found.remarks) == ((), ())
+    (work / "exercises" / "main.py").unlink()
+    assert "main.py" not in graded(work).modules
+
+
+def test_a_main_of_part_two_that_was_changed_is_no_main_of_part_one(work: Path):
+    written(work, "exercises/from_scratch/main.py", "# with more options\n", NEW)
+    found = graded(work)
+    assert found.modules["main.py"] == b"# main.py of alice\n"
+    assert (found.look, found.remarks) == ((), ())
+
+
 HIDDEN = ("results/x/model.py", ".x/model.py", "venv/model.py", "venv/x.zip", ".lab/backup-1/exercises/model.py")
 
 

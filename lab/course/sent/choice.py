@@ -83,12 +83,17 @@ def choose(
         read: the content of a file, or its size where that is too large; None where it cannot be read.
         time: when a file was last changed.
     """
-    found = [(name, *called) for name in names if (called := as_module(name.name, files))]
+    found = [
+        (name, *called)
+        for name in names
+        if (called := as_module(name.name, files)) and not _given(name, called[0])
+    ]
     found.sort(key=lambda one: (one[2], len(one[0].parts), one[0]))
     copies = []
     for name, file, close in found[:MAX_COPIES]:
         content = read(name)
-        copies.append(Copy(name, file, close, content, begun(file, content), time(name)))
+        if content != _given_main():
+            copies.append(Copy(name, file, close, content, begun(file, content), time(name)))
     if all(copy.close == 2 for copy in copies) and len({copy.file for copy in copies}) < len(copies):
         copies = []  # programs that happen to be called so, no modules
     choice = Choice(_home(copies))
@@ -129,6 +134,11 @@ def as_module(name: str, files: Collection[str]) -> tuple[str, int] | None:
         if re.fullmatch(rf"(?:.*[-_. ])?{stem}{CALLED}\.(?:py|py\.txt|txt|py\.py)", name, re.IGNORECASE):
             return file, 2
     return None
+
+
+def _given(place: PurePosixPath, file: str) -> bool:
+    """Whether it lies in the folder of part two's modules without being one, as from_scratch/main.py does."""
+    return place.parent.name in _folders() and PurePosixPath(file).parent.name != place.parent.name
 
 
 def _home(copies: Iterable[Copy]) -> PurePosixPath | None:
@@ -235,6 +245,18 @@ def begun(file: str, content: bytes | int | None) -> int:
         return 0
     left = len(OPEN.findall(content)) if isinstance(content, bytes) else 0
     return max(0, _regions()[file] - left)
+
+
+@cache
+def _folders() -> frozenset[str]:
+    """The folders that some modules have of their own."""
+    return frozenset(PurePosixPath(module_file(name)).parent.name for name in ALL_MODULES) - {""}
+
+
+@cache
+def _given_main() -> bytes:
+    """from_scratch/main.py, which nobody writes, and which may be sent without its folder."""
+    return (student_sources() / "exercises" / "from_scratch" / "main.py").read_bytes()
 
 
 @cache
