@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.base.terminal import can_write
-from lab.grading.diagnosis import exit_code
+from lab.grading.diagnosis import Passed, exit_code
 from lab.grading.feedback import Feedback
 from lab.syllabus.paths import find_code
 from lab.syllabus.syllabus import syllabus
@@ -17,7 +17,9 @@ HELP = "draw which collectives the ranks called in an exercise's checks, and whe
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="the exercise, such as 6.2")
     parser.add_argument("--code", metavar="DIR", help="the folder of your exercises (default: found from here)")
-    parser.add_argument("--svg", metavar="FILE", type=Path, help="also write the picture to FILE, as SVG")
+    parser.add_argument(
+        "--svg", metavar="FILE", type=Path, help="also write the picture of the collectives to FILE, as SVG"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from lab.grading.trace.picture import picture, trace_exercise
     from lab.grading.trace.svg import trace_svg
     from lab.grading.trace.text import UNICODE, trace_text
+    from lab.grading.trace.timeline import record
 
     traced = trace_exercise(exercise, code)
     feedback.terminal.show("")
@@ -47,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
                 print(trace_text(drawn, width=feedback.width, unicode=unicode, colour=feedback.colour))
             sections.append((f"{heading}, {check.title}", drawn))
         feedback.blank()
+    if traced and isinstance(traced[-1].result.outcome, Passed):
+        for timeline in record(exercise, code):
+            print(timeline.text(feedback.width))
+            feedback.blank()
     if args.svg:
         _write(args.svg, trace_svg(sections, f"Collectives in exercise {exercise.id}, {exercise.title}"))
         feedback.say(f"The picture is in {args.svg}.")

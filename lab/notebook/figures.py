@@ -1,6 +1,6 @@
 """All figures of the notebooks, in one place to import from. Change an argument and run the cell again."""
 
-from lab.notebook.figures_ranks import batch_parts, rank_map, validation_parts, who_draws_what
+from lab.notebook.figures_ranks import batch_parts, rank_map, two_dimensions, validation_parts, who_draws_what
 from lab.notebook.figures_sharding import (
     all_reduce_bytes,
     fsdp_timeline,
@@ -39,6 +39,7 @@ __all__ = [
     "show_results",
     "sums_or_means",
     "tensor_parallel_block",
+    "two_dimensions",
     "validation_parts",
     "who_draws_what",
     "zero_stages",

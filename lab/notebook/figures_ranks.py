@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from lab.notebook import session
-from lab.notebook.drawing import FILLS, HALF_WIDTH, QUIET, Drawing, figure, whole_number
+from lab.notebook.drawing import FILLS, HALF_WIDTH, INK, QUIET, Drawing, figure, stepped, whole_number
 from lab.notebook.show import Card, Said
 
 
@@ -67,6 +68,78 @@ def rank_map(nodes: int = 2, gpus_per_node: int = 4) -> Card:
         drawing,
         caption=f"World size {world}. The rank is unique in the whole job, the device index only on its node.",
     )
+
+
+def two_dimensions(nodes: int = 2, ranks_per_node: int = 2, mb: float = 100) -> Card:
+    """A step of HSDP on a mesh of nodes and positions, phase by phase: which ranks talk to which, and how much.
+
+    Args:
+        mb: MiB of all parameters.
+    """
+    whole_number("nodes", nodes, 1, 4)
+    whole_number("ranks_per_node", ranks_per_node, 1, 4)
+    if not 0 < mb <= 1e6:
+        raise Said(f"mb={mb!r}: this figure takes a number above 0, up to 1000000")
+    ranks = [list(range(node * ranks_per_node, (node + 1) * ranks_per_node)) for node in range(nodes)]
+    columns = [list(column) for column in zip(*ranks, strict=True)]
+    half = mb * (ranks_per_node - 1) / ranks_per_node  # of an all-reduce inside of a node
+    between = 2 * mb / ranks_per_node * (nodes - 1) / nodes
+    whole, shard, sums = "whole", f"1/{ranks_per_node}", "of its node"
+    phases = [
+        ("1 gather()", "all-gather inside each node: the parameters become whole", ranks, half, whole),
+        ("2 forward and backward", "nothing is sent: each rank has images of its own", [], 0.0, "gradients"),
+        ("3 reduce-scatter", f"inside each node: each rank has {shard} of the sum {sums}", ranks, half, shard),
+        ("4 all-reduce", f"between nodes, down each column: {shard} of the sum over all", columns, between, shard),
+    ]
+    drawings = [
+        _mesh(ranks, groups, what, f"each rank sends {sent:.4g} MiB", holds)
+        for _, what, groups, sent, holds in phases
+    ]
+    world = nodes * ranks_per_node
+    ddp = 2 * mb * (world - 1) / world
+    caption = (
+        f"{mb:g} MiB of parameters on {nodes} node{'s' * (nodes != 1)} with {ranks_per_node} rank"
+        f"{'s' * (ranks_per_node != 1)} each. In a step a rank sends {2 * half:.4g} MiB inside of its node and "
+        f"{between:.4g} MiB between nodes. With DDP over all {world} it sends {ddp:.4g} MiB, around one ring "
+        f"through all nodes. Between steps a rank keeps {shard}: {mb / ranks_per_node:.4g} MiB."
+    )
+    return stepped(drawings, [label for label, *_ in phases], f"mesh-{nodes}-{ranks_per_node}", caption)
+
+
+def _mesh(ranks: list[list[int]], groups: list[list[int]], title: str, sent: str, holds: str) -> Drawing:
+    """The table of nodes and positions; the ranks of each group are joined, each group in a colour of its own."""
+    said = "; ".join(f"ranks {', '.join(map(str, group))}" for group in groups if len(group) > 1) or "no ranks"
+    top = 70
+    drawing = Drawing(HALF_WIDTH, top + 86 * len(ranks) - 20, f"{title}; {sent}. Talking: {said}.")
+    drawing.text(0, 14, title[0].upper() + title[1:], size=12, bold=True)
+    drawing.text(0, 32, sent[0].upper() + sent[1:], size=12)
+    width, gap = 76.0, 26.0
+    place = {
+        rank: (66 + position * (width + gap), top + 86 * node)
+        for node, row in enumerate(ranks)
+        for position, rank in enumerate(row)
+    }
+    for position in range(len(ranks[0])):
+        drawing.text(
+            66 + position * (width + gap) + width / 2, top - 10, f"position {position}", size=12, anchor="middle"
+        )
+    fills = {rank: FILLS[number % len(FILLS)] for number, group in enumerate(groups) for rank in group}
+    for group in groups:
+        for one, other in pairwise(group):
+            (x1, y1), (x2, y2) = place[one], place[other]
+            if y1 == y2:
+                ends = ((x1 + width, y1 + 26), (x2, y2 + 26))
+            else:
+                ends = ((x1 + width / 2, y1 + 52), (x2 + width / 2, y2))
+            for begin, end in (ends, ends[::-1]):
+                drawing.line(*begin, *end, width=2.5, arrow=True)
+    for node in range(len(ranks)):
+        drawing.text(0, top + 86 * node + 30, f"node {node}", size=12, bold=True)
+    for rank, (x, y) in place.items():
+        drawing.box(x, y, width, 52, fills.get(rank, QUIET))
+        drawing.text(x + width / 2, y + 22, f"rank {rank}", size=12, anchor="middle", bold=True, fill=INK)
+        drawing.text(x + width / 2, y + 40, holds, size=12, anchor="middle", fill=INK)
+    return drawing
 
 
 def who_draws_what(

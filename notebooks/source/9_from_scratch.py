@@ -38,6 +38,12 @@ figures.all_reduce_bytes(ranks=8)
 check("9.1")
 
 # %% [markdown]
+# The figure above was made up; this one is your own ring's, from the messages that your ranks sent. Does each part come to each rank?
+
+# %%
+trace("9.1")
+
+# %% [markdown]
 # Try out what everybody gets wrong once: `dist.recv` before `dist.send` on all ranks. The check says who waits for whom. Then exchange
 # the two, and look at what it says now.
 
@@ -68,6 +74,12 @@ figures.averaging(bucket_cap_mb=10)
 
 # %% check="9.2"
 check("9.2")
+
+# %% [markdown]
+# When did *your* buckets travel? Drawn from a run of your MyDDP. The layers are numbered from the input, so that layer 6 comes first:
+
+# %%
+trace("9.2")
 
 # %% [markdown]
 # **Question.** Rank 0 uses layers A and C in a step, rank 1 layers A and B. Why must a bucket that is full wait until all buckets before it
@@ -197,6 +209,12 @@ figures.pipeline_schedule(ranks=3, micro_batches=4, schedule="1f1b")
 check("9.6")
 
 # %% [markdown]
+# And this is how *your* pipeline ran. Where are its gaps, and why are there more than in the figure above?
+
+# %%
+trace("9.6")
+
+# %% [markdown]
 # Train with it: `torchrun --standalone --nproc-per-node 2 from_scratch/main.py pipeline --schedule gpipe`, and then `--schedule 1f1b` and
 # other `--micro-batches`. With one micro-batch the ranks take turns: what does that make of `images_per_sec`?
 
@@ -218,7 +236,11 @@ check("9.6")
 # |---|---|---|
 # | node 0 | rank 0 | rank 1 |
 # | node 1 | rank 2 | rank 3 |
-#
+
+# %%
+figures.two_dimensions(nodes=2, ranks_per_node=2, mb=100)
+
+# %% [markdown]
 # You make the groups (`TODO 9.7a`), the shards (`TODO 9.7b`), and decide what goes over which group (`TODO 9.7c`, `TODO 9.7d`), in
 # [exercises/from_scratch/hsdp.py](../exercises/from_scratch/hsdp.py). Between steps nothing whole is left (`TODO 9.7e`).
 #
@@ -227,6 +249,9 @@ check("9.6")
 
 # %% check="9.7"
 check("9.7")
+
+# %%
+trace("9.7")
 
 # %% [markdown]
 # Train with it: `torchrun --standalone --nproc-per-node 4 from_scratch/main.py hsdp --compare`. Four ranks on your machine play two nodes.

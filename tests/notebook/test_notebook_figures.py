@@ -38,6 +38,8 @@ def all_figures():
         "graph_memory": figures.graph_memory(),
         "all_reduce_bytes": figures.all_reduce_bytes(),
         "zero_stages": figures.zero_stages(),
+        "two_dimensions": figures.two_dimensions(),
+        "two_dimensions of 16": figures.two_dimensions(nodes=4, ranks_per_node=4),
         "tensor_parallel_block": figures.tensor_parallel_block(),
         "pipeline_schedule": figures.pipeline_schedule(),
         "pipeline_schedule of GPipe": figures.pipeline_schedule(schedule="gpipe"),
@@ -272,3 +274,19 @@ def test_a_graph_closes_the_gaps_between_kernels_that_are_shorter_than_launches(
     assert "one by one 70 us, of which the GPU waits 0 us between kernels; as a graph 70 us" in (
         figures.launches(kernel_us=10, launch_us=10, kernels=6).text
     )
+
+
+def test_the_mesh_says_who_talks_to_whom_and_how_much():
+    from lab.notebook import figures
+
+    card = figures.two_dimensions(nodes=2, ranks_per_node=2, mb=5392)
+    gather, compute, scatter, reduce, caption = card.text.splitlines()
+    assert gather.endswith("each rank sends 2696 MiB. Talking: ranks 0, 1; ranks 2, 3.")
+    assert compute.endswith("each rank sends 0 MiB. Talking: no ranks.")
+    assert scatter.endswith("each rank sends 2696 MiB. Talking: ranks 0, 1; ranks 2, 3.")
+    assert reduce.endswith("each rank sends 2696 MiB. Talking: ranks 0, 2; ranks 1, 3.")
+    assert (
+        "5392 MiB inside of its node and 2696 MiB between nodes. With DDP over all 4 it sends 8088 MiB" in caption
+    )
+    one_node = figures.two_dimensions(nodes=1, ranks_per_node=4).text
+    assert "0 MiB between nodes. With DDP over all 4 it sends 150 MiB" in one_node
