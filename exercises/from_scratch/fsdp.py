@@ -45,6 +45,11 @@ class Unit:
         for module, name, _ in places:
             del module._parameters[name]  # from here on a view of `whole` takes its place
 
+    def views(self, whole: Tensor) -> list[tuple[nn.Module, str, Tensor]]:
+        """Each parameter's module and name, with its part of a tensor of them all."""
+        parts = whole[: sum(self.sizes)].split(self.sizes)
+        return [(*place, part.view(shape)) for (*place, shape), part in zip(self.places, parts, strict=True)]
+
     def allocate(self) -> Tensor:
         return torch.empty(len(self.shard) * dist.get_world_size(), dtype=self.dtype, device=self.shard.device)
 
@@ -60,10 +65,10 @@ class Unit:
         raise NotImplementedError("Exercise 9.4c is not done yet: Unit.free() in from_scratch/fsdp.py")
 
     def before_forward(self, *_: Any) -> None:
+        """Give the block its parameters, as views of what is gathered."""
         self.whole = Gather.apply(self.shard, self)
-        parts = self.whole[: sum(self.sizes)].split(self.sizes)
-        for (module, name, shape), part in zip(self.places, parts, strict=True):
-            setattr(module, name, part.view(shape))
+        for module, name, view in self.views(self.whole):
+            setattr(module, name, view)
 
     def before_backward(self, *_: Any) -> None:
         """Autograd must not take what is gathered again for a change of what it has kept."""
@@ -145,10 +150,8 @@ class MyFSDP(nn.Module):
         for unit in self.units:
             whole = unit.shard.new_empty(len(unit.shard) * dist.get_world_size())
             all_gather(whole, unit.shard.detach())
-            for (module, name, shape), part in zip(
-                unit.places, whole[: sum(unit.sizes)].split(unit.sizes), strict=True
-            ):
-                state[f"{self.names[id(module)]}.{name}".removeprefix(".")] = part.view(shape)
+            for module, name, view in unit.views(whole):
+                state[f"{self.names[id(module)]}.{name}".removeprefix(".")] = view
         return state
 
 

@@ -6,7 +6,7 @@
 # | 400 | [6 The training loop](6_training_loop.ipynb); this section is for who wants more | exercises 9.1 to 9.7 in [exercises/from_scratch/](../exercises/from_scratch/ring.py) |
 #
 # **Afterwards you can** say what DDP, ZeRO and FSDP do when nobody looks, because you have written it: which rank sends what to whom, when,
-# and how many bytes. Each exercise is a file of its own with less than a hundred lines.
+# and how many bytes. Each exercise is a file of its own with a hundred lines or so, not counting what explains them.
 
 # %%
 # Run this cell first, here and in every notebook.

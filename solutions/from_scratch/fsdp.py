@@ -50,6 +50,11 @@ class Unit:
         for module, name, _ in places:
             del module._parameters[name]  # from here on a view of `whole` takes its place
 
+    def views(self, whole: Tensor) -> list[tuple[nn.Module, str, Tensor]]:
+        """Each parameter's module and name, with its part of a tensor of them all."""
+        parts = whole[: sum(self.sizes)].split(self.sizes)
+        return [(*place, part.view(shape)) for (*place, shape), part in zip(self.places, parts, strict=True)]
+
     def allocate(self) -> Tensor:
         return torch.empty(len(self.shard) * dist.get_world_size(), dtype=self.dtype, device=self.shard.device)
 
@@ -71,10 +76,10 @@ class Unit:
         ### END SOLUTION
 
     def before_forward(self, *_: Any) -> None:
+        """Give the block its parameters, as views of what is gathered."""
         self.whole = Gather.apply(self.shard, self)
-        parts = self.whole[: sum(self.sizes)].split(self.sizes)
-        for (module, name, shape), part in zip(self.places, parts, strict=True):
-            setattr(module, name, part.view(shape))
+        for module, name, view in self.views(self.whole):
+            setattr(module, name, view)
 
     def before_backward(self, *_: Any) -> None:
         """Autograd must not take what is gathered again for a change of what it has kept."""
@@ -140,12 +145,7 @@ class MyFSDP(nn.Module):
         ### BEGIN SOLUTION 9.4e
         self.units = []
         for part in [*module.blocks, module]:
-            places = [
-                (owner, name, p)
-                for owner in part.modules()
-                for name, p in owner._parameters.items()
-                if p is not None
-            ]
+            places = [(one, name, p) for one in part.modules() for name, p in one.named_parameters(recurse=False)]
             if places:
                 unit = Unit(places, dtype)
                 self.units.append(unit)
@@ -177,10 +177,8 @@ class MyFSDP(nn.Module):
         for unit in self.units:
             whole = unit.shard.new_empty(len(unit.shard) * dist.get_world_size())
             all_gather(whole, unit.shard.detach())
-            for (module, name, shape), part in zip(
-                unit.places, whole[: sum(unit.sizes)].split(unit.sizes), strict=True
-            ):
-                state[f"{self.names[id(module)]}.{name}".removeprefix(".")] = part.view(shape)
+            for module, name, view in unit.views(whole):
+                state[f"{self.names[id(module)]}.{name}".removeprefix(".")] = view
         return state
 
 
