@@ -22,8 +22,8 @@ from lab.notebook import check, figures, hint, progress, trace
 figures.ring_all_reduce(ranks=4)
 
 # %% [markdown]
-# The first three steps are the **reduce-scatter**: each part travels around the ring, and every rank adds its own to it. The last three are
-# the **all-gather**. These two halves are what FSDP uses one by one (exercise 9.4).
+# The first N-1 steps, three for four ranks, are the **reduce-scatter**: each part travels around the ring, and every rank adds its own to
+# it. The last N-1 are the **all-gather**. These two halves are what FSDP uses one by one (exercise 9.4).
 #
 # How much travels? A rank sends 2(N-1) parts of 1/N each. So it hardly matters how many ranks there are:
 
@@ -64,8 +64,8 @@ trace("9.1")
 figures.averaging(bucket_cap_mb=10)
 
 # %% [markdown]
-# You write three things: which parameters share a bucket (`TODO 9.2a`), what happens when a gradient is complete (`TODO 9.2b` to
-# `TODO 9.2d`), and what is left to do after the backward pass (`TODO 9.2e`), in
+# You write which parameters share a bucket (`TODO 9.2a`), how all ranks begin alike, and what is called when a gradient is complete
+# (`TODO 9.2b`), what happens then (`TODO 9.2c`, `TODO 9.2d`), and what is left to do after the backward pass (`TODO 9.2e`), in
 # [exercises/from_scratch/ddp.py](../exercises/from_scratch/ddp.py). A **hook** is a function that PyTorch calls for you:
 # `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` as soon as its gradient is there.
 #
@@ -89,7 +89,8 @@ trace("9.2")
 # *Write your answer here.*
 
 # %% [markdown]
-# Your DDP trains the lab's networks as PyTorch's does, and to the same losses, when your main.py is finished: `--strategy my-ddp`.
+# Your DDP trains the lab's networks as PyTorch's does, and to the same losses, when your main.py is finished. In a terminal, in the folder
+# of `run.sh`: `torchrun --standalone --nproc-per-node 2 exercises/main.py --strategy my-ddp --epochs 2`, and then `--strategy ddp`.
 
 # %% [markdown]
 # ## Exercise 9.3: a sharded optimizer
@@ -132,7 +133,12 @@ check("9.3")
 figures.fsdp_timeline(blocks=3)
 
 # %% [markdown]
-# `TODO 9.4a` to `TODO 9.4e` in [exercises/from_scratch/fsdp.py](../exercises/from_scratch/fsdp.py). The check counts the collectives of each
+# You write what a rank keeps of a block (`TODO 9.4a`), how the block becomes whole (`TODO 9.4b`) and is freed (`TODO 9.4c`), where its
+# gradients go (`TODO 9.4d`), and the hooks that call all this at the right moment (`TODO 9.4e`), in
+# [exercises/from_scratch/fsdp.py](../exercises/from_scratch/fsdp.py). A tensor is a view of a **storage**, its memory. A storage can be
+# resized to 0 bytes and back: the block's parameters stay what autograd knows, and only their memory comes and goes.
+#
+# The check counts the collectives of each
 # block and the bytes of all tensors that are alive, and compares the trained weights with those of one process.
 
 # %% check="9.4"
