@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from lab.plan.network import Network
 from lab.training.networks.vit import HEAD_WIDTH
 
+ALONE = "none"  # no wrapper, on one device
 DDP, ZERO, FSDP, FSDP_GRAD, HSDP, TP, PP = "DDP", "ZeRO-1", "FSDP full", "FSDP grad", "HSDP", "TP", "PP"
 MICRO_PER_STAGE = 4  # micro-batches in a step for each stage: a bubble of at most a quarter
 

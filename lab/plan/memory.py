@@ -1,55 +1,66 @@
 """Bytes that the fullest device holds at the peak of a training step.
 
+A step's peak is a maximum over its moments and not the sum of everything: a block's gradients come when its
+activations go. Each block's backward pass is one candidate, and the optimizer's step the last.
+
 parameters, gradients, optimizer
     4 bytes a parameter each, in fp32 under every precision of main.py; the optimizer 4 (SGD's momentum) or 8
     (Adam's two means). ZeRO-1 shares out the optimizer's, FSDP (ZeRO-3) all three (Rajbhandari et al. 2020,
     ZeRO, arXiv:1910.02054, section 3 and figure 1). FSDP2 cuts each parameter along its first dimension and
     fills up the last shards: of [1, 64, width] every rank but one holds filling. Tensor parallel splits a
     block's four matrices, and not its norms (Shoeybi et al. 2019, Megatron-LM, arXiv:1909.08053, section 3).
+    DDP's gradients are its buckets, which stay (gradient_as_bucket_view=True: without it they are held twice).
+    Without a wrapper, and with FSDP, they are let go by zero_grad() and made anew, the last block's first.
 activations
-    what autograd keeps, counted (network.py). Tensor parallel splits what lies inside of attention and MLP: 24
+    what autograd keeps, counted (rehearsal.py). FSDP's mixed precision hands 16 bits on from block to block, in
+    autocast the sum that runs through a transformer stays in fp32: 26 bytes in the place of 32 for a token and
+    unit of width, whatever the number of ranks. Tensor parallel splits what lies inside of attention and MLP: 24
     bytes a token and unit of width in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, equation 2 without
     dropout and stored scores). A pipeline's first stage keeps min(stages, micro-batches) micro-batches with
     1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2). Checkpointed: every block's input, and one
     block whole (Chen et al. 2016, arXiv:1604.06174).
 working
-    16-bit copies of the weights that autocast keeps until the backward pass has used them; FSDP's gathered
-    units: the root, which stays gathered, and two blocks (in use, and fetched ahead), with the gradients of one
-    in the width that is computed in and in fp32 for the reduce-scatter (Zhao et al. 2023, arXiv:2304.11277,
-    section 3.3); the gradients of activations on their way back; cuBLAS's workspace, 32 MiB on a Hopper GPU
-    (PyTorch's notes on CUDA), and what cuDNN keeps for convolutions: 80 MiB, which is what was missing in this
-    lab's measured runs of ResNet-18 on one H100 without a wrapper (docs/results), and an assumption elsewhere.
-Not counted: images that lie on the device, the CUDA context (about 0.5 GiB) and fragments. DDP's buckets are the
-gradients, as with gradient_as_bucket_view=True: without it they are held twice.
+    16-bit copies of the weights that autocast keeps until the backward pass has used them; the gradients of
+    activations on their way back and weights' gradients before they are in their place, counted (rehearsal.py;
+    not split by tensor parallel here). FSDP's gathered units: the root, which stays gathered, the block in use and
+    the one fetched ahead; the fp32 copy of the gradients of the block before, whose reduce-scatter goes on; at a
+    block's end that of its own beside what it is made of (Zhao et al. 2023, arXiv:2304.11277, section 3.3; torch,
+    distributed/fsdp/_fully_shard: _fsdp_collectives.foreach_reduce, _fsdp_param_group.post_backward). The
+    optimizer's temporary list, 4 bytes a parameter that it steps: torch's default on a GPU, foreach, "uses
+    sizeof(params) more peak memory" (torch.optim.AdamW); a fused one, as with --capture, has none. cuBLAS's
+    workspace, 32 MiB on a Hopper GPU (PyTorch's notes on CUDA), and what cuDNN keeps for convolutions: 80 MiB,
+    which is what was missing in this lab's measured runs of ResNet-18 on one H100 without a wrapper
+    (docs/results), and an assumption elsewhere.
+Not counted: images that lie on the device, the CUDA context (about 0.5 GiB) and fragments.
 """
 
 import heapq
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lab.plan.layout import FSDP_GRAD, TP, ZERO, Layout
+from lab.plan.layout import ALONE, FSDP, FSDP_GRAD, HSDP, TP, ZERO, Layout
 from lab.plan.network import Network, Unit
 
 STATE = {"sgd": 4, "adam": 8, "adamw": 8}  # bytes a parameter
 CUBLAS, CUDNN = 32 * 2**20, 80 * 2**20
 WIDE = 4  # bytes of a parameter, and of a gradient
+SHARDED = (FSDP, FSDP_GRAD, HSDP)
+BACKWARD, OPTIMIZER = "backward pass", "optimizer's step"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the fullest device."""
+    """Bytes on the fullest device: each part when it is largest, and the most that is held at once, with its
+    phase."""
 
     parameters: float
     gradients: float
     optimizer: float
     activations: float
     working: float
-
-    @property
-    def total(self) -> float:
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.working
+    total: float
+    phase: str
 
 
 def memory(network: Network, layout: Layout, optimizer: str, *, checkpoint: bool = False) -> Memory:
@@ -60,13 +71,19 @@ def memory(network: Network, layout: Layout, optimizer: str, *, checkpoint: bool
         checkpoint: whether activations are checkpointed, block by block.
     """
     held = held_parameters(network, layout)
-    states = zero_share(network, layout.gpus) if layout.kind == ZERO else held
+    steps = zero_share(network, layout.gpus) if layout.kind == ZERO else held
+    parameters, gradients, states = WIDE * held, WIDE * held, STATE[optimizer] * steps
+    moments = _moments(network, layout, checkpoint)
+    backward = max(moment.total for moment in moments)
+    stepping = gradients + WIDE * steps + _libraries(network)
     return Memory(
-        WIDE * held,
-        WIDE * held,
-        STATE[optimizer] * states,
-        _activations(network, layout, checkpoint),
-        _working(network, layout),
+        parameters,
+        gradients,
+        states,
+        max(moment.activations for moment in moments),
+        max(WIDE * steps + _libraries(network), *(moment.working for moment in moments)),
+        parameters + states + max(backward, stepping),
+        BACKWARD if backward >= stepping else OPTIMIZER,
     )
 
 
@@ -119,41 +136,112 @@ def zero_share(network: Network, ranks: int) -> int:
     return max(loads)
 
 
-def _activations(network: Network, layout: Layout, checkpoint: bool) -> float:
-    narrow = layout.shards > 1
-    images = layout.replica_batch
-    if layout.stages > 1:
-        alive = images / layout.micro * min(layout.stages, layout.micro)
-        first = stages(network, layout.stages)[0]
-        return alive * (_kept(first, narrow, checkpoint) + _kept_outside(network.root, narrow))
-    kept = _kept(network.blocks, narrow, checkpoint) + _kept_outside(network.root, narrow)
-    if layout.kind == TP:
-        assert network.width is not None
-        inside = 12 * network.itemsize * network.tokens * network.width
-        blocks = 1 if checkpoint else len(network.blocks)
-        kept -= blocks * inside * (1 - 1 / layout.tensor)
-    return images * kept
+@dataclass(frozen=True)
+class _Moment:
+    """Of the backward pass."""
+
+    gradients: float
+    activations: float
+    working: float
+
+    @property
+    def total(self) -> float:
+        return self.gradients + self.activations + self.working
 
 
-def _kept(blocks: Iterable[Unit], narrow: bool, checkpoint: bool) -> float:
+def _moments(network: Network, layout: Layout, checkpoint: bool) -> list[_Moment]:
+    """When the forward pass has reached the end, and in each block's backward pass its most and its end."""
+    blocks = stages(network, layout.stages)[0] if layout.stages > 1 else network.blocks
+    images = layout.replica_batch / layout.micro  # whose passes are gone through at a time
+    sharded = layout.kind in SHARDED
+    kept = _Kept(network, layout, blocks, checkpoint)
+    held = _Held(network, layout, blocks)
+    always = _libraries(network) + images * network.root.entering_bytes
+    last = len(blocks)  # stands for what is after the blocks
+    found = []
+    for n, unit in enumerate((*blocks, network.root)):
+        there = max(one.bytes(images) for one in (unit.moments_cast if sharded else unit.moments))
+        working = always + kept.casts(n) + held.working(n)
+        found.append(_Moment(held.gradients(n + 1), kept.activations(n), working + there))
+        if n < last:
+            leaving = always + kept.casts(n - 1) + held.leaving(n) + images * unit.entering_bytes
+            found.append(_Moment(held.gradients(n), kept.below(n), leaving))
+    return found
+
+
+class _Kept:
+    """Bytes of activations, and of 16-bit copies of weights, while block n goes back (the last n: before any)."""
+
+    def __init__(self, network: Network, layout: Layout, blocks: tuple[Unit, ...], checkpoint: bool) -> None:
+        self._checkpoint = checkpoint
+        self._images = layout.replica_batch / layout.micro
+        self._alive = self._images * min(layout.stages, layout.micro)  # whose forward pass was made
+        self._each = [_kept(network, layout, unit) for unit in blocks]
+        stay = [unit.entering_bytes for unit in blocks] if checkpoint else self._each
+        self._below = list(itertools.accumulate(stay, initial=_kept(network, layout, network.root)))
+        self._cast = [0.0 if layout.kind in SHARDED else unit.casts / layout.tensor for unit in blocks]
+        root = 0.0 if layout.kind in SHARDED else network.root.casts
+        self._casts = list(itertools.accumulate(self._cast, initial=root))
+
+    def below(self, n: int) -> float:
+        """Of all blocks before it, and of what is outside of blocks."""
+        return self._alive * self._below[n]
+
+    def activations(self, n: int) -> float:
+        if n == len(self._each):
+            return self.below(n)
+        again = self._images * self._each[n] if self._checkpoint else 0.0  # its forward pass was made again
+        return self.below(n + 1) + again
+
+    def casts(self, n: int) -> float:
+        """Autocast keeps the copies of a whole forward pass; made again for a checkpointed block, its own."""
+        if n == len(self._each) or not self._checkpoint:
+            return self._casts[min(n + 1, len(self._each))]
+        return self._casts[0] + (self._cast[n] if n >= 0 else 0.0)
+
+
+class _Held:
+    """Bytes of gradients, and of what FSDP has gathered and reduces, at the same moments."""
+
+    def __init__(self, network: Network, layout: Layout, blocks: tuple[Unit, ...]) -> None:
+        self._sharded, self._width = layout.kind in SHARDED, network.itemsize
+        self._keeps = layout.kind == FSDP_GRAD
+        filled_up = [sum(filled(s, layout.shards) for s in (*u.shapes, *u.norms)) for u in (*blocks, network.root)]
+        *self._whole, self._root = filled_up if self._sharded else [0] * len(filled_up)
+        if self._sharded or layout.kind == ALONE:
+            own = [WIDE * size / layout.shards for size in filled_up[:-1]]
+            self._made = list(itertools.accumulate(reversed(own), initial=0.0))[::-1]
+        else:
+            self._made = [WIDE * held_parameters(network, layout)] * (len(blocks) + 1)
+
+    def gradients(self, n: int) -> float:
+        """Of block n and all after it: those of DDP are in buckets, which are always there."""
+        return self._made[min(n, len(self._made) - 1)]
+
+    def _gathered(self, *blocks: int) -> float:
+        count = sum(self._whole[: max(blocks) + 1]) if self._keeps else sum(self._block(n) for n in blocks)
+        return self._width * (self._root + count)
+
+    def _block(self, n: int) -> int:
+        return self._whole[n] if 0 <= n < len(self._whole) else 0
+
+    def working(self, n: int) -> float:
+        """While it goes back: itself and the next one gathered, the gradients of the last one being reduced."""
+        return self._gathered(n, n - 1) + WIDE * self._block(n + 1)
+
+    def leaving(self, n: int) -> float:
+        """When it has been gone through: its gradients, and their copy in fp32 that will be reduced."""
+        return self._gathered(n - 1) + (self._width + WIDE) * self._block(n)
+
+
+def _kept(network: Network, layout: Layout, unit: Unit) -> float:
     """Bytes an image."""
-    each = [unit.kept_cast if narrow else unit.kept for unit in blocks]
-    return sum(unit.entering_bytes for unit in blocks) + max(each) if checkpoint else sum(each)
+    kept = unit.kept_cast if layout.kind in SHARDED else unit.kept
+    if layout.kind == TP and unit is not network.root:
+        assert network.width is not None
+        kept -= 12 * network.itemsize * network.tokens * network.width * (1 - 1 / layout.tensor)
+    return kept
 
 
-def _kept_outside(root: Unit, narrow: bool) -> float:
-    return root.kept_cast if narrow else root.kept
-
-
-def _working(network: Network, layout: Layout) -> float:
-    width, images = network.itemsize, layout.replica_batch / layout.micro
-    libraries = CUBLAS + (CUDNN if network.width is None else 0)
-    # The most is held when the backward pass begins, at the last block: its own are all that is on the way then.
-    on_their_way = libraries + 2 * images * network.blocks[-1].entering_bytes
-    if layout.shards == 1:
-        share = layout.tensor * layout.stages
-        return on_their_way + sum(unit.casts for unit in network.units) / share
-    whole = [sum(filled(s, layout.shards) for s in (*unit.shapes, *unit.norms)) for unit in network.units]
-    *blocks, root = whole
-    gathered = sum(whole) if layout.kind == FSDP_GRAD else root + 2 * max(blocks)
-    return on_their_way + gathered * width + max(whole) * (width + WIDE)
+def _libraries(network: Network) -> float:
+    return CUBLAS + (CUDNN if network.width is None else 0)

@@ -1,30 +1,41 @@
 """What a network asks of a device: parameters, FLOPs and kept activations, block by block, without numbers.
 
-Nothing is estimated here. The network itself is built on PyTorch's device "meta"; its forward pass runs on fake
-tensors, which have shapes and no memory, and every tensor that autograd keeps for the backward pass is noted
-(torch.autograd.graph.saved_tensors_hooks). For a transformer block this is what Korthikanti et al. 2022 (Reducing
-activation recomputation in large transformer models, arXiv:2205.05198, section 4) count by hand.
+Nothing is estimated here. The network itself is built on PyTorch's device "meta", and a step of it rehearsed on
+fake tensors (rehearsal.py), which have shapes and no memory. What a transformer block keeps is what Korthikanti
+et al. 2022 (Reducing activation recomputation in large transformer models, arXiv:2205.05198, section 4) count by
+hand.
 """
 
-import copy
+import functools
 import math
-from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from lab.base.errors import UsageError
+from lab.plan.rehearsal import ROOT, Rehearsal, rehearse
 from lab.runs.options.model import DEFAULT_DEPTH, DEFAULT_WIDTH, MODELS
 from lab.training.networks import build_network
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CLASSES = 10
 FEW, MORE = 2, 4  # images: what grows between them grows with the batch
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Bytes alive at one operator: `fixed`, such as a weight's new gradient, and `image` for each image."""
+
+    fixed: float
+    image: float
+
+    def bytes(self, images: float) -> float:
+        return self.fixed + self.image * images
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,8 @@ class Unit:
     kept       bytes of activations an image that the backward pass needs, under autocast
     kept_cast  the same where the parameters themselves are 16 bits wide (FSDP's mixed precision)
     casts      bytes of 16-bit copies of the parameters that autocast makes and keeps, whatever the batch
+    moments    of its backward pass, and of its forward pass: what is alive then besides all that this and the
+               units before it keep; `moments_cast` where the parameters are 16 bits wide
     entering   numbers in an image's input of this block, which is all that activation checkpointing keeps; their
                bytes, under autocast
     """
@@ -45,6 +58,8 @@ class Unit:
     kept: float
     kept_cast: float
     casts: float
+    moments: tuple[Moment, ...]
+    moments_cast: tuple[Moment, ...]
     entering: int
     entering_bytes: float
 
@@ -101,6 +116,7 @@ class _CNN(nn.Module):
         return self.classifier(x.flatten(1))
 
 
+@functools.cache
 def describe(
     model: str,
     precision: str,
@@ -137,10 +153,11 @@ def describe(
     image = (channels, side, side)
     network = build(model, options)
     flops = _flops(network, image)
-    few, more = (_kept(network, image, batch, precision) for batch in (FEW, MORE))
-    few_cast, more_cast = few, more
-    if precision in HALF:
-        few_cast, more_cast = (_kept(network, image, batch, precision, cast=True) for batch in (FEW, MORE))
+    half = HALF.get(precision)
+    few, more = (rehearse(network, image, batch, half) for batch in (FEW, MORE))
+    few_cast, more_cast = (rehearse(network, image, batch, half, cast=True) for batch in (FEW, MORE))
+    names = [*(f"blocks.{i}" for i in range(len(network.blocks))), ROOT]
+    moments, moments_cast = _moments(few, more, names), _moments(few_cast, more_cast, names)
     inside = {id(parameter) for block in network.blocks for parameter in block.parameters()}
 
     def unit(name: str, module: nn.Module, outside: set[int]) -> Unit:
@@ -154,6 +171,8 @@ def describe(
             kept=slope,
             kept_cast=(more_cast.kept[name] - few_cast.kept[name]) / (MORE - FEW),
             casts=max(0.0, few.kept[name] - FEW * slope),
+            moments=moments[name],
+            moments_cast=moments_cast[name],
             entering=few.entering[name][0] // FEW,
             entering_bytes=few.entering[name][1] / FEW,
         )
@@ -168,7 +187,7 @@ def describe(
         model,
         precision,
         tuple(blocks),
-        unit("root", network, inside),
+        unit(ROOT, network, inside),
         flops,
         options.get("width"),
         tokens,
@@ -187,59 +206,24 @@ def build(model: str, options: dict[str, Any]) -> Any:
         return _CNN() if model == "cnn" else build_network(model, CLASSES, **options)
 
 
-@dataclass
-class _Kept:
-    kept: dict[str, float]
-    entering: dict[str, tuple[int, int]]
+def _moments(few: Rehearsal, more: Rehearsal, units: list[str]) -> dict[str, tuple[Moment, ...]]:
+    """Of each unit, besides what it and the units before it keep; those that others exceed are left out."""
+    found: dict[str, set[Moment]] = {unit: set() for unit in units}
+    for (name, less), (_, alive) in zip(few.alive, more.alive, strict=True):
+        before = units if name == ROOT else [*units[: units.index(name) + 1], ROOT]
+        fewer, kept = (sum(one.kept[unit] for unit in before) for one in (few, more))
+        slope = ((alive - kept) - (less - fewer)) / (MORE - FEW)
+        found[name].add(Moment(less - fewer - FEW * slope, slope))
+    return {unit: _largest(moments) for unit, moments in found.items()}
 
 
-def _kept(network: nn.Module, image: tuple[int, ...], batch: int, precision: str, *, cast: bool = False) -> _Kept:
-    """Bytes that autograd keeps in each unit for so many images, each storage once, parameters not counted."""
-    bytes_of: dict[str, float] = defaultdict(float)
-    entering: dict[str, tuple[int, int]] = {"root": (batch * math.prod(image), 4 * batch * math.prod(image))}
-    at = ["root"]
-    seen: dict[int, Tensor] = {}  # keeps them alive, so that no storage's number is given twice
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in seen:
-            seen[storage._cdata] = tensor
-            bytes_of[at[0]] += storage.nbytes()
-        return tensor
-
-    def enter(name: str, x: Tensor) -> None:
-        at[0] = name
-        entering[name] = (x.numel(), x.nbytes)
-
-    def leave() -> None:
-        at[0] = "root"
-
-    half = HALF.get(precision)
-    narrow = half if cast else None
-    copied: Any = copy.deepcopy(network)
-    with FakeTensorMode():
-        _faked(copied, narrow)
-        images = torch.empty(batch, *image, dtype=narrow or torch.float32)
-        for tensor in (*copied.parameters(), *copied.buffers()):
-            seen[tensor.untyped_storage()._cdata] = tensor
-        for i, block in enumerate(copied.blocks):
-            block.register_forward_pre_hook(lambda module, inputs, name=f"blocks.{i}": enter(name, inputs[0]))
-            block.register_forward_hook(lambda module, inputs, output: leave())
-        hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
-        with hooks, torch.autocast("cpu", dtype=half, enabled=half is not None and not cast):
-            copied(images)
-    return _Kept(bytes_of, entering)
-
-
-def _faked(network: nn.Module, half: torch.dtype | None) -> None:
-    """Fake CPU tensors in the place of all parameters; half: in 16 bits, but for BatchNorm's, as FSDP has it."""
-    for module in network.modules():
-        dtype = None if isinstance(module, _BatchNorm) else half
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            faked = torch.empty(parameter.shape, dtype=dtype or parameter.dtype)
-            module._parameters[name] = nn.Parameter(faked)
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
+def _largest(moments: Iterable[Moment]) -> tuple[Moment, ...]:
+    """Those that no other exceeds whatever the batch."""
+    left: list[Moment] = []
+    for one in sorted(moments, key=lambda one: (-one.image, -one.fixed)):
+        if not left or one.fixed > left[-1].fixed:
+            left.append(one)
+    return tuple(left)
 
 
 def _flops(network: nn.Module, image: tuple[int, ...]) -> float:

@@ -155,6 +155,10 @@ def _notes(measured: Constants | None, network: Network, gpus: int) -> tuple[str
         notes.append(f"One device's speed is of {measured.source}.")
         notes += [f"Not predicted from it: {one}." for one in measured.not_predicted]
     notes.append("Memory may be off by a tenth, so that above 90% a layout is tight.")
+    notes.append(
+        "Each part of it is what it is at its largest, the total the most at once: FSDP's gradients come when "
+        "activations go, and the optimizer works when these are gone."
+    )
     more = sum(filled(shape, gpus) for shape in network.shapes) / network.parameters - 1
     if more > FILLING:
         notes.append(
@@ -180,7 +184,8 @@ def as_json(plan: Plan) -> dict[str, Any]:
             {
                 "name": row.layout.name,
                 "fits": row.fits,
-                "bytes": asdict(row.memory) | {"total": row.memory.total},
+                "bytes": {part: size for part, size in asdict(row.memory).items() if part != "phase"},
+                "most_memory_in": row.memory.phase,
                 "sent_inside_node": row.inside,
                 "sent_between_nodes": row.between,
                 "traffic": [asdict(one) | {"sent": one.sent} for one in row.traffic],

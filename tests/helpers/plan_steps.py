@@ -1,5 +1,6 @@
 """In a rank: one training step of a network, spread in one of the planner's ways, and what was sent in it."""
 
+import gc
 import math
 from collections import Counter
 
@@ -9,7 +10,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lab.checks.from_scratch.live import LiveBytes
 
 # Which of an operation's tensors are the whole that it is about: the gathered output, the input to be scattered.
 NAMES = {
@@ -170,6 +173,59 @@ def pipeline(rank, model, options, precision, batch, micro):
 
     return listened(step)
 
+
+class _LocalBytes(LiveBytes):
+    """Of a DTensor the part that is here: by itself it says the size of the whole."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        results = []
+
+        def called(*_, **__):
+            results.append(func(*args, **(kwargs or {})))
+            return tree_map(_local, results[0])
+
+        super().__torch_dispatch__(called, types, tree_map(_local, args), tree_map(_local, kwargs or {}))
+        return results[0]
+
+
+def _local(leaf):
+    return leaf._local_tensor if isinstance(leaf, DTensor) else leaf
+
+
+def alive_at_most(way: str, model: str, options: dict, precision: str, batch: int) -> int:
+    """Bytes of tensors at the peak of the third step with AdamW, as a GPU would compute it: foreach."""
+    with _LocalBytes() as live:
+        network, images, labels = made(model, options, batch)
+        wrapped = _WRAPPED[way](network, precision)
+        optimizer = torch.optim.AdamW(wrapped.parameters(), foreach=True)
+        step = trained(wrapped, images, labels, optimizer, precision, autocast=way in ("none", "ddp"))
+        step()
+        step()
+        gc.collect()
+        live.peak = 0
+        step()
+    return live.peak
+
+
+def _ddp(network: nn.Module, precision: str) -> nn.Module:
+    from ddp_utils import get_ddp_model
+
+    return get_ddp_model(network, torch.device("cpu"))
+
+
+def _fsdp(network: nn.Module, precision: str) -> nn.Module:
+    from fsdp_utils import get_fsdp_model
+
+    return get_fsdp_model(network, torch.device("cpu"), precision=precision)
+
+
+def _fsdp_grad(network: nn.Module, precision: str) -> nn.Module:
+    wrapped = _fsdp(network, precision)
+    wrapped.set_reshard_after_forward(False)
+    return wrapped
+
+
+_WRAPPED = {"none": lambda network, precision: network, "ddp": _ddp, "full": _fsdp, "grad": _fsdp_grad}
 
 WAYS = {
     "ddp": ddp,

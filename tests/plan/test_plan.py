@@ -46,7 +46,8 @@ def test_the_numbers_of_the_table_are_those_of_the_json(capsys):
     assert names == ["DDP", "ZeRO-1", "FSDP full", "FSDP grad", "HSDP 2x8", "TP 2 x DDP 8", "PP 2 x DDP 8"]
     for layout in told["layouts"]:
         held, took = layout["bytes"], layout["step_seconds"]
-        assert held["total"] == pytest.approx(sum(size for part, size in held.items() if part != "total"))
+        parts = [size for part, size in held.items() if part != "total"]
+        assert max(parts) < held["total"] <= sum(parts)
         assert took["best"] <= took["middle"] <= took["worst"]
         assert layout["efficiency"]["worst"] <= layout["efficiency"]["middle"] <= layout["efficiency"]["best"] <= 1
         assert layout["gpu_hours"]["middle"] == pytest.approx(1000 * took["middle"] * 16 / 3600)
