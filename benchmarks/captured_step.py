@@ -106,6 +106,7 @@ class Measured:
 
 def measure(network: str, strategy: str, form: Form, device: torch.device, args: argparse.Namespace) -> Measured:
     """Train one network for some steps, as main.py does; without an evaluation, which is not timed."""
+    gc.collect()  # what the one before held, in circles of references, is no part of this one's peak
     argv = [*NETWORKS[network], "--strategy", strategy, "--precision", "bf16", *form.options]
     argv += ["--per-device-batch-size", str(args.batch), "--input", "device"]
     argv += ["--measure-steps", str(args.steps), "--measure-warmup", "40"]
@@ -124,10 +125,7 @@ def measure(network: str, strategy: str, form: Form, device: torch.device, args:
         (epoch,) = run.epochs()
         loss = train_one_epoch(model, optimizer, train_loader, epoch, run)
         record = run.record(epoch, loss, 0.0, 0.0)
-        measured = Measured(record, run.compiler.seconds if run.compiler else 0.0)
-    del model, optimizer
-    gc.collect()  # their memory is no part of the next one's peak
-    return measured
+        return Measured(record, run.compiler.seconds if run.compiler else 0.0)
 
 
 def line(name: str, runs: list[Measured], before: list[Measured] | None) -> str:

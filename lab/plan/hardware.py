@@ -1,7 +1,7 @@
 """What cards and networks can do at best, where nothing was measured. Imports no torch.
 
-Bandwidths are those of one direction and one device; memory and NVLink from the data sheets that
-metrics/peaks.py names, where a card without NVLink talks over PCIe (gen 3: 16, gen 4: 32, gen 5: 64 GB/s).
+Bandwidths of links are those of one direction and one device; memory, its bandwidth and NVLink from the data
+sheets that metrics/peaks.py names. A card without NVLink talks over PCIe (gen 3: 16, gen 4: 32, gen 5: 64 GB/s).
 Networks: one port a device, as in NVIDIA's DGX machines: InfiniBand HDR 200, NDR 400 Gbit/s; HPE Slingshot 200;
 Ethernet as it is called.
 
@@ -19,10 +19,12 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Card:
-    """A card: its name as PyTorch has it, GiB, GB/s to others in its node, and whether over NVLink."""
+    """A card: its name as PyTorch has it, GiB, GB/s of its memory and to others in its node, and whether over
+    NVLink."""
 
     name: str
     memory: float
+    moves: float
     link: float
     nvlink: bool = True
 
@@ -39,19 +41,19 @@ class Card:
 
 
 CARDS = {
-    "v100-16": Card("Tesla V100-SXM2-16GB", 16, 150),
-    "v100-32": Card("Tesla V100-SXM2-32GB", 32, 150),
-    "t4": Card("Tesla T4", 15, 16, nvlink=False),
-    "a100-40": Card("NVIDIA A100-SXM4-40GB", 40, 300),
-    "a100": Card("NVIDIA A100-SXM4-80GB", 80, 300),
-    "a40": Card("NVIDIA A40", 45, 32, nvlink=False),
-    "h100": Card("NVIDIA H100 80GB HBM3", 80, 450),
-    "h100-pcie": Card("NVIDIA H100 PCIe", 80, 64, nvlink=False),
-    "h200": Card("NVIDIA H200", 140, 450),
-    "gh200": Card("NVIDIA GH200 120GB", 95, 450),
-    "l4": Card("NVIDIA L4", 22, 32, nvlink=False),
-    "l40s": Card("NVIDIA L40S", 45, 32, nvlink=False),
-    "rtx4090": Card("NVIDIA GeForce RTX 4090", 24, 32, nvlink=False),
+    "v100-16": Card("Tesla V100-SXM2-16GB", 16, 900, 150),
+    "v100-32": Card("Tesla V100-SXM2-32GB", 32, 900, 150),
+    "t4": Card("Tesla T4", 15, 320, 16, nvlink=False),
+    "a100-40": Card("NVIDIA A100-SXM4-40GB", 40, 1555, 300),
+    "a100": Card("NVIDIA A100-SXM4-80GB", 80, 2039, 300),
+    "a40": Card("NVIDIA A40", 45, 696, 32, nvlink=False),
+    "h100": Card("NVIDIA H100 80GB HBM3", 80, 3350, 450),
+    "h100-pcie": Card("NVIDIA H100 PCIe", 80, 2000, 64, nvlink=False),
+    "h200": Card("NVIDIA H200", 140, 4800, 450),
+    "gh200": Card("NVIDIA GH200 120GB", 95, 4000, 450),
+    "l4": Card("NVIDIA L4", 22, 300, 32, nvlink=False),
+    "l40s": Card("NVIDIA L40S", 45, 864, 32, nvlink=False),
+    "rtx4090": Card("NVIDIA GeForce RTX 4090", 24, 1008, 32, nvlink=False),
 }
 NETWORKS = {
     "ndr": 50.0,

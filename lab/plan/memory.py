@@ -160,7 +160,7 @@ def _moments(network: Network, layout: Layout, checkpoint: bool) -> list[_Moment
     last = len(blocks)  # stands for what is after the blocks
     found = []
     for n, unit in enumerate((*blocks, network.root)):
-        there = max(one.bytes(images) for one in (unit.moments_cast if sharded else unit.moments))
+        there = max(one.of(images) for one in (unit.moments_cast if sharded else unit.moments))
         working = always + kept.casts(n) + held.working(n)
         found.append(_Moment(held.gradients(n + 1), kept.activations(n), working + there))
         if n < last:

@@ -28,14 +28,22 @@ FEW, MORE = 2, 4  # images: what grows between them grows with the batch
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Bytes alive at one operator: `fixed`, such as a weight's new gradient, and `image` for each image."""
+class Amount:
+    """Such as bytes: `fixed`, like a weight's new gradient, and `image` for each image."""
 
     fixed: float
     image: float
 
-    def bytes(self, images: float) -> float:
+    def of(self, images: float) -> float:
         return self.fixed + self.image * images
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What one does in a step, for each image and whatever the batch: FLOPs in products, bytes in and out."""
+
+    flops: Amount
+    moved: Amount
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ class Unit:
     kept       bytes of activations an image that the backward pass needs, under autocast
     kept_cast  the same where the parameters themselves are 16 bits wide (FSDP's mixed precision)
     casts      bytes of 16-bit copies of the parameters that autocast makes and keeps, whatever the batch
+    work       its operators, of both passes
     moments    of its backward pass, and of its forward pass: what is alive then besides all that this and the
                units before it keep; `moments_cast` where the parameters are 16 bits wide
     entering   numbers in an image's input of this block, which is all that activation checkpointing keeps; their
@@ -58,8 +67,9 @@ class Unit:
     kept: float
     kept_cast: float
     casts: float
-    moments: tuple[Moment, ...]
-    moments_cast: tuple[Moment, ...]
+    work: tuple[Operator, ...]
+    moments: tuple[Amount, ...]
+    moments_cast: tuple[Amount, ...]
     entering: int
     entering_bytes: float
 
@@ -87,6 +97,11 @@ class Network:
     @property
     def parameters(self) -> int:
         return sum(unit.parameters for unit in self.units)
+
+    @property
+    def operators(self) -> int:
+        """Of a step's two passes."""
+        return sum(len(unit.work) for unit in self.units)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -158,6 +173,7 @@ def describe(
     few_cast, more_cast = (rehearse(network, image, batch, half, cast=True) for batch in (FEW, MORE))
     names = [*(f"blocks.{i}" for i in range(len(network.blocks))), ROOT]
     moments, moments_cast = _moments(few, more, names), _moments(few_cast, more_cast, names)
+    work = _work(few, more, names)
     inside = {id(parameter) for block in network.blocks for parameter in block.parameters()}
 
     def unit(name: str, module: nn.Module, outside: set[int]) -> Unit:
@@ -171,6 +187,7 @@ def describe(
             kept=slope,
             kept_cast=(more_cast.kept[name] - few_cast.kept[name]) / (MORE - FEW),
             casts=max(0.0, few.kept[name] - FEW * slope),
+            work=tuple(work[name]),
             moments=moments[name],
             moments_cast=moments_cast[name],
             entering=few.entering[name][0] // FEW,
@@ -206,20 +223,32 @@ def build(model: str, options: dict[str, Any]) -> Any:
         return _CNN() if model == "cnn" else build_network(model, CLASSES, **options)
 
 
-def _moments(few: Rehearsal, more: Rehearsal, units: list[str]) -> dict[str, tuple[Moment, ...]]:
+def _moments(few: Rehearsal, more: Rehearsal, units: list[str]) -> dict[str, tuple[Amount, ...]]:
     """Of each unit, besides what it and the units before it keep; those that others exceed are left out."""
-    found: dict[str, set[Moment]] = {unit: set() for unit in units}
+    found: dict[str, set[Amount]] = {unit: set() for unit in units}
     for (name, less), (_, alive) in zip(few.alive, more.alive, strict=True):
         before = units if name == ROOT else [*units[: units.index(name) + 1], ROOT]
         fewer, kept = (sum(one.kept[unit] for unit in before) for one in (few, more))
-        slope = ((alive - kept) - (less - fewer)) / (MORE - FEW)
-        found[name].add(Moment(less - fewer - FEW * slope, slope))
+        found[name].add(_line(less - fewer, alive - kept))
     return {unit: _largest(moments) for unit, moments in found.items()}
 
 
-def _largest(moments: Iterable[Moment]) -> tuple[Moment, ...]:
+def _work(few: Rehearsal, more: Rehearsal, units: list[str]) -> dict[str, list[Operator]]:
+    found: dict[str, list[Operator]] = {unit: [] for unit in units}
+    for (name, *less), (_, *much) in zip(few.work, more.work, strict=True):
+        found[name].append(Operator(*(_line(one, two) for one, two in zip(less, much, strict=True))))
+    return found
+
+
+def _line(few: float, more: float) -> Amount:
+    """Through what was counted with FEW and with MORE images."""
+    slope = (more - few) / (MORE - FEW)
+    return Amount(few - FEW * slope, slope)
+
+
+def _largest(moments: Iterable[Amount]) -> tuple[Amount, ...]:
     """Those that no other exceeds whatever the batch."""
-    left: list[Moment] = []
+    left: list[Amount] = []
     for one in sorted(moments, key=lambda one: (-one.image, -one.fixed)):
         if not left or one.fixed > left[-1].fixed:
             left.append(one)

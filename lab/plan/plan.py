@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lab.base.words import digits
 from lab.plan.hardware import GB, Card
 from lab.plan.layout import PP, TP, Layout, layouts
 from lab.plan.links import Links, said
 from lab.plan.measured import Constants
 from lab.plan.memory import STATE, WIDE, Memory, filled, memory
 from lab.plan.network import Network
-from lab.plan.timing import HOUR, Range, Step, compute_seconds, daly, lost_share, step
+from lab.plan.timing import HOUR, Range, Step, compute_seconds, daly, launch_seconds, lost_share, step
 from lab.plan.traffic import Traffic, traffic
 
 GIB = 2**30
@@ -128,7 +129,7 @@ def make_plan(
         memory_gib,
         tuple(kept),
         why,
-        (*_notes(measured, network, gpus), *about_links),
+        (*_notes(measured, network, gpus, checkpoint), *about_links),
         saving,
     )
 
@@ -147,10 +148,19 @@ def _least(rows: Sequence[Row]) -> list[Row]:
     return kept
 
 
-def _notes(measured: Constants | None, network: Network, gpus: int) -> tuple[str, ...]:
+def _notes(measured: Constants | None, network: Network, gpus: int, checkpoint: bool) -> tuple[str, ...]:
     notes = []
     if measured is None:
-        notes.append("Speed is of data sheets, at 15 to 55% of the card's peak: nothing was measured (--results).")
+        notes.append(
+            "Speed is of data sheets, each operator at 25 to 80% of the card's peak or 20 to 90% of its memory's "
+            "bandwidth: nothing was measured (--results)."
+        )
+        least = launch_seconds(network, checkpoint=checkpoint)
+        notes.append(
+            f"A step is one with --capture. Eager, the CPU issues {network.operators:,} operators for it and "
+            f"needs {digits(1e3 * least.best, 2)} to {digits(1e3 * least.worst, 2)} ms: no eager step is shorter, "
+            "and FSDP's is longer."
+        )
     else:
         notes.append(f"One device's speed is of {measured.source}.")
         notes += [f"Not predicted from it: {one}." for one in measured.not_predicted]

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
 
 ROOT = "root"
 
@@ -29,15 +30,18 @@ class Rehearsal:
     entering   numbers in a block's input, and their bytes
     alive      one entry an operator, of both passes: the unit that it belongs to, and what was alive after it
                besides the parameters, the images and the gradients of other blocks
+    work       of the operators that do some, and not only view what is there: the unit, FLOPs in products, and the
+               bytes of what goes in and comes out
     """
 
     kept: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     entering: dict[str, tuple[int, int]] = field(default_factory=dict)
     alive: list[tuple[str, int]] = field(default_factory=list)
+    work: list[tuple[str, float, float]] = field(default_factory=list)
 
 
-class _Alive(TorchDispatchMode):
-    """Sums up the storages that are alive, as operators make them and as they are let go."""
+class _Watch(TorchDispatchMode):
+    """Sums up the storages that are alive, as operators make them and as they are let go; notes the operators."""
 
     def __init__(self, found: Rehearsal) -> None:
         super().__init__()
@@ -67,11 +71,21 @@ class _Alive(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for leaf in tree_iter(result):
-            if isinstance(leaf, Tensor):
-                self._note(leaf)
+        given, made = _tensors((args, kwargs)), _tensors(result)
+        for tensor in made:
+            self._note(tensor)
         self._found.alive.append((self.unit, self._bytes))
+        there = {one.untyped_storage()._cdata for one in given}
+        if func._schema.is_mutable or not there.issuperset(one.untyped_storage()._cdata for one in made):
+            formula = flop_registry.get(func.overloadpacket)
+            flops = formula(*args, **(kwargs or {}), out_val=result) if formula else 0
+            moved = {id(one): one.numel() * one.itemsize for one in (*given, *made)}
+            self._found.work.append((self.unit, flops, sum(moved.values())))
         return result
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]
 
 
 def rehearse(
@@ -89,7 +103,7 @@ def rehearse(
     narrow = half if cast else None
     copied: Any = copy.deepcopy(network)
     found = Rehearsal()
-    alive = _Alive(found)
+    alive = _Watch(found)
     found.entering[ROOT] = (batch * math.prod(image), 4 * batch * math.prod(image))
     seen: dict[int, Tensor] = {}  # keeps them alive, so that no storage's number is given twice
 

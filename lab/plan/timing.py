@@ -1,7 +1,8 @@
 """Seconds a step, with their range; what a training costs; how often to save.
 
     step = bubble x compute + exposed
-    compute = FLOPs of an image x images / (FLOP/s of the card at its peak x MFU), times 4/3 with checkpointing
+    compute = of all operators of both passes the sum of KERNEL + max(FLOPs / (the card's peak x PRODUCTS),
+              bytes in and out / (its memory's bandwidth x MOVED)), times 4/3 with checkpointing
     a collective = latency + bytes inside / bandwidth inside, or + bytes between / bandwidth between, the longer
     bubble = 1 + (stages - 1) / micro-batches
 
@@ -9,16 +10,25 @@
 GPipe and 1F1B: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; one more forward pass for checkpointing:
 Chen et al. 2016.)
 
-The range is from what is not known. MFU: 15 to 55%, in the middle 35: this lab's networks reached 17%
-(ResNet-18) to 40% (a transformer of 151 million, compiled) of an H200 (docs/results), large transformers 52% of
-A100s (Narayanan et al., table 1). Bandwidth: half to nine tenths of the data sheet. Latency: of a tree, 2 log2
-n messages, to that of a ring for what gathers and scatters, and of the better one for the rest.
+(An operator by its roofline: Williams, Waterman and Patterson 2009, Roofline: an insightful visual performance
+model.) Operators are counted on fake tensors, network.py.
+
+The range is from what is not known. Of the roof this lab's kernels reached on one H200 (docs/results): 80% in
+large products of bf16, 32 to 48% in convolutions; 91 to 103% in what goes element by element, 21 and 50% in
+normalisation. So 80, 50 and 25% of the peak, 90, 60 and 20% of the bandwidth. A kernel takes 1 to 4 us however
+little it does, which is an assumption. Bandwidth of links: half to nine tenths of the data sheet. Latency: of a
+tree, 2 log2 n messages, to that of a ring for what gathers and scatters, and of the better one for the rest.
 Overlap: at best DDP hides its all-reduces behind the backward pass, two thirds of the compute, and FSDP behind
-all of it; at worst neither hides anything. What is not in it: input, stragglers, launches (small networks wait
-for them), and that matrices cut into parts are slower.
+all of it; at worst neither hides anything. What is not in it: input, stragglers, the optimizer (at least 28 bytes
+a parameter that a device steps, for Adam), and that matrices cut into parts are slower.
+
+It is a step as a GPU could go through it, which is what --capture makes of it. Eager, the CPU issues it operator
+by operator, 15 to 60 us each: 29 to 63 us in this lab's eager runs without a wrapper on one H200 (docs/results),
+less on faster hosts. No eager step is shorter; FSDP's own, longer way through Python is not counted.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +38,9 @@ from lab.plan.links import Links
 from lab.plan.network import Network
 from lab.plan.traffic import ALL_REDUCE, BROADCAST, SEND, Traffic
 
-MFU = (0.55, 0.35, 0.15)  # best, middle, worst
+PRODUCTS, MOVED = (0.8, 0.5, 0.25), (0.9, 0.6, 0.2)  # of the card's peaks: best, middle, worst
+KERNEL = (1e-6, 2e-6, 4e-6)  # seconds, at least
+LAUNCH = (15e-6, 30e-6, 60e-6)  # seconds of the CPU, for an operator of an eager step
 REACHED = (0.9, 0.7, 0.5)  # of a bandwidth
 HOUR = 3600.0
 
@@ -56,8 +68,24 @@ class Step:
 
 def compute_seconds(network: Network, images: float, card: Card, *, checkpoint: bool = False) -> Range:
     """Of a device that computes `images` images whole."""
-    seconds = network.flops * images / card.peak(network.precision) * (4 / 3 if checkpoint else 1)
-    return Range(*(seconds / mfu for mfu in MFU))
+    alike = Counter(id(unit.work) for unit in network.units)
+    works = {id(unit.work): unit.work for unit in network.units}
+    peak, moves = card.peak(network.precision), card.moves * GB
+
+    def seconds(case: int) -> float:
+        products, moved = peak * PRODUCTS[case], moves * MOVED[case]
+        return sum(
+            count * (KERNEL[case] + max(one.flops.of(images) / products, one.moved.of(images) / moved))
+            for key, count in alike.items()
+            for one in works[key]
+        )
+
+    return Range(*(seconds(case) * (4 / 3 if checkpoint else 1) for case in range(3)))
+
+
+def launch_seconds(network: Network, *, checkpoint: bool = False) -> Range:
+    """What the CPU needs to issue a step that is not captured: no such step is shorter."""
+    return Range(*(network.operators * each * (4 / 3 if checkpoint else 1) for each in LAUNCH))
 
 
 def step(

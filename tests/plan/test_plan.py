@@ -12,7 +12,7 @@ from lab.plan.layout import DDP, FSDP, PP, TP, ZERO, Layout
 from lab.plan.measured import constants
 from lab.plan.memory import filled, memory, stages
 from lab.plan.network import describe
-from lab.plan.timing import Range, daly, step
+from lab.plan.timing import PRODUCTS, Range, compute_seconds, daly, step
 from lab.plan.traffic import traffic
 
 SMALL = ("--gpus", "16", "--width", "128", "--depth", "4")
@@ -109,6 +109,30 @@ def test_the_bubble_of_a_pipeline_is_that_of_its_micro_batches(vit):
     alone = Range(1.0, 1.0, 1.0)
     layout = Layout(PP, 4, 4, 8, stages=4, micro=16)
     assert step(layout, [], alone, CARDS["h100"], "ndr").seconds == Range(1 + 3 / 16, 1 + 3 / 16, 1 + 3 / 16)
+
+
+def test_a_step_of_small_operators_is_of_memory_and_kernels_and_not_of_flops(capsys):
+    """The small vit's captured step took 3.05 ms on one H200: its FLOPs alone ask for a tenth of that."""
+    network, card = describe("vit", "bf16"), CARDS["h200"]
+    small = compute_seconds(network, 128, card)
+    assert small.best < 3.05e-3 < small.worst
+    assert small.middle > 3 * network.flops * 128 / card.peak("bf16")
+    # Every operator at its roof, or a kernel's least: twice the images are less than twice as long.
+    assert small.middle < compute_seconds(network, 256, card).middle < 2 * small.middle
+    # Large matrices are of FLOPs.
+    wide = describe("vit", "bf16", width=2048, depth=6)
+    assert 0.3 < wide.flops * 128 / card.peak("bf16") / compute_seconds(wide, 128, card).middle < PRODUCTS[1]
+    told = " ".join(plan(capsys, *SMALL)["notes"])
+    operators = describe("vit", "bf16", width=128, depth=4).operators
+    assert f"Eager, the CPU issues {operators} operators for it" in told
+
+
+def test_blocks_that_are_alike_are_counted_once_and_stand_for_each_other():
+    two, five = (describe("vit", "bf16", width=64, depth=depth) for depth in (2, 5))
+    assert five.operators - two.operators == 3 * len(two.blocks[1].work)
+    times = [compute_seconds(network, 8, CARDS["a100"]).middle for network in (two, five)]
+    each = describe("vit", "bf16", width=64, depth=3)
+    assert times[1] - times[0] == pytest.approx(3 * (compute_seconds(each, 8, CARDS["a100"]).middle - times[0]))
 
 
 @pytest.mark.parametrize(
