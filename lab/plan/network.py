@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lab.base.errors import UsageError
 from lab.plan.rehearsal import ROOT, Rehearsal, rehearse
+from lab.runs.options.data import patch_size
 from lab.runs.options.model import DEFAULT_DEPTH, DEFAULT_WIDTH, MODELS
 from lab.training.networks import build_network
 
@@ -159,6 +160,11 @@ def describe(
     if image_size is not None:
         if model not in ("vit", "resnet18"):
             raise UsageError(f"--image-size {image_size}: --model {model} has one size only; take resnet18 or vit")
+        if model == "vit" and image_size % patch_size(image_size):
+            raise UsageError(
+                f"--image-size {image_size}: a vit cuts it into patches of {patch_size(image_size)} pixels; "
+                "take a multiple of that"
+            )
         options["image_size"] = image_size
     # The blocks of a vit are alike: two of them are counted, and what the second has stands for all further ones.
     depth = options.get("depth", 0)

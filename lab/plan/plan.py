@@ -129,7 +129,7 @@ def make_plan(
         memory_gib,
         tuple(kept),
         why,
-        (*_notes(measured, network, gpus, checkpoint), *about_links),
+        (*_nothing_fits(kept, memory_gib, checkpoint), *_notes(measured, network, gpus, checkpoint), *about_links),
         saving,
     )
 
@@ -146,6 +146,18 @@ def _least(rows: Sequence[Row]) -> list[Row]:
                 break
         kept += own[-1:] if own and own[-1].fits == TOO_LARGE else own[:1]
     return kept
+
+
+def _nothing_fits(rows: Sequence[Row], memory_gib: float, checkpoint: bool) -> list[str]:
+    if any(row.fits != TOO_LARGE for row in rows):
+        return []
+    least = min(rows, key=lambda row: row.memory.total)
+    again = "" if checkpoint else "--checkpoint-activations, "
+    return [
+        f"Nothing fits into {memory_gib:g} GiB: {least.layout.name} needs the least, "
+        f"{digits(least.memory.total / GIB, 3)} GiB. Try fewer images a device, {again}more --gpus or another "
+        "--card."
+    ]
 
 
 def _notes(measured: Constants | None, network: Network, gpus: int, checkpoint: bool) -> tuple[str, ...]:

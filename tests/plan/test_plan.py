@@ -162,6 +162,7 @@ def test_the_checkpoint_interval_is_dalys(write, between, interval):
             ("--gpus", "8", "--model", "cnn", "--image-size", "64"),
             "--image-size 64: --model cnn has one size only",
         ),
+        (("--gpus", "8", "--image-size", "33"), "--image-size 33: a vit cuts it into patches of 4 pixels; take a"),
         (("--gpus", "8", "--model", "gpt"), "--model gpt: the planner knows cnn, resnet18"),
         (
             ("--gpus", "8", "--global-batch-size", "100"),
@@ -181,6 +182,17 @@ def test_a_layout_that_cannot_be_is_explained(capsys):
     assert [one["name"] for one in told["layouts"]] == ["DDP"]
     assert told["why_not"]["FSDP full"] == "there is one device"
     assert "no attention heads" in plan(capsys, "--gpus", "2", "--model", "cnn")["why_not"]["TP"]
+
+
+def test_where_nothing_fits_it_is_said_with_what_would_need_the_least(capsys):
+    argv = ("--gpus", "2", "--width", "512", "--depth", "2", "--memory", "0.05")
+    told = plan(capsys, *argv)
+    least = min(told["layouts"], key=lambda one: one["bytes"]["total"])
+    assert {one["fits"] for one in told["layouts"]} == {"no"}
+    assert told["notes"][0].startswith(f"Nothing fits into 0.05 GiB: {least['name']} needs the least, 0.")
+    assert "--checkpoint-activations" in told["notes"][0]
+    assert "--checkpoint-activations" not in plan(capsys, *argv, "--checkpoint-activations")["notes"][0]
+    assert "Nothing fits" not in " ".join(plan(capsys, *argv[:-2])["notes"])
 
 
 def test_measurements_take_the_place_of_data_sheets_as_far_as_they_reach(root, capsys):
