@@ -47,7 +47,7 @@ def planned(way: str, ranks: int, model: str, options: dict, precision: str, bat
         (2, ("full", "grad"), ("vit", {"width": 256, "depth": 2}, "bf16", 1)),  # weights and little else
         pytest.param(1, ("none", "ddp", "full"), ("vit", SMALL, "bf16", 32), marks=pytest.mark.slow),
         pytest.param(2, ("ddp", "full"), ("vit", DEEP, "fp32", 8), marks=pytest.mark.slow),
-        pytest.param(2, ("none", "ddp", "full"), ("resnet18", {}, "bf16", 16), marks=pytest.mark.slow),
+        pytest.param(2, ("ddp", "full"), ("resnet18", {}, "bf16", 16), marks=pytest.mark.slow),
     ],
 )
 def test_the_peak_is_that_of_the_tensors_that_are_alive(root, ranks, ways, network):
