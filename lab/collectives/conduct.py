@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# "train.py:41:1": the condition in that line goes that way on every rank, to see whether that is what is wrong.
+# "train.py:41:1:rank == 0": this condition in that line goes that way on every rank, to see whether that is what
+# is wrong.
 FORCED = "LAB_FORCED_CONDITION"
 
 VARIABLES = (
@@ -34,7 +35,7 @@ _TEXT = 200  # characters
 _caught: dict[tuple[str, int, str], list[Any]] = {}
 _took: dict[tuple[str, int, str], set[bool]] = {}
 _set: list[list[Any]] = []
-_forced: list[tuple[str, int, bool]] = []
+_forced: list[tuple[str, int, bool, str]] = []
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ def begin(code: Path) -> None:
     setattr(builtins, _TOOK, _note_took)
     file, _, rest = os.environ.pop(FORCED, "").partition(":")
     if file:
-        line, _, way = rest.partition(":")
-        _forced.append((file, int(line), way == "1"))
+        line, way, text = rest.split(":", 2)
+        _forced.append((file, int(line), way == "1", text))
     kind = type(os.environ)
     for name in ("__setitem__", "__delitem__"):
         setattr(kind, name, _noting(getattr(kind, name), str(code)))
@@ -154,8 +155,8 @@ def _note_caught(path: str, handler: int, broad: bool) -> None:
 def _note_took(value: Any, path: str, line: int, text: str) -> bool:
     way = bool(value)
     _took.setdefault((path, line, text), set()).add(way)
-    for file, number, forced in _forced:
-        if number == line and os.path.basename(path) == file:
+    for file, number, forced, condition in _forced:
+        if (number, condition) == (line, text) and os.path.basename(path) == file:
             return forced
     return way
 
@@ -189,12 +190,17 @@ class Noting(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST:
         self.generic_visit(node)
-        node.test = self._took(node.test)
+        node.test = self._each(node.test)
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)
-        node.test = self._took(node.test)
+        node.test = self._each(node.test)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        node.ifs = [self._each(test) for test in node.ifs]
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -202,6 +208,13 @@ class Noting(ast.NodeTransformer):
         if isinstance(node.value, ast.BoolOp):  # `rank == 0 and optimizer.step()`
             node.value.values[0] = self._took(node.value.values[0])
         return node
+
+    def _each(self, test: ast.expr) -> ast.expr:
+        """With a note of each part of `a and b`: while `a` guards it, as before, `b` can be tried."""
+        if isinstance(test, ast.BoolOp):
+            test.values = [self._each(part) for part in test.values]
+            return test
+        return self._took(test)
 
     def _took(self, test: ast.expr) -> ast.expr:
         text = ast.unparse(test)[:_TEXT]

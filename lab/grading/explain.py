@@ -28,6 +28,9 @@ PEER_GONE = re.compile(
     re.I,
 )
 
+_RECEIVES = re.compile(r"\b(i?recv|recv_object_list)\(")
+_ASKS_STORE = re.compile(r"store\w*(\(\))?\.(wait|get)\(")
+
 # Raised by a check itself, these are mistakes in the check, whatever a student's function returned.
 LABS_OWN_FAULT = ("NameError", "UnboundLocalError", "AssertionError", "ImportError", "ModuleNotFoundError")
 
@@ -239,11 +242,18 @@ def _hang(reports: Sequence["RankReport"]) -> Diagnosis:
     saw = f"after {seconds:.0f} s {rank_list([report.rank for report in stuck])} had not finished"
     places = [f"rank {report.rank} was at {_at(report.student_frame)}" for report in stuck if report.student_frame]
     frames = [report.student_frame for report in stuck if report.student_frame]
-    if len(frames) == len(stuck) and all(re.search(r"\brecv\(", searchable(frame.text)) for frame in frames):
+    if len(frames) == len(stuck) and all(_RECEIVES.search(searchable(frame.text)) for frame in frames):
         return Diagnosis(
             "message-missing",
             saw=f"{saw}: each waits to receive.",
             means=stalled.MEANS["message-missing"],
+            look=_at(frames[0]),
+        )
+    if len(frames) == len(stuck) and all(_ASKS_STORE.search(searchable(frame.text)) for frame in frames):
+        return Diagnosis(
+            "key-missing",
+            saw=f"{saw}: {'each waits' if len(frames) > 1 else 'it waits'} for a key of the store.",
+            means="A store's wait() and get() come back when some rank has set that very key: does one?",
             look=_at(frames[0]),
         )
     if done:

@@ -6,7 +6,7 @@ is missing. Whether an answer is right is not decided here: nothing in this file
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lab.base.source import parsed, searchable
@@ -39,6 +39,7 @@ _EXPECTED = (
     *("OSError", "KeyError", "ValueError", "IndexError", "StopIteration", "NotImplementedError"),
     *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt"),
 )
+_THIS_HOST = {"localhost", "127.0.0.1", "::1"}
 _RANK = re.compile(r"rank|main|master|first|world|\b[rR]\b", re.I)
 # What is told of sums that were not reduced over the ranks, of weights that were not sent.
 _NOT_REDUCED = (
@@ -81,8 +82,7 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
         return diagnosis
     if diagnosis.name in hang.MEANS:
         return _at_the_condition(diagnosis, check, group)
-    variables = [one for report in _reports(group) for one in report.conduct.variables]
-    changed = next((one for one in variables if one.before), None)
+    changed = _set_otherwise([one for report in _reports(group) for one in report.conduct.variables])
     if changed and diagnosis.name in _LOST:
         return _of_the_launcher(changed, group)
     own = Path(syllabus()[check.exercise].file).name
@@ -168,15 +168,32 @@ def _of_a_line(
     return Diagnosis(name, saw=saw, means=means, look=_at(file, line, group), details=diagnosis.details)
 
 
-def _of_the_launcher(changed: Variable, group: Group) -> Diagnosis:
-    now = f"set it to {one_line(changed.after, 40)}" if changed.after else "took it away"
+def _set_otherwise(noted: Iterable[Variable]) -> list[Variable]:
+    """The launcher's variables that were there and were changed, each once; first what must part the ranks.
+
+    Another name of the same host does not, here: on the next cluster it would.
+    """
+    first: dict[str, Variable] = {}
+    for one in noted:
+        if one.before:
+            first.setdefault(one.name, one)
+    return sorted(first.values(), key=lambda one: {one.before, one.after} <= _THIS_HOST)
+
+
+def _of_the_launcher(changed: Sequence[Variable], group: Group) -> Diagnosis:
+    first, *more = changed
+    said = f"the launcher's {first.name} was {one_line(first.before, 40)}, and your code {_now(first)}"
+    said += "".join(f"; {one.name} was {one_line(one.before, 40)}, and it {_now(one)}" for one in more[:1])
     return Diagnosis(
         LAUNCHER,
-        saw=f"the launcher's {changed.name} was {one_line(changed.before, 40)}, and your code {now}: the ranks do "
-        "not find each other.",
+        saw=f"{said}: the ranks do not find each other.",
         means="torchrun or srun has agreed on these values with all ranks: read them, and set none that is there.",
-        look=_at(changed.file, changed.line, group),
+        look=_at(first.file, first.line, group),
     )
+
+
+def _now(changed: Variable) -> str:
+    return f"set it to {one_line(changed.after, 40)}" if changed.after else "took it away"
 
 
 def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
@@ -239,7 +256,7 @@ def _parted(group: Group, file: str, any_text: bool) -> Iterator[tuple[Place, di
 
 def _with_condition(place: Place, way: bool, check: Check, group: Group) -> str:
     """The name of what is wrong where a condition goes this way on every rank; "" where nothing is."""
-    trial = group.again({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}"})
+    trial = group.again({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}:{place[2]}"})
     try:
         with ended_after(JUDGE_SECONDS):
             check.function(trial)

@@ -64,11 +64,14 @@ class Speaker:
                 if self._stop.is_set():
                     return
                 try:
-                    self._channel.sendall(wire.frame(CONDUCT, wire.encode(conduct.notes())))
+                    self._send_conduct()
                     self._send_records(final=False)
                 except OSError:  # the leader is gone, and this process with it
                     return
             pause = max(PERIOD, _SHARE * (time.monotonic() - begin))
+
+    def _send_conduct(self) -> None:
+        self._channel.sendall(wire.frame(CONDUCT, wire.encode(conduct.notes())))
 
     def _send_records(self, *, final: bool) -> None:
         for message in self._recorder.news(final=final):
@@ -78,6 +81,7 @@ class Speaker:
         """In any thread of a process about to end: gloo ends it when tensors of different sizes meet."""
         if os.getpid() == self._pid and self._lock.acquire(timeout=_LAST_WORDS):
             try:
+                self._send_conduct()
                 self._send_records(final=True)
             finally:
                 self._lock.release()

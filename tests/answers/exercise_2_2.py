@@ -560,3 +560,29 @@ bank.wrong(
     ),
     slow=True,
 )
+
+# ---- which of several variables parts the ranks
+
+AGREED = "launch = read_launch_environment(os.environ)"
+bank.wrong(
+    "launcher-variable-set",
+    "a port that all know, and this machine's address",
+    launch=f"os.environ.update(MASTER_ADDR='localhost', MASTER_PORT='12355')\n{AGREED}",
+)
+bank.wrong(
+    "launcher-variable-set",
+    "the port counted up, below a harmless address",
+    launch="os.environ['MASTER_ADDR'] = 'localhost'\nport = int(os.environ['MASTER_PORT'])\n"
+    f"os.environ['MASTER_PORT'] = str(port + 1)\n{AGREED}",
+)
+bank.wrong(
+    "launcher-variable-set",
+    "address and port exchanged",
+    launch="address, port = os.environ['MASTER_ADDR'], os.environ['MASTER_PORT']\n"
+    f"os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'] = port, address\n{AGREED}",
+)
+bank.right(
+    "the address and the port that are there already",
+    launch="os.environ['MASTER_ADDR'] = os.environ['MASTER_ADDR']\n"
+    f"os.environ['MASTER_PORT'] = str(int(os.environ['MASTER_PORT']))\n{AGREED}",
+)

@@ -1,6 +1,6 @@
 """Answers to 3.1: one process of each file system loads before the others."""
 
-from answers.entries import Bank
+from answers.entries import Bank, replaced
 
 bank = Bank(
     "3.1",
@@ -530,4 +530,55 @@ dist.barrier()
 return load
 """
     },
+)
+
+# ---- messages one to one
+
+RECEIVED = """
+import torch
+
+if is_first:
+    dataset = load()
+else:
+    dist.recv(torch.zeros(1), src=0)
+    dataset = load()
+return dataset
+"""
+bank.wrong("message-missing", "a receive that nobody sends for", whole={"3.1": RECEIVED})
+bank.wrong(
+    "message-missing",
+    "an object that nobody sends",
+    whole={
+        "3.1": "if is_first:\n    return load()\ndone = [None]\ndist.recv_object_list(done, src=0)\nreturn load()"
+    },
+)
+bank.wrong(
+    "message-missing",
+    "irecv, from whoever sends",
+    whole=replaced({"3.1": RECEIVED}, ("dist.recv(torch.zeros(1), src=0)", "dist.irecv(torch.zeros(1)).wait()")),
+    slow=True,
+)
+bank.wrong(
+    "rank-0-instead-of-is-first",
+    "rank 1 is told, by rank 0",
+    whole=replaced(
+        {"3.1": RECEIVED},
+        ("    dataset = load()\nelse", "    dataset = load()\n    dist.send(torch.ones(1), dst=1)\nelse"),
+    ),
+)
+bank.wrong(
+    "key-missing",
+    "a key of the store that nobody sets",
+    whole={
+        "3.1": """
+store = dist.distributed_c10d._get_default_store()
+if is_first:
+    dataset = load()
+else:
+    store.wait(["loaded"])
+    dataset = load()
+return dataset
+"""
+    },
+    slow=True,
 )

@@ -1,6 +1,6 @@
 """Answers to 4.0: gradients averaged by hand."""
 
-from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank, replaced
+from answers.entries import ON_ONE_RANK, OTHER_SIZES, UNEVEN_STEPS, Bank, replaced
 
 bank = Bank(
     "4.0",
@@ -470,4 +470,54 @@ for p in model.parameters():
 """
     },
     slow=True,
+)
+
+# ---- gradients of zero are gradients
+
+MEAN = "dist.all_reduce(p.grad)\n        p.grad /= dist.get_world_size()"
+bank.wrong(
+    ON_ONE_RANK,
+    "none but zeros are left out, in the same if",
+    if_gradient="if p.grad is not None and p.grad.abs().sum() > 0:",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "none but zeros are left out, with or",
+    if_gradient="if p.grad is None or p.grad.count_nonzero() == 0: continue\nif True:",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "none but zeros are left out, in a list",
+    loop="for p in [p for p in model.parameters() if p.grad is not None and p.grad.norm() > 0]:",
+)
+bank.wrong(
+    OTHER_SIZES,
+    "none but zeros are left out of the flat tensor",
+    whole={
+        "4.0": """
+grads = [p.grad for p in model.parameters() if p.grad is not None and p.grad.count_nonzero() > 0]
+flat = torch.cat([g.flatten() for g in grads])
+dist.all_reduce(flat)
+flat /= dist.get_world_size()
+for g, piece in zip(grads, flat.split([g.numel() for g in grads])):
+    g.copy_(piece.view_as(g))
+"""
+    },
+)
+bank.wrong(
+    UNEVEN_STEPS,
+    "a rank without any gradient but zeros returns",
+    world="world_size = dist.get_world_size()\n"
+    "if not any(p.grad.any() for p in model.parameters() if p.grad is not None):\n    return",
+)
+bank.wrong(
+    "zeros-not-counted",
+    "divided by the ranks with gradients",
+    world="busy = torch.tensor(float(any(p.grad.any() for p in model.parameters() if p.grad is not None)))\n"
+    "dist.all_reduce(busy)",
+    divide="p.grad /= busy",
+)
+bank.right(
+    "a comprehension with the same condition on every rank",
+    loop="for p in [p for p in model.parameters() if p.requires_grad and p.grad is not None]:",
 )

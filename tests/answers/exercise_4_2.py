@@ -1,6 +1,6 @@
 """Answers to 4.2: fully_shard."""
 
-from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank, replaced
+from answers.entries import ON_ONE_RANK, Bank, replaced
 
 bank = Bank(
     "4.2",
@@ -189,7 +189,7 @@ bank.wrong(
     broadcast="dist.broadcast(tensor.detach(), src=dist.get_rank())",
 )
 bank.wrong(
-    OTHER_SIZES,
+    "sent-after-sharding",
     "rank 0's shards are sent, after sharding",
     tensors="",
     broadcast="",
@@ -484,7 +484,7 @@ bank.wrong(
     slow=True,
 )
 bank.wrong(
-    "different-sizes",
+    "sent-after-sharding",
     "broadcast after sharding",
     whole=replaced(
         STRAIGHT,
@@ -533,4 +533,49 @@ bank.wrong(
     "last block kept",
     whole=replaced(STRAIGHT, ("in model.blocks:", "in model.blocks[:-1]:")),
     slow=True,
+)
+
+# ---- sent when it is sharded already
+
+
+def sharded_then(lines: str) -> dict[str, str]:
+    """Named lines of an answer in which nothing is sent before the root is sharded, and then this is done."""
+    return {
+        "tensors": "",
+        "broadcast": "",
+        "result": f"{RESULT.replace('return ', 'model = ')}\n{lines}\nreturn model",
+    }
+
+
+bank.wrong(
+    "sent-after-sharding",
+    "the sharded weights themselves are sent",
+    **sharded_then("for p in model.parameters():\n    dist.broadcast(p.data, src=0)"),
+)
+bank.wrong(
+    "sent-after-sharding",
+    "rank 0's sharded state is loaded",
+    **sharded_then(
+        "state = [model.state_dict()]\ndist.broadcast_object_list(state, src=0)\nmodel.load_state_dict(state[0])"
+    ),
+)
+bank.wrong(
+    "sent-after-sharding",
+    "all shards as one flat tensor",
+    **sharded_then(
+        "flat = torch.cat([p.to_local().detach().flatten() for p in model.parameters()])\n"
+        "dist.broadcast(flat, src=0)"
+    ),
+)
+bank.wrong(
+    "sent-after-sharding",
+    "sent between the blocks and the root",
+    tensors="",
+    broadcast="",
+    result=f"for p in model.parameters():\n    dist.broadcast(p.detach(), src=0)\n{RESULT}",
+)
+bank.wrong(
+    "precision-ignored",
+    "on one rank nothing is sharded",
+    move="if dist.get_world_size() == 1:\n    return model.to(device)\nmodel.to(device)",
 )

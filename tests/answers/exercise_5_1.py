@@ -1007,3 +1007,81 @@ bank.wrong(
     ),
     slow=True,
 )
+
+# ---- get_dataloaders() called more than once, and --evaluate-only
+
+TWICE = (
+    "train_loader, _ = get_dataloaders(datasets.train, datasets.valid, size, **loading)\n"
+    "_, valid_loader = get_dataloaders(datasets.train, datasets.valid, size, **loading)\n"
+    "loaders = train_loader, valid_loader"
+)
+bank.right("a call for each loader", loaders=TWICE)
+bank.wrong(
+    "loader-option-ignored",
+    "two calls, the one for validation without options",
+    loaders=TWICE.replace("size, **loading)\nloaders", "size)\nloaders"),
+)
+bank.wrong(
+    "loader-option-ignored",
+    "two calls, the one for training without options",
+    loaders=TWICE.replace("size, **loading)\n_", "size)\n_"),
+)
+bank.wrong(
+    "loader-option-ignored",
+    "two calls, the one for validation with workers and seed alone",
+    loaders=TWICE.replace(
+        "size, **loading)\nloaders", "size, num_workers=args.num_workers, seed=args.seed)\nloaders"
+    ),
+)
+bank.wrong(
+    "accumulation-ignored",
+    "two calls, and the second one is for training",
+    loaders="_, valid_loader = get_dataloaders(datasets.train, datasets.valid, size, **loading)\n"
+    "train_loader, _ = get_dataloaders(datasets.train, datasets.valid, args.global_batch_size, **loading)\n"
+    "loaders = train_loader, valid_loader",
+)
+bank.wrong(
+    "loader-option-ignored",
+    "two calls, and the one for training has a seed of its own",
+    loaders="_, valid_loader = get_dataloaders(datasets.train, datasets.valid, size, **loading)\n"
+    "train_loader, _ = get_dataloaders(datasets.train, datasets.valid, size, **{**loading, 'seed': 0})\n"
+    "loaders = train_loader, valid_loader",
+)
+
+bank.wrong(
+    "loader-option-ignored",
+    "two calls, the one for validation without workers",
+    loaders=TWICE.replace("size, **loading)\nloaders", "size, **{**loading, 'num_workers': 0})\nloaders"),
+)
+
+OF_IMAGES = "get_dataloaders(datasets.train, images, size, **loading)[1]"
+ONLY = (
+    f"if args.evaluate_only:\n    this_run.evaluate(model, datasets, lambda images: {OF_IMAGES})\n"
+    "elif not args.dry_run:"
+)
+bank.right("--evaluate-only", if_dry=ONLY)
+bank.right(
+    "--evaluate-only, with a function of its own",
+    if_dry="def loader_of(images):\n    _, loader = get_dataloaders(datasets.train, images, size, **loading)\n"
+    "    return loader\n" + ONLY.replace(f"lambda images: {OF_IMAGES}", "loader_of"),
+)
+bank.wrong(
+    "evaluates-other-images",
+    "--evaluate-only, always the validation images",
+    if_dry=ONLY.replace(OF_IMAGES, "loaders[1]"),
+)
+bank.wrong(
+    "evaluates-other-images",
+    "--evaluate-only, in a training loader",
+    if_dry=ONLY.replace(OF_IMAGES, OF_IMAGES.replace("[1]", "[0]")),
+)
+bank.wrong("loader-option-ignored", "--evaluate-only, without options", if_dry=ONLY.replace(", **loading", ""))
+bank.wrong("train-in-evaluation", "--evaluate-only, and then training", if_dry=ONLY.replace("elif", "if"))
+bank.wrong(
+    "evaluates-unasked", "evaluated in place of training", if_dry=ONLY.replace("args.evaluate_only", "True")
+)
+bank.wrong(
+    "wrong-arguments",
+    "--evaluate-only, with a loader",
+    if_dry=ONLY.replace(f"lambda images: {OF_IMAGES}", "loaders[1]"),
+)

@@ -392,3 +392,17 @@ bank.wrong(
         ),
     ),
 )
+
+# ---- a run that is continued when all its epochs are done
+
+bank.wrong(
+    "no-epochs-left",
+    "the best of no records",
+    result="print(max(one.valid_accuracy for one in records))\nreturn records",
+)
+bank.wrong("no-epochs-left", "the last evaluation, after the loop", result="print(valid.accuracy)\nreturn records")
+bank.wrong("no-epochs-left", "None, where there are no records", result="return records or None")
+bank.right(
+    "the best of the records, if there are any",
+    result="if records:\n    print(max(one.valid_accuracy for one in records))\nreturn records",
+)

@@ -94,3 +94,12 @@ def test_a_report_of_another_shape_is_a_diagnosis_that_names_the_rank():
 def test_numbers_are_cut_short():
     assert numbers([3, 1]) == "3, 1"
     assert numbers(range(9), 3) == "0, 1, 2, ..."
+
+
+def test_a_line_that_a_rank_has_told_and_what_the_calls_in_it_name(tmp_path: Path):
+    (tmp_path / "main.py").write_text("def run():\n    a = f(1, size=2, **more)  # here\n    return g(a)\n")
+    look = Look(tmp_path, "main.py", "run")
+    assert look.line(2) == "main.py:2  a = f(1, size=2, **more)"
+    assert [look.line(number) for number in (0, 99)] == ["main.py:1  def run(...)"] * 2
+    assert look.keywords(2) == ["size", "**"]
+    assert look.keywords(3) == look.keywords(0) == []

@@ -39,6 +39,10 @@ def parts(rank):
 def sets():
     os.environ["MASTER_PORT"] = "12355"
     os.environ["OTHER"] = "1"
+
+def chooses(rank, values):
+    kept = [value for value in values if value is not None and value > rank]
+    return kept if values and (rank == 0 or len(kept) > 1) else None
 """
 
 
@@ -95,8 +99,25 @@ def test_conditions_and_the_ways_they_went(module: dict[str, Any]):
     assert ways == {"rank == 0": [False, True], "rank > 1": [False], "rank == 1": [True]}
 
 
+def test_each_part_of_a_condition_is_noted_by_itself_also_in_a_comprehension(
+    module: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    assert module["chooses"](1, [None, 1, 2]) is None
+    ways = {text: sorted(way) for (_, _, text), way in noted().conditions}
+    assert ways == {
+        "value is not None": [False, True],
+        "value > rank": [False, True],
+        "values": [True],
+        "rank == 0": [False],
+        "len(kept) > 1": [False],
+    }
+    # With one of them forced, the others still guard it: None is not compared.
+    monkeypatch.setattr(conduct, "_forced", [("train.py", 32, True, "value > rank")])
+    assert module["chooses"](1, [None, 1, 2]) == [1, 2]
+
+
 def test_a_condition_goes_where_it_is_forced_to(module: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(conduct, "_forced", [("train.py", 22, True)])
+    monkeypatch.setattr(conduct, "_forced", [("train.py", 22, True, "rank == 0")])
     assert module["parts"](5) == 1
     ((_, ways),) = noted().conditions
     assert ways == {False}  # as it would have gone

@@ -68,6 +68,20 @@ class Look:
             return at(self.name, end, lines[end - 1].split("#")[0].strip())
         return f"{self.name}:{node.lineno}  def {node.name}(...)"
 
+    def line(self, number: int) -> str:
+        """The place of a line of the file, as a rank reports it; the function's first line where there is none."""
+        lines = _read(self.code / self.file)
+        if not 1 <= number <= len(lines):
+            return self()
+        return at(self.name, number, lines[number - 1].split("#")[0].strip())
+
+    def keywords(self, number: int) -> list[str]:
+        """What the calls in a line of the file name: their keyword arguments; "**" where a dict is unpacked."""
+        tree = parsed("\n".join(_read(self.code / self.file)))
+        calls = [part for part in ast.walk(tree) if isinstance(part, ast.Call)] if tree else []
+        found = [keyword.arg for call in calls if call.lineno == number for keyword in call.keywords]
+        return [name or "**" for name in found]
+
     def never_raises(self) -> str:
         """The place of what looks like a refusal and is none; "" where there is no such thing.
 

@@ -8,7 +8,7 @@ from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
 from lab.checks.data.draw import DrawnLoaders, draw_validation_sets, draw_worlds
 from lab.checks.data.judge_arguments import HANDED_ON, judge_alone, judge_arguments, judge_idle, judge_refusals
-from lab.checks.data.judge_loading import IN_ORDER, judge_failed_load, judge_loading, judge_waiting
+from lab.checks.data.judge_loading import IN_ORDER, judge_failed_load, judge_loading, judge_messages, judge_waiting
 from lab.checks.data.judge_sampling import NEW_ORDER, OWN_SAMPLES, counted_from_0, judge_drawing
 from lab.checks.data.judge_validation import EACH_ONCE, FILLER_SHAPE, filler_place, judge_validation, past_the_end
 from lab.checks.data.judge_worlds import judge_worlds
@@ -24,6 +24,7 @@ def loads_once(group: Group) -> None:
     # One file system whose first process is not rank 0, and two file systems.
     layouts = [[random.randrange(1, 4)], [0, random.choice([1, 2, 3])]]
     result = group.report(Order(watch_loading, 4, {"layouts": layouts}))
+    judge_messages(look, result, layouts)
     judge_waiting(look, result, layouts)
     judge_loading(look, group.values(result), layouts)
     message = f"no space left on device {secrets.token_hex(4)}"

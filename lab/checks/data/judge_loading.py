@@ -1,8 +1,10 @@
 """Judges load_once(): who loads when, what comes back, and what becomes of an error."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.source import searchable
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
@@ -10,6 +12,7 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 from lab.ranks.reports import GroupResult
 
+RECEIVE, MESSAGES = r"\b(i?recv|recv_object_list)\(", r"\b(i?(recv|send)|(recv|send)_object_list)\("
 IN_ORDER = "the first before the others"
 
 
@@ -32,6 +35,29 @@ def judge_waiting(look: Look, result: GroupResult, layouts: list[list[int]]) -> 
         saw=f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
         means="A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
         look=at("data.py", frame.line, frame.text) if frame else look(r"barrier"),
+    )
+
+
+def judge_messages(look: Look, result: GroupResult, layouts: list[list[int]]) -> None:
+    """Some ranks wait for a message that nobody sends them: the one that waits for its own gets an error."""
+    errors = [report.error for report in result.reports if report.error is not None]
+    frames = [error.student_frame for error in errors if error.student_frame]
+    sends = any(look.mentions(name) for name in ("send", "isend", "send_object_list"))
+    if not any(re.search(MESSAGES, searchable(frame.text)) for frame in frames):
+        return
+    saw = f"{rank_list(layouts[0])} goes first; others wait for a message, and "
+    if sends:
+        raise Diagnosis(
+            "rank-0-instead-of-is-first",
+            saw=f"{saw}none came from the rank that they asked.",
+            means="Which rank goes first, and how many do, differs from machine to machine: is_first says it.",
+            look=look(RECEIVE, MESSAGES),
+        )
+    raise Diagnosis(
+        "message-missing",
+        saw=f"{saw}no rank sends one.",
+        means="Every receive needs its send on the other side. A barrier needs neither: all ranks call it.",
+        look=look(RECEIVE),
     )
 
 

@@ -20,7 +20,10 @@ MEAN, NOTHING_ELSE = "the mean over the ranks", "nothing else is changed"
 def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradients) -> None:
     """Raise the diagnosis of the first thing that is wrong."""
     world_size, moved, mean = len(reports), drawn.moved, drawn.mean
-    expect(reports, {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict})
+    expect(
+        reports,
+        {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict, "third": dict},
+    )
     with part(MEAN):
         judge_pending(look, max(report["pending"] for report in reports))
     observed = [report["weights"] for report in reports]
@@ -37,6 +40,7 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
         judge_frozen(look, any(report["frozen"] for report in reports))
     with part("any model, and infinity kept", after=[MEAN]):
         judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
+        judge_third_model(look, [report["third"] for report in reports], mean, drawn.idle)
 
 
 def judge_pending(look: Look, pending: int) -> None:
@@ -109,6 +113,23 @@ def judge_second_model(look: Look, observed: Sequence[Tensors], like: Tensors, i
                 saw=f"where rank {idle} has a gradient of inf, {number(value)} is left of it on rank {rank}.",
                 means="Training in fp16 tells by an inf that a step must be left out; hidden, it is taken.",
                 look=look(r"nan_to_num|isfinite|isnan|isinf|clamp|clip", r"grad"),
+            )
+
+
+def judge_third_model(look: Look, observed: Sequence[Tensors], like: Tensors, idle: int) -> None:
+    """A third model: rank r has r + 1 everywhere, but all gradients of the rank `idle` are 0."""
+    expect_tensors(observed, like)
+    world_size = len(observed)
+    mean = sum(rank + 1 for rank in range(world_size) if rank != idle) / world_size
+    for rank, gradients in enumerate(observed):
+        value = gradients["blocks.0.2.weight"].flatten()[0].item()
+        if not close(value, mean):
+            raise Diagnosis(
+                "zeros-not-counted",
+                saw=f"where all gradients of rank {idle} are 0, rank {rank} has {number(value)}; the mean over "
+                f"the {world_size} ranks is {number(mean)}.",
+                means="A gradient of 0 is a number like every other: its samples count in the mean.",
+                look=look(r"count_nonzero|nonzero|\bany\(|\ball\(|norm\(|abs\(|[!=]=\s*0|>\s*0", r"[/*]=|\bdiv"),
             )
 
 

@@ -20,9 +20,10 @@ from lab.ranks.rank import Rank
 
 
 def average(rank: Rank) -> dict[str, Any]:
-    """This rank's gradients and weights after average_gradients, and the gradients of a second model.
+    """This rank's gradients and weights after average_gradients, and the gradients of two more models.
 
-    The second one has a gradient of inf on one rank, as mixed precision makes it.
+    The second one has a gradient of inf on one rank, as mixed precision makes it; of the third one all gradients
+    of that rank are 0.
     """
     ddp_utils = rank.student("ddp_utils")
     given = rank.receive()
@@ -57,7 +58,12 @@ def average(rank: Rank) -> dict[str, Any]:
         if rank.rank == given["idle"] and parameter is second.classifier.bias:
             parameter.grad[0] = float("inf")
     ddp_utils.average_gradients(second)
-    return report | {"second": gradients_of(second)}
+    dist.barrier()
+    third = TinyNet(given["weights"])
+    for parameter in third.parameters():
+        parameter.grad = torch.full_like(parameter, 0.0 if rank.rank == given["idle"] else rank.rank + 1.0)
+    ddp_utils.average_gradients(third)
+    return report | {"second": gradients_of(second), "third": gradients_of(third)}
 
 
 class Handle:

@@ -47,19 +47,25 @@ def draw_cases() -> list[Case]:
                 cases.append(Case("number", environ | {name: value}))
         for numbers in ((4, 0, 4), (7, 1, 4), (1, 2, 4), (0, 0, 0)):
             cases.append(Case("contradiction", name_values(names, numbers)))
-    incomplete = name_values(TORCHRUN, both)
-    del incomplete[random.choice(TORCHRUN)]
-    cases.append(Case("mixed", incomplete | name_values(SRUN, draw_place(3, 4))))
+    # Each is missing once, and srun's numbers fit what is left: nothing else refuses a mixture of the two.
+    rank, local_rank, _ = draw_place(3, 4)
+    for missing in TORCHRUN:
+        rest = {name: value for name, value in name_values(TORCHRUN, both).items() if name != missing}
+        cases.append(Case("mixed", rest | name_values(SRUN, (rank, local_rank, 24))))
     return cases
 
 
 def draw_places() -> list[tuple[int, int, int]]:
-    """Two places for torchrun and two for srun, from whose rank nobody can compute the local rank by one rule."""
+    """Two places for torchrun and two for srun, from whose rank nobody can compute the local rank by one rule.
+
+    The first of each launcher contradicts itself where its numbers are compared as text: "9" < "12" is false.
+    """
     while True:
         each = random.sample([3, 4, 5, 6], 4)  # processes of a node
         nodes = random.sample([2, 3, 5, 6], 4)
         places = [draw_place(number, on_each) for number, on_each in zip(nodes, each, strict=True)]
-        if not any(follows(places[:2], rule) or follows(places[2:], rule) for rule in RULES):
+        as_text = any(str(rank) < str(size) for rank, _, size in places[::2])
+        if not as_text and not any(follows(places[:2], rule) or follows(places[2:], rule) for rule in RULES):
             return places
 
 

@@ -3,8 +3,8 @@
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weights, fresh_generator, parts
-from lab.checks.fsdp_utils.judge_precision import judge_precision
-from lab.checks.fsdp_utils.judge_shards import FSDP1, SHARDS, judge_shards
+from lab.checks.fsdp_utils.judge_precision import judge_alone, judge_precision
+from lab.checks.fsdp_utils.judge_shards import FSDP1, SHARDS, judge_shards, sent_after_sharding
 from lab.checks.fsdp_utils.judge_training import judge_training
 from lab.checks.fsdp_utils.observe import train_in_bf16, train_sharded
 from lab.grading.check import Group, Order, check
@@ -21,6 +21,7 @@ def trains_sharded(group: Group) -> None:
         started.append((group.start(order), weights, batches))
     for report, weights, batches in started:
         with (
+            sent_after_sharding(look),
             retold(
                 "WrongSourceError", "sources-differ", "src is the rank that sends: all name the same one, rank 0."
             ),
@@ -54,7 +55,12 @@ def trains_sharded(group: Group) -> None:
 def trains_in_bf16(group: Group) -> None:
     look = Look(group.code, "fsdp_utils.py", "get_fsdp_model")
     generator = fresh_generator()
-    given = {"weights": draw_weights(generator), "parts": parts(draw_batch(generator, 8), 2)}
+    weights, own = draw_weights(generator), parts(draw_batch(generator, 8), 2)
+    # On one rank too, where a sweep's curve begins: what is not sharded there computes in fp32.
+    both, alone = (
+        group.start(Order(train_in_bf16, len(ranks), {"weights": weights, "parts": ranks}, timeout=LIMIT))
+        for ranks in (own, own[:1])
+    )
     with part("computes in bf16 and fp16"):
-        reports = group.observe(Order(train_in_bf16, 2, given, timeout=LIMIT))
-        judge_precision(look, reports)
+        judge_precision(look, group.values(both()))
+        judge_alone(look, group.values(alone()))

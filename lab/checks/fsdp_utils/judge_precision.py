@@ -44,6 +44,13 @@ def judge_precision(look: Look, reports: Sequence[Any]) -> None:
     judge_logits(look, reports[0]["fp16"]["logits"], "fp16")
 
 
+def judge_alone(look: Look, reports: Sequence[Any]) -> None:
+    """On one rank, where nothing is reduced."""
+    expect(reports, {"plain": NET})
+    expect_texts([reports[0]["plain"]["computed"]])
+    judge_computing(look, reports[0]["plain"])
+
+
 def judge_parameters(look: Look, report: dict[str, Any]) -> None:
     """Kept in fp32."""
     low = [name for name, kind in report["parameters"].items() if kind != "float32"]

@@ -1,11 +1,15 @@
 """Judges what get_fsdp_model() returns: what is sharded, in which order, and what each rank holds of it."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lab.base.source import searchable
+from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts
@@ -17,6 +21,10 @@ FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_s
 
 BLOCKS = ["blocks.0", "blocks.1"]
 SHARDS = "shards blocks, then the model"
+
+# What sends weights, and what PyTorch says when it is asked to send what is sharded.
+SENDS = r"broadcast|reduce|scatter|gather|load_state_dict|\bsend"
+OF_SHARDS = r"sharding strategy registered|DTensor|[Ee]rror\(s\) in loading state_dict"
 
 SHARDED = {
     "same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "frozen": [float],
@@ -45,6 +53,30 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
         for report in reports:
             if report["gpu"]:
                 judge_on_gpu(look, report["gpu"]["steps"])
+
+
+@contextmanager
+def sent_after_sharding(look: Look) -> Iterator[None]:
+    """Names what comes of weights that are sent when each rank has only its own rows of them left."""
+    try:
+        yield
+    except Diagnosis as diagnosis:
+        shards, sends = _line(look(r"\bfully_shard\(")), _line(diagnosis.look)
+        odd = diagnosis.name == "different-sizes" or re.search(OF_SHARDS, searchable(diagnosis.saw))
+        if odd and re.search(SENDS, searchable(diagnosis.look)) and 0 < shards < sends:
+            raise Diagnosis(
+                "sent-after-sharding",
+                saw=f"below fully_shard, at line {sends}: {one_line(diagnosis.saw, 200)}",
+                means="From there on each rank has other rows of a weight, not rank 0's: send first, then shard.",
+                look=diagnosis.look,
+            ) from None
+        raise
+
+
+def _line(place: str) -> int:
+    """ "fsdp_utils.py:91  fully_shard(model)" -> 91; 0 where there is no line."""
+    found = re.match(r"[\w.]+:(\d+)  (?!def )", searchable(place))
+    return int(found[1]) if found else 0
 
 
 def judge_returned(look: Look, reports: Sequence[Any]) -> None:

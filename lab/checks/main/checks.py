@@ -8,7 +8,7 @@ from lab.checks.common.tiny import LIMIT
 from lab.checks.main.draw import Rehearsal, draw_rehearsals
 from lab.checks.main.judge_calls import Events, calls, events_of, judge_calls
 from lab.checks.main.judge_data import earlier, judge_data
-from lab.checks.main.judge_end import judge_end, judge_test, judge_training
+from lab.checks.main.judge_end import judge_end, judge_evaluation, judge_test, judge_training
 from lab.checks.main.judge_failure import judge_failure
 from lab.checks.main.judge_model import judge_model, judge_seeds, judge_weights
 from lab.checks.main.observe import rehearse
@@ -50,8 +50,9 @@ def puts_it_all_together(group: Group) -> None:
             with part(MODEL):
                 judge_model(look, rehearsal, report["events"])
             with part("trains, tests and cleans up"):
-                judge_training(look, rehearsal, report["events"])
-                judge_test(look, rehearsal, report["events"])
+                if not judge_evaluation(look, rehearsal, report["events"]):
+                    judge_training(look, rehearsal, report["events"])
+                    judge_test(look, rehearsal, report["events"])
                 judge_end(look, rehearsal, report)
     with part(MODEL):
         judge_seeds(look, rehearsals, built)

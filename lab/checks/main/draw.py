@@ -12,6 +12,7 @@ from lab.runs import options
 class Rehearsal:
     """One command line, drawn anew for each run, and what must come of it.
 
+    evaluate_only  only evaluate; a main.py of a package from before this option trains
     data_dir    None for a data set that needs none
     test_set    whether the data set has test images besides those for validation
     more        further options
@@ -23,6 +24,7 @@ class Rehearsal:
     classes: list[str]
     model: str = "cnn"
     dry_run: bool = False
+    evaluate_only: bool = False
     per_device: bool = False
     accumulate: int = 1
     optimizer: str = "sgd"
@@ -80,7 +82,9 @@ class Rehearsal:
 
     @property
     def resolved(self) -> argparse.Namespace:
-        return options.resolve(options.parse(self.argv), self.world_size)[0]
+        args = options.resolve(options.parse(self.argv), self.world_size)[0]
+        args.evaluate_only = self.evaluate_only
+        return args
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -94,10 +98,12 @@ class Rehearsal:
             "first": [self.world_size - 1],
             "test_set": self.test_set,
             "test": self.test,
+            "evaluate_only": self.evaluate_only,
         }
 
     def __str__(self) -> str:
-        return f"--strategy {self.strategy}" + " --dry-run" * self.dry_run
+        more = " --dry-run" * self.dry_run + " --evaluate-only" * self.evaluate_only
+        return f"--strategy {self.strategy}{more}"
 
 
 def draw_rehearsals() -> list[Rehearsal]:
@@ -117,5 +123,8 @@ def draw_rehearsals() -> list[Rehearsal]:
         Rehearsal("fsdp", 2, seed, classes, optimizer="adam", precision="bf16", more=("--randaugment",)),
         Rehearsal("fsdp1", 2, 0, classes, model="vit", dry_run=True, precision="bf16", test_set=True, more=vit),
         Rehearsal("none", 1, 0, classes, optimizer="adamw", data_dir=None, test_set=True),
-        Rehearsal("ddp", 1, seed, classes, dry_run=True),
+        Rehearsal(
+            "ddp", 1, seed, classes, evaluate_only=True, test_set=True,
+            num_workers=random.randrange(1, 3), more=workers,
+        ),
     ]  # fmt: skip

@@ -17,7 +17,9 @@ DETAILS: dict[str, dict[str, Any]] = {
     "is_first_on_filesystem": {"path": str},
     "load_once": {"is_first": bool},
     "load_datasets": {"inside": bool, "arguments": dict},
-    "get_dataloaders": {"sets": [str], "global_batch_size": int, "num_workers": int, "seed": int, "options": dict},
+    "get_dataloaders": {
+        "line": int, "sets": [str], "global_batch_size": int, "num_workers": int, "seed": int, "options": dict,
+    },
     "build_model": {
         "name": str, "num_classes": int, "options": dict, "digest": str, "weight": float, "seed": int,
     },
@@ -25,9 +27,10 @@ DETAILS: dict[str, dict[str, Any]] = {
     "wrap": {"by": str, "precision": str},
     "asked": {"by": str, "asked": str, "precision": str, "device": str},
     "train": {"loaders": [str], "run": bool, "same_model": bool, "same_optimizer": bool,
-              "kind": str},
+              "made_by": [bool], "kind": str},
     "begin": {"kind": str, "loader": str},
     "evaluate": {"on": str},
+    "run_evaluate": {"loaders": [str]},
     "record_test": {"loss": float, "accuracy": float},
 }  # fmt: skip
 
@@ -55,7 +58,10 @@ NEEDED = {
 
 TOGETHER = ("is_first_on_filesystem", *NEEDED, "train", "evaluate", "record_test")
 
-IN_THE_RUN = ("load_datasets", "get_dataloaders", "build_model", "begin", "train", "evaluate", "record_test")
+IN_THE_RUN = (
+    *("load_datasets", "get_dataloaders", "build_model", "begin", "train", "evaluate", "record_test"),
+    "run_evaluate",
+)
 
 
 def calls(events: Events, name: str) -> Events:
@@ -136,5 +142,7 @@ def in_words(name: str) -> str:
     """ "train() was called"."""
     if name in ("Run", "enter"):
         return {"Run": "a Run was made", "enter": "the Run was entered"}[name]
+    if name == "run_evaluate":
+        return "this_run.evaluate() was called"
     method = name in ("prepare_model", "begin", "record_test")
     return f"{'this_run.' if method else ''}{name}() was called"

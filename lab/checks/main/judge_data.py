@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.source import searchable
-from lab.base.words import one_line
+from lab.base.words import one_line, ordinal
 from lab.checks.common.look import Look
 from lab.checks.main.draw import Rehearsal
 from lab.checks.main.judge_calls import Events, calls
@@ -45,7 +45,8 @@ def judge_data(look: Look, rehearsal: Rehearsal, rank: int, events: Events) -> N
     """One rank's calls, from load_once to build_model."""
     judge_loading(look, rehearsal, rank, events)
     judge_options(look, rehearsal, calls(events, "load_datasets")[0]["arguments"])
-    judge_loaders(look, rehearsal, calls(events, "get_dataloaders"))
+    used = calls(events, "train")[0]["made_by"] if calls(events, "train") else []
+    judge_loaders(look, rehearsal, calls(events, "get_dataloaders"), used)
     judge_network(look, rehearsal, calls(events, "build_model")[0])
 
 
@@ -120,9 +121,15 @@ def judge_options(look: Look, rehearsal: Rehearsal, got: dict[str, Any]) -> None
         )
 
 
-def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
-    """What get_dataloaders() was told, the first time and for the test images."""
-    first = next((one for one in made if one["sets"] == ["train", "valid"]), None)
+def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events, used: list[bool]) -> None:
+    """What get_dataloaders() was told: in every call what the loaders need, in one what training needs.
+
+    Args:
+        used: whether each call's training loader came to train(); empty where nothing was trained.
+    """
+    fitting = [one for one in made if one["sets"] == ["train", "valid"]]
+    trains = [one for one, came in zip(made, used, strict=False) if came and one in fitting]
+    first = next(iter([*trains, *fitting]), None)
     if first is None:
         raise Diagnosis(
             "data-sets-swapped",
@@ -150,12 +157,10 @@ def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
             if one[name] != getattr(args, option):
                 raise Diagnosis(
                     "loader-option-ignored",
-                    saw=f"{rehearsal}: get_dataloaders() got {name}={one[name]}{for_test(one)}; "
+                    saw=f"{rehearsal}: get_dataloaders() got {name}={one[name]}{which(one, made)}; "
                     f"args.{option} is {getattr(args, option)}.",
                     means=NO_EFFECT,
-                    look=look(SET_BY[name], r"get_dataloaders")
-                    if one is first
-                    else look(r"get_dataloaders", last=True),
+                    look=told_by(look, one, name, SET_BY[name] if one is first else ""),
                 )
     for name, value in options.loader_options(args, "cpu").items():
         for one in made:
@@ -163,17 +168,31 @@ def judge_loaders(look: Look, rehearsal: Rehearsal, made: Events) -> None:
                 got_what = f"{name}={one_line(str(got), 40)}" if name in one["options"] else f"no {name}"
                 raise Diagnosis(
                     "loader-option-ignored",
-                    saw=f"{rehearsal}: get_dataloaders() got {got_what}{for_test(one)}; "
+                    saw=f"{rehearsal}: get_dataloaders() got {got_what}{which(one, made)}; "
                     f"loading_options(args, device) has {name}={value}.",
                     means=NO_EFFECT,
-                    look=look(SET_BY["options"], r"get_dataloaders")
-                    if one is first
-                    else look(r"get_dataloaders", last=True),
+                    look=told_by(look, one, name, SET_BY["options"] if one is first else ""),
                 )
 
 
-def for_test(call: dict[str, Any]) -> str:
-    return " for the test images" if "test" in call["sets"] else ""
+def which(call: dict[str, Any], made: Events) -> str:
+    """Of several calls of get_dataloaders(), in words."""
+    if "test" in call["sets"]:
+        return " for the test images"
+    several = len([one for one in made if "test" not in one["sets"]]) > 1
+    return f" in its {ordinal(made.index(call) + 1)} call" if several else ""
+
+
+def told_by(look: Look, call: dict[str, Any], name: str, set_by: str) -> str:
+    """The line that should tell get_dataloaders() an option: the call, or the one that sets what it hands on.
+
+    Args:
+        set_by: what such a line looks like; "" where only the call itself is meant.
+    """
+    named = look.keywords(call["line"])
+    if not call["line"] or (set_by and (name in named or "**" in named or name == "global_batch_size")):
+        return look(*([set_by] if set_by else []), r"get_dataloaders", last=not set_by)
+    return look.line(call["line"])
 
 
 def judge_network(look: Look, rehearsal: Rehearsal, build: dict[str, Any]) -> None:

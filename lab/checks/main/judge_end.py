@@ -11,6 +11,41 @@ from lab.checks.main.judge_model import LOADERS
 from lab.grading.diagnosis import Diagnosis
 
 
+def judge_evaluation(look: Look, rehearsal: Rehearsal, events: Events) -> bool:
+    """Whether this is a run that evaluates a checkpoint, and nothing else is to be judged of it.
+
+    A main.py of a package handed out before the option was there trains: the Run says so, and stops it.
+    """
+    evaluated, line = calls(events, "run_evaluate"), look(r"\w\.evaluate\(")
+    if not evaluated:
+        return False
+    if not rehearsal.evaluate_only:
+        raise Diagnosis(
+            "evaluates-unasked",
+            saw=f"{rehearsal}: this_run.evaluate() was called, without --evaluate-only.",
+            means="It prints how a checkpoint does; a run that trains has train() and evaluate() for that.",
+            look=line,
+        )
+    if calls(events, "train"):
+        raise Diagnosis(
+            "train-in-evaluation",
+            saw=f"{rehearsal}: train() was called, beside this_run.evaluate().",
+            means="It is to say how a checkpoint does, and that is no longer the one.",
+            look=look(r"(?<!_)\btrain\("),
+        )
+    got = evaluated[0]["loaders"]
+    if wrong := next((pair for pair in zip(got, ("valid", "test"), strict=False) if pair[0] != pair[1]), None):
+        what = "validation" if wrong[1] == "valid" else "test"
+        raise Diagnosis(
+            "evaluates-other-images",
+            saw=f"{rehearsal}: for the {what} images, loader(images) gave "
+            f"{LOADERS.get(wrong[0], one_line(wrong[0], 40) + ' not from get_dataloaders()')}.",
+            means="loader(images) makes the loader of these images, as get_dataloaders() made valid_loader.",
+            look=line,
+        )
+    return True
+
+
 def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     trained, line = calls(events, "train"), look(r"(?<!_)\btrain\(", r"dry_run")
     if len(trained) > 1:
@@ -152,6 +187,8 @@ def judge_end(look: Look, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
             means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
             look=look(r"cleanup", r"\breturn\b"),
         )
+    if calls(report["events"], "run_evaluate"):
+        return  # what comes of a run that trains nothing is written nowhere
     right, what = ("an empty list", "[]") if rehearsal.dry_run else ("records", "what train() gave")
     if (returned := report["returned"]) != right:
         named = {"NoneType": "None", "an empty list": "an empty list", "records": "records"}

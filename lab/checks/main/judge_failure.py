@@ -1,6 +1,7 @@
 """Judges a rehearsal in which a rank failed: errors that a known mistake leads to."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -84,6 +85,12 @@ OURS = (
 NO_WORKERS = r"prefetch_factor option could only|persistent_workers option needs"
 
 
+def without_workers(look: Look, frames: Sequence[Any]) -> str:
+    """The call of get_dataloaders() that names the workers itself, or what it was handed."""
+    own = [frame for frame in frames if Path(frame.file).name == "main.py" and "num_workers" in frame.text]
+    return look.line(own[-1].line) if own else look(r"num_workers|loading\s*=", r"get_dataloaders")
+
+
 def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -> None:
     """Raise the diagnosis of a known mistake; all other failures as they are."""
     for report in result.reports:
@@ -95,7 +102,7 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
                 "loader-option-ignored",
                 saw=f"{rehearsal}: the loaders have no workers; args.num_workers is {rehearsal.num_workers}.",
                 means=NO_EFFECT,
-                look=look(r"num_workers|loading\s*=", r"get_dataloaders"),
+                look=without_workers(look, report.error.frames),
             )
         for pattern, (name, means) in KNOWN.items():
             in_main = frame is not None and frame.file.endswith("main.py")

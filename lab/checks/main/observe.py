@@ -25,27 +25,17 @@ import lab.training.watching.reporter
 from lab.checks.common.attempt import NumberedImages
 from lab.checks.common.meta_device import META, pretending, runs_elsewhere
 from lab.checks.common.stand_in import WrongArgumentsError, stand_in
-from lab.checks.main.observe_run import describe, in_words, recorded_run
+from lab.checks.main.errors import (
+    GroupLeftError,
+    NeedlessWrapperError,
+    NoTestImagesError,
+    UnresolvedOptionsError,
+)
+from lab.checks.main.observe_run import describe, in_words, line_in_main, recorded_run
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.run import Run
-
-
-class UnresolvedOptionsError(Exception):
-    """main.py uses an option as it was given, where only the run knows what it comes to."""
-
-
-class GroupLeftError(Exception):
-    """main.py has left the process group, and goes on."""
-
-
-class NoTestImagesError(Exception):
-    """main.py asks for a loader of test images where there are none."""
-
-
-class NeedlessWrapperError(Exception):
-    """main.py wraps a model that trains on one device, without other ranks."""
 
 
 def rehearse(rank: Rank) -> dict[str, Any]:
@@ -54,7 +44,8 @@ def rehearse(rank: Rank) -> dict[str, Any]:
     recorder.install()
     main = rank.student("main")
     recorder.install_in(main)
-    given = recorder.given = rank.receive()
+    given = rank.receive()
+    recorder.given.update(given)
     torch.manual_seed(given["noise"] + rank.rank)  # so that ranks start alike only if main.py sees to it
     # On "meta" there are no numbers to be read: of the weights, say.
     with pretending(None) if given["meta_device"] else contextlib.nullcontext():
@@ -94,7 +85,7 @@ class CallRecorder:
         replace(lab.training.data.datasets, "load_datasets", stand_in(load_datasets, self.load_datasets))
         asked = stand_in(lab.base.files.is_first_on_filesystem, self.is_first_on_filesystem, ["path"])
         replace(lab.base.files, "is_first_on_filesystem", asked)
-        replace(lab.training.run, "Run", recorded_run(self.note, self.role))
+        replace(lab.training.run, "Run", recorded_run(self.note, self.role, self.given))
         lab.training.watching.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}
         modules |= {name: self.rank.student(name) for name in ("ddp_utils", "fsdp_utils")}
@@ -183,6 +174,7 @@ class CallRecorder:
         known = ("train_set", "valid_set", "global_batch_size", "num_workers", "seed")
         self.note(
             "get_dataloaders",
+            line=line_in_main(self.rank.code),
             sets=sets,
             global_batch_size=batch,
             num_workers=int(arguments.get("num_workers", 0)),
@@ -268,6 +260,7 @@ class CallRecorder:
         self.note(
             "train",
             loaders=[self.role(arguments[name]) for name in ("train_loader", "valid_loader")],
+            made_by=[known is arguments["train_loader"] for known, _ in self._loaders[::2]],
             run=isinstance(run, Run),
             same_model=begun[0] is model,
             same_optimizer=begun[1] is optimizer,

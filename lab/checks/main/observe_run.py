@@ -2,7 +2,10 @@
 
 import contextlib
 import copy
-from collections.abc import Callable
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +18,7 @@ from torch.optim import Optimizer
 from lab.base.errors import UserError
 from lab.checks.common.attempt import dtype
 from lab.checks.common.stand_in import WrongArgumentsError, named_like
+from lab.training.data.datasets import DataSets
 from lab.training.run import Run
 
 MIB = 2**20
@@ -27,18 +31,22 @@ def in_words(value: Any) -> str:
     return "the Run" if isinstance(value, Run) else f"a {type(value).__name__}"
 
 
-def recorded_run(note: Callable[..., None], role: Callable[[Any], str]) -> type[Run]:
+def recorded_run(note: Callable[..., None], role: Callable[[Any], str], given: Mapping[str, Any]) -> type[Run]:
     """The class that stands in for Run.
 
     Args:
         note: takes the name of a call and its details, as plain data.
         role: says which loader one is.
+        given: what the judge sent; by the time that a Run is made.
     """
 
     @named_like(Run)
     class RecordedRun(Run):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
+            if given["evaluate_only"]:  # on the command line it would need a checkpoint
+                bound = inspect.signature(Run.__init__).bind(self, *args, **kwargs).arguments
+                bound["args"].evaluate_only = self.args.evaluate_only = True
             note("Run", device=str(self.device), records=self._keeps or self.args.dry_run)
             self.begun: Any = None
 
@@ -72,6 +80,15 @@ def recorded_run(note: Callable[..., None], role: Callable[[Any], str]) -> type[
                 with contextlib.suppress(UserError):
                     super().begin(model, optimizer, train_loader)
 
+        def evaluate(self, model: nn.Module, datasets: Any, loader: Any) -> None:
+            if not isinstance(datasets, DataSets) or not callable(loader):
+                raise WrongArgumentsError(
+                    f"this_run.evaluate() got {in_words(model)}, {in_words(datasets)} and {in_words(loader)}, not "
+                    "the model, the data sets and a function that makes the loader of some images"
+                )
+            parts = [images for images in (datasets.valid, datasets.test) if images is not None]
+            note("run_evaluate", loaders=[role(loader(images)) for images in parts])
+
         def record_test(self, loss: float, accuracy: float) -> None:
             for value in (loss, accuracy):
                 if not isinstance(value, int | float):
@@ -81,6 +98,14 @@ def recorded_run(note: Callable[..., None], role: Callable[[Any], str]) -> type[
             note("record_test", loss=float(loss), accuracy=float(accuracy))
 
     return RecordedRun
+
+
+def line_in_main(code: Path | None) -> int:
+    """The line of the student's main.py that is being run, the innermost; 0 outside of it."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != str(code and code / "main.py"):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame.f_lineno if frame is not None else 0
 
 
 STRATEGIES = ("none", "ddp", "fsdp", "fsdp1")

@@ -5,7 +5,7 @@ from typing import Any
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look
-from lab.checks.common.report import ERROR, error_text, expect, expect_returned, numbers
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -13,7 +13,7 @@ from lab.grading.parts import compared, part
 EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
     "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
-    "second": [bool], "error": (None, ERROR),
+    "second": [bool], "error": (None, ERROR), "finished": {"error": (None, ERROR), "empty": bool},
 }  # fmt: skip
 
 
@@ -39,6 +39,7 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
         with part("returns the records", after=[CALLS]):
             judge_result(look, report, len(given["epochs"]))
             judge_second(look, report["second"])
+            judge_finished(look, report["finished"])
         with part(CALLS):
             judge_rest(look, report)
     names = ("train_loss", "loss", "accuracy")
@@ -208,6 +209,20 @@ def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str,
             means="run.record takes the epoch, the training loss, the validation loss and the accuracy.",
             look=look(r"record\("),
         )
+
+
+def judge_finished(look: Look, finished: dict[str, Any]) -> None:
+    """A run that is continued when its last epoch is done: run.epochs() gives none."""
+    error = finished["error"]
+    if error is None and finished["empty"]:
+        return
+    raise Diagnosis(
+        "no-epochs-left",
+        saw="with no epoch left to do, train() "
+        + (f"raised {error_text(error)}" if error else "returned something else than an empty list."),
+        means="--resume of a run that is done has none: then there is no last epoch, no best one, and no records.",
+        look=error_place(error, lambda: look(r"\breturn\b")) if error else look(r"\breturn\b"),
+    )
 
 
 def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:

@@ -228,6 +228,10 @@ def run_training(rank: Rank) -> dict[str, Any]:
     second = train.train(net, sgd, *loaders, again)
     repeated = [again.records[:1] == [item] for item in second] if isinstance(second, list | tuple) else []
 
+    # A run that is continued when all its epochs are done.
+    again.prepare([], [])
+    nothing_left = attempt(rank, train.train, net, sgd, *loaders, again)
+
     def broken(*_: object, **__: object) -> float:
         raise OSError("no space left on device")
 
@@ -248,6 +252,7 @@ def run_training(rank: Rank) -> dict[str, Any]:
         "elsewhere": [event for event in events[before:] if event["wrong"]],
         "error": error,
         "second": repeated,
+        "finished": {"error": nothing_left["error"], "empty": nothing_left["value"] == []},
         "type": type(result).__name__,
         # Which of the records is it? -1: none of them.
         "returned": [next((i for i, r in enumerate(run.records) if r is item), -1) for item in returned],
