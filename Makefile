@@ -5,7 +5,7 @@
 # make lab        open the notebooks in JupyterLab, in a student's package in work/
 # make cluster    a practice Slurm cluster of two nodes on this machine, and a shell on it (Linux, as root)
 # make course     for instructors: build the nbgrader course in course/ and release it
-# make mistakes   write docs/mistakes.md from the bank of answers in tests/answers
+# make mistakes   write docs/mistakes.md and docs/checks.md from the bank of answers in tests/answers
 # make house      draw docs/house.svg and write the list of rooms in CONTRIBUTING.md
 # make site       write the site to build/site: notebooks with outputs, mistakes, results
 # make services   Debian, as root: Slurm, Chromium and bubblewrap, for the tests that need them
@@ -60,6 +60,7 @@ course: $(INSTALLED)
 
 mistakes: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m answers.mistakes
+	PYTHONPATH=tests $(BIN)/python -m answers.settings
 
 house: $(INSTALLED)
 	$(BIN)/python docs/draw_house.py
