@@ -137,6 +137,12 @@ def at(file: str, number: int, text: str = "") -> str:
     return f"{file}:{number}" + (f"  {text if len(text) <= 80 else text[:77] + '...'}" if text else "")
 
 
+def line_of(place: str) -> int:
+    """ "main.py:91  model = ..." -> 91; 0 where there is no line, or only that of a function's name."""
+    found = re.match(r"[\w.]+:(\d+)  (?!def )", searchable(place))
+    return int(found[1]) if found else 0
+
+
 def _read(path: Path) -> list[str]:
     try:
         if path.stat().st_size > MAX_SOURCE_BYTES:

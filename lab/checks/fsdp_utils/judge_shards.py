@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lab.base.source import searchable
 from lab.base.words import one_line
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts
 from lab.checks.fsdp_utils.observe import WHOLE, outer_first
@@ -61,7 +61,7 @@ def sent_after_sharding(look: Look) -> Iterator[None]:
     try:
         yield
     except Diagnosis as diagnosis:
-        shards, sends = _line(look(r"\bfully_shard\(")), _line(diagnosis.look)
+        shards, sends = line_of(look(r"\bfully_shard\(")), line_of(diagnosis.look)
         odd = diagnosis.name == "different-sizes" or re.search(OF_SHARDS, searchable(diagnosis.saw))
         if odd and re.search(SENDS, searchable(diagnosis.look)) and 0 < shards < sends:
             raise Diagnosis(
@@ -71,12 +71,6 @@ def sent_after_sharding(look: Look) -> Iterator[None]:
                 look=diagnosis.look,
             ) from None
         raise
-
-
-def _line(place: str) -> int:
-    """ "fsdp_utils.py:91  fully_shard(model)" -> 91; 0 where there is no line."""
-    found = re.match(r"[\w.]+:(\d+)  (?!def )", searchable(place))
-    return int(found[1]) if found else 0
 
 
 def judge_returned(look: Look, reports: Sequence[Any]) -> None:

@@ -1,13 +1,11 @@
 """Judges the first half of main.run(): who loads the data, with which options, and the loaders made of it."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.base.source import searchable
 from lab.base.words import one_line, ordinal
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.main.draw import Rehearsal
 from lab.checks.main.judge_calls import Events, calls
 from lab.grading.diagnosis import Diagnosis
@@ -29,16 +27,10 @@ def earlier(missing: Diagnosis, judge: Callable[[], None]) -> Diagnosis:
     try:
         judge()
     except Diagnosis as other:
-        return other if 0 < line_of(other) < line_of(missing) else missing
+        return other if 0 < line_of(other.look) < line_of(missing.look) else missing
     except IndexError:  # of what is missing nothing can be judged
         pass
     return missing
-
-
-def line_of(diagnosis: Diagnosis) -> int:
-    """ "main.py:91  model = ..." -> 91; 0 where there is no line."""
-    found = re.match(r"main\.py:(\d+)  (?!def )", searchable(diagnosis.look))
-    return int(found[1]) if found else 0
 
 
 def judge_data(look: Look, rehearsal: Rehearsal, rank: int, events: Events) -> None:

@@ -25,7 +25,7 @@ import lab.training.watching.reporter
 from lab.checks.common.attempt import NumberedImages
 from lab.checks.common.meta_device import META, pretending, runs_elsewhere
 from lab.checks.common.stand_in import WrongArgumentsError, stand_in
-from lab.checks.main.errors import (
+from lab.checks.main.observe_errors import (
     GroupLeftError,
     NeedlessWrapperError,
     NoTestImagesError,
