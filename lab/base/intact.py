@@ -7,6 +7,7 @@ function in a module or to give a function other code, have no effect on a priva
 from __future__ import annotations
 
 import builtins
+import itertools
 import sys
 from collections.abc import Callable, Iterable
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -16,11 +17,36 @@ from typing import Any
 _KINDS = (FunctionType, BuiltinFunctionType, type, ModuleType)
 
 
+_settled: dict[str, ModuleType] = {}  # the lab's modules that were imported when settle() was called
+_count = 0  # of all modules then
+
+
+def settle() -> None:
+    """Remember the lab's modules that are imported now: from here on modules_below() looks at later ones only.
+
+    For a process from which others are forked. In these, to look at a module or its name is to count a reference
+    to it, which copies its page: 2,000 pages for all that torch has imported.
+    """
+    global _count
+    _settled.update((name, module) for name, module in sys.modules.items() if name.startswith("lab."))
+    _count = len(sys.modules)
+
+
 def modules_below(*names: str) -> list[ModuleType]:
-    """The modules of these names, and all below them, that are imported now."""
+    """The modules of these names, and those of the lab below them, that are imported now."""
     below = tuple(f"{name}." for name in names)
-    imported = sys.modules.copy().items()  # at once: another thread may import meanwhile
-    return [module for name, module in imported if name in names or name.startswith(below)]
+    found = [name for name in (*_settled, *_later()) if name in names or name.startswith(below)]
+    return [sys.modules[name] for name in dict.fromkeys([*found, *names]) if name in sys.modules]
+
+
+def _later() -> list[str]:
+    """The names of the modules that were imported since settle(): they come last."""
+    while _count:
+        try:
+            return list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _count)))[::-1]
+        except RuntimeError:  # another thread has just imported one
+            continue
+    return list(sys.modules)
 
 
 def private(function: Any, modules: Iterable[ModuleType]) -> Any:

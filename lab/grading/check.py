@@ -75,14 +75,15 @@ def check(
 class Order:
     """What a group of fresh ranks is to do.
 
-    observe               runs in each rank; a function at the top of a module
+    observe               runs in each rank; a function at the top of a module, or "module:function", which spares
+                          the grader's process the import of what only ranks need
     inputs                what `rank.receive()` returns there
     timeout               seconds from the start of the ranks
     env                   variables added to their environment; those given as None are removed
     set_up_process_group  whether they find a process group
     """
 
-    observe: "Callable[[Rank], object]"
+    observe: "Callable[[Rank], object] | str"
     world_size: int = 2
     inputs: object = None
     timeout: float = 30.0

@@ -2,12 +2,16 @@
 
 import errno
 import importlib
+import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from lab.base.startup import no_collections
 from lab.grading.check import CHECKS, Check, Group, Order
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import (
@@ -177,7 +181,7 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     outcome: Outcome = Passed()
     ledger = Ledger(group)
     try:
-        with ended_after(JUDGE_SECONDS), noted(ledger):
+        with ended_after(JUDGE_SECONDS), noted(ledger), _one_thread():
             check.function(group)
     except JudgeTookTooLong:
         outcome = Failed(_endless(check))
@@ -204,6 +208,20 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     )
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Judges compute with small tensors: several threads would mostly wait for cores that the ranks need."""
+    torch: Any = sys.modules.get("torch")  # a check without one imports none
+    before = torch.get_num_threads() if torch else 0
+    if torch:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if torch:
+            torch.set_num_threads(before)
+
+
 def _failed_itself(check: Check, group: Group, error: Exception) -> Outcome:
     if group.heard and not _short_of_something(error):
         stumbled = f"the check {check.name} stumbled over it with a {type(error).__name__}"
@@ -226,7 +244,8 @@ def _endless(check: Check) -> Diagnosis:
 
 def checks_of(exercise: Exercise) -> Sequence[Check]:
     """The checks of an exercise in the order they run. Imports torch, through the check module."""
-    importlib.import_module(f"lab.checks.{exercise.module}.checks")
+    with no_collections():
+        importlib.import_module(f"lab.checks.{exercise.module}.checks")
     return CHECKS.get(exercise.id, [])
 
 

@@ -24,6 +24,8 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
+from lab.base import intact
+from lab.base.startup import no_collections
 from lab.ranks import confine, leader, platform, wire
 
 ORDER = struct.Struct(">cQ")
@@ -39,7 +41,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
     platform.no_core_dumps()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.dont_write_bytecode = True
-    _preload(arguments[2:])
+    with no_collections():
+        _preload(arguments[2:])
+    intact.settle()
     gc.collect()
     gc.freeze()  # a collection in a rank shall not touch, and so copy, the shared pages
     limits = arguments[1]

@@ -9,20 +9,23 @@ from lab.checks.fast.judge_epoch import draw_epoch, judge_epoch
 from lab.checks.fast.judge_gain import draw_gain, judge_gain
 from lab.checks.fast.judge_profile import draw_profiles, judge_profiles
 from lab.checks.fast.judge_rate import draw_rates, judge_rates
-from lab.checks.fast.observe_batches import take_batches
-from lab.checks.fast.observe_capture import capture_and_replay, capture_without_ddp
-from lab.checks.fast.observe_epoch import run_epoch
-from lab.checks.fast.observe_gain import measure
-from lab.checks.fast.observe_profile import read_profiles
-from lab.checks.fast.observe_rate import follow_rates
 from lab.grading.check import Group, Order, check
+
+# What ranks do, by name: it imports more than the grader's own process needs.
+TAKE_BATCHES = f"{__package__}.observe_batches:take_batches"
+CAPTURE_AND_REPLAY = f"{__package__}.observe_capture:capture_and_replay"
+CAPTURE_WITHOUT_DDP = f"{__package__}.observe_capture:capture_without_ddp"
+RUN_EPOCH = f"{__package__}.observe_epoch:run_epoch"
+MEASURE = f"{__package__}.observe_gain:measure"
+READ_PROFILES = f"{__package__}.observe_profile:read_profiles"
+FOLLOW_RATES = f"{__package__}.observe_rate:follow_rates"
 
 
 @check("8.1", "every moment of a step has one cause")
 def reads_a_profile(group: Group) -> None:
     profiles = draw_profiles()
     look = Look(group.code, "fast.py", "time_by_cause")
-    alone = Order(read_profiles, 1, profiles, timeout=LIMIT, set_up_process_group=False)
+    alone = Order(READ_PROFILES, 1, profiles, timeout=LIMIT, set_up_process_group=False)
     judge_profiles(look, group.observe(alone), profiles)
 
 
@@ -30,28 +33,28 @@ def reads_a_profile(group: Group) -> None:
 def waits_once_an_epoch(group: Group) -> None:
     drawn = draw_epoch(world_size=2)
     look = Look(group.code, "fast.py", "epoch_loss")
-    judge_epoch(look, group.observe(Order(run_epoch, 2, drawn, timeout=LIMIT)), drawn)
+    judge_epoch(look, group.observe(Order(RUN_EPOCH, 2, drawn, timeout=LIMIT)), drawn)
 
 
 @check("8.3", "whole batches in the sampler's order, from images that were copied once")
 def picks_batches_on_the_device(group: Group) -> None:
     given = draw_batches(fresh_generator(), world_size=2)
     look = Look(group.code, "fast.py", "DeviceBatches.__iter__")
-    judge_batches(look, group.observe(Order(take_batches, 2, given, timeout=LIMIT)), given)
+    judge_batches(look, group.observe(Order(TAKE_BATCHES, 2, given, timeout=LIMIT)), given)
 
 
 @check("8.4", "the recorded step is replayed on each batch, under DDP on two ranks")
 def replays_what_it_recorded(group: Group) -> None:
     training = draw_training(fresh_generator(), world_size=2)
     look = Look(group.code, "fast.py", "capture_step")
-    judge_capture(look, group.observe(Order(capture_and_replay, 2, sent(training), timeout=LIMIT)), training)
+    judge_capture(look, group.observe(Order(CAPTURE_AND_REPLAY, 2, sent(training), timeout=LIMIT)), training)
 
 
 @check("8.4", "the same without DDP: in a CUDA graph, where this machine has a GPU", after_passed=True)
 def replays_without_ddp(group: Group) -> None:
     training = draw_training(fresh_generator(), world_size=1)
     look = Look(group.code, "fast.py", "capture_step")
-    judge_capture(look, group.observe(Order(capture_without_ddp, 1, sent(training), timeout=3 * LIMIT)), training)
+    judge_capture(look, group.observe(Order(CAPTURE_WITHOUT_DDP, 1, sent(training), timeout=3 * LIMIT)), training)
 
 
 def sent(training: Training) -> dict[str, object]:
@@ -62,7 +65,7 @@ def sent(training: Training) -> dict[str, object]:
 def replays_follow_the_rate(group: Group) -> None:
     given = draw_rates(fresh_generator())
     look = Look(group.code, "fast.py", "capturable_sgd")
-    alone = Order(follow_rates, 1, given, timeout=LIMIT, set_up_process_group=False)
+    alone = Order(FOLLOW_RATES, 1, given, timeout=LIMIT, set_up_process_group=False)
     judge_rates(look, group.observe(alone), given)
 
 
@@ -70,5 +73,5 @@ def replays_follow_the_rate(group: Group) -> None:
 def measures_gain_and_difference(group: Group) -> None:
     given = draw_gain(fresh_generator())
     look = Look(group.code, "fast.py", "seconds_per_step")
-    alone = Order(measure, 1, given, timeout=LIMIT, set_up_process_group=False)
+    alone = Order(MEASURE, 1, given, timeout=LIMIT, set_up_process_group=False)
     judge_gain(look, group.observe(alone), given)

@@ -7,7 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lab.checks.common.tiny import Batch, TinyNet, draw_batch, draw_weights, make_optimizer, one_thread, parts
+from lab.checks.common.tiny import (
+    MOMENTUM,
+    RATE,
+    Batch,
+    Descent,
+    TinyNet,
+    draw_batch,
+    draw_weights,
+    one_thread,
+    parts,
+)
 
 WARM_UP, LATER = 3, 4  # steps before the recording, and after it
 
@@ -46,7 +56,7 @@ def train(
     losses: list[list[float]] = []
     with one_thread():
         replicas = [TinyNet(weights, batchnorm=True) for _ in batches[0]]
-        optimizers = [make_optimizer(replica) for replica in replicas]
+        optimizers = [Descent(replica.parameters(), RATE, MOMENTUM) for replica in replicas]
         for step, own in enumerate(batches):
             means = []
             for replica, optimizer, (images, labels) in zip(replicas, optimizers, own, strict=True):

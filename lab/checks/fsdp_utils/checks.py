@@ -6,9 +6,12 @@ from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weight
 from lab.checks.fsdp_utils.judge_precision import judge_alone, judge_precision
 from lab.checks.fsdp_utils.judge_shards import FSDP1, SHARDS, judge_shards, sent_after_sharding
 from lab.checks.fsdp_utils.judge_training import judge_training
-from lab.checks.fsdp_utils.observe import train_in_bf16, train_sharded
 from lab.grading.check import Group, Order, check
 from lab.grading.parts import part
+
+# What ranks do, by name: it imports more than the grader's own process needs.
+TRAIN_IN_BF16 = f"{__package__}.observe:train_in_bf16"
+TRAIN_SHARDED = f"{__package__}.observe:train_sharded"
 
 
 @check("4.2", "every rank keeps its shard of each block, and trains as one process would")
@@ -17,7 +20,7 @@ def trains_sharded(group: Group) -> None:
     started = []
     for world_size in (2, 3):
         weights, batches, given = draw_training(world_size)
-        order = Order(train_sharded, world_size, given, timeout=LIMIT)
+        order = Order(TRAIN_SHARDED, world_size, given, timeout=LIMIT)
         started.append((group.start(order), weights, batches))
     for report, weights, batches in started:
         with (
@@ -58,7 +61,7 @@ def trains_in_bf16(group: Group) -> None:
     weights, own = draw_weights(generator), parts(draw_batch(generator, 8), 2)
     # On one rank too, where a sweep's curve begins: what is not sharded there computes in fp32.
     both, alone = (
-        group.start(Order(train_in_bf16, len(ranks), {"weights": weights, "parts": ranks}, timeout=LIMIT))
+        group.start(Order(TRAIN_IN_BF16, len(ranks), {"weights": weights, "parts": ranks}, timeout=LIMIT))
         for ranks in (own, own[:1])
     )
     with part("computes in bf16 and fp16"):

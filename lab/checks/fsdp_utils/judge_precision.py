@@ -10,7 +10,7 @@ from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import expect_texts
-from lab.checks.fsdp_utils.observe import outer_first
+from lab.checks.fsdp_utils.placement import outer_first
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 

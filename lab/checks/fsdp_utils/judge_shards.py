@@ -13,7 +13,7 @@ from lab.base.words import one_line
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts
-from lab.checks.fsdp_utils.observe import WHOLE, outer_first
+from lab.checks.fsdp_utils.placement import WHOLE, outer_first
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 

@@ -1,7 +1,7 @@
 """What ranks observe of get_fsdp_model."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
@@ -17,9 +17,8 @@ from torch.distributed.fsdp import FSDPModule
 
 from lab.checks.common.attempt import dtype
 from lab.checks.common.tiny import CPU, TinyNet, gradients_of, local, make_optimizer, train_steps, weights_of
+from lab.checks.fsdp_utils.placement import WHOLE, outer_first
 from lab.ranks.rank import Rank
-
-WHOLE = "whole"  # the placement of a parameter that is not sharded
 
 
 def train_sharded(rank: Rank) -> dict[str, Any]:
@@ -119,15 +118,6 @@ def computing_noted(model: nn.Module) -> dict[str, str]:
         if isinstance(module, nn.Linear):
             module.register_forward_hook(lambda module, inputs, output, name=name: note(name, output))
     return layers
-
-
-def outer_first(order: Sequence[str]) -> tuple[str, str] | None:
-    """A module that was sharded before one inside of it, and that one; None if there is none. "" is the root."""
-    for later, inner in enumerate(order):
-        for outer in order[:later]:
-            if inner != outer and (not outer or inner.startswith(f"{outer}.")):
-                return outer, inner
-    return None
 
 
 def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:

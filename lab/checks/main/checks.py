@@ -11,10 +11,12 @@ from lab.checks.main.judge_data import earlier, judge_data
 from lab.checks.main.judge_end import judge_end, judge_evaluation, judge_test, judge_training
 from lab.checks.main.judge_failure import judge_failure
 from lab.checks.main.judge_model import judge_model, judge_seeds, judge_weights
-from lab.checks.main.observe import rehearse
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
+
+# What ranks do, by name: it imports more than the grader's own process needs.
+REHEARSE = f"{__package__}.observe:rehearse"
 
 MODEL = "builds, wraps and optimises"
 
@@ -25,7 +27,7 @@ def puts_it_all_together(group: Group) -> None:
     rehearsals = draw_rehearsals()
     built: list[dict[str, Any]] = []
     started = [
-        group.start(Order(rehearse, one.world_size, one.inputs, set_up_process_group=False, timeout=LIMIT))
+        group.start(Order(REHEARSE, one.world_size, one.inputs, set_up_process_group=False, timeout=LIMIT))
         for one in rehearsals
     ]
     for rehearsal, report_of in zip(rehearsals, started, strict=True):

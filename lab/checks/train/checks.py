@@ -8,11 +8,14 @@ from lab.checks.train.judge_epochs import judge_epochs
 from lab.checks.train.judge_evaluation import EXACT, judge_evaluation, judge_repetition
 from lab.checks.train.judge_run import judge_run
 from lab.checks.train.judge_steps import judge_steps
-from lab.checks.train.observe_epochs import run_epochs, run_training
-from lab.checks.train.observe_evaluation import evaluate_models
-from lab.checks.train.observe_steps import take_steps
 from lab.grading.check import Group, Order, check
 from lab.grading.parts import part
+
+# What ranks do, by name: it imports more than the grader's own process needs.
+RUN_EPOCHS = f"{__package__}.observe_epochs:run_epochs"
+RUN_TRAINING = f"{__package__}.observe_epochs:run_training"
+EVALUATE_MODELS = f"{__package__}.observe_evaluation:evaluate_models"
+TAKE_STEPS = f"{__package__}.observe_steps:take_steps"
 
 BYPASSED = "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images)."
 COMPARED = "Labels compare with one prediction an image: the argmax over its classes, dim=1."
@@ -24,14 +27,14 @@ def takes_the_right_step(group: Group) -> None:
     weights, batches = draw_steps(fresh_generator(), world_size=2)
     given = {"weights": weights, "batches": [parts(batch, 2) for batch in batches]}
     look = Look(group.code, "train.py", "train_step")
-    judge_steps(look, group.observe(Order(take_steps, 2, given, timeout=LIMIT)), weights, batches)
+    judge_steps(look, group.observe(Order(TAKE_STEPS, 2, given, timeout=LIMIT)), weights, batches)
 
 
 @check("6.1", "an epoch has its own order, uses every batch, and returns the mean over all ranks")
 def runs_a_whole_epoch(group: Group) -> None:
     given = draw_epochs(fresh_generator())
     look = Look(group.code, "train.py", "train_one_epoch")
-    judge_epochs(look, group.observe(Order(run_epochs, 2, given, timeout=LIMIT)), given)
+    judge_epochs(look, group.observe(Order(RUN_EPOCHS, 2, given, timeout=LIMIT)), given)
 
 
 @check("6.2", "loss and accuracy are exact over all ranks, under DDP and under FSDP")
@@ -43,7 +46,7 @@ def evaluates_every_sample_once(group: Group) -> None:
         generator = fresh_generator()
         weights, own, drawn = draw_evaluation(generator, world_size, samples, batch_size)
         given = {"weights": dict(weights), "parts": own, "batch_size": batch_size}
-        started.append((group.start(Order(evaluate_models, world_size, given, timeout=LIMIT)), drawn))
+        started.append((group.start(Order(EVALUATE_MODELS, world_size, given, timeout=LIMIT)), drawn))
     for report, drawn in started:
         with (
             retold("FSDP.* has no attribute 'module'", "wrapper-bypassed", BYPASSED),
@@ -60,4 +63,4 @@ def evaluates_every_sample_once(group: Group) -> None:
 def trains_evaluates_records(group: Group) -> None:
     given = draw_run(fresh_generator())
     look = Look(group.code, "train.py", "train")
-    judge_run(look, group.observe(Order(run_training, 2, given, timeout=LIMIT)), given)
+    judge_run(look, group.observe(Order(RUN_TRAINING, 2, given, timeout=LIMIT)), given)

@@ -10,7 +10,7 @@ from torch import Tensor
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import close, example, factor_between
-from lab.checks.common.tiny import one_thread
+from lab.checks.common.tiny import Descent, one_thread
 from lab.checks.from_scratch.hsdp.judge_groups import judge_agreement, judge_groups
 from lab.checks.from_scratch.hsdp.judge_traffic import judge_gather, judge_reduce
 from lab.checks.from_scratch.hsdp.net import (
@@ -80,7 +80,7 @@ def twin(drawn: Drawn) -> Twin:
     """What one process computes: the mean over all ranks' inputs."""
     with one_thread():
         net = build(drawn.weights[0])
-        optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+        optimizer = Descent(net.parameters(), RATE)
         before: list[Tensor] = []
         gradients: list[Tensor] = []
         own: list[Tensor] = []

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, number
-from lab.checks.common.tiny import one_thread
+from lab.checks.common.tiny import Descent, one_thread
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
     BLOCKS,
@@ -79,7 +79,7 @@ def twin(drawn: Drawn, change: Callable[[str, Tensor], Tensor] = lambda name, va
     with one_thread():
         changed = [{name: change(name, value) for name, value in own.items()} for own in drawn.weights]
         blocks = nn.ModuleList(build(changed))
-        optimizer = torch.optim.SGD(blocks.parameters(), lr=RATE)
+        optimizer = Descent(blocks.parameters(), RATE)
         found: list[Any] = []
         for _ in range(STEPS):
             x = drawn.inputs.clone().requires_grad_()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, AdamW, Optimizer
 
 from lab.checks.common.tiny import one_thread
+from lab.checks.from_scratch.zero.formulas import FORMULAS, State
 
 RANKS, STEPS = 3, 2
 
@@ -36,10 +37,14 @@ class Case:
     layer: int
     options: tuple[dict[str, Any], dict[str, Any]]
 
+    def group_of(self, number: int) -> int:
+        """The group of the parameter of this number."""
+        return number // self.layer % 2
+
     def build(self, weights: Sequence[Tensor]) -> tuple[list[nn.Parameter], Optimizer]:
         parameters = [nn.Parameter(tensor.clone()) for tensor in weights]
         groups = [
-            {"params": [one for i, one in enumerate(parameters) if i // self.layer % 2 == number], **options}
+            {"params": [one for i, one in enumerate(parameters) if self.group_of(i) == number], **options}
             for number, options in enumerate(self.options)
         ]
         return parameters, self.kind(groups)  # type: ignore[call-arg]
@@ -85,27 +90,40 @@ def twin(drawn: Drawn, case: int, *, one_group: bool = False, same_rate: bool = 
         same_rate: the rates do not change after the first step.
     """
     with one_thread():
-        parameters, optimizer = CASES[case].build(drawn.weights[case])
-        first, second = optimizer.param_groups
-        if one_group:
-            second.update({name: value for name, value in first.items() if name != "params"})
+        weights = [tensor.clone() for tensor in drawn.weights[case]]
+        states: list[State] = [{} for _ in weights]
         after = []
-        for step in range(STEPS):
-            give(parameters, drawn.gradients[case][step], step)
-            optimizer.step()
-            after.append([parameter.detach().clone() for parameter in parameters])
-            for group in optimizer.param_groups:
-                group["lr"] *= 1 if same_rate else drawn.factor
+        for step, gradients in enumerate(drawn.gradients[case]):
+            factor = 1.0 if same_rate else drawn.factor**step
+            step_all(CASES[case], weights, states, gradients, step, factor, one_group=one_group)
+            after.append([tensor.clone() for tensor in weights])
         return after
+
+
+def step_all(
+    case: Case,
+    weights: Sequence[Tensor],
+    states: Sequence[State],
+    gradients: Sequence[Tensor],
+    step: int,
+    factor: float = 1.0,
+    *,
+    one_group: bool = False,
+) -> None:
+    """One step of the case's optimizer by its formula, with rates times `factor`. Changes weights and states."""
+    for number, (weight, gradient, state) in enumerate(zip(weights, gradients, states, strict=True)):
+        if not (step and number == UNUSED):
+            options = case.options[0 if one_group else case.group_of(number)]
+            FORMULAS[case.kind](weight, gradient, state, **{**options, "lr": options["lr"] * factor})
 
 
 def whole_states(drawn: Drawn, case: int) -> int:
     """The bytes of the states of all parameters in one process."""
     with one_thread():
-        parameters, optimizer = CASES[case].build(drawn.weights[case])
-        give(parameters, drawn.gradients[case][0], 0)
-        optimizer.step()
-        return states_bytes(optimizer)
+        states: list[State] = [{} for _ in drawn.weights[case]]
+        weights = [tensor.clone() for tensor in drawn.weights[case]]
+        step_all(CASES[case], weights, states, drawn.gradients[case][0], 0)
+        return sum(value.nbytes for state in states for value in state.values())
 
 
 def states_bytes(optimizer: Optimizer) -> int:
