@@ -37,9 +37,14 @@ def loss_of(output: Tensor) -> Tensor:
 
 
 def draw_weights(generator: torch.Generator) -> dict[str, Tensor]:
-    """A state_dict: all of it random."""
+    """A state_dict: all of it random, and such that two steps change much and yet magnify no rounding.
+
+    With weights twice as large, or an output scaled to next to nothing, one draw in twenty would tell two right
+    ways to add apart, or would not tell old weights from new ones.
+    """
     shapes = {name: value.shape for name, value in Net().state_dict().items()}
-    return {name: 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    drawn = {name: 0.15 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return drawn | {"scale": 0.5 + torch.rand((), generator=generator)}
 
 
 def block_bytes() -> int:
