@@ -125,7 +125,7 @@ def _go_on(feedback: Feedback, code: Path, results: list[ExerciseResult]) -> Non
             feedback.say(f"{step.exercise.id} had passed. As its code is now, it does not:")
             feedback.result(step)
             feedback.details(step)
-    if exercise := outcomes.unfinished(code, of):
+    if exercise := outcomes.unfinished(code, of, after=results[-1].exercise if in_part_two else None):
         feedback.blank()
         if exercise.id in outcomes.to_check_again(code, of):
             feedback.check_again(exercise)

@@ -66,14 +66,20 @@ def is_of_now(entry: Mapping[str, str], exercise: Exercise, code: Path) -> bool:
     return entry.get("code") == code_hash(exercise, code) != ""
 
 
-def unfinished(code: Path, of: Syllabus) -> Exercise | None:
+def unfinished(code: Path, of: Syllabus, *, after: Exercise | None = None) -> Exercise | None:
     """The first exercise that has not passed, as far as we know.
 
     Writing 3.3 changes what 3.2 uses. Nobody wants to be sent back for that: exercises that only have to be
     checked again come last.
+
+    Args:
+        after: begin with those of its section that come after it, then those of other sections after it.
     """
     known = passed(code, of)
     left = [exercise for exercise in of.exercises if exercise.id not in known]
+    if after in of.exercises:
+        ids, place = [exercise.id for exercise in of.exercises], of.exercises.index(after)
+        left.sort(key=lambda one: (ids.index(one.id) < place, one.section != after.section))
     again = to_check_again(code, of)
     return next((exercise for exercise in left if exercise.id not in again), next(iter(left), None))
 

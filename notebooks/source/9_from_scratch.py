@@ -44,8 +44,8 @@ check("9.1")
 trace("9.1")
 
 # %% [markdown]
-# Try out what everybody gets wrong once: `dist.recv` before `dist.send` on all ranks. The check says who waits for whom. Then exchange
-# the two, and look at what it says now.
+# Try out what everybody gets wrong once: `dist.recv` before `dist.send` on all ranks. The check says who waits for whom. Then put
+# the send first, and look at what it says now.
 
 # %% [markdown]
 # **Question.** The ring sends hardly more than twice the tensor, however many ranks there are. Why is it nevertheless slow for small

@@ -141,7 +141,8 @@ class MyFSDP(nn.Module):
         self.names = {id(part): name for name, part in module.named_modules()}
         # TODO 9.4e: self.units, a Unit for each of module.blocks from the first to the last, and then one for what
         # is left; with hooks: a unit is gathered before its module's forward pass, a block's is freed after it,
-        # and has the hook of gather_again().
+        # and has the hook of gather_again(). A place is (the module that owns a parameter, its name in there, it):
+        # part.modules() are a part and all that are in it; named_parameters(recurse=False) gives each one's own.
         ### BEGIN SOLUTION 9.4e
         self.units = []
         for part in [*module.blocks, module]:

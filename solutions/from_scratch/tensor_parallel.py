@@ -126,6 +126,7 @@ def parallelize(block: nn.Module) -> None:
 
     It has attention.query_key_value, whose outputs are all queries, then all keys, then all values; attention.out;
     and mlp, a sequence of linear, GELU, linear. The norms stay as they are: each rank computes them for itself.
+    Attention makes heads of 64 of what query_key_value gives it: of 1/N of the features, 1/N of the heads.
     """
     # TODO 9.5h: column, row; column, row.
     ### BEGIN SOLUTION 9.5h

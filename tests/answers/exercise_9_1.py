@@ -91,7 +91,7 @@ bank.wrong(
     buffer="buffer = torch.zeros_like(parts[part])",
 )
 bank.wrong(
-    "message-sizes-differ", "a buffer of float32 for all", buffer="buffer = torch.zeros(len(parts[before]))"
+    "buffer-of-other-type", "a buffer of float32 for all", buffer="buffer = torch.zeros(len(parts[before]))"
 )
 bank.wrong("not-added", "received right into the own part", buffer="buffer = parts[before]", add="pass")
 bank.wrong("not-in-place", "added out of place", add="parts[before] = parts[before] + buffer")
@@ -101,7 +101,7 @@ bank.wrong("not-added", "hands its own part around first", start="part = rank")
 bank.wrong("too-few-steps", "a step too few in the all-gather", rounds="for _ in range(ranks - 2):")
 bank.wrong("too-few-steps", "a step too few in the reduce-scatter", steps="for _ in range(ranks - 2):")
 bank.wrong("too-many-steps", "three times around in the reduce-scatter", steps="for _ in range(3 * ranks):")
-bank.wrong("too-many-bytes", "a whole round in the reduce-scatter", steps="for _ in range(ranks):")
+bank.wrong("too-many-steps", "a whole round in the reduce-scatter", steps="for _ in range(ranks):")
 bank.wrong("not-added", "the same part in every step", onward="pass")
 bank.wrong(
     "averaged",
@@ -193,3 +193,4 @@ bank.wrong(
     begin="if n == 1: return\npending = [dist.isend(outgoing, dst=to), dist.irecv(incoming, src=source)]",
 )
 bank.wrong("talks-to-itself", "every rank sends to itself", neighbours="to, source = here, (here - 1) % n")
+bank.wrong("too-many-steps", "a round too many in the all-gather", rounds="for _ in range(ranks):")

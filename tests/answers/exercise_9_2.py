@@ -1,6 +1,6 @@
 """Answers to 9.2: gradients averaged in buckets, while the backward pass runs."""
 
-from answers.entries import ON_ONE_RANK, OTHER_SIZES, Bank
+from answers.entries import ON_ONE_RANK, Bank
 
 bank = Bank(
     "9.2",
@@ -52,9 +52,9 @@ if self.syncs:  # not in no_sync
 )
 
 bank.right(
-    "closed before it would be too large",
-    full="if room and sum(q.numel() * q.element_size() for q in [*room]) > full:",
-    close="last = room.pop()\nbuckets += [Bucket(one) for one in ([room, [last]] if room else [[last]])]",
+    "one method for all hooks, and a dict from parameter to bucket",
+    hooked="owner = {p: one for one in self.buckets for p in one.parameters}\nfor bucket in self.buckets:",
+    hook="p.register_post_accumulate_grad_hook(lambda p: self._ready(owner[p]))",
 )
 bank.right(
     "divided after the all-reduce",
@@ -127,7 +127,7 @@ bank.wrong("some-not-reduced", "what waits at the end is forgotten", rest="")
 bank.wrong("no-sync-communicates", "no_sync() is not asked", syncing="if True:")
 bank.wrong("no-sync-communicates", "no_sync() is not asked in finish()", **{"not in no_sync": "if True:"})
 bank.wrong(
-    OTHER_SIZES,
+    "buckets-out-of-order",
     "each bucket begins when it is full",
     each="if bucket.ready == len(bucket.parameters):",
     go="self._begin(bucket)",
@@ -136,7 +136,7 @@ bank.wrong(
     again="bucket.ready, bucket.work = 0, None",
 )
 bank.wrong(
-    "no-overlap",
+    "hooks-share-a-bucket",
     "the last bucket for all hooks",
     hook="p.register_post_accumulate_grad_hook(lambda p: self._ready(bucket))",
 )
@@ -153,3 +153,50 @@ bank.wrong(
 )
 bank.wrong("bucket-not-begun", "finish() waits for what has not begun", left="while False:")
 bank.wrong("hook-too-early", "a tensor's own hook", hook="p.register_hook(lambda g, b=bucket: self._ready(b))")
+bank.wrong(
+    "closed-before-full",
+    "closed before it would be too large",
+    whole={
+        "9.2a": """
+buckets, room, size = [], [], 0
+for p in reversed([p for p in module.parameters() if p.requires_grad]):
+    own = p.numel() * p.element_size()
+    if room and size + own > cap_mb * 2**20:
+        buckets.append(Bucket(room))
+        room, size = [], 0
+    room.append(p)
+    size += own
+return [*buckets, Bucket(room)]
+"""
+    },
+)
+bank.wrong("frozen-in-buckets", "frozen parameters in buckets", trained="")
+bank.wrong(
+    "frozen-in-buckets",
+    "frozen parameters in buckets, without a hook",
+    trained="",
+    hook="if p.requires_grad: p.register_post_accumulate_grad_hook(lambda p, b=bucket: self._ready(b))",
+)
+bank.wrong("megabytes", "a million bytes taken for a MiB", begin="full, room = cap_mb * 1e6, []")
+bank.wrong(
+    "full-bucket-waits",
+    "one bucket for each gradient at most",
+    each="if self.begun < len(full) and full[self.begun]:",
+)
+bank.wrong(
+    "counted-in-no-sync",
+    "counts before it asks for no_sync()",
+    syncing="bucket.ready += 1\nif self.syncs:",
+    count="pass",
+)
+bank.wrong(
+    "changed-while-it-travels",
+    "divided when the all-reduce has begun",
+    divide="",
+    reduce="bucket.work = dist.all_reduce(bucket.flat, async_op=True)\nbucket.flat /= dist.get_world_size()",
+)
+bank.wrong(
+    "several-for-a-bucket",
+    "an all-reduce for each view of a bucket",
+    reduce="works = [dist.all_reduce(view, async_op=True) for view in bucket.views]\nbucket.work = works[-1]",
+)

@@ -126,7 +126,32 @@ bank.wrong("not-handed-out", "nothing is handed out", **{"hand out": "pass"})
 bank.wrong(
     "not-handed-out", "handed out before the step", step="self.hand_out()", **{"hand out": "self.optimizer.step()"}
 )
-bank.wrong("not-handed-out", "never copied back", copy="pass")
+bank.wrong("not-copied-back", "never copied back", copy="pass")
+bank.wrong("not-copied-back", "bound to the loop's variable", copy="p = new.reshape(p.shape)")
+bank.wrong(
+    "unbalanced",
+    "dealt out like cards, from the largest on",
+    order="for i, p in enumerate(sorted(parameters, key=lambda p: -p.numel())):",
+    lightest="to = i % ranks",
+)
+bank.wrong(
+    "all-reduced",
+    "a sum with zeros for what others own",
+    whole={
+        "9.3d": """
+own = {id(p) for p in self.shares[dist.get_rank()]}
+flat = torch.cat([(p if id(p) in own else torch.zeros_like(p)).flatten() for p in self.parameters])
+dist.all_reduce(flat)
+for p, part in zip(self.parameters, flat.split([p.numel() for p in self.parameters])):
+    p.copy_(part.view_as(p))
+"""
+    },
+)
+bank.wrong(
+    "stepped-twice",
+    "every group gets the whole share",
+    filter='group["params"] = list(self.shares[dist.get_rank()])',
+)
 bank.wrong("not-stepped", "only handed out", step="pass")
 bank.wrong("owners-overwritten", "rank 0 hands out all shares", send="dist.broadcast(flat, 0)")
 bank.wrong(

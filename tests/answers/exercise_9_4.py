@@ -98,13 +98,13 @@ bank.wrong(
 )
 bank.wrong("units-in-other-order", "the last block first", parts="for part in [*reversed(module.blocks), module]:")
 bank.wrong(
-    "different-sizes",
+    "unequal-shards",
     "no padding, and parts of other lengths",
     shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].clone())",
     pad="pass",
 )
 bank.wrong(
-    "different-sizes",
+    "unequal-shards",
     "as many zeros as there are numbers too many",
     missing="missing = flat.numel() % ranks",
     shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].clone())",
@@ -113,7 +113,90 @@ bank.wrong(
     "shard-is-a-view", "a part that keeps the whole", shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank])"
 )
 bank.wrong(
+    "waits-in-backward",
+    "waits as soon as it has begun",
+    scatter="work = reduce_scatter(own, full, async_op=True)\nwork.wait()",
+)
+bank.wrong("gradient-not-kept", "only the result is kept", keep="self.pending = (work, own, own)")
+bank.wrong(
+    "units-in-other-order",
+    "what is left comes first",
+    whole={
+        "9.4e": """
+def places(part):
+    return [(m, name, p) for m in part.modules() for name, p in m._parameters.items() if p is not None]
+
+self.units = []
+for block in module.blocks:
+    unit = Unit(places(block), dtype)
+    block.register_forward_pre_hook(unit.before_forward)
+    block.register_forward_hook(unit.free)
+    block.register_forward_hook(gather_again(unit))
+    self.units.append(unit)
+rest = Unit(places(module), dtype)
+module.register_forward_pre_hook(rest.before_forward)
+self.units.insert(0, rest)
+"""
+    },
+)
+bank.wrong(
+    "hooks-share-a-unit",
+    "the last unit for all hooks",
+    whole={
+        "9.4e": """
+def places(part):
+    return [(m, name, p) for m in part.modules() for name, p in m._parameters.items() if p is not None]
+
+self.units = []
+for block in module.blocks:
+    unit = Unit(places(block), dtype)
+    block.register_forward_pre_hook(lambda *_: unit.before_forward())
+    block.register_forward_hook(lambda *_: unit.free())
+    block.register_forward_hook(gather_again(unit))
+    self.units.append(unit)
+rest = Unit(places(module), dtype)
+module.register_forward_pre_hook(rest.before_forward)
+self.units.append(rest)
+"""
+    },
+)
+bank.wrong(
+    "names-with-dots",
+    "named_parameters of the block",
+    unit="unit = Unit([(part, name, p) for name, p in part.named_parameters()], dtype)",
+)
+bank.wrong(
+    "reduced-in-bf16",
+    "reduced in the type of the gradient",
+    mean="full = gradient / dist.get_world_size()",
+    into="own = full.new_empty(len(self.shard))",
+)
+bank.wrong("not-freed-after-forward", "free() forgets the whole", free="self.whole = None")
+bank.wrong(
+    "not-gathered-again",
+    "what is left is freed as well",
+    **{"blocks only": "part.register_forward_hook(unit.free)\nif part is not module:"},
+    after="pass",
+)
+bank.wrong(
     "none-taken",
     "takes parameters that are None",
     unit="unit = Unit([(o, name, p) for o in part.modules() for name, p in o._parameters.items()], dtype)",
 )
+bank.wrong(
+    "shards-out-of-order",
+    "every N-th number is a rank's",
+    shard="self.shard = nn.Parameter(flat.view(-1, ranks)[:, rank].clone())",
+)
+bank.wrong(
+    "shard-broadcast",
+    "the shard is broadcast, not the whole",
+    broadcast="",
+    shard="self.shard = nn.Parameter(flat[rank * each : (rank + 1) * each].clone())\n"
+    "dist.broadcast(self.shard.data, 0)",
+)
+bank.wrong(
+    "freed-by-a-new-tensor", "a new tensor in place of the whole", free="self.whole.data = self.whole.new_empty(0)"
+)
+bank.wrong("filled-without-memory", "filled before it has its memory again", resize="pass")
+bank.wrong("not-in-bf16", "the shard is gathered as it is", own="own = self.shard.detach()")

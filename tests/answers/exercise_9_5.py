@@ -144,3 +144,23 @@ bank.wrong(
     row="dist.all_reduce(term.data)\nreturn term + self.bias",
     enter="pass",
 )
+bank.wrong(
+    "bias-of-other-outputs",
+    "the bias of the columns cut as one piece",
+    **{"column bias": "self.bias = nn.Parameter(own_part(whole.bias, dim=0))"},
+)
+bank.wrong(
+    "pieces-not-cut-apart",
+    "neighbouring parts in place of one of each piece",
+    whole={
+        "9.5a": """
+parts = tensor.detach().chunk(ranks * pieces, dim)
+return torch.cat(parts[rank * pieces : (rank + 1) * pieces], dim)
+"""
+    },
+)
+bank.wrong(
+    "input-gradient-averaged",
+    "the mean of the input's gradients",
+    **{"to back": "return summed(gradient) / dist.get_world_size()"},
+)

@@ -30,7 +30,7 @@ if self.rank < self.ranks - 1:  # sends
     work = dist.isend(y.detach(), dst=self.rank + 1)  # send
 else:
     y = self.loss_of(y, micro) / len(self.inputs)  # loss
-    self.losses.append(y.detach())
+    self.losses.append(y.detach())  # note
 self.held[micro] = (x, y, work)  # hold
 """,
         "9.6d": """
@@ -162,3 +162,38 @@ bank.wrong(
     **{"of the loss": "x.grad = torch.autograd.grad(y, x)[0]"},
 )
 bank.wrong("wrong-losses", "the targets of another micro-batch", loss="y = self.loss_of(y, 0) / len(self.inputs)")
+bank.wrong(
+    "losses-with-graph",
+    "the losses keep their graph",
+    loss="y = self.loss_of(y, micro) / len(self.inputs)\nself.losses.append(y)",
+    note="pass",
+)
+bank.wrong(
+    "waits-in-forward",
+    "waits until the output is received",
+    send="work = dist.isend(y.detach(), dst=self.rank + 1)\nwork.wait()",
+    wait="pass",
+)
+bank.wrong(
+    "passes-on-what-it-got",
+    "sends back the gradient of its output",
+    **{
+        "send back": "back = x.grad if self.rank == self.ranks - 1 else gradient\n"
+        "self.sending.append(dist.isend(back, dst=self.rank - 1))"
+    },
+)
+bank.wrong(
+    "scaled-gradients",
+    "only the loss that is returned is divided",
+    loss="y = self.loss_of(y, micro)",
+    note="self.losses.append(y.detach() / len(self.inputs))",
+)
+bank.wrong(
+    "other-order",
+    "forward and backward of the same micro-batch in turn",
+    turns="turns += [(FORWARD, i + ahead), (BACKWARD, i + ahead)]",
+    rest="return first + turns + [(BACKWARD, i) for i in range(ahead)]",
+)
+bank.wrong(
+    "backward-before-forward", "as many ahead as there are ranks before", ahead="ahead = min(micro_batches, rank)"
+)

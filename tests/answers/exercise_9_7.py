@@ -234,3 +234,25 @@ bank.wrong(
     "adds to the gradient of the step before",
     set="self.shard.grad = own if self.shard.grad is None else self.shard.grad + own",
 )
+bank.wrong(
+    "unused-parameter",
+    "parameters without a gradient are left out",
+    all="every = [p.grad for p in self.parameters if p.grad is not None]",
+)
+bank.wrong(
+    "padding-in-last-part",
+    "the padding is split, too",
+    whole={
+        "9.7c": """
+whole = self.shard.new_empty(len(self.shard) * dist.get_world_size(self.shard_group))
+all_gather(whole, self.shard.detach(), group=self.shard_group)
+for p, part, shape in zip(self.parameters, whole.split(self.sizes), self.shapes):
+    p.data = part.view(shape)
+"""
+    },
+)
+bank.wrong(
+    "fixed-mesh",
+    "as many positions as there are nodes",
+    columns="columns = [list(range(i, ranks, ranks // per)) for i in range(ranks // per)]",
+)

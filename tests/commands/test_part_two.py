@@ -115,6 +115,18 @@ def test_after_one_of_its_exercises_comes_the_next_of_them(lab: Path, verdicts, 
     assert outcomes.passed(lab / "exercises", syllabus()) == {"8.1"}
 
 
+def test_after_one_of_section_9_comes_the_next_of_section_9(lab: Path, verdicts, root: Path, capsys):
+    code = lab / "exercises" / "from_scratch"
+    for name in ("ring", "pipeline"):  # 9.1 and 9.6
+        solution = (root / "solutions" / "from_scratch" / f"{name}.py").read_text()
+        (code / f"{name}.py").write_text(re.sub(r" *### (BEGIN|END) SOLUTION.*\n", "", solution))
+    assert main(["check", "9.1"]) == 0
+    assert "Next: 9.2 " in capsys.readouterr().out
+    verdicts["9.2"] = CheckEnded(NotStarted("9.2"))
+    assert main(["check", "9.6"]) == 0
+    assert "Next: 9.7 " in capsys.readouterr().out
+
+
 def test_hints_and_reset_know_it(lab: Path, verdicts, root: Path, capsys):
     begin(lab, root, verdicts)
     assert main(["hint", "8.4"]) == 0

@@ -96,6 +96,23 @@ def test_the_stubs_error_means_not_started(tmp_path: Path, region: str):
     assert result.outcome == NotStarted(region)
 
 
+def test_the_first_stub_in_the_file_is_the_one_to_begin_with(tmp_path: Path):
+    """What runs first may be the second TODO: in 9.1 the loop comes before the exchange() that it calls."""
+    result = run(
+        tmp_path,
+        """
+        def exchange():
+            raise NotImplementedError("Exercise 3.2a is not done yet: exchange()")
+
+        def answer(rank):
+            raise NotImplementedError(
+                "Exercise 3.2b is not done yet: answer()"
+            )
+        """,
+    )
+    assert result.outcome == NotStarted("3.2a")
+
+
 def test_the_stub_of_another_exercise_means_blocked(tmp_path: Path):
     result = run(tmp_path, "def answer(rank): raise NotImplementedError('Exercise 3.1a is not done yet: x()')")
     assert result.outcome == Blocked("3.1")

@@ -28,7 +28,8 @@ def draw(generator: torch.Generator, world_size: int) -> Drawn:
     inputs = [
         [torch.randn(3, INPUTS, generator=generator, dtype=torch.float64) for _ in range(3)] for _ in weights
     ]
-    return Drawn(weights, inputs, random.randint(500, 800) / 2**20)
+    # `seldom` alone, 648 bytes, does not fill a bucket; if a MiB were 10**6 bytes, it would.
+    return Drawn(weights, inputs, random.randint(650, 678) / 2**20)
 
 
 def uses(rank: int, step: int) -> bool:
@@ -43,6 +44,25 @@ def sent(drawn: Drawn) -> dict[str, Any]:
 def sizes() -> dict[str, int]:
     """The bytes of each parameter that is trained, in their order."""
     return {name: p.numel() * p.element_size() for name, p in Net().named_parameters() if p.requires_grad}
+
+
+def bucket_sizes(cap: float, *, before: bool = False) -> list[int]:
+    """The bytes of each bucket, from the last parameter on.
+
+    Args:
+        cap: in bytes.
+        before: each is closed before it gets larger than that, not when it has reached it.
+    """
+    found, room = [], 0
+    for size in reversed(sizes().values()):
+        if before and room and room + size > cap:
+            found.append(room)
+            room = 0
+        room += size
+        if not before and room >= cap:
+            found.append(room)
+            room = 0
+    return [*found, room] if room else found
 
 
 def own_gradients(drawn: Drawn, rank: int, *steps: int) -> Gradients:

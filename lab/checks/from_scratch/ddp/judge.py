@@ -1,15 +1,15 @@
 """Judges MyDDP: how it begins, when and how often it communicates, and the gradients that come of it."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
 
 from lab.checks.common.look import RETURN, Look
-from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import close, example, factor_between
-from lab.checks.from_scratch.ddp.draw import Drawn, Gradients, mean, own_gradients, sizes
+from lab.checks.from_scratch.ddp.draw import Drawn, Gradients, mean, own_gradients
+from lab.checks.from_scratch.ddp.judge_buckets import judge_buckets, judge_overlap
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
@@ -21,6 +21,11 @@ REPORT = {
     "before last": int,
     "waited in backward": int,
     "waits": int,
+    "ready": [int],
+    "touched": int,
+    "left": [int],
+    "quiet in backward": int,
+    "quiet ready": [int],
     "gradients": dict,
     "storages": int,
     "quiet calls": CALLS,
@@ -45,7 +50,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     own = [own_gradients(drawn, rank, 0) for rank in range(len(reports))]
     judge_gradients(look, [report["gradients"] for report in reports], own, "")
     judge_buckets(look, [call["bytes"] for call in reports[0]["calls"]], drawn.cap_mb)
-    judge_overlap(look, reports[0])
+    judge_overlap(look, reports)
     judge_views(look, reports[0])
     judge_no_sync(look, reports, drawn)
 
@@ -85,6 +90,20 @@ def judge_calls(look: Look, rank: int, report: dict[str, Any]) -> None:
             saw=f"rank {rank} called no all-reduce, neither in backward() nor in finish().",
             means="Each rank keeps its own gradients: the models drift apart.",
             look=look(r"hook"),
+        )
+    if len(calls) > len(report["ready"]) > 0:
+        raise Diagnosis(
+            "several-for-a-bucket",
+            saw=f"rank {rank} called {len(calls)} all-reduces for {len(report['ready'])} buckets.",
+            means="A bucket's gradients lie in one flat tensor, so that they take one all-reduce: bucket.flat.",
+            look=look.into("MyDDP._begin")(r"all_reduce"),
+        )
+    if report["touched"] and "def " in look(r"\.register_hook\("):
+        raise Diagnosis(
+            "changed-while-it-travels",
+            saw=f"{report['touched']} times rank {rank} changed a tensor whose all-reduce had begun.",
+            means="Whether the sum or a term of it was changed is chance: divide before, or after its wait().",
+            look=look.into("MyDDP._begin")(r"/|div|mul", r"all_reduce"),
         )
     if report["waits"] < len(calls):
         raise Diagnosis(
@@ -159,57 +178,6 @@ def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradie
     )
 
 
-def judge_overlap(look: Look, report: dict[str, Any]) -> None:
-    count = len(report["calls"])
-    if report["waited in backward"]:
-        raise Diagnosis(
-            "waits-in-backward",
-            saw=f"{report['waited in backward']} times the backward pass waited for an all-reduce.",
-            means="Meanwhile nothing is computed: begin with async_op=True, and wait in finish().",
-            look=look.into("MyDDP._begin")(r"all_reduce", r"wait\("),
-        )
-    if not report["before last"] and count > 1:
-        late = "after backward()" if not report["in backward"] else "when the first layer's gradient was there"
-        raise Diagnosis(
-            "no-overlap",
-            saw=f"the first of {count} all-reduces began {late}.",
-            means="The last layers' gradients are there first: they can travel while others are computed.",
-            look=look.into("MyDDP._ready")(r"ready", r"_begin"),
-        )
-
-
-def judge_buckets(look: Look, found: Sequence[int], cap_mb: float) -> None:
-    """In the order of the backward pass, each as large as it may be."""
-    each = list(sizes().values())
-    cap = round(cap_mb * 2**20)
-    ends = {way: set(accumulate(order)) for way, order in (("backward", reversed(each)), ("forward", iter(each)))}
-    reached = list(accumulate(found))
-    said = f"with {cap} bytes to a bucket, the all-reduces had {numbers(found)} bytes"
-    place = look.into("make_buckets")
-    if len(found) == 1 or max(found) >= cap + max(each):
-        raise Diagnosis(
-            "buckets-too-large",
-            saw=f"{said}.",
-            means="A bucket that is full is closed: one for all can only begin when the backward pass is over.",
-            look=place(r">|<", r"for "),
-        )
-    if len(found) == len(each):
-        raise Diagnosis(
-            "no-buckets",
-            saw=f"{said}: one for each of {len(each)} parameters.",
-            means="Every all-reduce costs its latency: small gradients travel together.",
-            look=place(r">|<", r"for "),
-        )
-    if not set(reached) <= ends["backward"]:
-        forward = set(reached) <= ends["forward"]
-        raise Diagnosis(
-            "buckets-in-forward-order" if forward else "other-buckets",
-            saw=f"{said}; from the last parameter to the first they have {numbers(reversed(each))}.",
-            means="The backward pass comes to the last layers first: buckets are filled from there.",
-            look=place(r"parameters\("),
-        )
-
-
 def judge_views(look: Look, report: dict[str, Any]) -> None:
     if report["storages"] > len(report["calls"]):
         raise Diagnosis(
@@ -228,7 +196,9 @@ def judge_no_sync(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                 "no-sync-communicates",
                 saw=f"in no_sync() rank {rank} called {report['quiet calls'][0]['name'].strip('_')}.",
                 means="Micro-batches before the last one only add up: their all-reduces would be for nothing.",
-                look=look.into("MyDDP._ready")(r"syncs", r"ready"),
+                look=look.into("MyDDP._ready")(r"syncs", r"ready")
+                if report["quiet in backward"]
+                else look.into("MyDDP.finish")(r"_begin", r"for "),
             )
         quiet = own_gradients(drawn, rank, 1)
         for name, gradient in report["quiet gradients"].items():
@@ -257,8 +227,29 @@ def judge_no_sync(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             means="What was added up in no_sync() belongs to the same step: it must come into the buckets too.",
             look=look.into("MyDDP._begin")(r"collect|copy_|grad"),
         )
+    right = mean(own)
+    wrong = [name for name in right for one in found if name not in one or not close(one[name], right[name])]
+    if wrong and (left := max(sum(report["left"]) for report in reports)):
+        raise Diagnosis(
+            "not-reset",
+            saw=f"after finish() the buckets still count {left} gradients, and in the second step "
+            f"{len(set(wrong))} of {len(right)} are no means.",
+            means="finish() leaves the buckets as the next backward pass needs them: none ready, none begun.",
+            look=look.into("MyDDP.finish")(r"wait\(", r"for "),
+        )
+    late = not reports[0]["second before last"] and len(reports[0]["calls"]) > 1
+    if (wrong or late) and (
+        counted := max(sum(report["quiet ready"]) - sum(report["left"]) for report in reports)
+    ):
+        came = f"{len(set(wrong))} of {len(right)} came to be no means" if wrong else "no all-reduce began in time"
+        raise Diagnosis(
+            "counted-in-no-sync",
+            saw=f"after a backward pass in no_sync() {counted} gradients were counted; in the next one {came}.",
+            means="What was counted then makes buckets look full before their gradients are there, or never.",
+            look=look.into("MyDDP._ready")(r"ready \+=|ready = ", r"ready"),
+        )
     judge_gradients(look, found, own, "in the second step ")
-    if not reports[0]["second before last"] and len(reports[0]["calls"]) > 1:
+    if late:
         raise Diagnosis(
             "not-reset",
             saw="in the second step no all-reduce began before the first layer's gradient was there.",

@@ -5,10 +5,30 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lab.checks.from_scratch.ddp.net import Net, gradients, loss_of
 from lab.checks.from_scratch.traffic import Traffic, waits_noted
 from lab.ranks.rank import Rank
+
+
+class Touched(TorchDispatchMode):
+    """Counts the changes of tensors whose all-reduce has begun, until one is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.waits: list[int] = []
+        self._travelling: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = next((one for one in tree_leaves(args) if isinstance(one, torch.Tensor)), None)
+        if first is not None and func.namespace == "c10d":
+            self._travelling.add(first.untyped_storage()._cdata)
+        elif first is not None and func._schema.is_mutable and not self.waits:
+            self.count += first.untyped_storage()._cdata in self._travelling
+        return func(*args, **(kwargs or {}))
 
 
 def train(rank: Rank) -> dict[str, Any]:
@@ -25,12 +45,14 @@ def train(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {"start": {name: value.clone() for name, value in net.state_dict().items()}}
     dist.barrier()
 
-    with traffic, waits_noted() as waits:
+    with traffic, Touched() as touched, waits_noted() as waits:
+        touched.waits = waits
         loss = loss_of(model(inputs[0], seldom=seldom))
         forward = len(traffic.calls)
         waits.clear()
         loss.backward()
         backward, waited = len(traffic.calls), len(waits)
+        ready = counted(model)
         model.finish()
     calls = traffic.calls[forward:]
     report |= {
@@ -39,6 +61,9 @@ def train(rank: Rank) -> dict[str, Any]:
         "before last": (before_last or [forward])[0] - forward,
         "waited in backward": waited,
         "waits": len(waits),
+        "touched": touched.count,
+        "ready": ready,
+        "left": counted(model),
         "gradients": gradients(net),
         "storages": storages(net),
     }
@@ -47,8 +72,14 @@ def train(rank: Rank) -> dict[str, Any]:
     model.zero_grad()
     with Traffic() as quiet, model.no_sync():
         loss_of(model(inputs[1], seldom=True)).backward()
+        backward = len(quiet.calls)
         model.finish()
-    report |= {"quiet calls": quiet.calls, "quiet gradients": gradients(net)}
+    report |= {
+        "quiet calls": quiet.calls,
+        "quiet in backward": backward,
+        "quiet ready": counted(model),
+        "quiet gradients": gradients(net),
+    }
     net.scale += rank.rank  # as BatchNorm's statistics differ after a step
     dist.barrier()
     before_last.clear()
@@ -63,6 +94,11 @@ def train(rank: Rank) -> dict[str, Any]:
         "second before last": (before_last or [forward])[0] - forward,
         "second gradients": gradients(net),
     }
+
+
+def counted(model: Any) -> list[int]:
+    """How many gradients each bucket has counted."""
+    return [int(getattr(bucket, "ready", 0)) for bucket in model.buckets]
 
 
 def storages(model: nn.Module) -> int:

@@ -6,6 +6,7 @@ from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.from_scratch.fsdp.judge import draw, judge, sent
 from lab.checks.from_scratch.fsdp.observe import train
 from lab.grading.check import Group, Order, check
+from lab.grading.diagnosis import Diagnosis
 
 IN_BF16 = "What is gathered and computed with is in self.dtype: half the bytes travel."
 NO_MEMORY = "The backward pass uses parameters that were freed after the forward pass: gather them again before."
@@ -15,20 +16,61 @@ NO_MEMORY = "The backward pass uses parameters that were freed after the forward
 def shards_what_it_does_not_use(group: Group) -> None:
     drawn = draw(fresh_generator(), world_size=3)  # none of 2 would have padding
     look = Look(group.code, "from_scratch/fsdp.py", "MyFSDP.__init__")
+    fill = look.into("Unit.fill")
+    no_memory = "resize_" not in fill(r"resize_")
     again = retold(
         r"storage of size 0|out of bounds for storage",
-        "not-gathered-again",
-        NO_MEMORY,
+        "filled-without-memory" if no_memory else "not-gathered-again",
+        "free() has taken its memory: before it can be filled, its storage gets its size again, resize_(size)."
+        if no_memory
+        else NO_MEMORY,
         saw="the backward pass met parameters that have no memory.",
-        look=look(r"hook"),
+        look=fill(r"gather")
+        if no_memory
+        else look(r"^(module|self\.module|root)\.register_forward_hook", r"gather_again|forward_hook"),
     )
-    low = retold(r"must have the same dtype", "not-in-bf16", IN_BF16, look=look.into("Unit.fill")(r"gather"))
+    dotted = retold(
+        r"KeyError: '[\w.]+\.\w+'",
+        "names-with-dots",
+        "named_parameters() gives names as seen from the block: a place has the owner itself, and the name in it.",
+        look=look(r"named_parameters", r"Unit\("),
+    )
+    narrow = retold(
+        r"assign a gradient with dtype|dtype of .*grad",
+        "reduced-in-bf16",
+        "The gradient comes in self.dtype: bring it to the shard's type, fp32, before it is divided and reduced.",
+        saw="{rank} has a reduced gradient in bf16 for a shard in fp32.",
+        look=look.into("Unit.reduce")(r"gradient.*/|/", r"reduce"),
+    )
+    low = retold(
+        r"must have the same dtype|allgather: invalid tensor type",
+        "not-in-bf16",
+        IN_BF16,
+        look=look.into("Unit.fill")(r"gather"),
+    )
     none = retold(
         r"NoneType.* has no attribute '(shape|numel|detach)'",
         "none-taken",
         "A layer without a bias has one that is None in _parameters: leave those out.",
         look=look(r"_parameters"),
     )
-    with again, low, none:
-        reports = group.observe(Order(train, 3, sent(drawn), timeout=LIMIT))
+    renewed = retold(
+        r"allgather: invalid tensor size.*got \(0\)",
+        "freed-by-a-new-tensor",
+        "Views and autograd keep the old memory: its own storage gets 0 bytes, untyped_storage().resize_(0).",
+        saw="{rank} gathers into a tensor of 0 numbers.",
+        look=look.into("Unit.free")(r"self\.whole"),
+    )
+    with again, low, none, dotted, narrow, renewed:
+        try:
+            reports = group.observe(Order(train, 3, sent(drawn), timeout=LIMIT))
+        except Diagnosis as diagnosis:
+            if diagnosis.name != "different-sizes" or "gather" not in diagnosis.saw:
+                raise
+            raise Diagnosis(
+                "unequal-shards",
+                saw=diagnosis.saw,
+                means="All shards are equally long: with -len(flat) % N zeros at its end N divides the whole.",
+                look=look.into("Unit.__init__")(r"pad|zeros", r"chunk|split"),
+            ) from None
     judge(look, reports, drawn)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import RETURN, Look
-from lab.checks.common.report import expect
+from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example
 from lab.checks.common.tiny import one_thread
+from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients
 from lab.checks.from_scratch.fsdp.net import BLOCKS, WIDTH, Net, block_bytes, draw_weights, loss_of
 from lab.checks.from_scratch.fsdp.observe import RATE
 from lab.grading.diagnosis import Diagnosis, unusable_report
@@ -25,6 +26,8 @@ REPORT = {
     "kept": [int],
     "order": [int],
     "waited": int,
+    "waited in reduce": int,
+    "kept in pending": [int],
     "forward peak": int,
     "peak": int,
     "evaluated": Tensor,
@@ -33,7 +36,6 @@ REPORT = {
     "bf16 shards": [str],
     "bf16 gradients": [str],
 }
-UNITS = BLOCKS + 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ def twin(drawn: Drawn) -> tuple[list[dict[str, Tensor]], Tensor]:
 
 
 def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    if isinstance(reports[0], dict) and "gathered" in reports[0]:
+        expect([reports[0]["gathered"]], [int])
+        raise Diagnosis(
+            "hooks-share-a-unit",
+            saw="when block 0 was to be computed, the unit of block "
+            f"{numbers(reports[0]['gathered'][:1])} had been gathered in its place.",
+            means="A function made in a loop sees the loop's last value when it is called: hand on the method "
+            "itself, unit.before_forward.",
+            look=look(r"lambda", r"partial|hook"),
+        )
     expect(reports, REPORT)
     like = drawn.weights[0]
     for report in reports:
@@ -94,7 +106,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                 means="A part of a tensor is a view, which keeps all of it alive: the shard is a copy of it.",
                 look=look.into("Unit.__init__")(r"self\.shard = "),
             )
-        judge_calls(look, rank, report)
+        judge_calls(look, rank, report, ranks)
         judge_gradients(look, rank, report)
     after, output = twin(drawn)
     for name, wanted in zip(STATES[1:], after, strict=True):
@@ -122,7 +134,31 @@ def judge_start(look: Look, states: Sequence[dict[str, Tensor]], like: dict[str,
                 means="A single process must be able to load it: each parameter by its name, in its shape.",
                 look=look.into("MyFSDP.__init__")(r"_parameters", r"Unit\("),
             )
-        if wrong := [name for name in like if not close(state[name], like[name])]:
+        wrong = [name for name in like if not close(state[name], like[name])]
+        block, before = (
+            torch.cat([own[name].flatten() for name in like if name.startswith("blocks.0.")])
+            for own in (state, like)
+        )
+        each = -(-len(block) // len(states))
+        if wrong and not rank and not close(block[each : 2 * each], before[each : 2 * each]):
+            saw = f"{wrong[0]} of rank 0 is not what it was before MyFSDP was made."
+            if torch.equal(block[:each], block[each : 2 * each]):
+                raise Diagnosis(
+                    "shard-broadcast",
+                    saw=saw,
+                    means="Every rank has rank 0's part: the whole is broadcast, and then each cuts its own.",
+                    look=look.into("Unit.__init__")(r"broadcast"),
+                )
+            if not close(
+                block[:each], before[:each]
+            ):  # if there were no broadcast, rank 0's own part would be right
+                raise Diagnosis(
+                    "shards-out-of-order",
+                    saw=saw,
+                    means="An all-gather lays the shards one behind the other: rank r's is run r of the whole.",
+                    look=look.into("Unit.__init__")(r"self\.shard = ", r"chunk"),
+                )
+        if wrong:
             raise Diagnosis(
                 "not-broadcast",
                 saw=f"{wrong[0]} of rank {rank} is not that of rank 0 after MyFSDP was made.",
@@ -146,56 +182,6 @@ def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ran
             means="Only a block with a unit of its own can be gathered and freed by itself.",
             look=look(r"Unit\(", r"for "),
         )
-
-
-def judge_calls(look: Look, rank: int, report: dict[str, Any]) -> None:
-    names = {part: [call["name"] for call in report[part]] for part in ("forward", "backward", "finish")}
-    everything = [name for part in names.values() for name in part]
-    gathers, scatters = (
-        {part: sum(word in name for name in names[part]) for part in names} for word in ("gather", "scatter")
-    )
-    reduced = [name for name in everything if "allreduce" in name]
-    if reduced or sum(scatters.values()) < UNITS:
-        raise Diagnosis(
-            "all-reduced" if reduced else "not-reduce-scattered",
-            saw=f"in a step with {UNITS} units rank {rank} called {sum(scatters.values())} reduce-scatters"
-            + (f", and {len(reduced)} all-reduces." if reduced else "."),
-            means="A rank needs the sum of its own shard only: a reduce-scatter sends half as much.",
-            look=look.into("Unit.reduce")(r"reduce"),
-        )
-    if not report["waited"]:
-        raise Diagnosis(
-            "waits-in-backward",
-            saw=f"nothing was left to wait for in finish() of rank {rank}.",
-            means="Begun with async_op=True, a reduce-scatter travels while the block before is computed.",
-            look=look.into("Unit.reduce")(r"reduce"),
-        )
-    if gathers["forward"] != UNITS:
-        raise Diagnosis(
-            "gathers-per-block",
-            saw=f"in the forward pass rank {rank} called {gathers['forward']} all-gathers for {UNITS} units.",
-            means="One for each unit, right before its module computes.",
-            look=look(r"before_forward|hook"),
-        )
-    if gathers["backward"] > BLOCKS:
-        raise Diagnosis(
-            "gathers-too-often",
-            saw=f"in the backward pass rank {rank} called {gathers['backward']} all-gathers for {BLOCKS} blocks.",
-            means="Each block is gathered once more; what is left is still whole from the forward pass.",
-            look=look(r"gather_again"),
-        )
-
-
-def judge_gradients(look: Look, rank: int, report: dict[str, Any]) -> None:
-    for elements, gradient in zip(report["elements"], report["gradients"], strict=False):
-        if gradient is None or list(gradient) != [elements, "torch.float32"]:
-            said = "none" if gradient is None else f"one of {gradient[0]} numbers in {gradient[-1]}"
-            raise Diagnosis(
-                "gradient-of-other-shape",
-                saw=f"a shard of {elements} numbers of rank {rank} has as its gradient: {said}.",
-                means="The optimizer adds the gradient to the shard: same length, fp32.",
-                look=look.into("Unit.reduce")(r"empty_like|reduce"),
-            )
 
 
 def judge_weights(
@@ -230,6 +216,11 @@ def judge_weights(
             )
 
 
+def not_freed(look: Look) -> bool:
+    """Whether free() is called and gives nothing back."""
+    return "free" in look(r"free") and "resize_" not in look.into("Unit.free")(r"resize_")
+
+
 def judge_memory(look: Look, report: dict[str, Any]) -> None:
     """What is alive beside the shards: one block whole and its gradient, not all of them."""
     blocks, block = BLOCKS * block_bytes(), block_bytes()
@@ -238,16 +229,17 @@ def judge_memory(look: Look, report: dict[str, Any]) -> None:
             "not-freed-after-forward",
             saw=f"{report['forward peak']} bytes lived in the forward pass; all {BLOCKS} blocks have {blocks}.",
             means="Blocks that have been computed stay whole: free them after their forward pass.",
-            look=look(r"free"),
+            look=look.into("Unit.free")(r"None|del ") if not_freed(look) else look(r"free", r"forward_hook"),
         )
     limit = 6 * block + blocks // 2
-    if report["peak"] > limit and report["order"] != sorted(report["order"]):
+    if report["order"] != sorted(report["order"]):
         order = ", ".join(str(block) if block < BLOCKS else "what is left" for block in report["order"])
         raise Diagnosis(
             "units-in-other-order",
             saw=f"{report['peak']} bytes were alive in the step, and self.units are those of blocks {order}.",
-            means="From the first block to the last, or `earlier` is not the unit whose gradient can go by then.",
-            look=look(r"reversed|\[::-1\]|insert\(", r"for .*blocks", r"units"),
+            means="From the first block to the last, then what is left: __init__ takes `earlier` and forward() "
+            "units[-1] from it.",
+            look=look(r"reversed|\[::-1\]|insert\(", r"units.*module[^.]", r"for .*blocks", r"units"),
         )
     if report["peak"] > limit:
         raise Diagnosis(

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
 from lab.checks.from_scratch.fsdp.net import Net, loss_of
 from lab.checks.from_scratch.live import LiveBytes
@@ -27,7 +28,17 @@ def train(rank: Rank) -> dict[str, Any]:
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     dist.barrier()
     with Traffic() as traffic, waits_noted() as waits, LiveBytes() as live:
-        loss = loss_of(model(inputs[0]))
+        reductions = watch_reductions(model, waits)
+        try:
+            output = model(inputs[0])
+        except (
+            AttributeError
+        ):  # a layer is without its parameters: is there a unit that was gathered before its turn?
+            gathered = [number for number, unit in enumerate(model.units) if unit.whole is not None]
+            if len(gathered) != 2 or gathered[0] == 0 or gathered[1] != len(model.units) - 1:
+                raise
+            return {"gathered": gathered}
+        loss = loss_of(output)
         forward, resting = len(traffic.calls), live.peak
         loss.backward()
         backward = len(traffic.calls)
@@ -39,6 +50,8 @@ def train(rank: Rank) -> dict[str, Any]:
         "backward": traffic.calls[forward:backward],
         "finish": traffic.calls[backward:],
         "waited": waited,
+        "waited in reduce": sum(waited for waited, _ in reductions),
+        "kept in pending": [kept for _, kept in reductions],
         "forward peak": resting,
         "peak": live.peak,
         "gradients": [None if p.grad is None else [p.grad.numel(), str(p.grad.dtype)] for p in parameters],
@@ -64,6 +77,25 @@ def train(rank: Rank) -> dict[str, Any]:
         "bf16 shards": sorted({str(p.dtype) for p in low.parameters()}),
         "bf16 gradients": sorted({"None" if p.grad is None else str(p.grad.dtype) for p in low.parameters()}),
     }
+
+
+def watch_reductions(model: Any, waits: list[int]) -> list[tuple[int, int]]:
+    """For each Unit.reduce() to come: how often it waits, and how many shards long unit.pending is then."""
+    noted: list[tuple[int, int]] = []
+
+    def watched(unit: Any, reduce: Any) -> Any:
+        def call(gradient: torch.Tensor) -> None:
+            first = len(waits)
+            reduce(gradient)
+            kept = [one for one in tree_leaves(unit.pending) if isinstance(one, torch.Tensor)]
+            memory = {one.data_ptr(): one.numel() for one in kept}
+            noted.append((len(waits) - first, sum(memory.values()) // unit.shard.numel()))
+
+        return call
+
+    for unit in model.units:
+        unit.reduce = watched(unit, unit.reduce)
+    return noted
 
 
 def copied(model: Any) -> dict[str, Any]:

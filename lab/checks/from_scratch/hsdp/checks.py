@@ -4,7 +4,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.from_scratch.hsdp.judge import draw, judge, sent
-from lab.checks.from_scratch.hsdp.net import RANKS
+from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS
 from lab.checks.from_scratch.hsdp.observe import train
 from lab.grading.check import Group, Order, check
 
@@ -12,6 +12,10 @@ GATHERED = "The result has a shard for each rank of the group. Without group= it
 SCATTERED = "Each rank of the group gets a part of what is reduced. Without group= it is the group of all ranks."
 UNUSED = (
     "A parameter that had no part in the loss has no gradient: on other ranks it may have one, so here it is 0."
+)
+
+PADDING = (
+    "The last shard may end in zeros that only make its length even: what is split is the rest, whole[: sum]."
 )
 
 
@@ -30,9 +34,31 @@ def shards_in_nodes(group: Group) -> None:
         r"outputShape|input tensor must be the same size as output size times",
         "scattered-over-other-size",
         SCATTERED,
+        saw="what {rank} reduce-scatters is not a shard for each rank of the group.",
         look=reduce(r"scatter"),
     )
+    whole = -(-sum(one.numel() for one in drawn.weights[0]) // PER_NODE) * PER_NODE
+    fewer = retold(  # gloo compares the shard times the ranks of the group with what it was given
+        rf"outputShape.*\({whole} vs\. (?!{whole}\))",
+        "unused-parameter",
+        UNUSED,
+        saw="what {rank} reduce-scatters has fewer numbers than the parameters.",
+        look=reduce(r"grad is not None|if .*grad", r"joined", r"\.grad\b"),
+    )
     unused = retold(r"NoneType", "unused-parameter", UNUSED, look=reduce(r"\.grad\b"))
-    with gathered, scattered, unused:
+    padding = retold(
+        r"split_sizes to sum exactly|invalid for input of size|split_with_sizes",
+        "padding-in-last-part",
+        PADDING,
+        saw="{rank} splits the whole with its padding into the parameters.",
+        look=gather(r"split", r"view"),
+    )
+    beyond = retold(
+        r"index out of range",
+        "rank-as-position",
+        "Which part it is says its position in the node, dist.get_rank(shard_group): rank 2 of all is 0 there.",
+        look=look.into("MyHSDP.__init__")(r"get_rank"),
+    )
+    with beyond, gathered, scattered, fewer, unused, padding:
         reports = group.observe(Order(train, RANKS, sent(drawn), timeout=LIMIT))
     judge(look, reports, drawn)

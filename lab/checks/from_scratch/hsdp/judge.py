@@ -160,7 +160,7 @@ def judge_shard(look: Look, rank: int, report: dict[str, Any], drawn: Drawn) -> 
             "shard-is-a-view",
             saw=f"the shard of rank {rank} has {len(shard)} numbers, and keeps {report['kept']} in memory.",
             means="A part of a tensor is a view, which keeps all of it alive: the shard is a copy of it.",
-            look=place(r"chunk|Parameter"),
+            look=place(r"self\.shard = ", r"chunk|Parameter"),
         )
     if close(shard, wanted):
         return

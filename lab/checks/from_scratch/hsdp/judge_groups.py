@@ -62,12 +62,12 @@ def judge_groups(look: Look, reports: Sequence[Any]) -> None:
                 "wrong-groups",
                 saw=saw,
                 means=f"Rank {rank}'s node is {row}, and its position in each node {column}.",
-                look=look(r"new_group|mesh", RETURN),
+                look=look(RETURN) if replicate == everyone else look(r"new_group|mesh", RETURN),
             )
         if (one_row, one_column) != (everyone, [rank]):
             raise Diagnosis(
                 "fixed-mesh",
                 saw=f"make_groups({RANKS}) gave rank {rank} the groups {one_row} and {one_column}.",
                 means="With all ranks on one node the shard group is all, the replicate group the rank itself.",
-                look=look(r"range|view|new_group"),
+                look=look(r"range|view|new_group", last=one_row == everyone),
             )

@@ -20,6 +20,7 @@ from lab.checks.from_scratch.pipeline.net import (
     activations,
     draw_weights,
     one_process,
+    output_gradients_passed_on,
 )
 from lab.checks.from_scratch.pipeline.observe import SCHEDULES
 from lab.checks.from_scratch.pipeline.schedule import BACKWARD, FORWARD, Action
@@ -29,6 +30,8 @@ from lab.grading.parts import compared
 REPORT = {
     name: {
         "losses": [float],
+        "with graph": int,
+        "waited in forward": int,
         "gradients": dict,
         "peak": int,
         "held": int,
@@ -69,6 +72,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     with one_thread():
         losses, right = one_process(drawn.weights, drawn.inputs, drawn.targets, range(MICRO_BATCHES))
         last = one_process(drawn.weights, drawn.inputs, drawn.targets, [MICRO_BATCHES - 1])[1]
+        past = output_gradients_passed_on(drawn.weights, drawn.inputs, drawn.targets)
     for name in SCHEDULES:
         found = [report[name] for report in reports]
         for rank, one in enumerate(found):
@@ -76,7 +80,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         compared(f"{name}: gradients", [one["gradients"] for one in found], right, each=True)
         judge_losses(look, name, found[-1]["losses"], losses)
         for rank, one in enumerate(found):
-            judge_gradients(look, f"{name}, rank {rank}", one["gradients"], right[rank], last[rank])
+            judge_gradients(look, f"{name}, rank {rank}", one["gradients"], right[rank], last[rank], past[rank])
+        judge_kept(look, name, found)
     for rank, report in enumerate(reports):
         judge_memory(look, rank, report)
 
@@ -162,7 +167,40 @@ def _listed(values: Sequence[float]) -> str:
     return ", ".join(number(value) for value in values[:3])
 
 
-def judge_gradients(look: Look, who: str, found: Any, right: dict[str, Tensor], last: dict[str, Tensor]) -> None:
+def judge_kept(look: Look, name: str, found: Sequence[dict[str, Any]]) -> None:
+    """The numbers are right: is each send left to travel, and each loss only a number?"""
+    for rank, one in enumerate(found):
+        if one["waited in forward"]:
+            raise Diagnosis(
+                "waits-in-forward",
+                saw=f"{name}: in {one['waited in forward']} of {MICRO_BATCHES} forward passes rank {rank} waited "
+                f"until rank {rank + 1} had received the output.",
+                means="It is received when that rank comes to it: meanwhile this one can go on. isend, and wait "
+                "in backward().",
+                look=look(r"\.wait\(", r"dist\.send\(", r"send"),
+            )
+    if found[-1]["with graph"]:
+        raise Diagnosis(
+            "losses-with-graph",
+            saw=f"{name}: {found[-1]['with graph']} of the losses that run() returns require a gradient.",
+            means="A loss that is kept holds its graph as long as it is kept: for reading, detach() it.",
+            look=look(r"losses", r"loss_of"),
+        )
+
+
+def judge_gradients(
+    look: Look,
+    who: str,
+    found: Any,
+    right: dict[str, Tensor],
+    last: dict[str, Tensor],
+    past: dict[str, Tensor],
+) -> None:
+    """
+    Args:
+        last: the last micro-batch's alone.
+        past: if the stages between pass on the gradient that has come to them.
+    """
     found = {name: value for name, value in found.items() if isinstance(value, Tensor)}
     if found.keys() == right.keys() and all_close(found, right):
         return
@@ -188,7 +226,16 @@ def judge_gradients(look: Look, who: str, found: Any, right: dict[str, Tensor], 
             "scaled-gradients",
             saw=f"{saw}: {factor:.3g} times the right ones.",
             means="The last rank divides the loss by the number of micro-batches, once; nothing else is divided.",
-            look=place(r"/|\*", r"backward\("),
+            look=place(r"/|\*", r"backward\(")
+            if abs(factor * MICRO_BATCHES - 1) < 1e-3 or not close(factor, MICRO_BATCHES)
+            else look(r"/ ?len|/ ?self|\.div|loss_of"),
+        )
+    if all_close(found, past):
+        raise Diagnosis(
+            "passes-on-what-it-got",
+            saw=f"{saw}.",
+            means="Back goes x.grad, the gradient of the stage's input; what came was that of its output.",
+            look=place(r"isend|send\("),
         )
     raise Diagnosis(
         "wrong-gradients",

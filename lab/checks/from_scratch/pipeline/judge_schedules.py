@@ -37,6 +37,13 @@ def _action(action: list[Any]) -> Action:
     return action[0], action[1]
 
 
+def _before_itself(actions: Sequence[Action]) -> bool:
+    """Whether a micro-batch goes backward before it went forward, on one rank."""
+    return any(
+        actions.index((FORWARD, micro)) > at for at, (kind, micro) in enumerate(actions) if kind == BACKWARD
+    )
+
+
 def in_words(actions: Sequence[Action], limit: int = 14) -> str:
     """ "F0 F1 B0 F2"."""
     return " ".join(f"{kind}{micro}" for kind, micro in actions[:limit]) + (" ..." if len(actions) > limit else "")
@@ -57,14 +64,14 @@ def judge_schedule(look: Look, name: str, schedule: list[list[Action]], ranks: i
                     name,
                     saw=f"{said}.",
                     means=f"Each of the {micros} micro-batches goes forward once and backward once on every rank.",
-                    look=look(RETURN),
+                    look=look(r"= .*ranks", RETURN) if name == "no-such-micro-batch" else look(RETURN),
                 )
             if numbers != sorted(numbers):
                 raise Diagnosis(
                     "other-order",
                     saw=f"{said}.",
                     means="Micro-batches come from the first on, forward and backward: so they meet on all ranks.",
-                    look=look(r"reversed|\[::-1\]", r"range\("),
+                    look=look(r"reversed|\[::-1\]", *([r"BACKWARD"] if kind == BACKWARD else []), r"range\("),
                 )
     played = play(schedule)
     if played.stuck:
@@ -74,7 +81,7 @@ def judge_schedule(look: Look, name: str, schedule: list[list[Action]], ranks: i
             saw=f"{ranks} ranks, {micros} micro-batches: rank {rank}, {in_words(schedule[rank])}, never comes to "
             f"{kind}{micro}.",
             means="A backward pass needs its forward pass first, and the backward pass of the rank behind.",
-            look=look(r"BACKWARD", RETURN),
+            look=look(r"BACKWARD", RETURN) if any(map(_before_itself, schedule)) else look(r"min\(", r"BACKWARD"),
         )
     least = bubble(ranks, micros)
     if name == GPIPE:

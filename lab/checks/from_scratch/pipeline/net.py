@@ -39,6 +39,22 @@ def loss_of(output: Tensor, target: Tensor) -> Tensor:
     return ((output - target) ** 2).mean()
 
 
+def output_gradients_passed_on(
+    weights: Sequence[Weights], inputs: Sequence[Tensor], targets: Sequence[Tensor]
+) -> list[dict[str, Tensor]]:
+    """Each stage's gradients if those between send back what has come to them, not their input's gradient."""
+    stages = [make_stage(own) for own in weights]
+    for x, target in zip(inputs, targets, strict=True):
+        given, outputs = [x], []
+        for stage in stages:
+            outputs.append(stage(given[-1]))
+            given.append(outputs[-1].detach().requires_grad_())
+        (loss_of(outputs.pop(), target) / len(inputs)).backward(inputs=[*stages[-1].parameters(), given[-2]])
+        for output in outputs:
+            output.backward(given[-2].grad)
+    return [{name: p.grad for name, p in stage.named_parameters() if p.grad is not None} for stage in stages]
+
+
 def one_process(
     weights: Sequence[Weights], inputs: Sequence[Tensor], targets: Sequence[Tensor], used: Sequence[int]
 ) -> tuple[list[float], list[dict[str, Tensor]]]:

@@ -40,6 +40,15 @@ def step(rank: Rank, pipeline: Any, name: str, given: dict[str, Any]) -> dict[st
     places: list[int] = []
     module.register_forward_pre_hook(lambda _, args: places.append(args[0].untyped_storage().data_ptr()))
     stage = pipeline.Stage(module, SHAPE)
+    waited: list[int] = []  # in which micro-batches' forward() a send was waited for
+    forward = stage.forward
+
+    def watched(micro: int) -> None:
+        first = len(rank.messages.notes)
+        forward(micro)
+        waited.extend(micro for note in rank.messages.notes[first:] if note.kind == "send" and note.done)
+
+    stage.forward = watched
     schedule = getattr(pipeline, name)(rank.rank, rank.world_size, len(given["inputs"]))
     first = len(rank.messages.notes)
     dist.barrier()
@@ -51,6 +60,8 @@ def step(rank: Rank, pipeline: Any, name: str, given: dict[str, Any]) -> dict[st
     dist.barrier()  # so that no message of this one meets one of the next
     return {
         "losses": [float(loss) for loss in losses],
+        "with graph": sum(loss.requires_grad for loss in losses),
+        "waited in forward": len(waited),
         "gradients": gradients(module),
         "peak": live.peak,
         "held": len(stage.held),

@@ -227,6 +227,17 @@ def judge_messages(look: Look, sent: Sequence[Sequence[dict[str, int]]], tensor:
     peers = [sorted({one["to"] for one in own if one["bytes"]}) for own in sent]
     said = f"of {whole} bytes on each of {ranks} ranks, the ranks sent {numbers(by_rank)}"
     ring = f"In a ring each sends 2(N-1) parts of 1/N: {most} bytes at most, however many ranks there are."
+    steps = 2 * (ranks - 1)
+    if min(map(len, sent)) > steps and max(by_rank) > most and min(by_rank) < (ranks - 1) * whole:
+        # The sums are right: a step more brings again what is there.
+        endless = r"range\((?!.*- ?1)|while"
+        scatter = look.into(SCATTER)(endless)
+        raise Diagnosis(
+            "too-many-steps",
+            saw=f"{said}: {max(map(len, sent))} messages each.",
+            means=f"Both halves take N-1 steps: 2(N-1) = {steps} messages from each rank.",
+            look=scatter if "def " not in scatter else look.into(GATHER)(endless),
+        )
     if max(by_rank) > most:
         alone = [rank for rank, one in enumerate(peers) if len(one) == ranks - 1]
         if len(alone) == 1 and max(by_rank) == by_rank[alone[0]]:

@@ -11,12 +11,15 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, number
 from lab.checks.common.tiny import Descent, one_thread
+from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_sizes
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
     BLOCKS,
+    COLUMN,
     CUT,
     RANKS,
     RATE,
+    ROW,
     STEPS,
     TOKENS,
     WIDTH,
@@ -31,6 +34,7 @@ CALLS = [{"name": str, "bytes": int}]
 REPORT = {
     "sizes": [[[object]]],
     "keys": Tensor,
+    "key biases": Tensor,
     "losses": [float],
     "forward": [CALLS],
     "backward": CALLS,
@@ -39,7 +43,6 @@ REPORT = {
     "gradients": dict,
 }
 ALL_REDUCE = "allreduce_"
-COLUMN, ROW = "ColumnParallelLinear", "RowParallelLinear"
 ACTIVATIONS = BATCH * TOKENS * WIDTH * 4  # bytes
 
 Weights = Sequence[Mapping[str, Tensor]]
@@ -128,41 +131,6 @@ def off(found: Tensor, wanted: Tensor) -> str:
     return example({"": found}, {"": wanted}).partition("holds ")[2]
 
 
-def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
-    """A rank has half of each weight that is cut, in memory too."""
-    whole = {name: value.numel() for name, value in draw_weights(torch.Generator())[0].items()}
-    for own in blocks:
-        if not all(len(one) == 3 and [type(value) for value in one] == [str, int, int] for one in own):
-            raise unusable_report("a parameter's sizes are not its name and two numbers")
-        found = {name: (size, kept) for name, size, kept in own}
-        for name in CUT:
-            size, kept = found.get(name, (whole[name], 0))
-            layer = name.rpartition(".")[0]
-            if size > whole[name] // RANKS:
-                raise Diagnosis(
-                    "weights-whole",
-                    saw=f"rank {rank} has {size} of the {whole[name]} numbers of {name}.",
-                    means="Each rank keeps its part of every linear layer: that is what the memory is saved by.",
-                    look=look(rf"{layer.rpartition('.')[2]}\W.*=", rf"{layer.partition('.')[0]}\b"),
-                )
-            if kept > size:
-                raise Diagnosis(
-                    "part-is-a-view",
-                    saw=f"{name} of rank {rank} has {size} numbers, and keeps {kept} in memory.",
-                    means="A part of a tensor is a view, which keeps all of it alive: make a copy.",
-                    look=look.into("own_part")(RETURN),
-                )
-        extra = sum(size for name, (size, _) in found.items() if name not in whole)
-        if extra:
-            names = [name for name in found if name not in whole]
-            raise Diagnosis(
-                "weights-whole",
-                saw=f"rank {rank} has {extra} numbers in other parameters: {names[0]}, ...",
-                means="What a parallel layer keeps is its part: the whole layer must be free to go.",
-                look=look.into(f"{COLUMN}.__init__")(r"self\.\w+ = whole"),
-            )
-
-
 def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:
     calls = [call for part in (*report["forward"], report["backward"]) for call in part]
     if others := [call["name"] for call in calls if call["name"] != ALL_REDUCE]:
@@ -206,11 +174,20 @@ def judge_output(look: Look, reports: Sequence[Any], drawn: Drawn, right: Twin) 
             look.into(f"{COLUMN}.forward")(r"apply", RETURN),
         )
     piece = drawn.weights[0][CUT[0]].chunk(RANKS)[0]
+    at = look(r"query_key_value\b.*=", r"query_key_value")
     if reports[0]["keys"].shape == piece.shape and torch.equal(reports[0]["keys"], piece):
         raise says(
             "pieces-not-cut-apart",
             "Queries, keys and values lie one behind the other: rank 0 got all queries and half of the keys.",
-            look(r"query_key_value\b.*=", r"query_key_value"),
+            # Where parallelize() says that there are pieces, it is own_part() that does not go by them.
+            at if "def " in look(r"query_key_value\b.*(pieces|\b3\b)") else look.into("own_part")(RETURN),
+        )
+    piece = drawn.weights[0][CUT[1]].chunk(RANKS)[0]
+    if torch.equal(reports[0]["key biases"], piece):
+        raise says(
+            "bias-of-other-outputs",
+            "The rank's outputs are parts of each piece, and their biases too: cut the bias as the weight.",
+            look.into(f"{COLUMN}.__init__")(r"bias"),
         )
     biases = ("attention.out.bias", "mlp.2.bias")
     for factor, name, means in (
@@ -220,9 +197,12 @@ def judge_output(look: Look, reports: Sequence[Any], drawn: Drawn, right: Twin) 
         other = twin(drawn, lambda n, v, factor=factor: factor * v if n in biases else v)  # type: ignore[misc]
         if close(outputs[rank], other.output):
             raise says(name, means, row(r"bias", RETURN))
+    mean = row(r"/", RETURN)
+    if "/" not in mean and "/" in (given := look.into("SumOverRanks.forward")(r"/")):
+        mean = given
     scaled = twin(drawn, lambda n, v: v / RANKS if n in ("attention.out.weight", "mlp.2.weight") else v)
     if close(outputs[rank], scaled.output):
-        raise says("averaged", "The terms are summed: a mean makes the layer's output smaller.", row(r"/", RETURN))
+        raise says("averaged", "The terms are summed: a mean makes the layer's output smaller.", mean)
     raise says(
         "wrong-output",
         "The ranks' parts must be those of one layer: the rows of the second belong to the columns of the first.",
@@ -273,6 +253,13 @@ def judge_backward(look: Look, reports: Sequence[Any], right: Twin) -> None:
             saw=f"{said}.",
             means="The gradient of a sum is there on every rank already: summed again, it is too large.",
             look=over(RETURN),
+        )
+    if wrong and "def " not in (divided := to(r"/|mean")):
+        raise Diagnosis(
+            "input-gradient-averaged",
+            saw=f"{said}.",
+            means="Each rank has a term of x's gradient, from its own columns: it is their sum, not their mean.",
+            look=divided,
         )
     if wrong:
         raise Diagnosis(

@@ -16,6 +16,8 @@ CUT = (
     *("mlp.0.weight", "mlp.0.bias", "mlp.2.weight"),
 )
 
+COLUMN, ROW = "ColumnParallelLinear", "RowParallelLinear"  # the classes that a block is cut with
+
 
 def build(weights: Sequence[Mapping[str, Tensor]]) -> list[TransformerBlock]:
     """The whole blocks, with these state dicts."""

@@ -22,6 +22,7 @@ def train(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {
         "sizes": [[[name, p.numel(), kept(p)] for name, p in block.named_parameters()] for block in blocks],
         "keys": parts[0].attention.query_key_value.weight.detach().clone(),
+        "key biases": parts[0].attention.query_key_value.bias.detach().clone(),
         "losses": [],
     }
     dist.barrier()

@@ -13,11 +13,12 @@ from lab.checks.from_scratch.zero.formulas import FORMULAS, State
 
 RANKS, STEPS = 3, 2
 
-# What is trained: six layers that grow, each with a bias and a number. Dealt out one by one to three ranks, or in
-# runs of equal length, they make shares that are far apart; from the largest on they come out even.
+# What is trained: six layers that grow, each with a bias and a number. Dealt out one by one to three ranks, from
+# the largest on too, or in runs of equal length, they make shares that are far apart; from the largest on, each to
+# the lightest share, they come out even.
 SHAPES = [
     shape
-    for inputs, outputs in ((12, 17), (14, 19), (16, 21), (18, 23), (20, 25), (22, 27))
+    for inputs, outputs in ((10, 14), (12, 18), (15, 20), (18, 24), (22, 28), (26, 32))
     for shape in ((outputs, inputs), (outputs,), (1,))
 ]
 FEW = [(5, 3), (3,)]  # fewer than ranks

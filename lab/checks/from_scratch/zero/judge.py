@@ -20,6 +20,7 @@ REPORT = [
         "calls": [{"name": str, "bytes": int}],
         "held": int,
         "gradients left": int,
+        "in groups": int,
     }
 ]
 
@@ -97,6 +98,22 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
             return Diagnosis(name, saw=f"{saw}.", means=means, look=place)
 
         before = drawn.weights[case] if not step else right[step - 1]
+        stepped = any(not same(one["after"][-1], drawn.weights[case]) for one in found)
+        if (
+            stepped
+            and found[rank]["calls"]
+            and all(
+                close(one["after"][-1][i], drawn.weights[case][i])
+                for number, one in enumerate(found)
+                for i, own in enumerate(one["owners"])
+                if own != [number]
+            )
+        ):
+            raise says(
+                "not-copied-back",
+                "What others have stepped has travelled, and is in no parameter: copy it into each with copy_().",
+                look.into(HAND_OUT)(r"for .*zip", r"for .*split", r"broadcast", last=True),
+            )
         explain(look, says, ranks, right[step], before)
         if step and same(ranks[rank], twin(drawn, case, same_rate=True)[step]):
             raise says(
@@ -108,6 +125,12 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
             raise says(
                 "groups-merged",
                 "Each group has options of its own, here another rate: divide every group, and join none.",
+                look.into(INIT)(SHARE, r"^for .*group"),
+            )
+        if twice := max(one["in groups"] for one in found):
+            raise says(
+                "stepped-twice",
+                f"{twice} parameters are in two groups, and stepped once in each: a group keeps those it had.",
                 look.into(INIT)(SHARE, r"^for .*group"),
             )
         raise says(
@@ -191,6 +214,14 @@ def judge_states(look: Look, held: Sequence[int], drawn: Drawn, case: int) -> No
 
 def judge_calls(look: Look, calls: Sequence[dict[str, Any]], weights: Weights) -> None:
     model = sum(one.nbytes for one in weights)
+    reduced = [call["bytes"] for call in calls if "allreduce" in call["name"]]
+    if sum(reduced) > 0.9 * model:
+        raise Diagnosis(
+            "all-reduced",
+            saw=f"a step of {model} bytes of weights all-reduced {sum(reduced)} bytes.",
+            means="An all-reduce sends everything twice, around and back: a broadcast from its owner, once.",
+            look=look.into(HAND_OUT)(r"all_reduce"),
+        )
     sent = sum(call["bytes"] for call in calls)
     if sent > 1.1 * model + 100:
         raise Diagnosis(

@@ -37,8 +37,15 @@ def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float
         "after": after,
         "calls": traffic.calls,
         "held": held,
+        "in groups": in_two_groups(wrapped.optimizer),
         "gradients left": sum(parameter.grad is not None for parameter in parameters),
     }
+
+
+def in_two_groups(optimizer: Any) -> int:
+    """How many parameters more than one group has."""
+    every = [id(one) for group in optimizer.param_groups for one in group["params"]]
+    return len({one for one in every if every.count(one) > 1})
 
 
 def owners(shares: Any, parameters: Any) -> list[list[int]]:
