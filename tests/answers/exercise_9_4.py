@@ -43,6 +43,23 @@ for part in [*module.blocks, module]:  # parts
     },
 )
 
+BLOCKS_THEN_REST = """
+def places(part):
+    return [(m, name, p) for m in part.modules() for name, p in m._parameters.items() if p is not None]
+
+self.units = []
+for block in module.blocks:
+    unit = Unit(places(block), dtype)
+    block.register_forward_pre_hook(unit.before_forward)
+    block.register_forward_hook(unit.free)
+    block.register_forward_hook(gather_again(unit))
+    self.units.append(unit)
+rest = Unit(places(module), dtype)
+module.register_forward_pre_hook(rest.before_forward)
+self.units.append(rest)
+"""
+
+bank.right("the blocks in a loop, and then the rest", whole={"9.4e": BLOCKS_THEN_REST})
 bank.right(
     "divided in two steps",
     mean="full = gradient.float()",
@@ -121,43 +138,15 @@ bank.wrong("gradient-not-kept", "only the result is kept", keep="self.pending = 
 bank.wrong(
     "units-in-other-order",
     "what is left comes first",
-    whole={
-        "9.4e": """
-def places(part):
-    return [(m, name, p) for m in part.modules() for name, p in m._parameters.items() if p is not None]
-
-self.units = []
-for block in module.blocks:
-    unit = Unit(places(block), dtype)
-    block.register_forward_pre_hook(unit.before_forward)
-    block.register_forward_hook(unit.free)
-    block.register_forward_hook(gather_again(unit))
-    self.units.append(unit)
-rest = Unit(places(module), dtype)
-module.register_forward_pre_hook(rest.before_forward)
-self.units.insert(0, rest)
-"""
-    },
+    whole={"9.4e": BLOCKS_THEN_REST.replace("append(rest)", "insert(0, rest)")},
 )
 bank.wrong(
     "hooks-share-a-unit",
     "the last unit for all hooks",
     whole={
-        "9.4e": """
-def places(part):
-    return [(m, name, p) for m in part.modules() for name, p in m._parameters.items() if p is not None]
-
-self.units = []
-for block in module.blocks:
-    unit = Unit(places(block), dtype)
-    block.register_forward_pre_hook(lambda *_: unit.before_forward())
-    block.register_forward_hook(lambda *_: unit.free())
-    block.register_forward_hook(gather_again(unit))
-    self.units.append(unit)
-rest = Unit(places(module), dtype)
-module.register_forward_pre_hook(rest.before_forward)
-self.units.append(rest)
-"""
+        "9.4e": BLOCKS_THEN_REST.replace(
+            "hook(unit.before_forward)", "hook(lambda *_: unit.before_forward())"
+        ).replace("hook(unit.free)", "hook(lambda *_: unit.free())")
     },
 )
 bank.wrong(
