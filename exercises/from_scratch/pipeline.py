@@ -91,9 +91,9 @@ class Stage:
         # TODO 9.6c: x is the micro-batch on the first rank; elsewhere it is received, and needs a gradient. Then
         # the module. The last rank makes the loss of its output, divided by len(self.inputs), and adds it to
         # self.losses (detached); the others send their output (detached) with isend. Do not wait for that here:
-        # the rank behind receives it when it comes to it, and meanwhile this one can go on. (If gradients were sent
-        # with a wait, too, both might wait for each other.) self.held[micro] is (x, output, what isend has returned,
-        # or None).
+        # the rank behind receives it when it comes to it, and meanwhile this one can go on. (If gradients were
+        # sent with a wait, too, both might wait for each other.) self.held[micro] is (x, output, what isend has
+        # returned, or None).
         raise NotImplementedError("Exercise 9.6c is not done yet: Stage.forward() in from_scratch/pipeline.py")
 
     def backward(self, micro: int) -> None:
