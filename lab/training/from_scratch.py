@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import resource
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -18,6 +17,7 @@ from lab.runs.options.numbers import positive
 from lab.runs.options.parser import HelpFormatter
 from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.networks.vit import HEAD_WIDTH
+from lab.training.stepping import meter
 
 EXERCISES = {"tensor": "9.5", "pipeline": "9.6", "hsdp": "9.7"}
 DATASETS = ("shapes", "sample", "cifar10", "imagefolder")
@@ -139,11 +139,7 @@ def loaders(datasets: DataSets, args: argparse.Namespace) -> tuple[DataLoader, D
 
 def peak_memory(device: torch.device) -> int:
     """Bytes of the fullest rank so far: allocated on CUDA, resident on the CPU. All ranks call it."""
-    if device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(device)
-    else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    fullest = torch.tensor(peak, device=device)
+    fullest = torch.tensor(meter.peak_memory(device), device=device)
     dist.all_reduce(fullest, op=dist.ReduceOp.MAX)
     return int(fullest)
 

@@ -146,7 +146,7 @@ class EpochMeter:
         """Over all ranks. Collective."""
         since = time.perf_counter() - self._trained_at
         slowest = torch.tensor(
-            [self._seconds, since, self._peak_memory()], dtype=torch.float64, device=self._device
+            [self._seconds, since, peak_memory(self._device)], dtype=torch.float64, device=self._device
         )
         counts = torch.tensor([self.images, 0, self._evaluated], dtype=torch.float64, device=self._device)
         counts[1] = self._correct
@@ -181,11 +181,13 @@ class EpochMeter:
             self.image_shape = inputs[0].shape[1:]
             self._correct += (logits.detach().argmax(dim=1) == self.labels).sum()
 
-    def _peak_memory(self) -> int:
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes of this process at most so far: allocated on CUDA, resident on the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def join_states(states: list[dict[str, Any]], rank: int) -> dict[str, Any]:
