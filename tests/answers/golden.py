@@ -35,6 +35,7 @@ _REPLACED = [
     (re.compile(r"\bafter \d+ s\b"), "after # s"),
     (re.compile(r"\blines? \d+"), "line #"),
     (re.compile(r"\bMASTER_PORT was \d+"), "MASTER_PORT was #"),
+    (re.compile(r"\bset it to \d{4,5}\b"), "set it to #"),  # a port
     (re.compile(r"\bboth drew samples [\d, ]+\.\.\."), "both drew samples #, ..."),
     (re.compile(rf"\b((?:{_ERRORS})Error): .*?(?=$|; |, and )"), r"\1: ..."),
 ]
