@@ -2,7 +2,9 @@
 
 import os
 import re
+import resource
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,3 +54,9 @@ def free_memory() -> int | None:
         found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.M)
         return int(found[1]) * 1024 if found else None
     return None
+
+
+def peak_resident() -> int:
+    """Bytes of memory that this process had at most so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

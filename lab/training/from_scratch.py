@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader, Subset
 
 from lab.base.errors import UsageError, UserError
 from lab.base.files import is_first_on_filesystem
+from lab.base.machine import peak_resident
 from lab.runs.options.numbers import positive
 from lab.runs.options.parser import HelpFormatter
 from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.networks.vit import HEAD_WIDTH
-from lab.training.stepping import meter
 
 EXERCISES = {"tensor": "9.5", "pipeline": "9.6", "hsdp": "9.7"}
 DATASETS = ("shapes", "sample", "cifar10", "imagefolder")
@@ -139,7 +139,8 @@ def loaders(datasets: DataSets, args: argparse.Namespace) -> tuple[DataLoader, D
 
 def peak_memory(device: torch.device) -> int:
     """Bytes of the fullest rank so far: allocated on CUDA, resident on the CPU. All ranks call it."""
-    fullest = torch.tensor(meter.peak_memory(device), device=device)
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_resident()
+    fullest = torch.tensor(peak, device=device)
     dist.all_reduce(fullest, op=dist.ReduceOp.MAX)
     return int(fullest)
 

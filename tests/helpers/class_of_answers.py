@@ -28,8 +28,8 @@ FLIPPED = {
     ast.NotEq: ast.NotEq,
 }
 
-# How many of the bank's right answers to an exercise are in the class. With all of them, some would be in two or three
-# of sixty students, which is what a copy looks like.
+# How many of the bank's right answers to an exercise are in the class. With all of them, some would be in two or
+# three of sixty students, which is what a copy looks like.
 WAYS = 12
 
 

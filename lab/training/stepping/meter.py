@@ -2,8 +2,6 @@
 
 import contextlib
 import math
-import resource
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lab.base.machine import peak_resident
 from lab.runs.records.epoch_record import Totals
 from lab.training.metrics.step_figures import StepFigures
 
@@ -146,7 +145,7 @@ class EpochMeter:
         """Over all ranks. Collective."""
         since = time.perf_counter() - self._trained_at
         slowest = torch.tensor(
-            [self._seconds, since, peak_memory(self._device)], dtype=torch.float64, device=self._device
+            [self._seconds, since, self._peak_memory()], dtype=torch.float64, device=self._device
         )
         counts = torch.tensor([self.images, 0, self._evaluated], dtype=torch.float64, device=self._device)
         counts[1] = self._correct
@@ -181,13 +180,9 @@ class EpochMeter:
             self.image_shape = inputs[0].shape[1:]
             self._correct += (logits.detach().argmax(dim=1) == self.labels).sum()
 
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes of this process at most so far: allocated on CUDA, resident on the CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    def _peak_memory(self) -> int:
+        on_gpu = self._device.type == "cuda"
+        return torch.cuda.max_memory_allocated(self._device) if on_gpu else peak_resident()
 
 
 def join_states(states: list[dict[str, Any]], rank: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from lab.checks.common.look import RETURN, Look
 from lab.checks.from_scratch.fsdp.net import BLOCKS
-from lab.grading.diagnosis import Diagnosis
+from lab.grading.diagnosis import Diagnosis, unusable_report
 
 UNITS = BLOCKS + 1
 
@@ -64,6 +64,8 @@ def judge_calls(look: Look, rank: int, report: dict[str, Any], ranks: int) -> No
 
 def judge_gradients(look: Look, rank: int, report: dict[str, Any]) -> None:
     for elements, gradient in zip(report["elements"], report["gradients"], strict=False):
+        if gradient is not None and [type(value) for value in gradient] != [int, str]:
+            raise unusable_report("a gradient is told by other things than its length and its type")
         if gradient is None or list(gradient) != [elements, "torch.float32"]:
             said = "none" if gradient is None else f"one of {gradient[0]} numbers in {gradient[-1]}"
             raise Diagnosis(

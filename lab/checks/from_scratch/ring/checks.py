@@ -2,6 +2,7 @@
 
 import re
 
+from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
@@ -36,7 +37,7 @@ def sums_around_a_ring(group: Group) -> None:
             try:
                 reports = group.values(pending[ranks]())
             except Diagnosis as diagnosis:
-                types = re.findall(r"numbers of (\w+)", diagnosis.saw)
+                types = re.findall(r"numbers of (\w+)", searchable(diagnosis.saw))
                 if diagnosis.name != "message-sizes-differ" or len(set(types)) < 2:
                     raise
                 raise Diagnosis(
