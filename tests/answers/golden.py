@@ -29,7 +29,7 @@ _REPLACED = [
     (re.compile(r"\brank \d+ raised"), "rank # raised"),
     (re.compile(r"\brank \d+ called load\(\) before"), "rank # called load() before"),  # whichever was too early
     # Of an error that all ranks meet: whichever was the first to report it.
-    (re.compile(r"\brank \d+ (has a reduced|gathers into|reduce-scatters has|splits the whole)"), r"rank # \1"),
+    (re.compile(r"\brank \d+ (has a reduced|gathers into|reduce-scatters|splits the whole)"), r"rank # \1"),
     (_LINE, r"\1:#"),
     (re.compile(r"\brank 1 drew [\d, ]+\.\.\. too"), "rank 1 drew #, ... too"),
     (re.compile(r"\bafter \d+ s\b"), "after # s"),
