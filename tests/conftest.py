@@ -39,14 +39,18 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def environment_as_before():
+def _keep_environment() -> Iterator[None]:
     """Some code sets variables for the programs that it starts: they must not reach the next test."""
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+# Around each test, and around each file: what a file sets up once may be what sets them.
+environment_as_before = pytest.fixture(autouse=True)(_keep_environment)
+environment_before_the_file = pytest.fixture(autouse=True, scope="module")(_keep_environment)
 
 
 @pytest.hookimpl(wrapper=True)

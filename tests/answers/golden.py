@@ -36,7 +36,8 @@ _REPLACED = [
     (re.compile(r"\blines? \d+"), "line #"),
     (re.compile(r"\bMASTER_PORT was \d+"), "MASTER_PORT was #"),
     (re.compile(r"\bset it to \d{4,5}\b"), "set it to #"),  # a port
-    (re.compile(r"\bboth drew samples [\d, ]+\.\.\."), "both drew samples #, ..."),
+    # Few or many, as it happened: "4, 5, 20." or "4, 5, 20, 31, 34, 44, ..."
+    (re.compile(r"\bboth drew samples \d+(, \d+)*(, \.\.\.|\.(?=\s|$))?"), "both drew samples #, ..."),
     (re.compile(rf"\b((?:{_ERRORS})Error): .*?(?=$|; |, and )"), r"\1: ..."),
 ]
 
