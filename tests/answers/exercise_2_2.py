@@ -98,6 +98,23 @@ bank.wrong(
     "an address of this machine to meet at",
     join=JOIN.replace("backend, ", "backend, init_method='tcp://127.0.0.1:' + os.environ['MASTER_PORT'], "),
 )
+bank.wrong(
+    "port-hard-coded",
+    "the launcher's address, and a port of its own",
+    join=JOIN.replace("backend, ", "backend, init_method=f\"tcp://{os.environ['MASTER_ADDR']}:29500\", "),
+)
+bank.wrong(
+    "port-hard-coded",
+    "under srun a port of its own",
+    launch="launch = read_launch_environment(os.environ)\n"
+    "if 'SLURM_PROCID' in os.environ:\n    os.environ['MASTER_PORT'] = '29500'",
+)
+bank.right(
+    "the place as tcp://",
+    join=JOIN.replace(
+        "backend, ", "backend, init_method=f\"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}\", "
+    ),
+)
 bank.wrong("device-id-on-cpu", "device_id on the CPU too", join=JOIN[:-1] + ", device_id=device)")
 bank.wrong("no-device", "no device is returned", result="")
 bank.wrong("no-device", "the device's index is returned", result="return device.index")

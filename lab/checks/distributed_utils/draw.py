@@ -96,9 +96,10 @@ def name_values(names: tuple[str, ...], numbers: tuple[int, int, int]) -> dict[s
 def draw_setup() -> dict[str, Any]:
     """What setup() is called with, and on which simulated machines after that.
 
-    `place` of a machine is (rank, local_rank, world_size), and `index` the GPU that it should choose. Nodes have
-    more GPUs than processes, so that the rank gives the GPU of none; nor is it GPU 0 that it would give. A second
-    node, of another size, shows a number that is right by chance on the first.
+    `place` of a machine is (rank, local_rank, world_size), `index` the GPU that it should choose, and `master` the
+    host:port where the ranks meet. Nodes have more GPUs than processes, so that the rank gives the GPU of none;
+    nor is it GPU 0 that it would give. A second node, of another size, shows a number that is right by chance on
+    the first.
     """
     # More than a day, so that a part of it (timeout.seconds) is not the whole.
     timeout = 86_400 + random.randrange(40, 400)
@@ -113,7 +114,9 @@ def draw_setup() -> dict[str, Any]:
             ("torchrun", TORCHRUN, other, 8, 3),
         )
     ]
-    return {"timeout": timeout, "machines": machines, "master": f"node{random.randrange(10, 99)}"}
+    # No port that anybody would think of.
+    master = f"node{random.randrange(10, 99)}:{random.randrange(31_001, 31_999)}"
+    return {"timeout": timeout, "machines": machines, "master": master}
 
 
 def draw_launchers() -> dict[str, Any]:

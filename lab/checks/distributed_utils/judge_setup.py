@@ -18,7 +18,7 @@ CALL = {
 
 INIT = {
     "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
-    "master": str,
+    "master": str, "agreed": str,
 }  # fmt: skip
 
 COMPUTED = r"timeout\.\w+|timeout\s*[*/]|[*/]\s*timeout"
@@ -34,14 +34,18 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
     world_size, timeout = len(reports), given["timeout"]
     compared("sum of ones over the group", [report["total"] for report in reports], float(world_size))
     compared("device, without a GPU", [report["real"]["device"] for report in reports], "cpu")
+    inits: list[dict[str, Any]] = []
     for rank, report in enumerate(reports):
         place = f"rank {rank} of {world_size}"
         with part("joins on a CPU"):
             init = judge_joined(look, report["real"], rank, world_size, place, timeout)
             judge_on_cpu(look, init, report["real"], rank)
             judge_sum(look, report["total"], rank, world_size)
+            inits.append(init)
     expect_as_many([reports[0]["simulated"]], len(given["machines"]))
-    for machine, call in zip(given["machines"], reports[0]["simulated"], strict=True):
+    simulated = list(zip(given["machines"], reports[0]["simulated"], strict=True))
+    by_rank = all(follows_rank(machine, call) for machine, call in simulated)
+    for machine, call in simulated:
         (rank, local_rank, world_size), gpus = machine["place"], machine["gpus"]
         place = f"simulated with {machine['name']}, rank {rank}, local rank {local_rank}, {gpus} GPU"
         place += f"{'s' * (gpus > 1)} visible"
@@ -52,9 +56,12 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
         with part("joins as torchrun or srun says"):
             joined = judge_joined(look, call, rank, world_size, place, timeout)
         with part("a GPU of its own, and nccl"):
-            judge_on_gpus(look, joined, call, machine, place)
+            judge_on_gpus(look, joined, call, machine, by_rank, place)
         with part("joins as torchrun or srun says"):
-            judge_master(look, joined, given["master"], place)
+            judge_master(look, joined["master"], given["master"], place)
+    for rank, init in enumerate(inits):  # last, since any name of this machine is right here
+        with part("joins on a CPU"):
+            judge_master(look, init["master"], init["agreed"], f"rank {rank} of {len(reports)}")
 
 
 def judge_sum(look: Look, total: float, rank: int, world_size: int) -> None:
@@ -196,9 +203,28 @@ def judge_on_cpu(look: Look, init: dict[str, Any], call: dict[str, Any], rank: i
         )
 
 
+def device_numbers(call: dict[str, Any]) -> list[int]:
+    """The GPU that was returned, and those that were made the current one; -1 is a device without a number."""
+    events = [event for event in call["events"] if event["call"] == "set_device"]
+    expect(events, {"index": int})
+    chosen, number = [event["index"] for event in events], call["device"].partition(":")[2]
+    return [int(number) if number.isdecimal() else chosen[-1] if chosen else -1, *chosen]
+
+
+def follows_rank(machine: dict[str, Any], call: dict[str, Any]) -> bool:
+    """Whether a GPU was chosen by the rank; of one GPU that tells nothing."""
+    rank, gpus = machine["place"][0], machine["gpus"]
+    return gpus == 1 or bool({rank, rank % gpus} & set(device_numbers(call)))
+
+
 def judge_on_gpus(
-    look: Look, init: dict[str, Any], call: dict[str, Any], machine: dict[str, Any], place: str
+    look: Look, init: dict[str, Any], call: dict[str, Any], machine: dict[str, Any], by_rank: bool, place: str
 ) -> None:
+    """The backend, and the GPU of this machine.
+
+    Args:
+        by_rank: whether the rank gave the number of the GPU on all the machines; on one it may be chance.
+    """
     index, rank = machine["index"], machine["place"][0]
     if "gloo" in init["backend"] and "nccl" not in init["backend"]:
         raise Diagnosis(
@@ -215,12 +241,11 @@ def judge_on_gpus(
             look=look(r"\breturn\b"),
         )
     calls = [event["call"] for event in call["events"]]
-    chosen = [event.get("index") for event in call["events"] if event["call"] == "set_device"]
-    returned = int(call["device"].partition(":")[2] or (chosen[-1] if chosen and chosen[-1] is not None else -1))
+    returned, *chosen = device_numbers(call)
     for number in [returned, *chosen]:
         if number == index or (not chosen and number == -1):
             continue
-        if number in (rank, rank % machine["gpus"]):
+        if by_rank and number in (rank, rank % machine["gpus"]):
             raise Diagnosis(
                 "rank-as-device-index",
                 saw=f"{place}: the device was cuda:{number}.",
@@ -251,12 +276,24 @@ def judge_on_gpus(
         )
 
 
-def judge_master(look: Look, init: dict[str, Any], master: str, place: str) -> None:
-    """Rank 0 is where the launcher says, on whatever node."""
-    if init["master"] not in ("", master):
+def judge_master(look: Look, master: str, agreed: str, place: str) -> None:
+    """Rank 0 is where the launcher says, on whatever node, and listens at the port that the launcher says.
+
+    Args:
+        master: host:port of the call; empty where it cannot be told.
+    """
+    (host, _, port), (said, _, said_port) = master.partition(":"), agreed.partition(":")
+    if host not in ("", said):
         raise Diagnosis(
             "master-hard-coded",
-            saw=f"{place}: the ranks were to meet at {init['master']}; MASTER_ADDR was {master}.",
+            saw=f"{place}: the ranks were to meet at {host}; MASTER_ADDR was {said}.",
             means="On every other node they would look for rank 0 on their own machine, and wait for ever.",
             look=look(r"MASTER_ADDR|tcp://|localhost|127\.0", r"init_process_group"),
+        )
+    if port not in ("", said_port):
+        raise Diagnosis(
+            "port-hard-coded",
+            saw=f"{place}: the ranks were to meet at port {port}; MASTER_PORT was {said_port}.",
+            means="The launcher has said which port is free there. At one of your own another job may listen.",
+            look=look(rf"tcp://.*{port}|MASTER_PORT.*=.*{port}", r"MASTER_PORT.*=|tcp://", r"init_process_group"),
         )

@@ -74,6 +74,11 @@ class WrongGroupError(Exception):
     """setup() was about to join a group that is not the one the launcher started: it would wait for ever."""
 
 
+def _one_name(place: str) -> str:
+    """host:port, where this machine has one name."""
+    return place.replace("localhost", "127.0.0.1")
+
+
 class SetupRecorder:
     """Notes what setup() does with devices and with the process group.
 
@@ -134,6 +139,7 @@ class SetupRecorder:
             "timeout": timeout.total_seconds() if isinstance(timeout, timedelta) else None,
             "device_id": None if device_id is None else str(device_id),
             "master": self._master(given),
+            "agreed": self._agreed,
         }
         self.events.append(event)
         if self.gpus:
@@ -143,10 +149,10 @@ class SetupRecorder:
             return
         if (event["rank"], event["world_size"]) != self._place:
             raise WrongGroupError(f"rank {event['rank']} of {event['world_size']}")
-        if given.get("store") is None and str(given.get("init_method") or "env://").startswith("env://"):
-            where = self._meeting()
-            if where != self._agreed:
-                raise WrongGroupError(f"to meet at {where}, where the launcher has said {self._agreed}")
+        if event["master"] not in ("", self._agreed):
+            if not str(given.get("init_method") or "env://").startswith("tcp://"):
+                raise WrongGroupError(f"to meet at {event['master']}, where the launcher has said {self._agreed}")
+            given["init_method"] = "env://"  # the judge has seen it; that place may be another's on this machine
         if "nccl" in event["backend"]:
             given["backend"] = "gloo"  # the judge has seen it; here only gloo can go on
         if device_id is not None:
@@ -156,16 +162,15 @@ class SetupRecorder:
     @staticmethod
     def _meeting() -> str:
         """Where the ranks meet, by the launcher's variables."""
-        address = os.environ.get("MASTER_ADDR", "").replace("localhost", "127.0.0.1")
-        return f"{address}:{os.environ.get('MASTER_PORT', '')}"
+        return f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
 
-    @staticmethod
-    def _master(given: Mapping[str, Any]) -> str:
-        """The host where the ranks are to meet; "" where that cannot be told."""
+    def _master(self, given: Mapping[str, Any]) -> str:
+        """host:port where the ranks are to meet; "" where that cannot be told."""
         method = str(given.get("init_method") or "env://")
         if given.get("store") is not None or not method.startswith(("env://", "tcp://")):
             return ""
-        return os.environ.get("MASTER_ADDR", "") if method.startswith("env") else urlsplit(method).hostname or ""
+        place = self._meeting() if method.startswith("env") else urlsplit(method).netloc
+        return self._agreed if _one_name(place) == _one_name(self._agreed) else place
 
     @staticmethod
     def _number(value: Any, variable: str) -> int:
@@ -208,7 +213,7 @@ def join_group(rank: Rank) -> dict[str, Any]:
     if rank.rank == 0 and not report["real"]["error"]:
         for machine in given["machines"]:
             set_launcher(machine["environ"])
-            os.environ["MASTER_ADDR"] = given["master"]
+            os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = given["master"].split(":")
             recorder.simulate(machine["gpus"])
             report["simulated"].append(call_setup(rank, utils, recorder, timeout))
             if dist.is_initialized():
