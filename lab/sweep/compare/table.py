@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -139,19 +139,31 @@ def describe_setting(setting: str, whole: bool = False) -> str:
 
 
 def describe_work(row: Mapping[str, str]) -> str:
-    """The same of some of its columns: `resnet18 on shapes, bf16, A card`."""
-    known = {**dict.fromkeys(SETTING, ""), **row}
-    parts = [
-        " on ".join(filter(None, (known["model"], known["dataset"]))),
-        known["precision"],
-        known["batch"],
-        f"{known['scaling']} scaling" if known["scaling"] else "",
-        f"{known['epochs']} epochs" if known["epochs"] not in ("", "1") else "",
-        "images on the device" if known["input"] == "device" else "",
-        known["variant"],
-        "CPU" if known["device"] == "cpu" else known["device"],
-    ]
-    return ", ".join(filter(None, parts))
+    """The same of some of its columns, but for what is usual: `resnet18 on shapes, bf16, A card`."""
+    usual = {"epochs": "1", "input": "loader"}
+    return say(row, [name for name in SETTING if name in row and row[name] != usual.get(name)])
+
+
+WORDS: dict[str, Callable[[Any], str]] = {  # how the value of a column is said; others as they are
+    "strategy": lambda name: "no wrapper" if name == BASELINE else name,
+    "world_size": lambda count: "1 device" if count == 1 else f"{count} devices",
+    "scaling": "{} scaling".format,
+    "epochs": "{} epochs".format,
+    "input": lambda place: f"images {'on the' if place == 'device' else 'from the'} {place}",
+    "device": lambda name: "CPU" if name == "cpu" else name,
+    "bucket_cap_mb": "{:g} MiB buckets".format,
+    "per_gpu_batch": "batch {}".format,
+    "workers": "{} workers".format,
+}
+
+
+def say(row: "Mapping[str, Any] | pd.Series[Any]", names: Iterable[str]) -> str:
+    """These columns of a run in words, but for unknown ones: `cnn on shapes, ddp, 4 devices, 25 MiB buckets`."""
+    known = [name for name in names if pd.notna(row[name]) and row[name] != ""]
+    said = {name: WORDS.get(name, str)(row[name]) for name in known}
+    if {"model", "dataset"} <= said.keys():
+        said["model"] += f" on {said.pop('dataset')}"
+    return ", ".join(said.values())
 
 
 def without_measuring(variant: str) -> str:
