@@ -20,7 +20,7 @@ from lab.sweep.compare.predict import (
     measurements,
     too_many,
 )
-from lab.sweep.compare.table import distinct, without_measuring
+from lab.sweep.compare.table import describe_work, distinct, without_measuring
 
 AIM = 0.15  # how far a prediction may be off
 USEFUL = 0.5  # the efficiency under which more devices are mostly wasted
@@ -139,11 +139,8 @@ def forecast(
 def _title(machine: tuple[str, ...], whole: bool = False) -> str:
     """`resnet18 on shapes, bf16, A card`; `whole`: with the input, and how long was measured."""
     parts = dict(zip(MACHINE, machine, strict=True))
-    what = " on ".join(filter(None, (parts["model"], parts["dataset"])))
-    variant = parts["variant"] if whole else without_measuring(parts["variant"])
-    on_device = "images on the device" if whole and parts["input"] == "device" else ""
-    more = (parts["precision"], on_device, variant, "CPU" if parts["device"] == "cpu" else parts["device"])
-    return ", ".join(filter(None, (what, *more)))
+    short = {"input": "", "variant": without_measuring(parts["variant"])}
+    return describe_work(parts if whole else parts | short)
 
 
 def _is_base(point: Measured) -> bool:

@@ -24,6 +24,7 @@ STEP = [
 ]
 WORK = [*STEP, "measured"]  # and how long was measured
 SIDES = ("before", "after")
+MEASURING = "--measure-"  # so the options begin that say how long is measured
 VARIED_ALONE = ("--num-workers",)  # of a sweep's axes: the figure of the sensitivity shows it
 
 
@@ -90,20 +91,14 @@ def works(runs: pd.DataFrame) -> pd.DataFrame:
 
 def with_work(runs: pd.DataFrame) -> pd.DataFrame:
     """With the columns `options` and `measured`, and as one text each all of STEP and all of WORK."""
-    options, measured = [], []
-    for variant, epochs in zip(runs["variant"], runs["epochs"], strict=True):
-        parts = options_of(variant)
-        measuring = [option for option in parts if option.startswith("--measure-")]
-        options.append(" ".join(sorted({*parts} - {*measuring})))
-        measured.append(" ".join([count_text(epochs), *measuring]))
-    runs = runs.assign(options=_texts(options, runs), measured=_texts(measured, runs))
-    keys = [" | ".join(map(str, key)) for key in zip(*(runs[name] for name in STEP), strict=True)]
-    return runs.assign(step_work=_texts(keys, runs), work=_texts(keys, runs) + " | " + runs["measured"])
-
-
-def _texts(values: list[str], table: pd.DataFrame) -> "pd.Series[str]":
-    """A column for the table; of text also where it has no rows."""
-    return pd.Series(values, table.index, dtype="str")
+    parts = runs["variant"].map(options_of)
+    options = parts.map(lambda words: " ".join(sorted({one for one in words if not one.startswith(MEASURING)})))
+    measuring = parts.map(lambda words: " ".join(one for one in words if one.startswith(MEASURING)))
+    measured = runs["epochs"].map(count_text).astype("str") + " " + measuring.astype("str")
+    runs = runs.assign(options=options.astype("str"), measured=measured)
+    first, *others = (runs[name].astype("str").fillna("") for name in STEP)
+    step_work = first.str.cat(others, sep=" | ")
+    return runs.assign(step_work=step_work, work=step_work + " | " + runs["measured"])
 
 
 def _told(runs: pd.DataFrame) -> pd.DataFrame:
@@ -114,7 +109,7 @@ def _told(runs: pd.DataFrame) -> pd.DataFrame:
         names = _names(options)
         before, after = works(runs[_are_without(runs, options)]), works(runs[runs["compare"] == options])
         for side in (before, after):
-            side["rest"] = _texts([_without(text, names) for text in side["options"]], side)
+            side["rest"] = side["options"].map(lambda text, names=names: _without(text, names)).astype("str")
         open_columns = {COLUMN_OF.get(name) for name in names} | {"options"}
         found.append(_beside(before, after, [*(n for n in WORK if n not in open_columns), "rest"], options))
     return pd.concat(found)
@@ -142,13 +137,10 @@ def _by_their_options(runs: pd.DataFrame) -> pd.DataFrame:
     """Those that have some options more than others."""
     every = works(runs)
     found = _beside(every, every, [name for name in WORK if name != "options"], "")
-    options = [
-        tuple(frozenset(options_of(text)) for text in texts)
-        for texts in zip(found["options_before"], found["options_after"], strict=True)
-    ]
-    found["compared"] = _texts([" ".join(sorted(late - early)) for early, late in options], found)
-    found["count"] = pd.Series([len(late - early) for early, late in options], found.index, dtype="int64")
-    found = found[pd.Series([early < late for early, late in options], found.index, dtype="bool")]
+    early, late = (found[f"options_{side}"].map(options_of).map(frozenset).astype("object") for side in SIDES)
+    more = late - early
+    names, count = more.map(sorted).str.join(" ").astype("str"), more.map(len).astype("int64")
+    found = found.assign(compared=names, count=count)[early < late]
     least = found.groupby("work_after")["count"].transform("min")
     return found[(found["count"] == least) & ~found["compared"].str.contains("|".join(VARIED_ALONE))]
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -17,8 +17,6 @@ from lab.sweep.compare.reasons import in_words
 
 Key = TypeVar("Key", bound=Hashable)
 
-HEADER = ("strategy", "devices", "time/epoch", "speed-up", "efficiency", "images/s", "loss", "accuracy", "memory")
-
 SUSPICIOUS = 1.1  # an efficiency that only a disturbed baseline explains
 
 
@@ -29,10 +27,9 @@ def summary(rows: Iterable[Row] | pd.DataFrame) -> str:
         rows: as `typed` takes them.
     """
     runs = typed(rows)
-    titles, times = setting_titles(runs["setting"]), baseline_times(runs)
-    found = dict(list(points(runs).groupby("setting")))
+    titles, times, found = setting_titles(runs["setting"]), baseline_times(runs), points(runs)
     blocks = [
-        _block(titles[setting], members, found.get(setting), times.get(setting))
+        _block(titles[setting], members, found[found["setting"] == setting], times.get(setting))
         for setting, members in runs.groupby("setting", sort=False)
     ]
     counts = runs["status"].value_counts()
@@ -40,30 +37,44 @@ def summary(rows: Iterable[Row] | pd.DataFrame) -> str:
     return "\n\n".join([*blocks, f"{len(runs)} run{'s' * (len(runs) > 1)}: {total}"])
 
 
-def _block(title: str, members: pd.DataFrame, found: pd.DataFrame | None, baseline: float | None) -> str:
-    repeated = found is not None and (found["runs"] > 1).any()
-    weak = (members["scaling"] == "weak").any()
-    table: list[tuple[str, ...]] = [_header(repeated, weak)]
-    if found is not None:
-        ones = found[(found["strategy"] == BASELINE) & (found["world_size"] == 1)]["images_per_sec"]
-        one = math.nan if baseline is None or ones.empty else ones.iloc[0]
-        table += [_cells(point, one, repeated, weak) for point in found.itertuples()]
-    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+def _block(title: str, members: pd.DataFrame, found: pd.DataFrame, baseline: float | None) -> str:
+    cells = _cells(found, baseline, weak=(members["scaling"] == "weak").any())
+    widths = [max(map(len, [name, *column])) for name, column in cells.items()]
     lines = [title]
-    for cells in table:
-        shown = [cells[0].ljust(widths[0])]
-        shown += [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        lines.append("  " + "  ".join(shown).rstrip())
+    for first, *others in [tuple(cells), *cells.itertuples(index=False, name=None)]:
+        right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  " + "  ".join([first.ljust(widths[0]), *right]).rstrip())
     for run in members[members["status"] != states.DONE].itertuples():
         name, devices = (run.strategy or run.run_id).ljust(widths[0]), count_text(run.world_size) or "?"
         lines.append(f"  {name}  {devices.rjust(widths[1])}  {run.status}: {in_words(run.reason)}")
     return "\n".join(lines + [f"  {note}" for note in notes(members, baseline)])
 
 
-def _header(repeated: bool, weak: bool) -> tuple[str, ...]:
-    strategy, devices, time, *others = HEADER
-    time = "time/step" if weak else time
-    return (strategy, devices, *(("runs", time, "spread") if repeated else (time,)), *others)
+def _cells(found: pd.DataFrame, baseline: float | None, weak: bool) -> pd.DataFrame:
+    """Of the points of a setting, as text; how often each was repeated only where one was."""
+    alone = found[(found["strategy"] == BASELINE) & (found["world_size"] == 1)]["images_per_sec"]
+    one = math.nan if baseline is None or alone.empty else alone.iloc[0]
+    spread = (found["seconds_largest"] - found["seconds_least"]) / 2 / found["seconds"].where(found["seconds"] > 0)
+    time = _texts(found["seconds"] * 1000, "{:.1f} ms") if weak else _texts(found["seconds"], "{:.2f} s")
+    cells = {
+        "strategy": found["label"],
+        "devices": found["world_size"].astype("str"),
+        "runs": found["runs"].astype("str"),
+        "time/step" if weak else "time/epoch": time,
+        "spread": _texts(spread.where(found["runs"] > 1) * 100, "±{:.1f}%"),
+        "speed-up": _texts(found["images_per_sec"] / one, "{:.2f}x"),
+        "efficiency": _texts(found["efficiency"] * 100, "{:.0f}%"),
+        "images/s": _texts(found["images_per_sec"], "{:,.0f}"),
+        "loss": _texts(found["val_loss"], "{:.4f}", missing="nan"),
+        "accuracy": _texts(found["val_top1"] * 100, "{:.1f}%", missing="nan"),
+        "memory": _texts(found["mem_gb"], "{:.2f} GiB"),
+    }
+    repeated = (found["runs"] > 1).any()
+    return pd.DataFrame(cells).drop(columns=[] if repeated else ["runs", "spread"])
+
+
+def _texts(values: "pd.Series[float]", form: str, missing: str = "-") -> "pd.Series[str]":
+    return values.map(form.format, na_action="ignore").astype("str").fillna(missing)
 
 
 def notes(members: pd.DataFrame, baseline: float | None) -> list[str]:
@@ -139,19 +150,31 @@ def describe_setting(setting: str, whole: bool = False) -> str:
 
 
 def describe_work(row: Mapping[str, str]) -> str:
-    """The same of some of its columns: `resnet18 on shapes, bf16, A card`."""
-    known = {**dict.fromkeys(SETTING, ""), **row}
-    parts = [
-        " on ".join(filter(None, (known["model"], known["dataset"]))),
-        known["precision"],
-        known["batch"],
-        f"{known['scaling']} scaling" if known["scaling"] else "",
-        f"{known['epochs']} epochs" if known["epochs"] not in ("", "1") else "",
-        "images on the device" if known["input"] == "device" else "",
-        known["variant"],
-        "CPU" if known["device"] == "cpu" else known["device"],
-    ]
-    return ", ".join(filter(None, parts))
+    """The same of some of its columns, but for what is usual: `resnet18 on shapes, bf16, A card`."""
+    usual = {"epochs": "1", "input": "loader"}
+    return say(row, [name for name in SETTING if name in row and row[name] != usual.get(name)])
+
+
+WORDS: dict[str, Callable[[Any], str]] = {  # how the value of a column is said; others as they are
+    "strategy": lambda name: "no wrapper" if name == BASELINE else name,
+    "world_size": lambda count: "1 device" if count == 1 else f"{count} devices",
+    "scaling": "{} scaling".format,
+    "epochs": "{} epochs".format,
+    "input": lambda place: f"images {'on the' if place == 'device' else 'from the'} {place}",
+    "device": lambda name: "CPU" if name == "cpu" else name,
+    "bucket_cap_mb": "{:g} MiB buckets".format,
+    "per_gpu_batch": "batch {}".format,
+    "workers": "{} workers".format,
+}
+
+
+def say(row: "Mapping[str, Any] | pd.Series[Any]", names: Iterable[str]) -> str:
+    """These columns of a run in words, but for unknown ones: `cnn on shapes, ddp, 4 devices, 25 MiB buckets`."""
+    known = [name for name in names if pd.notna(row[name]) and row[name] != ""]
+    said = {name: WORDS.get(name, str)(row[name]) for name in known}
+    if {"model", "dataset"} <= said.keys():
+        said["model"] += f" on {said.pop('dataset')}"
+    return ", ".join(said.values())
 
 
 def without_measuring(variant: str) -> str:
@@ -159,29 +182,6 @@ def without_measuring(variant: str) -> str:
     return re.sub(r"--measure-\w+ \d+ ?", "", variant).strip()
 
 
-def _cells(point: Any, one: float, repeated: bool, weak: bool) -> tuple[str, ...]:
-    """Of a row of points(); `one`: images a second of the baseline."""
-    shown_time = _format(point.seconds * 1000, "{:.1f} ms") if weak else _format(point.seconds, "{:.2f} s")
-    half = (point.seconds_largest - point.seconds_least) / 2
-    share = half / point.seconds if point.seconds else math.nan
-    spread = _format(share * 100, "±{:.1f}%") if point.runs > 1 else "-"
-    return (
-        point.label,
-        str(point.world_size),
-        *((str(point.runs), shown_time, spread) if repeated else (shown_time,)),
-        _format(point.images_per_sec / one, "{:.2f}x"),
-        _format(point.efficiency * 100, "{:.0f}%"),
-        _format(point.images_per_sec, "{:,.0f}"),
-        _format(point.val_loss, "{:.4f}", missing="nan"),
-        _format(point.val_top1 * 100, "{:.1f}%", missing="nan"),
-        _format(point.mem_gb, "{:.2f} GiB"),
-    )
-
-
 def count_text(count: Any) -> str:
     """A whole number of a table; empty where it is <NA>."""
     return "" if pd.isna(count) else str(count)
-
-
-def _format(value: float, form: str, missing: str = "-") -> str:
-    return missing if math.isnan(value) else form.format(value)

@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lab.slurm.states import BAD_ENDS, DONE
 from lab.sweep.compare.points import points
-from lab.sweep.draw.style import IDEAL, LOOKS
+from lab.sweep.draw.style import IDEAL, LOOKS, Look, marked
 
 
 def curves(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -46,23 +46,26 @@ def new_figure(panels: int, title: str, subtitle: str) -> tuple[Figure, list[Axe
     return figure, list(axes[0])
 
 
-def about_bars(runs: pd.DataFrame) -> str:
+def about_bars(points: pd.DataFrame) -> str:
     """What the error bars mean, where there are any."""
-    return "\nbars: least and largest of the repeats" if (points(runs)["runs"] > 1).any() else ""
+    return "\nbars: least and largest of the repeats" if (points["runs"] > 1).any() else ""
 
 
 def on_cpu(runs: pd.DataFrame) -> bool:
     return bool((runs["device"] == "cpu").any())
 
 
-def device_axis(axes: Axes, runs: pd.DataFrame) -> list[int]:
-    """Devices on a logarithmic x-axis, with a tick at every count of the sweep. Returns the counts."""
-    counts = sorted(map(int, runs["world_size"].dropna().unique()))
+def device_counts(runs: pd.DataFrame) -> list[int]:
+    return sorted(map(int, runs["world_size"].dropna().unique()))
+
+
+def device_axis(axes: Axes, runs: pd.DataFrame) -> None:
+    """Devices on a logarithmic x-axis, with a tick at every count of the sweep."""
+    counts = device_counts(runs)
     count_axis(axes, counts)
     margin = 2 ** (0.12 * max(1.0, math.log2(counts[-1] / counts[0])))
     axes.set_xlim(counts[0] / margin, counts[-1] * margin)
     axes.set_xlabel(f"number of devices ({'CPU ranks' if on_cpu(runs) else 'GPUs'})")
-    return counts
 
 
 def count_axis(axes: Axes, ticks: Sequence[int]) -> None:
@@ -80,9 +83,7 @@ def beside(axes: Axes, steps: float) -> float:
 
 
 def draw(axes: Axes, runs: pd.DataFrame, column: str, scale: float = 1.0, *, side_by_side: bool = False) -> None:
-    """A line with markers for each strategy; a bar from the least to the largest where runs were repeated.
-
-    A point of which a repeat is not a number breaks the line, and is marked on the axis.
+    """A line for each strategy, as `line` draws it.
 
     Args:
         column: of points().
@@ -90,34 +91,61 @@ def draw(axes: Axes, runs: pd.DataFrame, column: str, scale: float = 1.0, *, sid
     """
     found = curves(runs)
     for i, (strategy, mine) in enumerate(found.items()):
-        look = LOOKS[strategy]
         shift = beside(axes, i - (len(found) - 1) / 2) if side_by_side else 1.0
         places = mine["world_size"].astype("float64") * shift
-        axes.errorbar(
-            places,
-            mine[column] * scale,
-            yerr=bars(mine, column, scale),
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.line,
-            markeredgecolor="white",
-            capsize=3,
-            elinewidth=1.2,
-            label=look.label,
-            zorder=3,
-        )
-        for place in places[mine[column].isna()]:
-            no_number(axes, place, look.colour)
+        line(axes, places, mine, column, LOOKS[strategy], scale, label=LOOKS[strategy].label)
 
 
-def bars(table: pd.DataFrame, column: str, scale: float = 1.0) -> list[Any]:
-    """For errorbar: how far the least and the largest are from the median."""
+def line(
+    axes: Axes,
+    places: "pd.Series[float]",
+    table: pd.DataFrame,
+    column: str,
+    look: Look,
+    scale: float = 1.0,
+    *,
+    label: str,
+) -> None:
+    """A line with markers; a bar from the least to the largest where runs were repeated.
+
+    A point of which a repeat is not a number breaks the line, and is marked on the axis.
+
+    Args:
+        places: of the table's rows on the x-axis.
+        column: of `spread`.
+    """
     middle, least, largest = (table[f"{column}{end}"] * scale for end in ("", "_least", "_largest"))
-    return [(middle - least).to_numpy(), (largest - middle).to_numpy()]
+    spread = [middle - least, largest - middle]
+    axes.errorbar(places, middle, yerr=spread, capsize=3, elinewidth=1.2, label=label, zorder=3, **marked(look))
+    for place in places[middle.isna()]:
+        on_axis(axes, place, r"$\mathrm{nan}$", look.colour, size=16)
 
 
-def no_number(axes: Axes, x: float, colour: str) -> None:
-    on_axis(axes, x, r"$\mathrm{nan}$", colour, size=16)
+def over_devices(
+    axes: Axes, runs: pd.DataFrame, column: str, label: str, scale: float = 1.0, *, side_by_side: bool = False
+) -> None:
+    """A panel of what most figures show: a value against devices, by strategy, and what failed."""
+    device_axis(axes, runs)
+    draw(axes, runs, column, scale, side_by_side=side_by_side)
+    mark_failed(axes, runs)
+    axes.set_ylabel(label)
+
+
+def level(axes: Axes, value: float) -> None:
+    """A dotted line across the axes at this many per cent, which stand at its end."""
+    axes.axhline(value, linestyle=(0, (1, 2)), color=IDEAL, linewidth=1.4, zorder=1)
+    where = ("axes fraction", "data")
+    axes.annotate(
+        f"{value:.3g}%", (1, value), (3, 0), where, "offset points", fontsize=9, color="#555555", va="center"
+    )
+
+
+def beside_point(
+    axes: Axes, text: str, point: tuple[float, float], up: float, colour: str = "black", **look: Any
+) -> None:
+    """A few words so many points (of print) above a point, or below it."""
+    look = {"fontsize": 9, "ha": "center", **look}
+    axes.annotate(text, point, (0, up), textcoords="offset points", color=colour, **look)
 
 
 def mark_failed(axes: Axes, runs: pd.DataFrame) -> None:

@@ -5,7 +5,7 @@ that has nothing to show for a setting is None.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,13 +16,13 @@ from lab.sweep.compare.points import finished, points
 from lab.sweep.draw.axes import (
     about_bars,
     curves,
-    device_axis,
-    draw,
+    device_counts,
     legend,
-    mark_failed,
+    level,
     new_figure,
     not_narrower_than,
     on_cpu,
+    over_devices,
 )
 from lab.sweep.draw.style import EXCELLENT, GOOD, IDEAL, LOOKS, readable_log_ticks
 
@@ -42,30 +42,24 @@ def time_per_epoch(runs: pd.DataFrame, setting: str) -> Figure | None:
         subtitle += "; numbers: speed-up over one device"
         value, scale, label = "time_epoch_s", 1, "time per epoch"
     title = "Time per epoch, weak scaling" if weak else "Time per epoch"
-    figure, (axes,) = new_figure(1, title, subtitle + about_bars(runs))
+    figure, (axes,) = new_figure(1, title, subtitle + about_bars(points(runs)))
     axes.set_yscale("log")
-    counts = device_axis(axes, runs)
-    _ideal_lines(axes, runs, counts, value, scale, times=(lambda n: 1) if weak else (lambda n: 1 / n))
-    draw(axes, runs, value, scale)
+    over_devices(axes, runs, value, f"{label} (seconds, log scale)", scale)
+    _ideal_lines(axes, runs, value, scale, times=(lambda n: 1) if weak else (lambda n: 1 / n))
     if not weak:
         _label_speed_up(axes, runs)
-    axes.set_ylabel(f"{label} (seconds, log scale)")
     readable_log_ticks(axes)
-    mark_failed(axes, runs)
     legend(figure, axes)
     return figure
 
 
 def throughput(runs: pd.DataFrame, setting: str) -> Figure | None:
     """Images a second over all devices, both axes logarithmic: ideal scaling is a straight line."""
-    figure, (axes,) = new_figure(1, "Images per second", f"{setting}\nover all devices" + about_bars(runs))
+    figure, (axes,) = new_figure(1, "Images per second", f"{setting}\nover all devices" + about_bars(points(runs)))
     axes.set_yscale("log")
-    counts = device_axis(axes, runs)
-    _ideal_lines(axes, runs, counts, "images_per_sec", 1, times=lambda n: n)
-    draw(axes, runs, "images_per_sec")
-    axes.set_ylabel("images per second (log scale)")
+    over_devices(axes, runs, "images_per_sec", "images per second (log scale)")
+    _ideal_lines(axes, runs, "images_per_sec", 1, times=lambda n: n)
     readable_log_ticks(axes)
-    mark_failed(axes, runs)
     legend(figure, axes)
     return figure
 
@@ -79,7 +73,7 @@ def efficiency(runs: pd.DataFrame, setting: str) -> Figure | None:
     figure, (axes,) = new_figure(
         1,
         f"{'Weak' if weak else 'Strong'} scaling efficiency",
-        f"{setting}\n{formula}; T(1): one device, no wrapper{about_bars(runs)}",
+        f"{setting}\n{formula}; T(1): one device, no wrapper{about_bars(points(runs))}",
     )
     draw_efficiency(axes, runs)
     legend(figure, axes)
@@ -88,39 +82,25 @@ def efficiency(runs: pd.DataFrame, setting: str) -> Figure | None:
 
 def draw_efficiency(axes: Axes, runs: pd.DataFrame) -> None:
     """Efficiencies in per cent from zero, with the two lines that a committee looks for."""
-    device_axis(axes, runs)
-    draw(axes, runs, "efficiency", 100, side_by_side=True)
+    over_devices(axes, runs, "efficiency", "efficiency (%)", 100, side_by_side=True)
     axes.set_ylim(0, max(110.0, axes.get_ylim()[1]))
-    for level in (100 * GOOD, 100 * EXCELLENT):
-        axes.axhline(level, linestyle=(0, (1, 2)), color=IDEAL, linewidth=1.4, zorder=1)
-        axes.annotate(
-            f" {level:.0f}%",
-            (1, level),
-            xycoords=("axes fraction", "data"),
-            fontsize=9,
-            color="#555555",
-            va="center",
-        )
-    axes.set_ylabel("efficiency (%)")
-    mark_failed(axes, runs)
+    level(axes, 100 * GOOD)
+    level(axes, 100 * EXCELLENT)
 
 
 def validation(runs: pd.DataFrame, setting: str) -> Figure | None:
     """Loss and accuracy after the last epoch: they should not depend on the number of devices."""
     if not _has_validation(runs):
         return None
-    figure, panels = new_figure(2, "Validation after the last epoch", setting + about_bars(runs))
+    figure, panels = new_figure(2, "Validation after the last epoch", setting + about_bars(points(runs)))
     for axes, name, scale, label, narrowest in (
         (panels[0], "val_loss", 1.0, "validation loss (cross-entropy)", 0.2),
         (panels[1], "val_top1", 100.0, "validation accuracy (%)", 10.0),
     ):
-        device_axis(axes, runs)
-        for level in curves(runs).get(BASELINE, points(runs).head(0))[name][:1] * scale:
-            axes.axhline(level, linestyle=":", color=IDEAL, zorder=1, label="level of one device")
-        draw(axes, runs, name, scale, side_by_side=True)
-        axes.set_ylabel(label)
+        over_devices(axes, runs, name, label, scale, side_by_side=True)
+        for alone in curves(runs).get(BASELINE, points(runs).head(0))[name][:1] * scale:
+            axes.axhline(alone, linestyle=":", color=IDEAL, zorder=1, label="level of one device")
         not_narrower_than(axes, narrowest)
-        mark_failed(axes, runs)
     legend(figure, panels[0])
     return figure
 
@@ -133,13 +113,10 @@ def memory(runs: pd.DataFrame, setting: str) -> Figure | None:
         else "allocated on a GPU, measured"
     )
     figure, (axes,) = new_figure(
-        1, "Peak memory per device", f"{setting}\nthe most that was ever {what}" + about_bars(runs)
+        1, "Peak memory per device", f"{setting}\nthe most that was ever {what}" + about_bars(points(runs))
     )
-    device_axis(axes, runs)
-    draw(axes, runs, "mem_gb", side_by_side=True)
-    axes.set_ylabel("peak memory per device (GiB)")
+    over_devices(axes, runs, "mem_gb", "peak memory per device (GiB)", side_by_side=True)
     axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.1)
-    mark_failed(axes, runs)
     legend(figure, axes)
     return figure
 
@@ -148,13 +125,10 @@ def accuracy_beside_efficiency(runs: pd.DataFrame, setting: str) -> Figure | Non
     """Does more speed cost accuracy? Both over devices, side by side."""
     if not _has_validation(runs) or not _has_efficiency(runs):
         return None
-    figure, (left, right) = new_figure(2, "Efficiency, and accuracy beside it", setting + about_bars(runs))
+    figure, (left, right) = new_figure(2, "Efficiency, and accuracy beside it", setting + about_bars(points(runs)))
     draw_efficiency(left, runs)
-    device_axis(right, runs)
-    draw(right, runs, "val_top1", 100.0, side_by_side=True)
-    right.set_ylabel("validation accuracy (%)")
+    over_devices(right, runs, "val_top1", "validation accuracy (%)", 100.0, side_by_side=True)
     not_narrower_than(right, 10.0)
-    mark_failed(right, runs)
     legend(figure, left)
     return figure
 
@@ -195,13 +169,7 @@ def _steps_on_one_device(runs: pd.DataFrame) -> int:
 
 
 def _ideal_lines(
-    axes: Axes,
-    runs: pd.DataFrame,
-    counts: Sequence[int],
-    column: str,
-    scale: float,
-    *,
-    times: Callable[[int], float],
+    axes: Axes, runs: pd.DataFrame, column: str, scale: float, *, times: Callable[[int], float]
 ) -> None:
     """What the speed-ups are relative to: one line from the baseline; without one, each strategy's from its own.
 
@@ -213,15 +181,14 @@ def _ideal_lines(
         for name, mine in curves(runs).items()
         if mine["world_size"].iloc[0] == 1
     }
-    label = "ideal, from one device"  # short: it stands beside three others below the axes
-    for name in (BASELINE,) if own.get(BASELINE, 0) > 0 else tuple(own):
-        if own[name] > 0:
-            ideal = [own[name] * times(n) for n in counts]
-            colour = IDEAL if name == BASELINE else LOOKS[name].colour
-            axes.plot(counts, ideal, ":", color=colour, linewidth=1.3, zorder=1, gid=f"ideal {name}")
-            if label:
-                axes.plot([], [], ":", color=IDEAL, label=label)
-            label = ""
+    known = {name: value for name, value in own.items() if value > 0}
+    counts = device_counts(runs)
+    for name in (BASELINE,) if BASELINE in known else tuple(known):
+        ideal = [known[name] * times(n) for n in counts]
+        colour = IDEAL if name == BASELINE else LOOKS[name].colour
+        axes.plot(counts, ideal, ":", color=colour, linewidth=1.3, zorder=1, gid=f"ideal {name}")
+    if known:
+        axes.plot([], [], ":", color=IDEAL, label="ideal, from one device")  # short: it stands beside three others
 
 
 def _label_speed_up(axes: Axes, runs: pd.DataFrame) -> None:

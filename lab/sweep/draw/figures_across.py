@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from lab.sweep.compare.pairs import SIDES, pairs
 from lab.sweep.compare.table import describe_work
-from lab.sweep.draw.axes import new_figure
+from lab.sweep.draw.axes import beside_point, legend, new_figure
 from lab.sweep.draw.sensitivity import sensitivity
 from lab.sweep.draw.style import IDEAL, LOOKS
 
@@ -30,14 +30,8 @@ def before_after(runs: pd.DataFrame) -> Figure | None:
         for shift, side, face in zip((-0.2, 0.2), SIDES, ("#ffffff", "#c9c9c9"), strict=True):
             _bar(axes, pair, side, pair.Index + shift, face)
         top = max(pair.step_largest_before, pair.step_largest_after)
-        axes.annotate(
-            f"{pair.step_before / pair.step_after:.2f}x",
-            (pair.Index, 1e3 * top),
-            (0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontweight="bold",
-        )
+        times = f"{pair.step_before / pair.step_after:.2f}x"
+        beside_point(axes, times, (pair.Index, 1e3 * top), 6, fontsize=11, fontweight="bold")
     figure.set_figwidth(max(6.4, 1.1 * len(found) + 1.4))
     differ = [name for name in OF_THE_FIGURE if name not in same and f"--{name}" not in " ".join(options)]
     labels = [_label(pair, differ, len(options) > 1) for _, pair in found.iterrows()]
@@ -46,7 +40,7 @@ def before_after(runs: pd.DataFrame) -> Figure | None:
     axes.set_ylabel("time per step (ms)")
     axes.bar(0, 0, facecolor="#ffffff", edgecolor=IDEAL, label="before")
     axes.bar(0, 0, facecolor="#c9c9c9", edgecolor=IDEAL, label="after")
-    figure.legend(loc="outside lower center", ncols=2)
+    legend(figure, axes)
     return figure
 
 
@@ -59,8 +53,7 @@ def _bar(axes: Any, pair: Any, side: str, place: float, face: str) -> None:
     share = getattr(pair, f"share_{side}")
     if pd.notna(share):
         axes.bar(place, step * share, 0.36, facecolor="none", edgecolor=colour, hatch="////", linewidth=0)
-        where = {"textcoords": "offset points", "ha": "center", "fontsize": 9}
-        axes.annotate(f"{share:.0%}", (place, step * share), (0, 3), **where)
+        beside_point(axes, f"{share:.0%}", (place, step * share), 3)
 
 
 def _label(pair: Any, differ: list[str], with_options: bool) -> str:

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lab.base.words import slug
 from lab.sweep.compare.forecast import USEFUL, Forecast
-from lab.sweep.draw.axes import count_axis, plt
+from lab.sweep.draw.axes import count_axis, legend, new_figure
 from lab.sweep.draw.style import IDEAL, LOOKS, readable_log_ticks
 
 
@@ -31,32 +32,39 @@ def file_names(forecasts: Sequence[Forecast]) -> list[str]:
 
 
 def _figure(one: Forecast) -> Figure:
-    figure, axes = plt.subplots(1, 2, figsize=(11.4, 5.2), layout="constrained")
-    figure.set_label(one.title)
     title = f"{one.strategy}, {one.scaling} scaling: predicted and measured"
-    figure.suptitle(title, fontweight="bold", ha="left", x=0.02)
-    _seconds(axes[0], one)
-    _efficiency(axes[1], one)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure, (left, right) = new_figure(2, title, one.title)
+    figure.set_label(one.title)
+    _seconds(left, one)
+    _efficiency(right, one)
+    legend(figure, left)
     return figure
+
+
+def _curve(axes: Axes, one: Forecast, values: Sequence[tuple[float, float, float]], scale: float) -> None:
+    """Over devices: the median, and between low and high the range, as they are in Predicted."""
+    look, counts = LOOKS[one.strategy], [p.devices for p in one.curve]
+    middle, low, high = scale * np.transpose(values)
+    axes.fill_between(counts, low, high, color=look.colour, alpha=0.18, linewidth=0, label="likely between (90%)")
+    axes.plot(counts, middle, color=look.colour, label="predicted")
+    count_axis(axes, counts if len(counts) < 9 else counts[::2])
+    axes.set_xlabel("number of devices")
+    if counts[-1] > one.node:
+        axes.axvline(one.node, color="#999999", linewidth=1.2, linestyle=(0, (1, 3)))
+        axes.annotate(
+            " one node was measured,\n nothing beyond",
+            (one.node, 0.015),
+            xycoords=("data", "axes fraction"),
+            fontsize=9,
+            color="#555555",
+            va="bottom",
+        )
 
 
 def _seconds(axes: Axes, one: Forecast) -> None:
     look = LOOKS[one.strategy]
-    counts = [p.devices for p in one.curve]
-    _axis(axes, counts, one)
+    _curve(axes, one, [p.seconds for p in one.curve], 1e3)
     axes.set_yscale("log")
-    axes.fill_between(
-        counts,
-        [1e3 * p.seconds[1] for p in one.curve],
-        [1e3 * p.seconds[2] for p in one.curve],
-        color=look.colour,
-        alpha=0.18,
-        linewidth=0,
-        label="likely between (90%)",
-    )
-    axes.plot(counts, [1e3 * p.seconds[0] for p in one.curve], color=look.colour, label="predicted")
     for points, fill, label in (
         (one.fitted, look.colour, "fitted on"),
         (one.held_out, "white", "measured, not known to the model"),
@@ -78,18 +86,12 @@ def _seconds(axes: Axes, one: Forecast) -> None:
         )
     readable_log_ticks(axes)
     axes.set_ylabel("time per step (ms, log scale)")
-    axes.set_title(one.title, loc="left", fontsize=9.5, color="#444444")
 
 
 def _efficiency(axes: Axes, one: Forecast) -> None:
-    look = LOOKS[one.strategy]
-    counts = [p.devices for p in one.curve]
-    _axis(axes, counts, one)
-    low, high = ([100 * p.efficiency[i] for p in one.curve] for i in (1, 2))
-    axes.fill_between(counts, low, high, color=look.colour, alpha=0.18, linewidth=0)
-    axes.plot(counts, [100 * p.efficiency[0] for p in one.curve], color=look.colour)
+    _curve(axes, one, [p.efficiency for p in one.curve], 100)
     axes.axhline(100 * USEFUL, linestyle=":", color=IDEAL)
-    axes.set_ylim(0, max(110.0, max(high) * 1.05))
+    axes.set_ylim(0, max(110.0, 105 * max(p.efficiency[2] for p in one.curve)))
     axes.set_ylabel("efficiency over one device without a wrapper (%)")
     if one.breaks is not None and one.breaks > 1:
         at = next(p for p in one.curve if p.devices == one.breaks)
@@ -101,19 +103,4 @@ def _efficiency(axes: Axes, one: Forecast) -> None:
             ha="right",
             fontsize=10,
             arrowprops={"arrowstyle": "->", "color": "#444444"},
-        )
-
-
-def _axis(axes: Axes, counts: list[int], one: Forecast) -> None:
-    count_axis(axes, counts if len(counts) < 9 else counts[::2])
-    axes.set_xlabel("number of devices")
-    if counts[-1] > one.node:
-        axes.axvline(one.node, color="#999999", linewidth=1.2, linestyle=(0, (1, 3)))
-        axes.annotate(
-            " one node was measured,\n nothing beyond",
-            (one.node, 0.015),
-            xycoords=("data", "axes fraction"),
-            fontsize=9,
-            color="#555555",
-            va="bottom",
         )

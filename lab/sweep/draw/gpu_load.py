@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from lab.base.errors import UserError
 from lab.sweep.compare.points import points
-from lab.sweep.draw.axes import device_axis, new_figure
+from lab.sweep.draw.axes import beside_point, device_axis, legend, new_figure
 from lab.sweep.draw.style import LOOKS, marked
 
 FIELDS = ("utilization.gpu", "power.draw")  # in per cent of the time with a kernel at work; in watts
@@ -58,36 +58,30 @@ def gpu_utilization(runs: pd.DataFrame, setting: str, results: Path) -> Figure |
     Args:
         results: the folder with the runs' folders.
     """
-    told = [
-        (point["strategy"], int(point["world_size"]), found)
-        for _, point in points(runs).sort_values(["strategy", "world_size"]).iterrows()
-        if point["strategy"] in LOOKS
-        and (found := samples(results / point["run_id"]))["utilization.gpu"].max() > 0
-    ]
-    if not told:
+    told = points(runs).sort_values(["strategy", "world_size"])
+    told = told[told["strategy"].isin(list(LOOKS))].set_index("run_id")[["strategy", "world_size"]]
+    found = {run_id: samples(results / run_id) for run_id in told.index}
+    told = told[[one["utilization.gpu"].max() > 0 for one in found.values()]]
+    if told.empty:
         return None
     subtitle = f"{setting}\nsampled by nvidia-smi: the share of the time in which a kernel was at work, not how"
     figure, (left, right) = new_figure(2, "How busy the GPUs were", f"{subtitle} well it used the GPU")
-    for strategy in dict.fromkeys(strategy for strategy, _, _ in told):
-        mine = [(devices, found) for name, devices, found in told if name == strategy]
-        _over_time(left, strategy, *mine[-1])
+    for strategy, mine in told.groupby("strategy"):
         look = LOOKS[strategy]
-        means = [working(found)[list(FIELDS)].mean() for _, found in mine]
-        counts = [devices for devices, _ in mine]
-        busy = [one["utilization.gpu"] for one in means]
-        style = marked(look)
-        right.plot(counts, busy, **style)
-        for x, y, power in zip(counts, busy, [one["power.draw"] for one in means], strict=True):
+        _over_time(left, strategy, int(mine["world_size"].iloc[-1]), found[mine.index[-1]])
+        means = pd.DataFrame([working(found[run_id])[list(FIELDS)].mean() for run_id in mine.index])
+        counts = mine["world_size"].astype(int)
+        right.plot(counts, means["utilization.gpu"], **marked(look))
+        for devices, (busy, power) in zip(counts, means.to_numpy(), strict=True):
             if pd.notna(power):
-                below = right.annotate(f"{power:.0f} W", (x, y), (0, -16), textcoords="offset points", ha="center")
-                below.set(fontsize=9, color=look.colour)
+                beside_point(right, f"{power:.0f} W", (devices, busy), -16, look.colour)
     left.set_xlabel("seconds since the first sample")
     left.set_ylabel("GPU utilisation (%)")
     right.set_ylabel("mean while work was done (%)")
     device_axis(right, runs)
     for axes in (left, right):
         axes.set_ylim(0, 108)
-    figure.legend(loc="outside lower center", ncols=3, handlelength=3.2)
+    legend(figure, left)
     return figure
 
 

@@ -1,30 +1,22 @@
 """How sensitive the speed is to one choice: a line for everything that was varied by itself."""
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lab.sweep.compare.pairs import options_of
 from lab.sweep.compare.points import finished, spread
-from lab.sweep.draw.axes import bars, legend_entries, new_figure, no_number
+from lab.sweep.compare.table import say
+from lab.sweep.draw.axes import about_bars, legend_entries, line, new_figure
 from lab.sweep.draw.style import LINES, look_of_line
 
-# What may be varied -> what its axis is called, and how a value of it is said.
-AXES = {
-    "bucket_cap_mb": ("DDP's bucket (MiB)", "{:g} MiB buckets"),
-    "precision": ("precision", "{}"),
-    "per_gpu_batch": ("images per device", "batch {}"),
-    "workers": ("loader processes per rank", "{} workers"),
+AXES = {  # what may be varied -> what its axis is called
+    "bucket_cap_mb": "DDP's bucket (MiB)",
+    "precision": "precision",
+    "per_gpu_batch": "images per device",
+    "workers": "loader processes per rank",
 }
 SAME = ["model", "dataset", "device", "strategy", "world_size", "scaling", "input", "rest"]
-WORDS = {
-    **{name: form for name, (_, form) in AXES.items()},
-    "world_size": "{} devices",
-    "scaling": "{} scaling",
-    "input": "input from the {}",
-}
 
 
 def lines(runs: pd.DataFrame, axis: str) -> pd.DataFrame:
@@ -61,9 +53,8 @@ def sensitivity(runs: pd.DataFrame) -> Figure | None:
         return None
     every = pd.concat([table[table["rank"] < LINES] for table in found.values()])
     shared = [name for name in SAME if every[name].nunique() == 1]
-    what = f"{_say(every.iloc[0], shared)}\nimages per second; one choice is varied, all else is equal".lstrip()
-    if (every["runs"] > 1).any():
-        what += "\nbars: least and largest of the repeats"
+    what = f"{say(every.iloc[0], shared)}\nimages per second; one choice is varied, all else is equal".lstrip()
+    what += about_bars(every)
     figure, panels = new_figure(len(found), "Sensitivity", what)
     for axes, (axis, table) in zip(panels, found.items(), strict=True):
         _panel(axes, axis, table, shared)
@@ -77,28 +68,16 @@ def _panel(axes: Axes, axis: str, table: pd.DataFrame, shared: list[str]) -> Non
     values = sorted(shown[axis].unique())
     others = [name for name in (*SAME, *AXES) if name != axis and name not in shared]
     differ = [name for name in others if shown[name].nunique(dropna=False) > 1]
-    for rank, line in shown.groupby("rank"):
+    for rank, mine in shown.groupby("rank"):
         look = look_of_line(rank)
         shift = 0.06 * (rank - (shown["rank"].max()) / 2)
-        places = line[axis].map(values.index).astype("float64") + shift
-        axes.errorbar(
-            places,
-            line["images_per_sec"],
-            yerr=bars(line, "images_per_sec"),
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.line,
-            markeredgecolor="white",
-            capsize=3,
-            label=_say(line.iloc[0], differ) or "all",
-        )
-        for place in places[line["images_per_sec"].isna()]:
-            no_number(axes, place, look.colour)
+        places = mine[axis].map(values.index).astype("float64") + shift
+        line(axes, places, mine, "images_per_sec", look, label=say(mine.iloc[0], differ) or "all")
     axes.set_xticks(range(len(values)), [value if isinstance(value, str) else f"{value:g}" for value in values])
     axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(AXES[axis][0])
-    about = [_say(shown.iloc[0], [name for name in others if name not in differ])]
+    axes.set_xlabel(AXES[axis])
+    about = [say(shown.iloc[0], [name for name in others if name not in differ])]
     if (number := table["line"].nunique()) > LINES:
         about.append(f"{LINES} of {number} lines: those with most runs, then on most devices")
     handles, labels = legend_entries(axes)
@@ -114,23 +93,10 @@ def _panel(axes: Axes, axis: str, table: pd.DataFrame, shared: list[str]) -> Non
     )
 
 
-def _say(row: Any, names: list[str]) -> str:
-    """These columns of a line, in words: `ddp, 4 devices, 25 MiB buckets`."""
-    known = [name for name in names if pd.notna(row[name]) and row[name] != ""]
-    said = {name: WORDS.get(name, "{}").format(row[name]) for name in known}
-    if said.get("world_size") == "1 devices":
-        said["world_size"] = "1 device"
-    if said.get("device") == "cpu":
-        said["device"] = "CPU"
-    if {"model", "dataset"} <= said.keys():
-        said["model"] += f" on {said.pop('dataset')}"
-    return ", ".join(said.values())
-
-
 def left_out(runs: pd.DataFrame) -> list[str]:
     """A sentence for each choice of which there are more lines than can be told apart in a figure."""
     return [
-        f"sensitivity: of {number} lines over {AXES[axis][0]} {LINES} are drawn, those with most runs"
+        f"sensitivity: of {number} lines over {AXES[axis]} {LINES} are drawn, those with most runs"
         for axis in AXES
         if (number := lines(runs, axis)["line"].nunique()) > LINES
     ]

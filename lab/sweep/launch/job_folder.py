@@ -85,10 +85,6 @@ def refuse_while_queued(folder: Path) -> None:
 def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
     """job.json: what was asked for, how it was started, and Slurm's name for it."""
     flags = job.parsed_flags()
-    batch = {
-        "global_batch": job.global_batch,
-        "per_gpu_batch": job.global_batch // job.devices // flags.accumulate,
-    }
     record = {
         "run_id": job.run_id,
         "strategy": job.strategy,
@@ -96,7 +92,8 @@ def write_job(job: Job, launcher: str, command: str, jobid: str = "") -> None:
         "dataset": flags.dataset,
         "precision": flags.precision,
         "world_size": job.devices,
-        **batch,
+        "global_batch": job.global_batch,
+        "per_gpu_batch": job.global_batch // job.devices // flags.accumulate,
         "epochs": 1 if job.sweep.measure_steps else job.sweep.epochs,
         "scaling": job.scaling,
         "repeat": job.repeat,

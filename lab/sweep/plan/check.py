@@ -12,19 +12,15 @@ from lab.sweep.plan.sweep import Job, Sweep
 
 SCALINGS = ("strong", "weak")
 
-# What the sweep itself decides for every job; after `--` these would contradict it.
+# What the sweep itself decides for every job; after `--` these would contradict it. -> its own option for it.
+_OF_THE_SAME_NAME = (
+    *("--epochs", "--measure-steps", "--measure-warmup", "--global-batch-size", "--per-device-batch-size"),
+    *("--output-dir", "--dry-run"),
+)
 RESERVED = {
     "--strategy": "--strategies",
-    "--epochs": "--epochs",
-    "--measure-steps": "--measure-steps",
-    "--measure-warmup": "--measure-warmup",
-    "--global-batch-size": "--global-batch-size",
-    "--per-device-batch-size": "--per-device-batch-size",
-    "--output-dir": "--output-dir",
-    "--run-id": None,
-    "--scaling": None,
-    "--repeat": None,
-    "--dry-run": "--dry-run",
+    **{name: name for name in _OF_THE_SAME_NAME},
+    **dict.fromkeys(("--run-id", "--scaling", "--repeat")),
 }
 
 
