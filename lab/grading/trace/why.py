@@ -80,7 +80,9 @@ def left_out(result: ExerciseResult) -> list[str]:
     by = result.outcome.by if isinstance(result.outcome, Blocked) else ""
     said = [f"It builds on {by}, which is not right yet: what is wrong below may come from there."] if by else []
     if (others := len(checks_of(result.exercise)) - len(result.checks)) > 0:
-        said.append(f"Missing: {others} more check{'s' * (others > 1)}, for which it ended too early.")
+        said.append(
+            f"Missing: {others} more check{'s' * (others > 1)}, told of only when those before have passed."
+        )
     return said
 
 
@@ -223,7 +225,8 @@ def _is_tensors(value: Any) -> bool:
 
 
 def _norm(tensors: Iterable[Any]) -> float:
-    return math.sqrt(sum(tensor.double().pow(2).sum().item() for tensor in tensors))
+    real = (tensor.abs() if tensor.is_complex() else tensor for tensor in tensors)
+    return math.sqrt(sum(tensor.double().pow(2).sum().item() for tensor in real))
 
 
 def write(page: Page, checks: Sequence[CheckTold]) -> None:
