@@ -13,7 +13,7 @@ from lab.grading.suite import ExerciseResult, Suite
 from lab.ranks.sandbox import Sandbox, copied
 from lab.ranks.server import RankServer
 from lab.student import outcomes
-from lab.student.paying import IN_TERMINAL, Terms
+from lab.student.paying import IN_TERMINAL, Terms, taken
 from lab.syllabus.paths import find_code, is_labs_own
 from lab.syllabus.syllabus import Exercise, syllabus
 
@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
             if not args.ids:
                 feedback.failures(results, verbose=args.verbose)
                 feedback.summary(results, of)
+                if off := taken(code, results):
+                    feedback.say(off)
                 if (begun := outcomes.begun(code, of)).exercises:
                     feedback.part_two()
                     more += [_check(suite, exercise, feedback) for exercise in begun.exercises]

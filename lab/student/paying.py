@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,11 +84,9 @@ class Terms:
         if not self.share:
             return False, f"{NOT_YET} {exercise.id} has passed."
         if isinstance(result.outcome, LabError) or not reported:
-            free = ", and nothing was taken" if pay else ", at no price"
-            return (
-                False,
-                f"No rank has reported anything in the check of {exercise.id}: nothing can be shown{free}.",
-            )
+            why = "The lab has failed" if isinstance(result.outcome, LabError) else "No rank has reported anything"
+            free = "and nothing was taken" if pay else "at no price"
+            return False, f"{why} in the check of {exercise.id}: nothing can be shown, {free}."
         if when := self.paid.get(exercise.id):
             return True, f"Paid for on {when.astimezone():%Y-%m-%d at %H:%M}: it is shown for nothing."
         price = f"{points_off(exercise.points, self.share):g} of the {exercise.points} points"
@@ -112,6 +110,22 @@ class Terms:
             raise UserError(
                 f"cannot write {file}: {error.strerror}; nothing is shown, and nothing taken"
             ) from error
+
+
+def taken(code: Path, results: Iterable[ExerciseResult]) -> str:
+    """What the course takes of the points of these results; "" for nothing, or where its files cannot be used."""
+    try:
+        terms = Terms.of(code)
+    except UserError:  # said where one asks why
+        return ""
+    off = {
+        one.exercise.id: points
+        for one in results
+        if one.exercise.id in terms.paid and (points := points_off(one.points, terms.share))
+    }
+    if not off:
+        return ""
+    return f"Of these, {sum(off.values()):g} will be off, as you asked why before it passed: {', '.join(off)}."
 
 
 def _content(file: Path) -> bytes | None:

@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from lab.notebook import calls
 from lab.notebook.show import Said
 from lab.ranks.reports import GroupResult, RankError, RankReport
 from lab.student.paying import NOT_YET, Terms
-from lab.syllabus.paid import course_text, paid_in
+from lab.syllabus.paid import course_text, paid_in, paid_text
 from lab.syllabus.paths import find_code
 from lab.syllabus.syllabus import Exercise, syllabus
 
@@ -263,6 +263,21 @@ def test_reports_that_nobody_has_judged_are_shown_whatever_they_are():
     reports = [RankReport(rank, "ok", value) for rank, value in enumerate(values)]
     lines = shown(ended(WRONG, *reports), whole=True)
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
+
+
+def test_the_points_of_all_exercises_are_told_with_what_will_be_off(
+    code: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(check_command, "_check", lambda _, exercise, __: passed(exercise.id))
+    assert main(["check", "--code", str(code)]) == 0
+    assert "will be off" not in capsys.readouterr().out
+    (code / "paid.toml").write_text(paid_text({"3.2": datetime.now(UTC), "2.3": datetime.now(UTC)}))
+    assert main(["check", "--code", str(code)]) == 0
+    out = capsys.readouterr().out
+    assert "100 of 100 points" in out
+    assert "Of these, 3.5 will be off, as you asked why before it passed: 2.3, 3.2." in out
+    (code / "paid.toml").write_text("broken")
+    assert main(["check", "--code", str(code)]) == 0
 
 
 @pytest.mark.parametrize(
