@@ -73,7 +73,7 @@ class Terms:
         """Whether what the checks did is shown now, and what to say; notes what is paid first.
 
         Args:
-            reported: there is something to show.
+            reported: there is something to show of what has not passed.
             pay: the student wants to see it at its price.
 
         Raises UserError: it cannot be noted.
@@ -84,9 +84,9 @@ class Terms:
         if not self.share:
             return False, f"{NOT_YET} {exercise.id} has passed."
         if isinstance(result.outcome, LabError) or not reported:
-            why = "The lab has failed" if isinstance(result.outcome, LabError) else "No rank has reported anything"
-            free = "and nothing was taken" if pay else "at no price"
-            return False, f"{why} in the check of {exercise.id}: nothing can be shown, {free}."
+            why = f"No rank has reported anything in the check of {exercise.id} that did not pass"
+            why = "The lab has failed" if isinstance(result.outcome, LabError) else why
+            return False, f"{why}: nothing can be shown, {'and nothing was taken' if pay else 'at no price'}."
         if when := self.paid.get(exercise.id):
             return True, f"Paid for on {when.astimezone():%Y-%m-%d at %H:%M}: it is shown for nothing."
         price = f"{points_off(exercise.points, self.share):g} of the {exercise.points} points"

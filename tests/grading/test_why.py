@@ -196,6 +196,16 @@ def test_what_has_passed_is_free_also_for_who_offers_to_pay(code: Path, said: Ca
     [
         (ended(NotStarted("2.3"), RankReport(0, "raised", error=RankError("E", "", [], None, "2.3"))), "no value"),
         (ended(Failed(Diagnosis("syntax-error", saw="", means="", look=""))), "no ranks"),
+        (
+            replace(
+                ended(WRONG, RankReport(0, "raised"), RankReport(1, "killed")),
+                checks=(
+                    *ended(WRONG, RankReport(0, "raised"), RankReport(1, "killed")).checks,
+                    *ended(Passed(), RankReport(0, "ok", {"a": 1})).checks,
+                ),
+            ),
+            "reports of what passed alone",
+        ),
         (ended(LabError("broken"), RankReport(0, "ok", {"a": 1})), "the lab's fault"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

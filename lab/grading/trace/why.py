@@ -68,8 +68,9 @@ def told(result: ExerciseResult, *, whole: bool = False) -> list[CheckTold]:
 
 
 def reported(result: ExerciseResult) -> bool:
-    """Whether any rank has reported a value: else there is nothing to show but what was drawn."""
-    reports = [report for check in result.checks for _, group in check.groups for report in group.reports]
+    """Whether any rank has reported a value where a check has not passed: nothing else is worth being paid for."""
+    open_ = [check for check in result.checks if not isinstance(check.outcome, Passed)]
+    reports = [report for check in open_ for _, group in check.groups for report in group.reports]
     return any(report.status == "ok" and report.value is not None for report in reports)
 
 
