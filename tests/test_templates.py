@@ -159,7 +159,7 @@ def question(text: str) -> str:
 
 def why(text: str) -> CheckTold:
     row = Row(text, text, text, text)
-    return CheckTold(text, [GroupTold(text, [(text, text)], [row], [row], 3)])
+    return CheckTold(text, [GroupTold(text, [(text, text)], [row], [row], 3)], text)
 
 
 def card(template: str, text: str, **values: object) -> str:
@@ -194,7 +194,7 @@ def pages(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], 
             render("nbgrader.html", mark=mark, looks=LOOKS) for mark in record(text).exercises
         ),
         "note.html": lambda: card("note.html", text),
-        "why.html": lambda: card("why.html", text, exercise=exercise, checks=[why(text)]),
+        "why.html": lambda: card("why.html", text, exercise=exercise, checks=[why(text)], sentences=[text]),
         "page.html": lambda: render("page.html", title=text),
         "question.html": lambda: question(text),
         "ranks.html": lambda: card(

@@ -13,6 +13,7 @@ from lab.grading.suite import ExerciseResult, Suite
 from lab.ranks.sandbox import Sandbox, copied
 from lab.ranks.server import RankServer
 from lab.student import outcomes
+from lab.student.paying import IN_TERMINAL, Terms, taken
 from lab.syllabus.paths import find_code, is_labs_own
 from lab.syllabus.syllabus import Exercise, syllabus
 
@@ -32,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of an exercise that passes: what its check drew and compared, and what each rank reported",
     )
+    parser.add_argument(
+        "--pay",
+        action="store_true",
+        help="with --why: the same before it has passed, for some of its points, where your course has that",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="also show what your code printed")
 
 
@@ -42,6 +48,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--why shows what the checks of single exercises did: lab check --why 6.1")
     exercises = of.select(args.ids) if args.ids else list(of.exercises)
     code = find_code(args.code)
+    terms = Terms.of(code) if args.why or args.pay else None
+    if terms and args.pay:
+        if args.sandbox:
+            raise UsageError(
+                "--sandbox leaves nothing behind, and --pay a note of what you have paid: leave one out"
+            )
+        terms.refuse_to_pay(exercises, args.why, IN_TERMINAL)
     feedback = Feedback(sys.stdout, code)
     results: list[ExerciseResult] = []
     more: list[ExerciseResult] = []  # of part two, of which nothing is ever missing
@@ -51,13 +64,15 @@ def run(args: argparse.Namespace) -> int:
                 results.append(_check(suite, exercise, feedback))
                 if args.ids:
                     feedback.details(results[-1], verbose=args.verbose)
-                    if args.why:
-                        _why(feedback, results[-1], whole=args.verbose)
+                    if terms:
+                        _why(feedback, results[-1], terms, pay=args.pay, whole=args.verbose)
                     if number < len(exercises) - 1:
                         feedback.blank()
             if not args.ids:
                 feedback.failures(results, verbose=args.verbose)
                 feedback.summary(results, of)
+                if off := taken(code, results):
+                    feedback.say(off)
                 if (begun := outcomes.begun(code, of)).exercises:
                     feedback.part_two()
                     more += [_check(suite, exercise, feedback) for exercise in begun.exercises]
@@ -80,14 +95,15 @@ def _check(suite: Suite, exercise: Exercise, feedback: Feedback) -> ExerciseResu
     return result
 
 
-def _why(feedback: Feedback, result: ExerciseResult, *, whole: bool) -> None:
-    """What the checks did, where that gives away nothing any more."""
-    from lab.grading.trace.why import NOT_YET, told, write
+def _why(feedback: Feedback, result: ExerciseResult, terms: Terms, *, pay: bool, whole: bool) -> None:
+    """What the checks did, where that gives away nothing any more, or is paid for."""
+    from lab.grading.trace.why import left_out, reported, told, write
 
-    if not isinstance(result.outcome, Passed):
-        feedback.say(f"{NOT_YET} {result.exercise.id} has passed.", lead="  ")
-        return
-    write(feedback, told(result, whole=whole))
+    shown, said = terms.ask(result, reported=reported(result), pay=pay)
+    for sentence in [*filter(None, [said]), *(left_out(result) if shown else [])]:
+        feedback.say(sentence, lead="  ")
+    if shown:
+        write(feedback, told(result, whole=whole))
 
 
 @contextmanager

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lab.base.errors import UserError
 from lab.base.paths import student_sources
 from lab.base.source import MAX_SOURCE_BYTES
 from lab.base.words import encodable, one_line
+from lab.course import store
 from lab.course.books import Assignment, released_books
 from lab.course.folders import came
 from lab.course.grafting import answer
@@ -27,6 +29,7 @@ from lab.grading.diagnosis import LabError
 from lab.grading.reach import reaches
 from lab.grading.unreadable import NO_FILE
 from lab.syllabus.given_before import given_before
+from lab.syllabus.paid import PAID, paid_by_a_stranger, points_off
 from lab.syllabus.syllabus import syllabus
 
 LONGEST = 800  # characters of a comment that is told
@@ -83,6 +86,7 @@ def record(
         for path, book in {**submission.notebooks, **submission.hidden}.items()
         for said in book.look
     ]
+    asked, odd = paid_by_a_stranger(submission.modules.get(PAID))
     found = SubmissionRecord(
         submission.student,
         submission.key,
@@ -97,6 +101,8 @@ def record(
         look=as_few([*submission.look, *books]),
         measured=dict(list(seen.items())[:MOST]),
         code=_code(submission),
+        paid=asked,
+        paid_odd=odd,
     )
     said = _in_comments(found, submission.assignment)
     return replace(found, look=as_few([*submission.look, *books, *said])) if said else found
@@ -181,3 +187,39 @@ def dated(record: SubmissionRecord, path: Path, submissions: Path) -> Submission
     """With the name by which it came into the folder of all submissions, and when."""
     name, handed_in = came(path, submissions)
     return replace(record, name="" if name == record.student else name, handed_in=handed_in)
+
+
+def charged(record: SubmissionRecord, share: float) -> SubmissionRecord:
+    """With the points that are left where `share` is taken of those that were asked about, whatever was before."""
+    marks = tuple(_charged(mark, share if mark.exercise in record.paid else 0.0) for mark in record.exercises)
+    return replace(record, exercises=marks, why_costs=share)
+
+
+def _charged(mark: ExerciseMark, share: float) -> ExerciseMark:
+    if mark.points is None:
+        return mark
+    off = points_off(mark.earned, share)
+    return replace(mark, points=round(mark.earned - off, 2), off=off)
+
+
+def merged(records: Sequence[SubmissionRecord], share: float, *, decided: bool) -> list[SubmissionRecord]:
+    """Parts of a class put together.
+
+    Args:
+        decided: `share` holds, and not what each part was graded with.
+
+    Raises:
+        UserError: nothing is decided, and the parts differ.
+    """
+    shares = sorted({record.why_costs for record in records})
+    if decided:
+        return [charged(record, share) for record in records]
+    if len(shares) > 1:
+        raise UserError(f"graded with --why-costs {' and '.join(f'{one:g}' for one in shares)}: say which holds")
+    return list(records)
+
+
+def charge_all(out: Path, records: Sequence[SubmissionRecord], share: float) -> list[SubmissionRecord]:
+    """The same for all of a class, whenever they were graded; what that changes is written."""
+    now = [charged(record, share) for record in records]
+    return [new if new == old else store.save(out, new) for new, old in zip(now, records, strict=True)]

@@ -1,7 +1,8 @@
 """The assignments of the course, and their notebooks as they were handed out.
 
 Part one of the lab is one assignment and part two another, each with exercises and points of its own. Of a
-notebook it matters which cells are graded, and what their questions are.
+notebook it matters which cells are graded, and what their questions are. What asking why costs before an exercise
+has passed stands in the course (RECORD), and beside the modules of both, for students.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from lab.base.errors import UserError
+from lab.base.errors import UsageError, UserError
 from lab.base.paths import module_file, student_sources
 from lab.course.config import ASSIGNMENT, ASSIGNMENT_TWO, RELEASE
 from lab.course.folders import in_course
 from lab.course.marks import SubmissionRecord
+from lab.course.people.lateness import ClassRules
 from lab.syllabus.package import in_part_two
+from lab.syllabus.paid import COURSE, course_text, share_in
 from lab.syllabus.syllabus import MODULES, PART_TWO, Syllabus, syllabus
 
 QUESTION = "**Question.**"
+RECORD = PurePosixPath("instructor", COURSE)  # what asking why costs in a course: what grading goes by
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ LAB_TWO = Assignment(
     option=f" --assignment {ASSIGNMENT_TWO}",
 )
 ASSIGNMENTS = {one.name: one for one in (LAB, LAB_TWO)}
+PLACES = (RECORD, *(PurePosixPath("source", name, "exercises", COURSE) for name in ASSIGNMENTS))
 
 
 def assignment_named(name: str) -> Assignment:
@@ -152,3 +157,39 @@ def _question(text: str) -> str:
         return text.rpartition(QUESTION)[2].strip()
     heading = next((line.strip("# ") + ": " for line in text.splitlines() if line.startswith("#")), "")
     return heading + text.strip().split("\n\n")[-1]
+
+
+def share_files(share: float) -> dict[PurePosixPath, bytes]:
+    """Path in the course directory -> content; none where asking costs nothing."""
+    return dict.fromkeys(PLACES, course_text(share).encode()) if share else {}
+
+
+def share_of(course: Path) -> float:
+    """What the course takes; 0 where it says nothing.
+
+    Raises:
+        UserError: it says something that is no share.
+    """
+    file = course / RECORD
+    try:
+        return share_in(file.read_bytes())
+    except FileNotFoundError:
+        return 0.0
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{file}: {error}; write it anew: lab course build {course} --why-costs 0.25 (0 for none)"
+        ) from error
+
+
+def share_for(course: Path | None, rules: ClassRules) -> float:
+    """What holds for a class: as its course has it, or as was typed where there is none."""
+    return share_of(course) if course else rules.why_costs
+
+
+def refuse_two(course: Path | None, typed: str | None) -> None:
+    """Raises UsageError: a course has a share of its own, which students have read."""
+    if course and typed is not None:
+        raise UsageError(
+            f"--why-costs {typed}: a course has its own, of which students are told: "
+            f"lab course build {course} --why-costs {typed}"
+        )

@@ -5,6 +5,7 @@
     DIR/source/lab2/                  the same for part two, whose module and notebook are in this one alone
     DIR/instructor/marking_guide.md   model answers; outside of what nbgrader ever releases
     DIR/instructor/marking_guide_two.md   those of part two
+    DIR/instructor/course.toml    what asking why costs, where it does (lab/course/books.py)
     DIR/instructor/written.json   what was written last, by digest: how an instructor's own changes are known
 
 A release is the student's package: both come from package_files(). Only the notebooks lie one folder higher, since
@@ -23,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from lab.base.errors import UserError
 from lab.base.files import write_whole
 from lab.base.paths import checkout, student_sources
-from lab.course.books import ASSIGNMENTS, LAB, Assignment
+from lab.course.books import ASSIGNMENTS, LAB, PLACES, RECORD, Assignment, share_files, share_of
 from lab.course.config import config_text
 from lab.course.guide import guide_text
 from lab.syllabus.notebooks import build_notebook, points_of, sources, to_text
@@ -89,20 +90,23 @@ class Built:
     """What became of the files of a course that was there: written anew, or left as the instructor has them.
 
     saved  copies of what was replaced in a course of an older lab, which has no list of what it had written
+    gone   what the lab had written and is no longer of the course
     """
 
     written: list[PurePosixPath]
     kept: list[PurePosixPath]
     saved: list[PurePosixPath]
+    gone: list[PurePosixPath]
 
 
-def build(folder: Path, *, keep_mine: bool = False) -> Built:
+def build(folder: Path, *, keep_mine: bool = False, why_costs: float | None = None) -> Built:
     """Write the course directory, or bring an older one up to date; what nbgrader made in it stays.
 
     So does what the instructor has changed, which is told by the digests of what the lab wrote last (WRITTEN).
 
     Args:
         keep_mine: also where the lab's own version is another now.
+        why_costs: the share of its points that asking why costs before an exercise has passed; None: as before.
 
     Raises:
         UserError: the folder holds something else, or cannot be written; or the same files were changed by the
@@ -114,20 +118,27 @@ def build(folder: Path, *, keep_mine: bool = False) -> Built:
         raise UserError(f"{folder} is not empty and no course directory; name a new folder")
     if folder.resolve() == student_sources():
         raise UserError(f"{folder} is the lab itself; name a new folder, such as course")
-    files = course_files()
+    share = share_of(folder) if why_costs is None else why_costs
+    files = course_files() | share_files(share)
     before = _written_before(folder)
-    built = Built([], [], [])
+    built = Built([], [], [], [])
     both = []
     for path, content in files.items():
         target = folder / path
         there = target.read_bytes() if target.is_file() else None
         if there == content:
             continue
-        if there is None or before is None or before.get(str(path)) == _digest(there):
+        if there is None or before is None or path == RECORD or before.get(str(path)) == _digest(there):
             built.written.append(path)
         else:
             built.kept.append(path)
             both += [path] if before.get(str(path)) != _digest(content) else []
+    for path in (path for path in PLACES if path not in files and (folder / path).is_file()):
+        if path == RECORD or (before or {}).get(str(path)) == _digest((folder / path).read_bytes()):
+            built.gone.append(path)
+        else:
+            built.kept.append(path)
+            both.append(path)
     if both and not keep_mine:
         raise UserError(
             f"{folder}: {', '.join(map(str, both))}: changed by you, and in the lab; nothing was written. "
@@ -144,6 +155,8 @@ def build(folder: Path, *, keep_mine: bool = False) -> Built:
                 shutil.copyfile(target, folder / copy)
                 built.saved.append(copy)
             write_whole(target, files[path], alone=True)  # nbgrader would release what a kill left behind
+        for path in built.gone:
+            (folder / path).unlink()
         digests = {str(path): _digest(content) for path, content in sorted(files.items())}
         if digests != before:
             write_whole(folder / WRITTEN, json.dumps(digests, indent=1).encode(), alone=True)
@@ -173,7 +186,7 @@ def _digest(content: bytes) -> str:
 
 def strangers(folder: Path) -> list[str]:
     """Files of the assignments that the lab has not put there: nbgrader would release them too."""
-    known = {str(path) for path in course_files()}
+    known = {str(path) for path in course_files() | share_files(share_of(folder))}
     homes = [folder / "source" / name for name in ASSIGNMENTS]
     there = (path for home in homes for path in sorted(home.rglob("*")) if path.is_file())
     return [str(path.relative_to(folder)) for path in there if path.relative_to(folder).as_posix() not in known]

@@ -17,6 +17,7 @@ from lab.course.sent.choice import begun
 from lab.course.sent.contents import MEASURED, limit_of, pieces
 from lab.course.sent.opening import opened
 from lab.course.submissions import Submission, read_submission
+from lab.syllabus.paid import PAID
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ def stays(before: Submission, new: Submission) -> Stays:
         for name in sorted(files & before.modules.keys())
         if name not in new.modules or (begun(name, before.modules[name]) and not begun(name, new.modules[name]))
     }
+    if PAID in before.modules and PAID not in new.modules:
+        modules[PAID] = before.modules[PAID]
     books = released_books(assignment=new.assignment)
     later = {PurePosixPath(path).name: book for path, book in new.notebooks.items() if _answered(book, books)}
     notebooks = {

@@ -10,8 +10,8 @@ from pathlib import Path
 from lab.base.errors import UsageError, UserError
 from lab.base.machine import usable_cores
 from lab.course import store
-from lab.course.assess import dated
-from lab.course.books import ASSIGNMENTS, Assignment, assignment_of
+from lab.course.assess import charge_all, charged, dated, merged
+from lab.course.books import ASSIGNMENTS, Assignment, assignment_of, refuse_two, share_for
 from lab.course.folders import SUBMITTED, came, make_private
 from lab.course.gradebook import Course, course_of
 from lab.course.marks import SubmissionRecord
@@ -82,6 +82,7 @@ class GradeChoices:
         shard = Shard.parse(args.shard) if args.shard else Shard()
         submissions = args.submissions.expanduser() if args.submissions else None
         home = args.course.expanduser() if args.course else course_of(submissions) if submissions else None
+        refuse_two(home, args.why_costs)
         assignment = ASSIGNMENTS[args.assignment]
         course = Course(home, assignment) if home else None
         if course and args.course and args.out:
@@ -150,6 +151,7 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
         out.chmod(0o700)
     _refuse_others(store.any_of(out), out, assignment)
     rules, kept = store.class_rules(out, choices.typed)
+    share = share_for(course.folder if course else None, rules)
     if kept:
         say(f"As before: {kept}")
     if course and (advice := course.advice()):
@@ -166,15 +168,16 @@ def grade_course(choices: GradeChoices, say: Say = print) -> int:
             say(f"{submissions} holds the submissions now, which are not graded yet.")
             return 1 if troubles else 0
     if submissions:
-        records = _graded(submissions, _found(submissions, choices, rules, wanted), choices, say)
+        records = _graded(submissions, _found(submissions, choices, rules, wanted), choices, share, say)
         if shard.count == 1:
             records, sentences = store.with_others(out, records, rules.roster, few=bool(choices.students))
+            records = charge_all(out, records, share)
             for sentence in sentences:
                 say(sentence)
     else:
         records = store.load_all(choices.merge)
         _refuse_others(records, choices.merge[0], assignment)
-        records = [store.save(out, record) for record in records]
+        records = [store.save(out, one) for one in merged(records, share, decided=bool(course or share))]
     if shard.count > 1:
         part = f"{shard.number}/{shard.count}"
         into = f" --course {course.folder}" if course else ""
@@ -248,7 +251,7 @@ def _hand_in(submissions: Path, found: Mapping[str, Path], course: Course, say: 
 
 
 def _graded(
-    submissions: Path, found: Mapping[str, Path], choices: GradeChoices, say: Say
+    submissions: Path, found: Mapping[str, Path], choices: GradeChoices, share: float, say: Say
 ) -> list[SubmissionRecord]:
     """The records of the submissions that have not changed since they were graded; the others are graded now.
 
@@ -264,8 +267,8 @@ def _graded(
             key = ""
         known = store.load(choices.out, student)
         if key and known and not choices.force and known.final(key, choices.deadline):
-            if (known_now := dated(known, path, submissions)) != known:
-                store.save(choices.out, known_now)
+            if (known_now := charged(dated(known, path, submissions), share)) != known:
+                known_now = store.save(choices.out, known_now)
             records.append(known_now)
         else:
             work.append((student, path))
@@ -273,12 +276,11 @@ def _graded(
     of = assignment.of.points
     if work:
         Sandbox().require()
-
     changed: list[str] = []
 
     def done(record: SubmissionRecord) -> None:
         before = store.load(choices.out, record.student)
-        record = store.save(choices.out, dated(record, found[record.student], submissions))
+        record = store.save(choices.out, charged(dated(record, found[record.student], submissions), share))
         records.append(record)
         if before is not None and record.changed != before.changed:
             changed.append(f"{record.student} {record.changes_text}")

@@ -123,7 +123,7 @@ def _in_words(mark: ExerciseMark) -> str:
     lines = [f"{mark.exercise} {mark.title}: {mark.word}, {mark.points_text}"]
     for finding in mark.diagnoses:
         lines += [f"  saw    {finding.saw}", f"  means  {finding.means}", f"  look   {finding.look}"]
-    lines += [f"  {mark.parts_text}"] if mark.parts_text else []
+    lines += [f"  {said}" for said in (mark.parts_text, mark.off_text) if said]
     return "\n".join(lines)
 
 

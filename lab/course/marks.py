@@ -58,7 +58,11 @@ class PartMark(NamedTuple):
 
 @dataclass(frozen=True)
 class ExerciseMark:
-    """The mark of one exercise. points: None while it is open."""
+    """The mark of one exercise.
+
+    points  None while it is open
+    off     what was taken off them, as the student has asked why before it passed
+    """
 
     exercise: str
     title: str
@@ -67,6 +71,17 @@ class ExerciseMark:
     outcome: OutcomeRecord
     checks: tuple[OutcomeRecord, ...] = ()
     parts: tuple[PartMark, ...] = ()
+    off: float = 0.0
+
+    @property
+    def earned(self) -> float:
+        """The points before anything was taken off."""
+        return round((self.points or 0.0) + self.off, 2)
+
+    @property
+    def off_text(self) -> str:
+        """ "0.5 points off: asked why before it passed"; "" where nothing is."""
+        return f"{self.off:g} point{'s' * (self.off != 1)} off: asked why before it passed" if self.off else ""
 
     @property
     def word(self) -> str:
@@ -80,7 +95,7 @@ class ExerciseMark:
     @property
     def state(self) -> str:
         """The word; "partly" where some of it is right."""
-        return PARTLY if self.word == Failed.word and self.points else self.word
+        return PARTLY if self.word == Failed.word and self.earned else self.word
 
     @property
     def summary(self) -> str:
@@ -98,7 +113,7 @@ class ExerciseMark:
         """What its parts give; "" where it passed, is open, or the checks have come to no part."""
         if self.passed or self.points is None or not {HELD, FAILED} & {part.state for part in self.parts}:
             return ""
-        return in_words(self.points, self.of, self.parts)
+        return in_words(self.earned, self.of, self.parts)
 
     @property
     def passed(self) -> bool:
@@ -136,6 +151,9 @@ class SubmissionRecord:
     handed_in  when, in ISO 8601; "late" where a platform says no more; "" where nobody knows
     code       module -> its text, of those that could be read
     changed    when the last grading was that gave other points, and lab and points before it
+    paid       exercises whose checks were looked into before they passed
+    paid_odd   what of the list of them does not count, and why
+    why_costs  the share of an exercise's points that was taken for that; 0 where the class has none
     """
 
     student: str
@@ -156,6 +174,9 @@ class SubmissionRecord:
     handed_in: str = ""
     code: dict[str, str] = field(default_factory=dict)
     changed: dict[str, Any] = field(default_factory=dict)
+    paid: tuple[str, ...] = ()
+    paid_odd: tuple[str, ...] = ()
+    why_costs: float = 0.0
 
     @property
     def points(self) -> float:
@@ -171,9 +192,14 @@ class SubmissionRecord:
         said += [self.unread] if self.unread else []
         odd = [mark.exercise for mark in self.exercises if {one.name for one in mark.found} & set(TO_LOOK)]
         said += [f"the report of {', '.join(odd)} could not be used"] if odd else []
-        said += self.look
+        said += [*self.look, *(self.paid_odd if self.why_costs else ())]
         said += [f"code that reaches beyond its exercises: {'; '.join(self.reaches)}"] if self.reaches else []
         return said + ([f"no time was left for {', '.join(late)}"] if late else [])
+
+    @property
+    def charges(self) -> list[str]:
+        """ "3.2: 0.5 points off: asked why before it passed"."""
+        return [f"{mark.exercise}: {mark.off_text}" for mark in self.exercises if mark.off]
 
     def final(self, key: str, deadline: float) -> bool:
         """Whether grading the same again would find the same."""
@@ -220,7 +246,7 @@ class SubmissionRecord:
             name: {key: [(first, second) for first, second in found] for key, found in data[name].items()}
             for name in ("notebooks", "answers")
         }
-        words = {name: tuple(data.get(name, ())) for name in ("remarks", "look", "reaches")}
+        words = {name: tuple(data.get(name, ())) for name in ("remarks", "look", "reaches", "paid", "paid_odd")}
         return cls(**{**data, "exercises": exercises, **words, **pairs})
 
 

@@ -35,8 +35,8 @@ from traitlets import Bool, Float
 from lab.base.errors import UsageError, UserError
 from lab.base.words import visible
 from lab.course import marked, store
-from lab.course.assess import assess, dated, not_assessed
-from lab.course.books import assignment_named
+from lab.course.assess import assess, charged, dated, not_assessed
+from lab.course.books import assignment_named, share_of
 from lab.course.collect import drop_links
 from lab.course.config import GRADES
 from lab.course.folders import is_link
@@ -120,9 +120,10 @@ class SubmissionExporter(NotebookExporter):
         known_as = assignment_named(assignment)
         submission = read_submission(visible(student), Path(path), assignment=known_as)
         out = self.grades(assignment)
+        share = share_of(Path(self.course.root))  # never as the submission's own course.toml has it
         known = store.load(out, submission.student)
         if known is not None and known.final(submission.key, self.deadline):
-            return dated(known, Path(path), Path(path).parent.parent)
+            return charged(dated(known, Path(path), Path(path).parent.parent), share)
         # An open mark may be of a submission that kills whoever grades it: `lab grade` itself must not be next.
         if known is not None and self.booking and known.key == submission.key:
             return known
@@ -133,7 +134,7 @@ class SubmissionExporter(NotebookExporter):
         except Exception as error:  # the lab's fault costs no marks, and never the whole class
             self.log.exception("the lab could not grade %s", student)
             record = not_assessed(submission, f"{type(error).__name__}: {error}", self.deadline)
-        record = store.save(out, dated(record, Path(path), Path(path).parent.parent))
+        record = store.save(out, charged(dated(record, Path(path), Path(path).parent.parent), share))
         for why in record.to_look:
             self.log.warning("%s: %s", student, why)
         return record

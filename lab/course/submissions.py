@@ -19,7 +19,7 @@ from lab.course.folders import SUBMITTED, is_link, read_notes
 from lab.course.notebooks import MAX_SIZE, HandedInNotebook, read_hidden, read_notebooks
 from lab.course.people.roster import Who, nfc
 from lab.course.people.whose import is_for_others, refuse_one_students, refuse_twice
-from lab.course.sent.choice import choose
+from lab.course.sent.choice import Read, choose
 from lab.course.sent.contents import (
     MEASURED,
     Contents,
@@ -38,6 +38,7 @@ from lab.course.sent.shown import folder_of
 from lab.course.version import fingerprint
 from lab.ranks import confine
 from lab.ranks.sandbox import MAX_BYTES, MAX_FILES
+from lab.syllabus.paid import PAID
 
 MAX_PARTS = 8  # of a path below the folder of the modules
 MAX_MODULE_FILES = MAX_FILES // (MAX_PARTS + 1)  # with all their folders the sandbox still takes them
@@ -207,7 +208,9 @@ def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment:
     else:
         modules = {file: copy.content for file, copy in choice.files.items() if copy.content is not None}
         total = sum(len(one) for one in modules.values() if isinstance(one, bytes))
-        beside = [name for name in names if name.is_relative_to(home) and name.suffix != ".ipynb"]
+        modules |= _paid(names, home, content, remarks)
+        others = [name for name in names if name.suffix != ".ipynb" and name.name != PAID]
+        beside = [name for name in others if name.is_relative_to(home)]
         beside.sort(key=lambda name: (name.parent != home, name))
         for name in beside:
             if len(name.parts) - len(home.parts) > MAX_PARTS or str(name.relative_to(home)) in choice.files:
@@ -241,6 +244,19 @@ def _read(student: str, contents: Contents, given: tuple[Path, ...], assignment:
     return Submission(
         student, modules, notebooks, as_few(remarks), unread, tuple(look), assignment, results, books_there
     )
+
+
+def _paid(
+    names: list[PurePosixPath], home: PurePosixPath, content: Read, remarks: list[str]
+) -> dict[str, bytes | int]:
+    """The list of exercises whose checks were looked into: beside the modules, or where else it was put."""
+    there = sorted((name for name in names if name.name == PAID), key=lambda name: (name.parent != home, name))
+    found = content(there[0]) if there else None
+    if found is not None and there[0].parent != home:
+        remarks.append(f"{encodable(there[0])} was read, though it is not beside the modules")
+    if others := there[1:]:
+        remarks.append(f"{encodable(there[0])} was read; not {few(map(str, others))}")
+    return {} if found is None else {PAID: found}
 
 
 def _content(contents: Contents, name: PurePosixPath, remarks: list[str]) -> bytes | int | None:

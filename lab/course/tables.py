@@ -71,7 +71,7 @@ def marks_csv(records: Iterable[SubmissionRecord], rules: ClassRules | None = No
     for record in records:
         marks = {mark.exercise: mark.points for mark in record.exercises}
         points = ["" if (found := marks.get(name)) is None else f"{found:g}" for name in of.ids]
-        said = ["; ".join(to_look(record, rules, timed=timed)), "; ".join(record.remarks)]
+        said = ["; ".join(to_look(record, rules, timed=timed)), "; ".join([*record.charges, *record.remarks])]
         row = [
             record.student,
             *points,

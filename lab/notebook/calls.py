@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lab.grading.diagnosis import Diagnosis, Failed, LabError, Passed
 from lab.grading.suite import ExerciseResult, Suite
-from lab.grading.trace.why import NOT_YET
+from lab.grading.trace.why import reported
 from lab.notebook import session
 from lab.notebook.card import framed, hint_card, note_card, result_card, why_card
 from lab.notebook.show import Said, Shown, one_sentence
@@ -18,6 +18,7 @@ from lab.questions.question import PLACEHOLDER, Number
 from lab.questions.words import list_lines, question_lines, verdict
 from lab.student import hints as had_hints
 from lab.student import outcomes
+from lab.student.paying import IN_NOTEBOOK, Terms
 from lab.syllabus.paths import is_labs_own, student_folder
 from lab.syllabus.syllabus import Exercise, syllabus
 
@@ -29,13 +30,14 @@ class CheckFailed(Said):
 
 
 @one_sentence
-def check(*names: str, why: bool = False) -> None:
+def check(*names: str, why: bool = False, pay: bool = False) -> None:
     """Check exercises ("3.2"), sections ("3") or all of them, on fresh ranks: what is saved is what is checked.
 
     Shows a card for each: what is right, what is wrong, what that means and where to look.
 
     Args:
         why: of those that pass, also what the check drew and compared, and what each rank reported.
+        pay: that of one that has not passed, at the price that the course has set, if it has.
     """
     exercises = _select(names)
     if session.graded_elsewhere():
@@ -44,11 +46,15 @@ def check(*names: str, why: bool = False) -> None:
         )
         return
     code = session.code()
+    terms = Terms.of(code) if why or pay else None
+    if terms and pay:
+        terms.refuse_to_pay(exercises, why, IN_NOTEBOOK)
     suite = Suite(code)
     results = [_check(exercise, suite, last=exercise is exercises[-1]) for exercise in exercises]
-    for result in results if why else ():
-        passed = isinstance(result.outcome, Passed)
-        Shown(why_card(result) if passed else note_card(f"{NOT_YET} {result.exercise.id} has passed."))
+    if terms:
+        for result in results:
+            shown, said = terms.ask(result, reported=reported(result), pay=pay, way=IN_NOTEBOOK)
+            Shown(why_card(result, said) if shown else note_card(said))
     not_passed = [result for result in results if not isinstance(result.outcome, Passed)]
     if not_passed and session.judged_by_nbgrader():
         raise CheckFailed("; ".join(f"{result.exercise.id} {result.outcome.word}" for result in not_passed))

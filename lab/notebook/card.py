@@ -15,7 +15,7 @@ from lab.grading.diagnosis import Blocked, Failed, Outcome, Passed
 from lab.grading.feedback import OUTPUT_CHARACTERS, OUTPUT_LINES, Feedback
 from lab.grading.looks import LOOKS
 from lab.grading.suite import CheckResult, ExerciseResult
-from lab.grading.trace.why import told, write
+from lab.grading.trace.why import left_out, told, write
 from lab.notebook import session
 from lab.notebook.show import Card
 from lab.syllabus.syllabus import Exercise
@@ -58,16 +58,22 @@ def result_card(result: ExerciseResult, code: Path, following: Exercise | None) 
     )
 
 
-def why_card(result: ExerciseResult) -> Card:
-    """What the checks of an exercise that has passed did: given, compared, reported."""
-    checks = told(result)
+def why_card(result: ExerciseResult, said: str = "") -> Card:
+    """What the checks of an exercise did: given, compared, reported.
+
+    Args:
+        said: what to say first.
+    """
+    checks, sentences = told(result), [*filter(None, [said]), *left_out(result)]
     buffer = io.BytesIO()
     stream = io.TextIOWrapper(buffer, encoding="utf-8")
-    write(Page(stream, width=TEXT_WIDTH, colour=False), checks)
+    page = Page(stream, width=TEXT_WIDTH, colour=False)
+    for sentence in sentences:
+        page.say(sentence)
+    write(page, checks)
     text = buffer.getvalue().decode("utf-8").strip("\n")
-    return framed(
-        "why.html", f"{result.exercise.id}: what its checks did", text, exercise=result.exercise, checks=checks
-    )
+    label = f"{result.exercise.id}: what its checks did"
+    return framed("why.html", label, text, exercise=result.exercise, checks=checks, sentences=sentences)
 
 
 def hint_card(exercise: Exercise, numbers: Iterable[int]) -> Card:

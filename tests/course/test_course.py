@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tomllib
 from pathlib import Path, PurePosixPath
 
@@ -199,3 +200,81 @@ def test_a_guide_that_does_not_fit_the_notebooks_is_an_error(tmp_path: Path, roo
 def test_no_solution_answer_or_source_is_in_the_assignment(course: Path, root: Path):
     """What nbgrader releases is made of source/ alone; the chain's test looks at the release itself."""
     assert forbidden(root, course / "source") == []
+
+
+PRICED = {"instructor/course.toml", "source/lab/exercises/course.toml", "source/lab2/exercises/course.toml"}
+
+
+@pytest.fixture(scope="module")
+def priced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course that takes a quarter for asking why too early."""
+    folder = tmp_path_factory.mktemp("priced") / "course"
+    assert main(["course", "build", str(folder), "--why-costs", "0.25"]) == 0
+    return folder
+
+
+def test_a_price_for_asking_why_is_in_the_course_and_in_what_students_get_and_nowhere_else(
+    course: Path, priced: Path
+):
+    with_it, without = content(priced), content(course)
+    assert with_it.keys() - without.keys() == PRICED
+    differ = {name for name in without if with_it[name] != without[name]}
+    assert differ == {"instructor/written.json"}
+    for name in PRICED:
+        assert tomllib.loads(with_it[name].decode()) == {"why_costs": 0.25}
+    assert b"# Once an exercise has passed, `lab check --why 3.2` shows for nothing" in with_it[min(PRICED)]
+    assert building.strangers(priced) == []
+    assert not any(path.name == "course.toml" for path in package.package_files())
+
+
+def test_a_price_stays_until_it_is_taken_out_or_another(
+    course: Path, priced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = Path(shutil.copytree(priced, tmp_path / "course"))
+    capsys.readouterr()
+    assert main(["course", "build", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "is up to date" in said
+    assert "takes 0.25 of its points; --why-costs 0 ends that" in said
+    assert content(folder) == content(priced)
+    assert main(["course", "build", str(folder), "--why-costs", "0,5"]) == 0
+    assert "3 files written" in capsys.readouterr().out
+    assert {tomllib.loads((folder / name).read_text())["why_costs"] for name in PRICED} == {0.5}
+    assert main(["course", "build", str(folder), "--why-costs", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "0 files written, 3 taken out" in said
+    assert "takes" not in said.replace("taken", "")
+    assert content(folder) == content(course)
+    assert main(["course", "build", str(folder)]) == 0
+    assert content(folder) == content(course)
+
+
+def test_words_of_an_instructor_to_the_price_stay_and_are_not_thrown_away(
+    priced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = Path(shutil.copytree(priced, tmp_path / "course"))
+    mine = folder / "source" / "lab" / "exercises" / "course.toml"
+    mine.write_text("# As we said on Monday.\n" + mine.read_text())
+    before = content(folder)
+    assert main(["course", "build", str(folder)]) == 0
+    assert "source/lab/exercises/course.toml is as you have changed it" in capsys.readouterr().out
+    for share in ("0.5", "0"):
+        assert main(["course", "build", str(folder), "--why-costs", share]) == 1
+        assert "source/lab/exercises/course.toml: changed by you" in capsys.readouterr().err
+        assert content(folder) == before
+
+
+@pytest.mark.parametrize("share", ["25", "-0.1", "nan", "a quarter", "25%"])
+def test_what_is_no_share_is_refused(share: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["course", "build", str(tmp_path / "course"), f"--why-costs={share}"]) == 2
+    assert f"--why-costs {share}: expected a share of an exercise's points" in capsys.readouterr().err
+    assert not (tmp_path / "course").exists()
+
+
+def test_a_record_of_the_price_that_is_damaged_is_named(priced: Path, tmp_path: Path, capsys):
+    folder = Path(shutil.copytree(priced, tmp_path / "course"))
+    (folder / "instructor" / "course.toml").write_text("why_costs = 7\n")
+    assert main(["course", "build", str(folder)]) == 1
+    assert f"{folder / 'instructor' / 'course.toml'}: 7 is no share" in capsys.readouterr().err
+    assert main(["course", "build", str(folder), "--why-costs", "0.25"]) == 0
+    assert content(folder) == content(priced)

@@ -22,6 +22,7 @@ from lab.course.build import course_files
 from lab.course.clean import markdown2html
 from lab.course.grafting import answer, graft, structure
 from lab.course.marks import SubmissionRecord
+from lab.course.sent.comments import answers_in
 from lab.course.sent.damaged import cells_of, without_outputs
 from lab.course.submissions import read_submission
 
@@ -497,3 +498,10 @@ def test_an_answer_in_a_comment_of_a_module_is_told_where_the_question_has_none(
 def test_the_reference_has_no_comment_that_may_be_an_answer(folder: Path):
     class_kinds.solve(folder)
     assert graded(folder).look == ()
+
+
+def test_a_comment_in_the_first_line_of_a_module_is_read_as_any_other():
+    assert answers_in("# of alice\n", set()) == []
+    assert answers_in("# Question 3: every rank has its own\n# samples\n", set()) == [
+        "Question 3: every rank has its own samples"
+    ]

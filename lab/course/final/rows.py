@@ -105,7 +105,7 @@ def _row(
     waits += [f"{unmarked} answer{'s' * (unmarked > 1)} to mark"] if unmarked else []
     late = lateness(record, rules)
     waits += filter(None, [late.unknown])
-    notes = [*notes, *(one for one in to_look(record, rules) if one != late.unknown)]
+    notes = [*record.charges, *notes, *(one for one in to_look(record, rules) if one != late.unknown)]
     person = rules.roster.person(record.student, record.name)
     return FinalRow(
         person, record.student, round(exercises, 2), round(answers, 2), of, late, tuple(waits), tuple(notes)

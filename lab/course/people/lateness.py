@@ -13,7 +13,7 @@ from lab.base.errors import UsageError, UserError
 from lab.course.people.csvfile import first_of, read_table
 from lab.course.people.options import NONE
 from lab.course.people.roster import EMAIL, ID, NUMBER, Roster, names_in, nfc
-from lab.course.people.weights import read_points
+from lab.course.people.weights import read_points, share_typed
 
 AMOUNT = r"(?P<amount>\d+(?:\.\d+)?) ?(?P<kind>%|points?)"
 TIME = r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>minute|hour|day|week)s?"
@@ -136,6 +136,7 @@ class ClassRules:
 
     extensions, times  by the student's id, or by what the table calls them where no roster knows it
     points             exercise or question -> what it is worth in the final table, where a course decides that
+    why_costs          the share of an exercise's points for having asked why before it passed
     decides            whether the lab decides what being late costs, and not a plugin of nbgrader's
     """
 
@@ -146,10 +147,11 @@ class ClassRules:
     times: Mapping[str, datetime] = field(default_factory=dict)
     decides: bool = False
     points: Mapping[str, float] = field(default_factory=dict)
+    why_costs: float = 0.0
 
     @classmethod
     def load(cls, settings: Mapping[str, str]) -> ClassRules:
-        """From options of `lab grade`: roster, due, late, extensions, times, points.
+        """From options of `lab grade`: roster, due, late, extensions, times, points, why-costs.
 
         Raises:
             UserError: a file or a value cannot be used, or an option needs another.
@@ -167,6 +169,7 @@ class ClassRules:
             _times(Path(settings["times"]), roster) if settings.get("times") else {},
             decides="due" in settings,
             points=read_points(Path(settings["points"])) if settings.get("points") else {},
+            why_costs=share_typed(settings.get("why-costs", "0")),
         )
 
     def lateness(self, student: str, name: str = "", handed_in: str = "") -> Lateness:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FILES = ("roster", "extensions", "times", "points")
-NAMES = (*FILES, "due", "late")
+NAMES = (*FILES, "due", "late", "why-costs")
 NONE = "none"  # as a value: from now on without
 
 
@@ -28,11 +28,17 @@ def add_class_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--points", metavar="CSV", help="what exercises and questions are worth in the final table: id, points"
     )
+    group.add_argument(
+        "--why-costs",
+        metavar="SHARE",
+        help="the share of an exercise's points that asking why before it passed costs, such as 0.25; "
+        "a course has its own",
+    )
 
 
 def given(args: argparse.Namespace) -> dict[str, str]:
     """Those that were typed; files by their whole path, so that the next call finds them from anywhere."""
-    typed = {name: value for name in NAMES if (value := getattr(args, name)) is not None}
+    typed = {name: value for name in NAMES if (value := getattr(args, name.replace("-", "_"))) is not None}
     return {
         name: str(Path(value).expanduser().absolute()) if name in FILES and value != NONE else value
         for name, value in typed.items()

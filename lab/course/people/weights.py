@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lab.base.errors import UserError
+from lab.base.errors import UsageError, UserError
 from lab.course.people.csvfile import first_of, read_table
 
 NAMES = ("id", "exercise", "question")
@@ -34,6 +34,19 @@ def read_points(path: Path) -> dict[str, float]:
             raise UserError(f"{path}:{line}: {name} is there twice")
         found[name] = points
     return found
+
+
+def share_typed(text: str) -> float:
+    """From --why-costs, as `lab grade` and `lab course build` have it; 0 takes it out. Raises UsageError."""
+    try:
+        share = float(text.replace(",", "."))
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise UsageError(
+            f"--why-costs {text}: expected a share of an exercise's points, such as 0.25 (0 for none)"
+        )
+    return share
 
 
 def refuse_unknown(own: Mapping[str, float], known: Iterable[str], assignment: str) -> None:

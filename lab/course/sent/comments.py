@@ -26,7 +26,7 @@ def answers_in(source: str, given: Collection[str]) -> list[str]:
         given: lines that were given out, as plain() has them.
     """
     blocks: list[list[str]] = []
-    last = 0
+    last = -1  # the first line, too, begins one
     for number, text in _said(source):
         if number != last + 1 or not text.startswith("#"):
             blocks.append([])

@@ -17,6 +17,7 @@ from typing import IO, Protocol
 
 from lab.base.source import MAX_MODULE_BYTES
 from lab.base.words import encodable
+from lab.syllabus.paid import PAID
 
 MAX_NAMES = 20_000  # students hand in their results/ too
 MAX_DEPTH = 12
@@ -192,8 +193,8 @@ def no_ordinary_file(info: os.stat_result, owner: int) -> str:
 
 
 def may_be_work(name: PurePosixPath) -> bool:
-    """Whether it is called like a module, a notebook or their folder."""
-    return name.suffix in (".py", ".ipynb") or name.name in ("exercises", "notebooks")
+    """Whether it is called like a module, a notebook or their folder, or like what lies beside the modules."""
+    return name.suffix in (".py", ".ipynb") or name.name in ("exercises", "notebooks", PAID)
 
 
 def few(names: Iterable[str]) -> str:

@@ -16,11 +16,12 @@ from typing import IO
 from lab.base.words import encodable, visible
 from lab.course.sent.contents import Unusable, no_ordinary_file
 from lab.syllabus.package import package_files
+from lab.syllabus.paid import PAID
 from lab.syllabus.syllabus import ALL_MODULES
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".7z", ".rar")
 PAPERS = (".pdf", ".docx", ".doc", ".odt", ".rtf", ".pages")  # answers may be in them, which a person reads
-HANDED_IN = (*ARCHIVES, ".py", ".ipynb", *PAPERS)
+HANDED_IN = (*ARCHIVES, ".py", ".ipynb", PAID, *PAPERS)
 AGAIN = re.compile(r" ?\(\d+\)$| - Copy$|-Copy\d+$")  # what a browser or a file manager adds to a name
 NUMBERS = re.compile(r"(_\d+)_\d+$")  # Canvas: the student's, and that of the file
 
@@ -41,7 +42,8 @@ def _named() -> re.Pattern[str]:
     given = {path.stem for path in package_files() if path.suffix in (".py", ".ipynb")}
     given |= {name.rpartition(".")[2] for name in ALL_MODULES}
     stems = "|".join(map(re.escape, sorted(given, key=len, reverse=True)))
-    return re.compile(rf"(?:(?P<who>.+?)[-_ .]+)?(?P<file>(?:{stems})(?:[ _-]*\(?\d+\)?)?\.(?:py|ipynb))", re.I)
+    file = rf"(?:{stems})(?:[ _-]*\(?\d+\)?)?\.(?:py|ipynb)|{re.escape(PAID)}"
+    return re.compile(rf"(?:(?P<who>.+?)[-_ .]+)?(?P<file>{file})", re.I)
 
 
 def _own(name: str) -> tuple[str, str]:

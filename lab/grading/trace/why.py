@@ -2,6 +2,9 @@
 
 It is made from what every check leaves: the orders of its groups of ranks, their reports, and what its judge has
 compared. A value is told in a few words; of tensors their shapes, and their norm, which tells them apart.
+
+Of an exercise that has not passed, reports may be anything, or missing, which is told too. All that is shown are
+values: no line of a solution is among them.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from reprlib import Repr
 from typing import Any
 
 from lab.base.terminal import Page
-from lab.base.words import one_line
-from lab.grading.suite import CheckResult, ExerciseResult
+from lab.base.words import one_line, rank_list
+from lab.grading.diagnosis import Blocked, Passed
+from lab.grading.suite import CheckResult, ExerciseResult, checks_of
+from lab.ranks.reports import RankReport
 
-NOT_YET = "What was drawn, and what is right there, is shown when"
 MOST = 12  # rows of a table
 LONGEST = 200  # characters of a value
 _SHORT = Repr()
@@ -46,8 +50,11 @@ class GroupTold:
 
 @dataclass(frozen=True)
 class CheckTold:
+    """missing: what is not there because the check ended early; "" where it came to its end."""
+
     title: str
     groups: list[GroupTold]
+    missing: str = ""
 
 
 def told(result: ExerciseResult, *, whole: bool = False) -> list[CheckTold]:
@@ -56,12 +63,46 @@ def told(result: ExerciseResult, *, whole: bool = False) -> list[CheckTold]:
     Args:
         whole: leave no row out.
     """
-    return [CheckTold(check.title, list(_groups(check, None if whole else MOST))) for check in result.checks]
+    most = None if whole else MOST
+    return [CheckTold(check.title, list(_groups(check, most)), _missing(check)) for check in result.checks]
+
+
+def reported(result: ExerciseResult) -> bool:
+    """Whether any rank has reported a value where a check has not passed: nothing else is worth being paid for."""
+    open_ = [check for check in result.checks if not isinstance(check.outcome, Passed)]
+    reports = [report for check in open_ for _, group in check.groups for report in group.reports]
+    return any(report.status == "ok" and report.value is not None for report in reports)
+
+
+def left_out(result: ExerciseResult) -> list[str]:
+    """Sentences on what the exercise's checks would show besides, had it not ended as it did."""
+    if isinstance(result.outcome, Passed):
+        return []
+    by = result.outcome.by if isinstance(result.outcome, Blocked) else ""
+    said = [f"It builds on {by}, which is not right yet: what is wrong below may come from there."] if by else []
+    if (others := len(checks_of(result.exercise)) - len(result.checks)) > 0:
+        said.append(
+            f"Missing: {others} more check{'s' * (others > 1)}, told of only when those before have passed."
+        )
+    return said
+
+
+def _missing(check: CheckResult) -> str:
+    if isinstance(check.outcome, Passed):
+        return ""
+    silent = [
+        f"{rank_list(ranks)} of {order.world_size}"
+        for order, group in check.groups
+        if (ranks := [report.rank for report in group.reports if report.status != "ok"])
+    ]
+    if silent:
+        said = f"no report of {', nor of '.join(silent)}"
+        return f"Missing: {said}, and all that would have been compared after that."
+    return "" if check.compared else "Missing: what is right, for the check ended before it compared anything."
 
 
 def _groups(check: CheckResult, most: int | None) -> Iterator[GroupTold]:
     for number, (order, result) in enumerate(check.groups):
-        ranks = range(order.world_size)
         heading = f"{order.world_size} rank{'s' * (order.world_size != 1)}"
         heading += "" if order.set_up_process_group else ", without a process group"
         given = [(name, brief(value)) for name, value in _leaves(order.inputs)]
@@ -74,24 +115,53 @@ def _groups(check: CheckResult, most: int | None) -> Iterator[GroupTold]:
                 one.what, one.observed, one.expected if one.each else [one.expected] * len(one.observed)
             )
         ]
-        values = [dict(_leaves(report.value)) for report in result.reports]
-        names = list(dict.fromkeys(name for own in values for name in own))
-        reported = [
+        values = {report.rank: _values(report.value) for report in result.reports if report.status == "ok"}
+        names = list(dict.fromkeys(name for own in values.values() for name in own))
+        reported = _silent([report for report in result.reports if report.rank not in values])
+        reported += [
             row
             for name in names
-            for row in _rows(name, [values[rank].get(name, "") for rank in ranks], [""] * len(ranks))
+            for row in _rows(name, [own.get(name, "") for own in values.values()], ranks=values)
         ]
         left = sum(len(rows[most:]) for rows in (given, compared, reported)) if most else 0
         yield GroupTold(heading, given[:most], compared[:most], reported[:most], left)
 
 
-def _rows(what: str, observed: Sequence[Any], expected: Sequence[Any]) -> Iterator[Row]:
-    """A row for all ranks that have the same."""
+def _rows(
+    what: str, observed: Sequence[Any], expected: Sequence[Any] | None = None, ranks: Iterable[int] | None = None
+) -> Iterator[Row]:
+    """A row for all ranks that have the same. ranks: whose the values are; by default of 0, 1, and so on."""
     by_text: dict[tuple[str, str], list[int]] = {}
-    for rank, pair in enumerate(zip(observed, expected, strict=False)):
-        by_text.setdefault((brief(pair[0]), brief(pair[1])), []).append(rank)
-    for number, ((has, right), ranks) in enumerate(by_text.items()):
-        yield Row("" if number else what, ", ".join(map(str, ranks)), has, right)
+    whose = range(len(observed)) if ranks is None else ranks
+    for rank, has, right in zip(
+        whose, observed, [""] * len(observed) if expected is None else expected, strict=False
+    ):
+        by_text.setdefault((brief(has), brief(right)), []).append(rank)
+    for number, ((has, right), same) in enumerate(by_text.items()):
+        yield Row("" if number else one_line(what, LONGEST), ", ".join(map(str, same)), has, right)
+
+
+def _silent(reports: Iterable[RankReport]) -> list[Row]:
+    """A row for all ranks that have no value for the same reason."""
+    reasons = {
+        "exited": "its process ended itself",
+        "killed": "its process was ended by a signal",
+        "timeout": "it was still running when the check ended it",
+    }
+    by_reason: dict[str, list[str]] = {}
+    for report in reports:
+        why = f"it raised {report.error.type}" if report.status == "raised" and report.error else ""
+        why = why or ("it was ended, for another one had failed" if report.cut_off else reasons[report.status])
+        by_reason.setdefault(one_line(why, LONGEST), []).append(str(report.rank))
+    return [Row("no report", ", ".join(ranks), why) for why, ranks in by_reason.items()]
+
+
+def _values(value: Any) -> dict[str, Any]:
+    """What a rank has reported, by names. Of an answer that is wrong it may be anything that can be sent."""
+    try:
+        return dict(_leaves(value))
+    except RecursionError:
+        return {"value": "nested too deeply to be shown"}
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -108,6 +178,13 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def brief(value: Any) -> str:
     """A value in a few words: "norm 3.2141 of [13, 48]", "2.3119", "norm 3.2141 of 6 tensors"."""
+    try:
+        return _brief(value)
+    except (RecursionError, RuntimeError, TypeError, ValueError, OverflowError):  # what nobody has judged yet
+        return f"a {type(value).__name__} that cannot be shown in a few words"
+
+
+def _brief(value: Any) -> str:
     if isinstance(value, str):
         return one_line(value, LONGEST)
     if value is None or isinstance(value, bool):
@@ -149,7 +226,8 @@ def _is_tensors(value: Any) -> bool:
 
 
 def _norm(tensors: Iterable[Any]) -> float:
-    return math.sqrt(sum(tensor.double().pow(2).sum().item() for tensor in tensors))
+    real = (tensor.abs() if tensor.is_complex() else tensor for tensor in tensors)
+    return math.sqrt(sum(tensor.double().pow(2).sum().item() for tensor in real))
 
 
 def write(page: Page, checks: Sequence[CheckTold]) -> None:
@@ -157,6 +235,8 @@ def write(page: Page, checks: Sequence[CheckTold]) -> None:
     for check in checks:
         page.line()
         page.say(check.title, bold=True)
+        if check.missing:
+            page.say(check.missing, lead="  ")
         for group in check.groups:
             page.line(f"  {group.heading}")
             _table(page, "given", [Row(name, "", text) for name, text in group.given])
