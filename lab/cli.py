@@ -3,6 +3,7 @@
 Next to nothing is imported here at the top: what is imported inside main() can be interrupted without a traceback.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where what goes wrong can still be answered, and not at exit
         if argv is None:  # the program itself: all that is left is to end the ranks' server, which takes a moment
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            gc.freeze()  # Python would look through all of torch for what can go before everything goes
         return code
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes a moment; a second Ctrl-C shall not break it

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.base.errors import UsageError
+from lab.base.startup import no_collections
 from lab.grading.diagnosis import Failed, NotStarted, Passed, exit_code
 from lab.grading.feedback import Feedback
 from lab.grading.suite import ExerciseResult, Suite
@@ -59,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     results: list[ExerciseResult] = []
     more: list[ExerciseResult] = []  # of part two, of which nothing is ever missing
     try:
-        with _suite(code, in_sandbox=args.sandbox) as suite:
+        # Not much of it would be found: what the judges' torch is made of, a hundred times as much, stays.
+        with _suite(code, in_sandbox=args.sandbox) as suite, no_collections():
             for number, exercise in enumerate(exercises):
                 results.append(_check(suite, exercise, feedback))
                 if args.ids:

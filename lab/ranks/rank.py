@@ -127,7 +127,9 @@ class Rank:
             return FileFinder(path, (_SourceLoader, [".py"]))
 
         sys.path_hooks.insert(0, finder)
-        sys.path_importer_cache.clear()
+        for path in list(sys.path_importer_cache):
+            if f"{path}/".startswith(f"{code}/"):
+                del sys.path_importer_cache[path]
         sys.path.insert(0, str(code))
 
 

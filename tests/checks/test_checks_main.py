@@ -193,6 +193,11 @@ WRONG_WRAP = {
 
 
 @pytest.mark.slow  # variants: tests/answers has one of each kind
+def test_to_draw_no_curves_takes_no_tensorboard(tmp_path: Path) -> None:
+    ended = change(("return records", "import sys\nassert 'tensorboard' not in sys.modules\nreturn records"))
+    assert verdict("5.1", with_answer(tmp_path, "5.1b", ended)) == "passed"
+
+
 @pytest.mark.parametrize("code", RIGHT.values(), ids=RIGHT)
 def test_a_right_answer_passes(tmp_path: Path, code: str):
     assert verdict("5.1", with_answer(tmp_path, "5.1b", code)) == "passed"

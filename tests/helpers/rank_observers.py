@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -184,3 +187,29 @@ def _keep_forking() -> None:
 
 def _subprocess() -> int:
     return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+
+def join(rank: Rank) -> int:
+    """How often joining a process group looks through all packages that are installed."""
+    looked: list[object] = []
+    usual = importlib.metadata.entry_points
+
+    def entry_points(**wanted: Any) -> Any:
+        looked.append(wanted)
+        return usual(**wanted)
+
+    importlib.metadata.entry_points = entry_points  # type: ignore[assignment]
+    dist.init_process_group("gloo")
+    return len(looked)
+
+
+def finders(rank: Rank) -> tuple[bool, str]:
+    """Whether what is known of Python's own folders is kept, and what loads a sibling of work.py.
+
+    Before that, somebody has looked into the student's folder.
+    """
+    own = str(Path(json.__file__).parent)
+    known = {own: FileFinder(own), str(rank.code): FileFinder(str(rank.code), (SourceFileLoader, [".py"]))}
+    sys.path_importer_cache.update(known)
+    loader = rank.student("work").sibling.__loader__
+    return sys.path_importer_cache[own] is known[own], type(loader).__name__

@@ -9,7 +9,9 @@ import contextlib
 import copy
 import functools
 import hashlib
+import importlib.util
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +38,8 @@ from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.run import Run
+
+EVENT_FILE = "lab.training.watching.event_file"
 
 
 def rehearse(rank: Rank) -> dict[str, Any]:
@@ -87,6 +91,8 @@ class CallRecorder:
         replace(lab.base.files, "is_first_on_filesystem", asked)
         replace(lab.training.run, "Run", recorded_run(self.note, self.role, self.given))
         lab.training.watching.reporter.Reporter.open_folder = lambda *_: None  # type: ignore[method-assign, assignment]
+        if importlib.util.find_spec("tensorboard"):  # no curves are drawn: to import it for that takes 0.1 s
+            sys.modules.setdefault(EVENT_FILE, types.ModuleType(EVENT_FILE))
         modules = {name: self.rank.student(name) for name in ("distributed_utils", "data", "model", "train")}
         modules |= {name: self.rank.student(name) for name in ("ddp_utils", "fsdp_utils")}
         self._record(modules["distributed_utils"], "setup", self.setup)
