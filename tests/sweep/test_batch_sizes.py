@@ -118,3 +118,18 @@ def test_a_damaged_table_of_epochs_is_named(results):
     (results / "b64" / "run.csv").write_text("nothing\n")
     with pytest.raises(UserError, match=r"b64/run.csv"):
         by_batch(typed(rows), results)
+
+
+def test_of_a_table_without_its_runs_all_else_is_drawn_and_it_is_said(results, tmp_path_factory):
+    table = collect(results)
+    alone = tmp_path_factory.mktemp("alone")
+    (alone / "b64").mkdir()
+    (alone / "results.csv").write_bytes((results / "results.csv").read_bytes())
+    (alone / "b64" / "run.csv").write_bytes((results / "b64" / "run.csv").read_bytes())
+    assert len(table.rows) == 3
+    drawn = plot(alone / "results.csv")
+    assert not [file for file in drawn.files if file.stem == "time_to_accuracy"], "one batch compares with none"
+    (lost,) = [note for note in drawn.notes if "and 1 more" in note]
+    assert f"there is no {alone}/b" in lost
+    with pytest.raises(UserError, match="there is no .*run.csv"):
+        plot(alone / "results.csv", target_accuracy=0.5)

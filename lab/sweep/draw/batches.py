@@ -22,13 +22,12 @@ SAME = ["model", "dataset", "precision", "device", "strategy", "world_size", "in
 PART_OF_BEST = 0.95  # of the best accuracy of all: what is to be reached where nobody says
 
 
-def epochs_of(run_folder: Path) -> pd.DataFrame:
+def epochs_of(file: Path) -> pd.DataFrame:
     """A run's epochs 1, 2, 3, ...: `val_top1` after each, and `seconds` of training until then.
 
     Raises:
-        UserError: run.csv cannot be read.
+        UserError: the run.csv cannot be read.
     """
-    file = run_folder / "run.csv"
     try:
         table = pd.read_csv(file, dtype={"epoch": "str"}, usecols=["epoch", "val_top1", "time_epoch_s"])
     except (OSError, ValueError) as error:
@@ -36,6 +35,27 @@ def epochs_of(run_folder: Path) -> pd.DataFrame:
     figures = table[table["epoch"] != SUMMARY].drop(columns="epoch").apply(pd.to_numeric, errors="coerce")
     seconds = figures["time_epoch_s"].cumsum()
     return figures.assign(seconds=seconds)[["val_top1", "seconds"]].set_axis(range(1, len(figures) + 1))
+
+
+def _file(results: Path, run_id: str) -> Path:
+    """Where a run keeps its epochs."""
+    return results / run_id / "run.csv"
+
+
+def _varied(runs: pd.DataFrame) -> pd.DataFrame:
+    """Finished runs of several epochs of which another differs in the global batch alone."""
+    done = finished(runs)
+    done = done[done["epochs"] > 1].dropna(subset="global_batch")  # not those of --measure-steps
+    return done[done.groupby(SAME, dropna=False)["global_batch"].transform("nunique") > 1]
+
+
+def without_epochs(runs: pd.DataFrame, results: Path) -> list[str]:
+    """A sentence on runs that the figure leaves out: results.csv was taken along without their folders."""
+    lost = [run_id for run_id in _varied(runs)["run_id"] if not _file(results, run_id).is_file()]
+    if not lost:
+        return []
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return [f"time to an accuracy is in a run's folder, and there is no {_file(results, lost[0])}{more}"]
 
 
 def by_batch(runs: pd.DataFrame, results: Path, target: float | None = None) -> tuple[pd.DataFrame, float]:
@@ -47,15 +67,15 @@ def by_batch(runs: pd.DataFrame, results: Path, target: float | None = None) -> 
 
     Returns:
         One row a run: the columns SAME, `global_batch`, `best` (a fraction), `epoch` and `seconds` when it was
-        first at `target` (NaN where it never was), `line`; and the target. No row where no batch was varied.
+        first at `target` (NaN where it never was), `line`; and the target. No row where no batch was varied, or
+        where no run has its folder there.
     """
-    done = finished(runs)
-    done = done[done["epochs"] > 1].dropna(subset="global_batch")  # not those of --measure-steps
-    lines = done.groupby(SAME, dropna=False)
-    done = done.assign(line=lines.ngroup())[lines["global_batch"].transform("nunique") > 1]
+    done = _varied(runs)
+    done = _varied(done[[_file(results, run_id).is_file() for run_id in done["run_id"]]])
+    done = done.assign(line=done.groupby(SAME, dropna=False).ngroup())
     if done.empty:
         return done, 0.0
-    curves = {run_id: epochs_of(results / run_id) for run_id in done["run_id"]}
+    curves = {run_id: epochs_of(_file(results, run_id)) for run_id in done["run_id"]}
     epochs = pd.concat(curves, names=["run_id", "epoch"]).reset_index()
     best = epochs.groupby("run_id")["val_top1"].max().rename("best")
     done = done.drop(columns=["epoch", "seconds"]).join(best, on="run_id").dropna(subset="best")

@@ -51,7 +51,7 @@ def plot(
     Raises:
         UserError: results.csv cannot be used or has no finished run; the figures cannot be written.
     """
-    from lab.sweep.draw.batches import fastest
+    from lab.sweep.draw.batches import fastest, without_epochs
     from lab.sweep.draw.sensitivity import left_out
 
     runs = load(results)
@@ -75,12 +75,15 @@ def plot(
             plots.notes.append(f"not finished, so not drawn: {', '.join(unfinished)}")
     plots.files += draw_all(_across(runs, results.parent, target_accuracy), output, command)
     to_accuracy = fastest(runs, results.parent, target_accuracy)
+    lost = without_epochs(runs, results.parent)
     if target_accuracy is not None and not to_accuracy:
         raise UserError(
-            f"--target-accuracy {target_accuracy:g}: no runs in {results} differ in the global batch alone "
+            f"--target-accuracy {target_accuracy:g}: {lost[0]}"
+            if lost
+            else f"--target-accuracy {target_accuracy:g}: no runs in {results} differ in the global batch alone "
             "and have the accuracy of several epochs; run_benchmarks.py --preset batches makes some"
         )
-    plots.notes += [*left_out(runs), *unpaired(runs), *to_accuracy]
+    plots.notes += [*left_out(runs), *unpaired(runs), *to_accuracy, *lost]
     return plots
 
 
