@@ -71,7 +71,8 @@ def by_batch(runs: pd.DataFrame, results: Path, target: float | None = None) -> 
         where no run has its folder there.
     """
     done = _varied(runs)
-    done = _varied(done[[_file(results, run_id).is_file() for run_id in done["run_id"]]])
+    there = [run_id for run_id in done["run_id"] if _file(results, run_id).is_file()]
+    done = _varied(done[done["run_id"].isin(there)])
     done = done.assign(line=done.groupby(SAME, dropna=False).ngroup())
     if done.empty:
         return done, 0.0
