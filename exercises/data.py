@@ -42,11 +42,11 @@ class ValidationShard(Dataset):
         self.world_size = world_size
 
     def __len__(self) -> int:
-        # TODO 3.3a: the same number on every rank, large enough that no sample is left out.
+        # TODO 3.3a: the smallest number that leaves no sample out, the same on every rank.
         raise NotImplementedError("Exercise 3.3a is not done yet: ValidationShard.__len__() in data.py")
 
     def __getitem__(self, i: int) -> tuple[Tensor, int]:
-        # TODO 3.3b: this rank's i-th sample, or filler where there is none.
+        # TODO 3.3b: this rank's i-th sample, or filler past the end; nothing but i decides which.
         raise NotImplementedError("Exercise 3.3b is not done yet: ValidationShard.__getitem__() in data.py")
 
 
@@ -61,8 +61,8 @@ def get_dataloaders(
 ) -> tuple[DataLoader, DataLoader]:
     """Loaders of (images [B, 3, 32, 32], labels [B]) for this rank, B = global_batch_size / world size.
 
-    Training: this rank's part, in a new order each epoch (after sampler.set_epoch), without the last partial
-    batch. Validation: a ValidationShard, in order.
+    Training: this rank's part, in a new order each epoch (after loader.sampler.set_epoch), without the last
+    partial batch. Validation: a ValidationShard, in order.
 
     Args:
         loader_options: for both DataLoaders, as they are: pin_memory and the like.

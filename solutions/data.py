@@ -49,13 +49,13 @@ class ValidationShard(Dataset):
         self.world_size = world_size
 
     def __len__(self) -> int:
-        # TODO 3.3a: the same number on every rank, large enough that no sample is left out.
+        # TODO 3.3a: the smallest number that leaves no sample out, the same on every rank.
         ### BEGIN SOLUTION 3.3a
         return -(-len(self.dataset) // self.world_size)  # rounded up
         ### END SOLUTION
 
     def __getitem__(self, i: int) -> tuple[Tensor, int]:
-        # TODO 3.3b: this rank's i-th sample, or filler where there is none.
+        # TODO 3.3b: this rank's i-th sample, or filler past the end; nothing but i decides which.
         ### BEGIN SOLUTION 3.3b
         index = i * self.world_size + self.rank
         if index < len(self.dataset):
@@ -76,8 +76,8 @@ def get_dataloaders(
 ) -> tuple[DataLoader, DataLoader]:
     """Loaders of (images [B, 3, 32, 32], labels [B]) for this rank, B = global_batch_size / world size.
 
-    Training: this rank's part, in a new order each epoch (after sampler.set_epoch), without the last partial
-    batch. Validation: a ValidationShard, in order.
+    Training: this rank's part, in a new order each epoch (after loader.sampler.set_epoch), without the last
+    partial batch. Validation: a ValidationShard, in order.
 
     Args:
         loader_options: for both DataLoaders, as they are: pin_memory and the like.

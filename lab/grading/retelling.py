@@ -252,7 +252,8 @@ def _parted(group: Group, file: str, any_text: bool) -> Iterator[tuple[Place, di
             opposite = kinds == {frozenset({True}), frozenset({False})}
             if len(kinds) > 1 and (opposite or any_text or _RANK.search(searchable(place[2]))):
                 found.setdefault(place, by_rank)
-    yield from found.items()
+    # One that goes either way on one rank may only tell that the others had not come to it the second time.
+    yield from sorted(found.items(), key=lambda item: any(len(ways) > 1 for ways in item[1].values()))
 
 
 def _with_condition(place: Place, way: bool, check: Check, group: Group) -> str:

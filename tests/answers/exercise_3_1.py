@@ -64,8 +64,24 @@ with first_before_others():
 """
     },
 )
-bank.right("monitored_barrier", barrier="dist.monitored_barrier()")
-bank.right("an all_reduce as barrier", barrier="import torch\ndist.all_reduce(torch.zeros(1))")
+ON_GPU = 'torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu")'
+bank.right("an all_reduce as barrier", barrier=f"import torch\ndist.all_reduce({ON_GPU})")
+bank.right(
+    "the GPU of this process named to the barrier",
+    barrier="import torch\ndevices = [torch.cuda.current_device()] if torch.cuda.is_available() else None\n"
+    "dist.barrier(device_ids=devices)",
+    slow=True,
+)
+bank.right(
+    "monitored_barrier of a group of gloo",
+    barrier='dist.monitored_barrier(group=dist.new_group(backend="gloo"))',
+    slow=True,
+)
+bank.right(
+    "objects gathered as barrier",
+    barrier="dist.all_gather_object([None] * dist.get_world_size(), is_first)",
+    slow=True,
+)
 bank.right(
     "barriers before and after too",
     if_first="dist.barrier()\nif is_first:",
@@ -195,9 +211,100 @@ bank.right(
     "isinstance Dataset",
     result="from torch.utils.data import Dataset\nassert isinstance(dataset, Dataset)\nreturn dataset",
 )
-bank.right(
+bank.wrong(
+    "tensor-on-the-cpu",
     "an all_reduce of one number",
     barrier="import torch\ndist.all_reduce(torch.zeros(1))",
+)
+bank.wrong("barrier-of-gloo-only", "monitored_barrier", barrier="dist.monitored_barrier()")
+bank.wrong(
+    "barrier-of-another-gpu",
+    "the barrier on the GPU of the global rank",
+    barrier="import torch\ndevices = [dist.get_rank()] if torch.cuda.is_available() else None\n"
+    "dist.barrier(device_ids=devices)",
+)
+bank.wrong(
+    "barrier-in-branch",
+    "a second barrier for the first one only",
+    first="dataset = load()\ndist.barrier()  # let the others go",
+)
+bank.wrong(
+    "result-remembered",
+    "the data set of an earlier call",
+    if_first='known = load_once.__dict__\nif "it" in known:\n    return known["it"]\nif is_first:',
+    result="load_once.it = dataset\nreturn load_once.it",
+)
+bank.wrong(
+    "result-remembered",
+    "the data set of an earlier call, in a default argument",
+    whole={
+        "3.1": """
+def loaded(known={}):
+    if "it" not in known:
+        known["it"] = load()
+    return known["it"]
+
+if not hasattr(load_once, "loaded"):
+    load_once.loaded = loaded
+if is_first:
+    load_once.loaded()
+dist.barrier()
+return load_once.loaded()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "others-do-not-load",
+    "broadcast from rank 0, which need not be the first",
+    whole={"3.1": "box = [load() if is_first else None]\ndist.broadcast_object_list(box, src=0)\nreturn box[0]"},
+    slow=True,
+)
+bank.wrong(
+    "rank-0-instead-of-is-first",
+    "turns by rank",
+    whole={
+        "3.1": """
+for turn in range(dist.get_world_size()):
+    if turn == dist.get_rank():
+        dataset = load()
+    dist.barrier()
+return dataset
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "sleep-instead-of-barrier",
+    "a pause, and a barrier when all have loaded",
+    whole={
+        "3.1": "import time\nif not is_first:\n    time.sleep(2)\ndataset = load()\ndist.barrier()\nreturn dataset"
+    },
+)
+bank.wrong(
+    "file-instead-of-barrier",
+    "a marker file",
+    whole={
+        "3.1": """
+import pathlib
+import time
+
+marker = pathlib.Path(".loaded")
+if is_first:
+    dataset = load()
+    marker.touch()
+    return dataset
+while not marker.exists():
+    time.sleep(0.01)
+return load()
+"""
+    },
+)
+bank.wrong(
+    "rank-from-torchrun-only",
+    "alone, where torchrun's variable is missing",
+    if_first='import os\nif int(os.environ.get("LOCAL_WORLD_SIZE", 1)) == 1:\n    return load()\nif is_first:',
+    slow=True,
 )
 bank.wrong(
     "sleep-instead-of-barrier",

@@ -52,29 +52,6 @@ bank.right(
 )
 bank.right("a sampler of its own, with ranks in one piece each", sampler=OWN_SAMPLER)
 bank.right(
-    "a batch sampler",
-    sampler="""
-import torch
-class Batches:
-    epoch = 0
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-    def __len__(self):
-        return len(train_set) // global_batch_size
-    def __iter__(self):
-        order = torch.randperm(len(train_set), generator=torch.Generator().manual_seed(seed + 7919 * self.epoch))
-        for step in range(len(self)):
-            yield order[step * global_batch_size:(step + 1) * global_batch_size][rank::world_size].tolist()
-""",
-    train="train_loader = DataLoader(train_set, batch_sampler=Batches(), **workers)",
-)
-bank.right(
-    "PyTorch's BatchSampler around the distributed one",
-    train="from torch.utils.data import BatchSampler\n"
-    "batches = BatchSampler(sampler, batch_size, drop_last=True)\n"
-    "train_loader = DataLoader(train_set, batch_sampler=batches, **workers)",
-)
-bank.right(
     "a helper function for both loaders",
     train="""
 def loader(dataset, **arguments):
@@ -320,6 +297,145 @@ bank.wrong(
     "seed-ignored",
     "own sampler: no seed",
     sampler=OWN_SAMPLER.replace("seed * 1000 + ", ""),
+)
+
+# ---- what comes of it in other epochs, other seeds, other calls, and with a GPU
+
+bank.wrong(
+    "set-epoch-out-of-reach",
+    "a batch sampler",
+    sampler="""
+import torch
+class Batches:
+    epoch = 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __len__(self):
+        return len(train_set) // global_batch_size
+    def __iter__(self):
+        order = torch.randperm(len(train_set), generator=torch.Generator().manual_seed(seed + 7919 * self.epoch))
+        for step in range(len(self)):
+            yield order[step * global_batch_size:(step + 1) * global_batch_size][rank::world_size].tolist()
+""",
+    train="train_loader = DataLoader(train_set, batch_sampler=Batches(), **workers)",
+)
+bank.wrong(
+    "set-epoch-out-of-reach",
+    "PyTorch's BatchSampler around the distributed one",
+    train="from torch.utils.data import BatchSampler\n"
+    "batches = BatchSampler(sampler, batch_size, drop_last=True)\n"
+    "train_loader = DataLoader(train_set, batch_sampler=batches, **workers)",
+)
+bank.wrong(
+    "samples-never-drawn",
+    "what does not fill a batch is cut off before the shuffling",
+    sampler="from torch.utils.data import Subset\n"
+    "train_set = Subset(train_set, range(len(train_set) // global_batch_size * global_batch_size))\n" + SAMPLER,
+)
+bank.wrong(
+    "samples-never-drawn",
+    "what the ranks cannot share evenly is cut off before the shuffling",
+    sampler=OWN_SAMPLER.replace("randperm(len(train_set)", "randperm(len(self) * world_size"),
+    slow=True,
+)
+bank.wrong(
+    "not-shuffled",
+    "a single rank does not shuffle",
+    sampler=SAMPLER.replace("shuffle=True", "shuffle=world_size > 1"),
+)
+bank.wrong(
+    "same-order-every-epoch",
+    "a single rank shuffles once",
+    sampler=OWN_SAMPLER.replace("self.epoch)", "self.epoch * (world_size > 1))"),
+    slow=True,
+)
+bank.wrong(
+    "loader-options-dropped",
+    "pinned wherever there is a GPU",
+    workers="import torch\nif torch.cuda.is_available():\n    loader_options['pin_memory'] = True\n" + WORKERS,
+)
+bank.wrong(
+    "loader-options-dropped",
+    "never pinned",
+    workers="loader_options['pin_memory'] = False\n" + WORKERS,
+    slow=True,
+)
+bank.wrong(
+    "loader-options-dropped",
+    "options that are known only",
+    workers="known = ('pin_memory', 'persistent_workers')\n"
+    "loader_options = {name: value for name, value in loader_options.items() if name in known}\n" + WORKERS,
+)
+bank.wrong("seed-ignored", "sixteen bits of the seed", sampler=SAMPLER.replace("seed=seed", "seed=seed & 0xFFFF"))
+bank.wrong(
+    "seed-ignored",
+    "the last digits of the seed",
+    sampler=OWN_SAMPLER.replace("seed * 1000", "seed % 1000 * 1000"),
+    slow=True,
+)
+bank.wrong(
+    "result-remembered",
+    "the loaders of an earlier call",
+    result='made = get_dataloaders.__dict__.setdefault("made", {})\n'
+    "return made.setdefault((global_batch_size, seed), (train_loader, valid_loader))",
+)
+bank.wrong(
+    "result-remembered",
+    "the sampler of an earlier call",
+    sampler=f"if not hasattr(DistributedSampler, 'made'):\n    {SAMPLER}\n    DistributedSampler.made = sampler\n"
+    "sampler = DistributedSampler.made",
+    slow=True,
+)
+bank.wrong(
+    "refused-on-some-ranks",
+    "only rank 0 raises",
+    if_uneven="if rank == 0 and global_batch_size % world_size:",
+)
+bank.wrong(
+    "no-set-epoch",
+    "a part that is drawn once",
+    train="from torch.utils.data import Subset\n"
+    + TRAIN.replace("train_set", "Subset(train_set, list(sampler))").replace("sampler=sampler", "shuffle=True"),
+)
+bank.wrong(
+    "order-not-reproducible",
+    "a sampler that counts the epochs itself",
+    sampler="""
+class Counting(DistributedSampler):
+    def __iter__(self):
+        self.epoch += 1
+        return super().__iter__()
+
+    def set_epoch(self, epoch):
+        pass
+
+sampler = Counting(train_set, shuffle=True, seed=seed, drop_last=True)
+""",
+    slow=True,
+)
+bank.wrong(
+    "same-order-every-epoch",
+    "two epochs share an order",
+    sampler="""
+class Halved(DistributedSampler):
+    def set_epoch(self, epoch):
+        super().set_epoch(epoch // 2)
+
+sampler = Halved(train_set, shuffle=True, seed=seed, drop_last=True)
+""",
+)
+bank.wrong(
+    "barrier-in-branch",
+    "a barrier on rank 0 only",
+    result="if rank == 0:\n    dist.barrier()\nreturn train_loader, valid_loader",
+    slow=True,
+)
+bank.wrong(
+    "local-rank-as-rank",
+    "the local rank for the sampler",
+    world="rank, world_size = dist.get_node_local_rank(), dist.get_world_size()",
+    sampler=SAMPLER.replace("train_set, ", "train_set, world_size, rank, "),
+    slow=True,
 )
 
 # ---- by somebody who had only a student's package at hand
@@ -598,7 +714,8 @@ bank.wrong(
     ),
     slow=True,
 )
-bank.right(
+bank.wrong(
+    "set-epoch-out-of-reach",
     "sampler in batch sampler",
     whole={
         "3.2": """

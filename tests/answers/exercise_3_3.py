@@ -30,13 +30,7 @@ SHARD = "ValidationShard(valid_set, rank, world_size)"
 # ---- right
 
 bank.right("math.ceil", length="import math\nreturn math.ceil(len(self.dataset) / self.world_size)")
-bank.right("ranks in one piece each", index="index = self.rank * len(self) + i")
 bank.right("black images as filler", image="image = self.dataset[0][0].new_zeros(self.dataset[0][0].shape)")
-bank.right(
-    "an IndexError shows where the samples end",
-    if_sample="try:",
-    image="except IndexError:\n    pass\nimage = self.dataset[len(self.dataset) - 1][0]",
-)
 bank.right(
     "a list of samples in place of the class",
     whole=loader(
@@ -103,6 +97,73 @@ bank.wrong(
     "shard-arguments-swapped",
     "rank and world size change places",
     whole=loader("ValidationShard(valid_set, world_size, rank)"),
+)
+
+# What the docstring says, what other data sets do, and who else asks.
+bank.wrong("samples-of-another-rank", "ranks in one piece each", index="index = self.rank * len(self) + i")
+bank.wrong(
+    "samples-of-another-rank",
+    "each rank's samples backwards",
+    index="index = (len(self) - 1 - i) * self.world_size + self.rank",
+    slow=True,
+)
+bank.wrong(
+    "end-by-error",
+    "an IndexError shows where the samples end",
+    if_sample="try:",
+    image="except IndexError:\n    pass\nimage = self.dataset[len(self.dataset) - 1][0]",
+)
+bank.wrong(
+    "error-swallowed",
+    "any error of the data set becomes filler",
+    if_sample="try:",
+    image="except Exception:\n    pass\nimage = self.dataset[0][0]",
+)
+bank.wrong(
+    "error-swallowed",
+    "any error of the data set becomes filler, inside of the set",
+    if_sample="import contextlib\nwith contextlib.suppress(Exception):",
+    sample="if index < len(self.dataset):\n        return self.dataset[index]",
+    slow=True,
+)
+bank.wrong(
+    "item-not-by-index",
+    "samples from an iterator",
+    index='if not hasattr(self, "left"):\n'
+    "    self.left = iter(range(self.rank, len(self.dataset), self.world_size))\n"
+    "index = next(self.left, len(self.dataset))",
+)
+bank.wrong(
+    "item-not-by-index",
+    "a counter in place of the index",
+    index='self.passed = getattr(self, "passed", -1) + 1\nindex = self.passed * self.world_size + self.rank',
+    slow=True,
+)
+bank.wrong(
+    "filler-of-another-type",
+    "filler of whole numbers",
+    image="import torch\nimage = torch.zeros(self.dataset[0][0].shape, dtype=torch.uint8)",
+)
+bank.wrong("filler-of-another-type", "filler of float64", image="image = self.dataset[0][0].double()", slow=True)
+bank.wrong("filler-of-another-shape", "filler with a batch dimension", filler="return image[None], IGNORED")
+bank.wrong(
+    "filler-of-another-shape",
+    "filler that is square, with three colours",
+    image="import torch\nside = self.dataset[0][0].shape[-1]\nimage = torch.zeros(3, side, side)",
+    slow=True,
+)
+bank.wrong(
+    "result-remembered",
+    "filler kept by the class",
+    image='if not hasattr(ValidationShard, "black"):\n'
+    "    ValidationShard.black = self.dataset[0][0].new_zeros(self.dataset[0][0].shape)\n"
+    "image = ValidationShard.black",
+)
+bank.wrong(
+    "result-remembered",
+    "filler kept by the module",
+    image='black = globals().setdefault("black", self.dataset[0][0] * 0)\nimage = black',
+    slow=True,
 )
 
 # ---- seen in other settings, on other ranks, in other hands
@@ -208,7 +269,8 @@ return self.dataset[0][0], IGNORED
     },
     slow=True,
 )
-bank.right(
+bank.wrong(
+    "too-much-filler",
     "always one more",
     whole={
         "3.3a": """
@@ -255,7 +317,7 @@ return self.dataset[0][0], IGNORED
     },
     slow=True,
 )
-bank.right("contiguous parts", whole=STRAIGHT, slow=True)
+bank.wrong("samples-of-another-rank", "contiguous parts", whole=STRAIGHT, slow=True)
 bank.wrong(
     "sample-counted-twice",
     "rank times i",

@@ -103,3 +103,120 @@ def test_a_line_that_a_rank_has_told_and_what_the_calls_in_it_name(tmp_path: Pat
     assert [look.line(number) for number in (0, 99)] == ["main.py:1  def run(...)"] * 2
     assert look.keywords(2) == ["size", "**"]
     assert look.keywords(3) == look.keywords(0) == []
+
+
+KEEPING = """
+import functools
+import torch
+
+made = {}
+
+
+class Shard:
+    def __getitem__(self, i):
+        if not hasattr(Shard, "filler"):
+            Shard.filler = i
+        return Shard.filler
+
+    def __len__(self):
+        self.own = {}
+        self.own[1] = 2
+        return len(made)
+
+
+@functools.lru_cache
+def cached(x):
+    return x
+
+
+def module(x):
+    y = [x]
+    y.append(x)
+    if x in made:
+        return made[x]
+    made[x] = x
+    return x
+
+
+def default(x, known=[]):
+    known.append(x)
+    return known[0]
+
+
+def own(x):
+    own.last = x
+    return x
+
+
+def declared(x):
+    global made
+    made = made or {x: x}
+    return made
+
+
+def imported(x):
+    torch.last = x
+    return x
+
+
+def through_type(x):
+    type(x).last = x
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        ("Shard.__getitem__", '10  if not hasattr(Shard, "filler"):'),
+        ("Shard.__len__", "14  def __len__(...)"),  # its own, and what it only reads
+        ("cached", "20  @functools.lru_cache"),
+        ("module", "28  if x in made:"),
+        ("default", "35  known.append(x)"),
+        ("own", "40  own.last = x"),
+        ("declared", "46  made = made or {x: x}"),
+        ("imported", "51  torch.last = x"),
+        ("through_type", "56  type(x).last = x"),
+    ],
+)
+def test_what_a_function_keeps_from_call_to_call(tmp_path: Path, function: str, place: str):
+    (tmp_path / "model.py").write_text(KEEPING)
+    assert Look(tmp_path, "model.py", function).kept() == f"model.py:{place}"
+
+
+SAMPLERS = """
+class Unused:
+    def set_epoch(self, epoch):
+        pass
+
+
+class Halved:
+    def set_epoch(self, epoch):
+        self.epoch = epoch // 2
+
+
+def loaders(rank):
+    sampler = Halved()
+    dist.barrier()
+    if rank == 0:
+        dist.barrier()  # once more
+    return sampler
+"""
+
+
+def test_a_method_of_a_class_that_the_function_uses(tmp_path: Path):
+    (tmp_path / "data.py").write_text(SAMPLERS)
+    look = Look(tmp_path, "data.py", "loaders")
+    method = look.into_method("set_epoch")
+    assert method is not None
+    assert method(r"//") == "data.py:9  self.epoch = epoch // 2"
+    assert look.into_method("__iter__") is None
+
+
+def test_a_line_in_a_branch_and_no_other(tmp_path: Path):
+    (tmp_path / "data.py").write_text(SAMPLERS)
+    look = Look(tmp_path, "data.py", "loaders")
+    assert look.in_branch(r"barrier") == "data.py:16  dist.barrier()"
+    assert look.in_branch(r"barrier", line=16) == "data.py:16  dist.barrier()"
+    assert look.in_branch(r"barrier", line=14) == ""
+    assert look.in_branch(r"sampler") == ""

@@ -62,9 +62,6 @@ RIGHT = {
         SAMPLER, "DistributedSampler(train_set, world_size, rank, True, seed, True)"
     ).replace("return train_loader, valid_loader", "return [train_loader, valid_loader]"),
     "own sampler": OWN_SAMPLER + LOADERS.replace(SAMPLER, "Sampler(len(train_set), rank, world_size, seed)"),
-    "batch sampler": LOADERS.replace(
-        TRAIN, "DataLoader(train_set, batch_sampler=Batches(), num_workers=num_workers, **loader_options)"
-    ).replace("sampler = ", BATCH_SAMPLER.strip() + "\nsampler = "),
     "more arguments": LOADERS.replace(
         "**loader_options", "multiprocessing_context=None, in_order=True, **loader_options"
     ),
@@ -110,6 +107,12 @@ WRONG = {
         "no-set-epoch",
         OWN_SAMPLER.replace("set_epoch", "start")
         + LOADERS.replace(SAMPLER, "Sampler(len(train_set), rank, world_size, seed)"),
+    ),
+    "batch sampler": (
+        "set-epoch-out-of-reach",
+        LOADERS.replace(
+            TRAIN, "DataLoader(train_set, batch_sampler=Batches(), num_workers=num_workers, **loader_options)"
+        ).replace("sampler = ", BATCH_SAMPLER.strip() + "\nsampler = "),
     ),
     "drawn by the clock": (
         "order-not-reproducible",

@@ -41,7 +41,7 @@ OTHERWISE = ("Handle", "SamplerNotes")  # looked at below
 OUT_OF_SIGHT = {
     *("Board", "SetupRecorder", "CallRecorder", "PretendedGPU", "Moves", "Waits", "Descent", "Verdict", "Look"),
     *("LeftBehindError", "WrongGroupError", "WrongSourceError", "UnresolvedOptionsError", "GroupLeftError"),
-    *("NoTestImagesError", "NeedlessWrapperError", "WrongArgumentsError"),
+    *("NoTestImagesError", "NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup"),
 }
 
 

@@ -1,7 +1,7 @@
 """For observers: a student's function run so that its error becomes plain data, and images to be told apart."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,8 @@ class NumberedImages(Dataset):
         first: the number of the first sample.
         shape: of one image.
         in_memory: hand out the same tensors each time, as a data set that is kept in memory does.
+        endless: have an image for any index, as a data set that works its samples out: only its length ends it.
+        damaged: index -> what reading this sample raises.
     """
 
     def __init__(
@@ -63,10 +65,13 @@ class NumberedImages(Dataset):
         first: int = 0,
         shape: tuple[int, ...] = (3, 8, 8),
         in_memory: bool = False,
+        endless: bool = False,
+        damaged: Mapping[int, Exception] = {},
     ) -> None:
         self.labels = labels
         self.first = first
         self.shape = shape
+        self.endless, self.damaged = endless, damaged
         self.images = [self.draw(index) for index in range(len(labels))] if in_memory else None
         self.classes = [f"class {number}" for number in range(10)]
 
@@ -74,6 +79,10 @@ class NumberedImages(Dataset):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index in self.damaged:
+            raise self.damaged[index]
+        if self.endless and index >= len(self.labels):
+            return self.draw(index), 0
         if not 0 <= index < len(self.labels):  # no counting from the end: it would hide a wrong index
             raise IndexError(f"there is no sample {index} among {len(self.labels)}")
         image = self.draw(index) if self.images is None else self.images[index]

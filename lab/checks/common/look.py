@@ -82,6 +82,62 @@ class Look:
         found = [keyword.arg for call in calls if call.lineno == number for keyword in call.keywords]
         return [name or "**" for name in found]
 
+    def in_branch(self, pattern: str, *, line: int = 0) -> str:
+        """The first line like this that stands under an `if` of the function; "" where there is none.
+
+        Args:
+            line: only this one.
+        """
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        within = {
+            number
+            for part in (ast.walk(node) if node else ())
+            if isinstance(part, ast.If)
+            for statement in (*part.body, *part.orelse)
+            for number in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+        }
+        for number in sorted(within & {line} if line else within):
+            text = lines[number - 1].split("#")[0].strip()
+            if re.search(pattern, searchable(text)):
+                return at(self.name, number, text)
+        return ""
+
+    def into_method(self, name: str) -> "Look | None":
+        """The same in a method of a class of the file that the function uses; None where no such class has it."""
+        tree = parsed("\n".join(_read(self.code / self.file)))
+        for part in tree.body if tree else ():
+            if not isinstance(part, ast.ClassDef) or not self.mentions(part.name):
+                continue
+            if any(isinstance(one, _Function) and one.name == name for one in part.body):
+                return self.into(f"{part.name}.{name}")
+        return None
+
+    def kept(self) -> str:
+        """Where the function keeps something from call to call; its first line where it does so nowhere.
+
+        In a cache that decorates it, or under a name that outlives the call: of the module, of a class or a
+        function, or of a default argument.
+        """
+        lines = _read(self.code / self.file)
+        tree, node = parsed("\n".join(lines)), _find(lines, self.function)
+        if tree is None or node is None:
+            return self()
+        for decorator in node.decorator_list:
+            if re.search(r"cache", searchable(ast.unparse(decorator))):
+                return at(self.name, decorator.lineno, lines[decorator.lineno - 1].strip())
+        functions = [part for part in ast.walk(node) if isinstance(part, _Function)]
+        outliving = _assigned(tree) | {argument.arg for part in functions for argument in _with_defaults(part)}
+        changed = {root for root in map(_root, _changed(node)) if root in outliving or root in ("type", "globals")}
+        changed |= {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
+        numbers = [
+            part.lineno
+            for statement in node.body
+            for part in ast.walk(statement)
+            if isinstance(part, ast.Name) and part.id in changed
+        ]
+        return at(self.name, min(numbers), lines[min(numbers) - 1].split("#")[0].strip()) if numbers else self()
+
     def never_raises(self) -> str:
         """The place of what looks like a refusal and is none; "" where there is no such thing.
 
@@ -127,6 +183,48 @@ def _only_says(statement: ast.stmt) -> bool:
         return False
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     return name in ("print", "warn", "warning", "error") or name.endswith(("Error", "Exception"))
+
+
+_CHANGING = {"append", "add", "update", "setdefault", "extend", "insert"}  # methods of what holds others
+
+
+def _assigned(tree: ast.Module) -> set[str]:
+    """The names of a module: of values, functions and classes, and of what it imports."""
+    found = {part.name for part in tree.body if isinstance(part, _Function | ast.ClassDef)}
+    for part in tree.body:
+        if isinstance(part, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in part.names}
+        targets = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", None)]
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _with_defaults(node: _Function) -> list[ast.arg]:
+    """The arguments that have defaults."""
+    count = len(node.args.defaults)
+    by_name = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    own = [argument for argument, default in by_name if default is not None]
+    return [*(([*node.args.posonlyargs, *node.args.args])[-count:] if count else []), *own]
+
+
+def _changed(node: _Function) -> list[ast.expr]:
+    """What a function writes to that is no variable of its own: x.y = ..., x[y] = ..., x.append(...)."""
+    found: list[ast.expr] = []
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
+            found.append(part.value)
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _CHANGING:
+            found.append(part.func.value)
+        elif isinstance(part, ast.Call) and getattr(part.func, "id", "") == "setattr" and part.args:
+            found.append(part.args[0])
+    return found
+
+
+def _root(value: ast.expr) -> str:
+    """The name that an expression such as x.y[z] or type(x).y begins with; "" where it begins otherwise."""
+    while isinstance(value, ast.Attribute | ast.Subscript | ast.Call):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else ""
 
 
 def at(file: str, number: int, text: str = "") -> str:

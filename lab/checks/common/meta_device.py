@@ -46,6 +46,23 @@ def runs_elsewhere(function: Callable[..., object], *args: object) -> str:
 
 
 @contextmanager
+def seeing_a_gpu() -> Iterator[None]:
+    """Tell the student's code, and nobody else, that there is a GPU."""
+    with ExitStack() as stack:
+        for module in (torch.cuda, torch.accelerator):
+            stack.enter_context(mock.patch.object(module, "is_available", _for_students(module.is_available)))
+        yield
+
+
+def _for_students(available: Callable[[], bool]) -> Callable[[], bool]:
+    def is_available() -> bool:
+        ours = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in ("torch", "lab")
+        return available() if ours else True
+
+    return is_available
+
+
+@contextmanager
 def pretending(problems: list[str] | None) -> Iterator[None]:
     """Make numbers up, and have collectives do nothing but look at the device of their tensors.
 
@@ -92,15 +109,9 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
         "__bool__": lambda tensor: True,
         "__index__": lambda tensor: 1,
     }
-    available = torch.cuda.is_available
-
-    def is_available() -> bool:
-        ours = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in ("torch", "lab")
-        return available() if ours else True
-
     with ExitStack() as stack:
         if problems is not None:
-            stack.enter_context(mock.patch.object(torch.cuda, "is_available", is_available))
+            stack.enter_context(seeing_a_gpu())
         for name, value in fakes.items():
             stack.enter_context(mock.patch.object(Tensor, name, made_up(getattr(Tensor, name), value)))
         stack.enter_context(mock.patch.object(Tensor, "to", moved))

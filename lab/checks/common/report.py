@@ -54,6 +54,16 @@ def expect_returned(look: Look, kind: str, means: str, place: str, *, who: str =
         raise Diagnosis("nothing-returned", saw=f"{look.function}() returned None{who}.", means=means, look=place)
 
 
+def remembered(look: Look, saw: str) -> Diagnosis:
+    """The diagnosis where a call gave back what an earlier one, with other arguments, has kept."""
+    return Diagnosis(
+        "result-remembered",
+        saw=saw,
+        means="What one call keeps must not answer the next, which has other arguments: do it anew each time.",
+        look=look.kept(),
+    )
+
+
 def unusable(who: str, value: object) -> NoReturn:
     """The diagnosis for a report that no right or wrong answer leads to."""
     raise unusable_report(f"{who} reported {one_line(_SHORT.repr(value), 80)}")

@@ -6,16 +6,31 @@ import secrets
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
-from lab.checks.data.draw import DrawnLoaders, draw_validation_sets, draw_worlds
+from lab.checks.data.draw import DrawnLoaders, draw_gpu, draw_validation_sets, draw_worlds
 from lab.checks.data.judge_arguments import HANDED_ON, judge_alone, judge_arguments, judge_idle, judge_refusals
-from lab.checks.data.judge_loading import IN_ORDER, judge_failed_load, judge_loading, judge_messages, judge_waiting
+from lab.checks.data.judge_loading import (
+    IN_ORDER,
+    judge_failed_load,
+    judge_loading,
+    judge_messages,
+    judge_waiting,
+)
+from lab.checks.data.judge_nccl import judge_nccl
 from lab.checks.data.judge_sampling import NEW_ORDER, OWN_SAMPLES, counted_from_0, judge_drawing
-from lab.checks.data.judge_validation import EACH_ONCE, FILLER_SHAPE, filler_place, judge_validation, past_the_end
+from lab.checks.data.judge_validation import (
+    FILLER_SHAPE,
+    ONE_SAMPLE,
+    filler_place,
+    judge_validation,
+    past_the_end,
+)
 from lab.checks.data.judge_worlds import judge_worlds
 from lab.checks.data.observe import read_validation, read_worlds, sample_epochs
 from lab.checks.data.observe_loading import fail_to_load, watch_loading
 from lab.grading.check import Group, Order, check
 from lab.grading.parts import part
+
+LOAD_WITH_NCCL = "lab.checks.data.observe_nccl:load_with_nccl"  # what it imports only ranks need
 
 
 @check("3.1", "every process loads, the first one of each file system before the others")
@@ -27,6 +42,9 @@ def loads_once(group: Group) -> None:
     judge_messages(look, result, layouts)
     judge_waiting(look, result, layouts)
     judge_loading(look, group.values(result), layouts)
+    gpu = draw_gpu()
+    with part(IN_ORDER):
+        judge_nccl(look, gpu, group.observe(Order(LOAD_WITH_NCCL, 1, gpu, set_up_process_group=False)))
     message = f"no space left on device {secrets.token_hex(4)}"
     with part("an error comes out", after=[IN_ORDER]):
         judge_failed_load(look, group.observe(Order(fail_to_load, 1, message)), message)
@@ -56,8 +74,9 @@ def validates_every_sample_once(group: Group) -> None:
     look = Look(group.code, "data.py", "get_dataloaders")
     started = []
     drawn = [(world_size, draw_validation_sets(world_size)) for world_size in (2, 3)]
-    # Not every data set of the lab has images of 32 x 32. A set of its own, and last: another error comes first.
-    drawn.append((2, draw_validation_sets(2, shape=(3, 8, 8))[1:2]))
+    # Not every data set of the lab has images of 32 x 32, in three colours. A set of its own, and last: another
+    # error comes first.
+    drawn.append((2, draw_validation_sets(2, shape=(1, 8, 12))[1:2]))
     for world_size, configs in drawn:
         order = Order(read_validation, world_size, {"configs": configs}, timeout=LIMIT)
         started.append((group.start(order), configs))
@@ -87,9 +106,14 @@ def validates_every_sample_once(group: Group) -> None:
                 FILLER_SHAPE,
                 look=filler_place(look),
             ),
+            retold(
+                r"got \[(.+)\] at entry \d+ and \[1, \1\]|got \[1, (.+)\] at entry \d+ and \[\2\]",
+                "filler-of-another-shape",
+                ONE_SAMPLE,
+                look=filler_place(look),
+            ),
         ):
             reports = group.values(report())
         judge_validation(look, configs, reports)
     worlds = draw_worlds()
-    with part(EACH_ONCE):
-        judge_worlds(look, worlds, group.observe(Order(read_worlds, 1, worlds, timeout=LIMIT))[0])
+    judge_worlds(look, worlds, group.observe(Order(read_worlds, 1, worlds, timeout=LIMIT))[0])

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from lab.base.words import rank_list
 from lab.checks.common.look import Look
 from lab.checks.common.report import error_place, error_text, numbers
 from lab.checks.data.draw import DrawnLoaders
+from lab.checks.data.judge_order import OF_ONE_RANK, judge_order_alone
 from lab.checks.data.judge_sampling import NEW_ORDER, counted_from_0, judge_error
 from lab.checks.data.judge_validation import DROPPING
-from lab.grading.diagnosis import Diagnosis
+from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import part
 
 LOADERS = ("training", "validation")
@@ -41,10 +43,11 @@ def judge_arguments(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
         judge_seed_zero(look, asked, results)
     with part(HANDED_ON):
         judge_workers(look, asked, results["workers"])
-        for rank, result in enumerate(results["options"]):
-            if result["error"]:
-                judge_error(look, asked, len(asked.configs[0]["train"]), rank, result["error"])
-        judge_options(look, asked, results["options"])
+        for name, options in asked.all_options.items():
+            for rank, result in enumerate(results[name]):
+                if result["error"]:
+                    judge_error(look, asked, len(asked.configs[0]["train"]), rank, result["error"])
+            judge_options(look, options, results[name], gpu=name != "options")
         judge_validation_loader(look, asked, results["plain"])
 
 
@@ -87,9 +90,10 @@ def judge_workers(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, A
             )
 
 
-def judge_options(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
+def judge_options(look: Look, options: dict[str, Any], results: Sequence[dict[str, Any]], *, gpu: bool) -> None:
+    """Args: gpu: whether the student's code saw one."""
     for rank, result in enumerate(results):
-        for name, value in asked.options.items():
+        for name, value in options.items():
             got = [one.get(name, "None") for one in result["options"]]
             wrong = [loader for loader, one in zip(LOADERS, got, strict=False) if one != repr(value)]
             if not wrong:
@@ -102,11 +106,13 @@ def judge_options(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, A
                 held = f"only the {LOADERS[wrong[0] == LOADERS[0]]} loader has it"
             raise Diagnosis(
                 "loader-options-dropped",
-                saw=f"{name}={value} was asked for; on rank {rank} {held}.",
+                saw=f"{name}={value} was asked for{', where there is a GPU' * gpu}; on rank {rank} {held}.",
                 means="--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both "
                 "loaders.",
                 look=look(
                     *([VALID_LOADER] if wrong == ["validation"] else []),
+                    rf"\[[\"']{name}[\"']\]\s*=|loader_options\.(pop|update)\(",
+                    r"loader_options\s*=(?!=)|\bin loader_options\b",
                     r"DataLoader\((?!.*\*\*).*\)",
                     r"num_workers[\"']?\s*[:=](?!.*\*\*)",
                     name,
@@ -187,6 +193,7 @@ def judge_shard(look: Look, world_size: int, rank: int, result: dict[str, Any]) 
 def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
     """A global batch that does not divide, and one larger than the data set, must raise ValueError."""
 
+    judge_refused_together(look, asked, reports)
     for rank, (indivisible, oversized) in enumerate(reports):
         for result, name, what, means, patterns in (
             (
@@ -225,6 +232,23 @@ def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[d
                 )
 
 
+def judge_refused_together(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """What is refused is refused on every rank."""
+    batches = (asked.global_batch + 1, asked.global_batch)
+    for batch, results in zip(batches, zip(*reports, strict=True), strict=True):
+        refusing = [rank for rank, result in enumerate(results) if result["error"]]
+        others = [rank for rank in range(len(results)) if rank not in refusing]
+        if refusing and others:
+            error = results[refusing[0]]["error"]
+            raise Diagnosis(
+                "refused-on-some-ranks",
+                saw=f"a global batch of {batch} on {asked.world_size} ranks: {rank_list(refusing)} raised "
+                f"{error['type']}, {rank_list(others)} went on.",
+                means="The others would wait for ranks that have ended: what is wrong for one is wrong for each.",
+                look=look(r"\bif\b.*rank(?!s)", r"rank\s*(==|!=|>|<)|not rank", r"raise"),
+            )
+
+
 def judge_alone(look: Look, asked: DrawnLoaders, report: Any) -> None:
     """A single rank, as with --strategy none: what the training loop does is the same there."""
     result = counted_from_0(asked, [report], configs=1, refused=0)[0][0]
@@ -236,9 +260,12 @@ def judge_alone(look: Look, asked: DrawnLoaders, report: Any) -> None:
             saw="in a world of one rank the training loader's sampler has no set_epoch().",
             means="The training loop is the same for one rank, and tells the sampler each epoch: it would fail.",
             look=look(
-                r"^(?!.*%).*world_size\s*(>=?|==|!=|<)\s*[012]\b",
+                OF_ONE_RANK,
                 r"DistributedSampler\(",
                 r"sampler",
                 r"DataLoader\(",
             ),
         )
+    if len(result["epochs"]) != 2:
+        raise unusable_report("the rank did not report the epochs that were asked for")
+    judge_order_alone(look, result["epochs"])

@@ -7,12 +7,15 @@ from typing import Any
 from lab.base.source import searchable
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
-from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
+from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, remembered
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
 from lab.ranks.reports import GroupResult
 
 RECEIVE, MESSAGES = r"\b(i?recv|recv_object_list)\(", r"\b(i?(recv|send)|(recv|send)_object_list)\("
+SENDING, OBJECTS = r"broadcast|gather|scatter", r"_object"
+FILES = r"\bexists\(|is_file\(|isfile\(|\bglob\(|listdir\("
 IN_ORDER = "the first before the others"
 
 
@@ -28,14 +31,34 @@ def judge_waiting(look: Look, result: GroupResult, layouts: list[list[int]]) -> 
     place = f" at data.py:{frame.line}  {frame.text}" if frame else " in load_once()"
     numbers = [report.rank for report in waiting]
     verb = "waits" if len(numbers) == 1 else "wait"
-    first = next((layout for layout in layouts if set(layout) == set(numbers)), None)
-    which = " (which went first)" if first else ""
+    met = {report.error.message for report in result.reports if report.error and report.status == "raised"}
+    look_at = at("data.py", frame.line, frame.text) if frame else look(r"barrier")
+    if met and not met & {"", "0"}:
+        raise Diagnosis(
+            "barrier-in-branch",
+            saw=f"{rank_list(numbers)}{which(layouts, numbers)} {verb} for ever{place}, in a barrier more than "
+            f"{rank_list(back)} came to.",
+            means="A barrier opens only when every rank has come to it: all must come to it equally often.",
+            look=look_at
+            if frame and look.in_branch(r"barrier", line=frame.line)
+            else branch_barrier(look, look_at),
+        )
     raise Diagnosis(
         "barrier-in-branch",
-        saw=f"{rank_list(numbers)}{which} {verb} for ever{place}; {rank_list(back)} went past without a barrier.",
+        saw=f"{rank_list(numbers)}{which(layouts, numbers)} {verb} for ever{place}; "
+        f"{rank_list(back)} went past without a barrier.",
         means="A barrier opens only when every rank has come to it, so it must not stand in one branch only.",
-        look=at("data.py", frame.line, frame.text) if frame else look(r"barrier"),
+        look=look_at,
     )
+
+
+def which(layouts: list[list[int]], ranks: list[int]) -> str:
+    return " (which went first)" if any(set(layout) == set(ranks) for layout in layouts) else ""
+
+
+def branch_barrier(look: Look, otherwise: str) -> str:
+    """A barrier that not all ranks come to, where there is one besides that in which they wait."""
+    return look.in_branch(r"barrier\(") or otherwise
 
 
 def judge_messages(look: Look, result: GroupResult, layouts: list[list[int]]) -> None:
@@ -64,7 +87,19 @@ def judge_messages(look: Look, result: GroupResult, layouts: list[list[int]]) ->
 def judge_loading(look: Look, reports: Sequence[Any], layouts: list[list[int]]) -> None:
     """Raise the diagnosis of the first thing that is wrong. A layout has the ranks that go first."""
     event = {"what": str, "time": float}
-    expect(reports, [{"events": [event], "own_result": bool, "type": str, "slept": bool, "not_awaited": bool}])
+    expect(
+        reports,
+        [
+            {
+                "events": [event],
+                "own_result": bool,
+                "remembered": bool,
+                "type": str,
+                "slept": bool,
+                "not_awaited": bool,
+            }
+        ],
+    )
     expect_as_many(reports, len(layouts))
     for number, layout in enumerate(layouts):
         judge_layout(look, layout, [report[number] for report in reports])
@@ -85,6 +120,19 @@ def judge_counts(
     look: Look, ranks: list[int], reports: list[dict[str, Any]], names: list[list[str]], firsts: str
 ) -> None:
     """Each rank has called load() once, and returned what came of it."""
+    if kept := [rank for rank in ranks if reports[rank]["remembered"]]:
+        raise remembered(
+            look, f"{firsts}: on rank {min(kept)} load_once() returned what an earlier call had loaded."
+        )
+    idle = [rank for rank in ranks if "load" not in names[rank]]
+    sent = look(SENDING)
+    if idle and re.search(OBJECTS, searchable(sent)):
+        raise Diagnosis(
+            "others-do-not-load",
+            saw=f"{firsts}: {rank_list(idle)} never called load().",
+            means="The disk is what the processes share: sending a data set around costs memory and time.",
+            look=sent,
+        )
     for rank in ranks:
         count = names[rank].count("load")
         if count > 1:
@@ -135,10 +183,11 @@ def judge_order(
     load_line, barrier_line = look(r"load\(\)"), look(r"barrier", r"load\(\)")
     after = [rank for rank, events in enumerate(names) if "barrier" in events[: events.index("load")]]
     if 0 in others and after == list(range(1, len(reports))):
+        asked = "" if look.mentions("is_first") else ": load_once() never asks is_first"
         raise Diagnosis(
             "rank-0-instead-of-is-first",
-            saw=f"{firsts}, but rank 0 loaded before the others.",
-            means="Where every node has its own disk, rank 0 cannot download for the other nodes.",
+            saw=f"{firsts}, but rank 0 loaded before the others{asked}.",
+            means="Where each node has its own disk, rank 0 cannot download for the others: is_first says who.",
             look=look(r"rank"),
         )
     if after == layout:
@@ -164,7 +213,17 @@ def judge_order(
             look=barrier_line,
         )
     saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
-    if any(report["slept"] for report in reports) and not any("barrier" in events for events in names):
+    passed = {rank for rank in early if "barrier" in names[rank][: names[rank].index("load")]}
+    if not passed and "def " not in (asked_variable := look(r"environ|getenv|get_node_local_rank")):
+        raise rank_from_torchrun(saw, asked_variable)
+    if not passed and "def " not in (file := look(FILES)):
+        raise Diagnosis(
+            "file-instead-of-barrier",
+            saw=f"{saw[:-1]}: it had looked for a file only.",
+            means="A file may be left of the run before, and another node never sees it: wait in a barrier.",
+            look=file,
+        )
+    if any(reports[rank]["slept"] for rank in early) and not passed:
         raise Diagnosis(
             "sleep-instead-of-barrier",
             saw=f"{saw[:-1]}: it had only slept.",

@@ -12,6 +12,7 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 IGNORED = -100
+ONE_SAMPLE = "__getitem__ gives one sample: the loader puts the batch dimension in front, for filler too."
 FILLER_SHAPE = "Not every data set has images of that size: make filler from one of its own, with a plain number."
 NO_SHARD = (
     "A sampler repeats samples to make the ranks' parts equal: let the validation loader read a ValidationShard."
@@ -47,7 +48,7 @@ def past_the_end(look: Look) -> str:
 
 READ = {
     "returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int], "types": [str],
-    "overwritten": [int], "shard": [int], "drop_last": bool, "shapes": [[[int]]],
+    "image_types": [str], "overwritten": [int], "shard": [int], "drop_last": bool, "shapes": [[[int]]],
 }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def judge_set(look: Look, config: dict[str, Any], reports: Sequence[dict[str, An
         judge_loaders(look, world_size, reports)
     with part(FILLER, after=[EACH_ONCE]):
         for rank, report in enumerate(reports):
-            judge_shapes(look, case, rank, report)
+            judge_shapes(look, case, list(config["shape"]), rank, report)
     counted: list[Counter[int]] = []
     with part(FILLER):
         counted = [count_samples(look, case, labels, rank, report) for rank, report in enumerate(reports)]
@@ -168,21 +169,23 @@ def count_samples(look: Look, case: str, labels: list[int], rank: int, report: d
     return counted
 
 
-def judge_shapes(look: Look, case: str, rank: int, report: dict[str, Any]) -> None:
+def judge_shapes(look: Look, case: str, shape: list[int], rank: int, report: dict[str, Any]) -> None:
     """Filler is like the samples, and apart from them: they must not be changed to make it."""
     for parts in report["shapes"]:
         if len(parts) != 2:
             unusable(f"rank {rank}", report["shapes"])
     for image, label in report["shapes"]:
-        if image != report["shapes"][0][0] or label:
+        if image != shape or label:
             got = f"labels of shape {['B', *label]}" if label else f"images {image}"
-            right = "[B]" if label else f"{report['shapes'][0][0]}, as the samples are"
+            right = "[B]" if label else f"{shape}, as the samples are"
             raise Diagnosis(
                 "filler-of-another-shape",
                 saw=f"{case}: a batch on rank {rank} has {got}; expected {right}.".replace("'", ""),
-                means=FILLER_SHAPE,
+                means=ONE_SAMPLE if image == [1, *shape] else FILLER_SHAPE,
                 look=filler_place(look),
             )
+    if others := [kind for kind in report["image_types"] if kind != "float32"]:
+        raise filler_of_another_type(look, f"{case}: rank {rank} has a batch of images of {others[0]}")
     if others := [kind for kind in report["types"] if kind != "int64"]:
         raise Diagnosis(
             "label-not-an-integer",
@@ -198,6 +201,15 @@ def judge_shapes(look: Look, case: str, rank: int, report: dict[str, Any]) -> No
             means="Filler was made in place, in a real image: the next epoch is measured without it.",
             look=in_shard(look, "__getitem__", r"\w_\(|\[:\]|\*=|fill|zero", r"\breturn\b"),
         )
+
+
+def filler_of_another_type(look: Look, saw: str) -> Diagnosis:
+    return Diagnosis(
+        "filler-of-another-type",
+        saw=f"{saw}; the samples are float32.",
+        means="A batch of nothing but filler is of filler's type, and a layer of floats takes floats only.",
+        look=filler_place(look),
+    )
 
 
 def judge_counts(

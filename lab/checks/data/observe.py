@@ -1,6 +1,7 @@
 """What ranks observe of the loaders: which samples each rank draws, and validates."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.utils.data import RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt, dtype
+from lab.checks.common.meta_device import seeing_a_gpu
 from lab.ranks.rank import Rank
 
 VALID_FIRST = 1000  # the number of the validation set's first sample; the training set's are larger, or 0
@@ -30,23 +32,35 @@ def sample_epochs(rank: Rank) -> dict[str, Any]:
     """Draw from the training loader as often as each of the judge's configurations says."""
     data = rank.student("data")
     given = rank.receive()
+    earlier: list[Any] = []
     return {
-        "drawn": [sample_config(rank, data, config) for config in given["configs"]],
+        "drawn": [sample_config(rank, data, config, earlier) for config in given["configs"]],
         "refused": [attempt_loaders(rank, data, config) for config in given["refused"]],
     }
 
 
-def sample_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
-    made = attempt(rank, make_loaders, data, config)
+def sample_config(rank: Rank, data: Any, config: dict[str, Any], earlier: list[Any]) -> dict[str, Any]:
+    """Args: earlier: what came out of the calls before; gets what comes out of this one."""
+    with seeing_a_gpu() if config.get("sees_gpu") else nullcontext():
+        made = attempt(rank, make_loaders, data, config)
     loaders = made["value"]
     report: dict[str, Any] = {
         "error": made["error"], "set_epoch": False, "num_workers": [], "epochs": [], "options": [],
         "sampler_seed": -1, "valid_batch": -1, "valid_shuffled": False, "valid_sampled": "",
         "valid_drops": False, "valid_reads": "", "shard": [], "sampler_of": "",
+        "sampler_type": "", "sampler_set_epoch": False, "remembered": "",
     }  # fmt: skip
     if not isinstance(loaders, tuple | list) or len(loaders) != 2:
         return {"returned": describe_type(loaders), **report}
     loader, valid = loaders
+    sampler = getattr(loader, "sampler", None)
+    made_of = {
+        "loaders": loaders, "training loader": loader, "validation loader": valid, "sampler": sampler,
+        "validation loader's data set": getattr(valid, "dataset", None),
+    }  # fmt: skip
+    kept = [name for name, one in made_of.items() if any(one is other for other in earlier)]
+    report["remembered"] = next(iter(kept), "")
+    earlier += [one for one in made_of.values() if one is not None]
     set_epoch = find_set_epoch(loader)
     epochs = []
     workers = [int(getattr(one, "num_workers", 0)) for one in loaders]
@@ -73,7 +87,10 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, An
         "valid_drops": bool(getattr(valid, "drop_last", False)),
         "valid_reads": describe_set(valid),
         "shard": describe_shard(data, valid),
-        "sampler_of": describe_set(getattr(loader, "sampler", None)),
+        "sampler_of": describe_set(sampler),
+        "sampler_type": type(sampler).__name__,
+        "sampler_set_epoch": hasattr(sampler, "set_epoch"),
+        "remembered": report["remembered"],
     }
 
 
@@ -150,6 +167,7 @@ def read_validation(rank: Rank) -> list[dict[str, Any]]:
                 "labels": [int(label) for batch in batches for label in batch[1].flatten()],
                 "shapes": [[list(part.shape[1:]) for part in batch] for batch in batches],
                 "types": sorted({dtype(batch[1]) for batch in batches}),
+                "image_types": sorted({dtype(batch[0]) for batch in batches}),
                 "overwritten": valid.overwritten(),
                 "shard": shard,
                 "drop_last": bool(getattr(loader, "drop_last", False)),
@@ -159,23 +177,50 @@ def read_validation(rank: Rank) -> list[dict[str, Any]]:
 
 
 def read_worlds(rank: Rank) -> list[dict[str, Any]]:
-    """What the shards of all ranks of each of the judge's worlds hold: the samples' numbers, -1 for filler."""
+    """What the shards of all ranks of each of the judge's worlds hold, of several kinds of data sets."""
     data = rank.student("data")
     worlds = rank.receive()
     if not_started := attempt_shard(data, rank):
         raise not_started
-    return [attempt(rank, read_world, data, world) for world in worlds]
+    reports = []
+    for world in worlds:
+        errors = {one.__name__: one for one in (OSError, ValueError, RuntimeError)}
+        damaged = {world["damaged"]: errors[world["error"]](world["message"])}
+        reports.append(
+            attempt(rank, read_world, data, world)
+            | {
+                "endless": attempt(rank, read_world, data, world, endless=True),
+                "damaged": attempt(rank, read_world, data, world, damaged=damaged),
+            }
+        )
+    return reports
 
 
-def read_world(data: Any, world: dict[str, int]) -> list[list[int]]:
+def read_world(data: Any, world: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    """For each rank of a world what its shard holds: the samples' numbers, -1 for filler, and how filler looks."""
     world_size, samples = world["world_size"], world["samples"]
-    images = NumberedImages(torch.ones(samples, dtype=torch.int64), shape=(3, 32, 32))
+    images = NumberedImages(torch.ones(samples, dtype=torch.int64), shape=world["shape"], **options)
     held = []
     for rank in range(world_size):
         shard = data.ValidationShard(images, rank, world_size)
-        parts = [shard[i] for i in range(min(len(shard), samples + 1))]
-        held.append([int(image.flatten()[0]) if int(label) != -100 else -1 for image, label in parts])
+        places = range(min(len(shard), samples + 1))
+        parts = [shard[i] for i in places]
+        again = {i: shard[i] for i in reversed(places)}
+        filler = [image for image, label in parts if int(label) == -100]
+        held.append(
+            {
+                "samples": [number_of(*one) for one in parts],
+                "again": [number_of(*again[i]) for i in places],
+                "shapes": [list(image.shape) for image in filler],
+                "types": [dtype(image) for image in filler],
+            }
+        )
     return held
+
+
+def number_of(image: Tensor, label: int) -> int:
+    """The number of a sample; -1 for filler."""
+    return int(image.flatten()[0]) if int(label) != -100 else -1
 
 
 def describe_shard(data: Any, loader: Any) -> list[int]:

@@ -23,7 +23,8 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
     board.record_barriers()
     board.shorten_sleep()
     data = rank.student("data")
-    reports = []
+    reports: list[dict[str, Any]] = []
+    tokens: list[Loaded] = []
     for layout in rank.receive()["layouts"]:
         board.turn_over()
         token = Loaded()
@@ -33,11 +34,13 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
             {
                 "events": events,
                 "own_result": result is token,
+                "remembered": any(result is earlier for earlier in tokens),
                 "type": type(result).__name__,
                 "slept": board.slept,
                 "not_awaited": board.not_awaited,
             }
         )
+        tokens.append(token)
         if not board.meet():
             break  # others hang in there; the judge sees them
     return reports
@@ -68,7 +71,7 @@ class Loaded(Dataset):
 
 
 class LeftBehindError(Exception):
-    """Another rank waits in a barrier to which this one will never come."""
+    """Another rank waits in a barrier to which this one, as its message says after so many, will never come."""
 
 
 class Board:
@@ -118,7 +121,7 @@ class Board:
         end = time.monotonic() + PATIENCE
         while missing := [other for other in self._others if not self.noted("done", other)]:
             if any(self.noted(f"barrier {self._barriers + 1}", other) for other in missing):
-                raise LeftBehindError
+                raise LeftBehindError(str(self._barriers))
             if time.monotonic() > end:
                 return False
             time.sleep(0.002)
