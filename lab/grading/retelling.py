@@ -6,7 +6,7 @@ is missing. Whether an answer is right is not decided here: nothing in this file
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.base.source import parsed, searchable
@@ -18,11 +18,12 @@ from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
 from lab.grading.places import read_lines
 from lab.grading.unread import dropped_results, unread_results
+from lab.ranks.rank import LOCAL
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
 
 SWALLOWED, ONE_RANK, LAUNCHER = "error-swallowed", "not-on-every-rank", "launcher-variable-set"
-UNREAD, DROPPED = "result-not-read", "result-dropped"
+UNREAD, DROPPED, OF_A_NODE = "result-not-read", "result-dropped", "local-number-as-global"
 MORE = " There may be more after it."  # said in the exercises of several steps
 
 # Diagnoses that say already what else would be said here.
@@ -62,6 +63,9 @@ _OTHERWISE = (
 _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 _TRIES = 2  # conditions
+_SETS_UP = "distributed_utils.py"  # which asks for the launcher's numbers by right
+# What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
+_WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
 _LONG = ("5.1", "6.1")
 # The first process of a file system does something else than the others; so do a pipeline's first and last rank;
 # and of an optimizer each rank steps a share of its own.
@@ -79,7 +83,11 @@ def retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
 
 
 def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
-    if not group.results or diagnosis.name in _TOLD:
+    if not group.results or diagnosis.name in TO_LOOK:
+        return diagnosis
+    if local := _of_a_node(diagnosis, check, group):
+        return local
+    if diagnosis.name in _TOLD:
         return diagnosis
     if diagnosis.name in hang.MEANS:
         return _at_the_condition(diagnosis, check, group)
@@ -167,6 +175,27 @@ def _of_a_line(
         return None
     saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}"
     return Diagnosis(name, saw=saw, means=means, look=_at(file, line, group), details=diagnosis.details)
+
+
+def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the first line that asks for a number of its node, if without such numbers nothing is wrong."""
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    asked = [
+        (part.lineno, part.value)
+        for part in (ast.walk(tree) if tree else ())
+        if isinstance(part, ast.Constant) and part.value in LOCAL
+    ]
+    if not asked or file == _SETS_UP or _left_with(dict.fromkeys(LOCAL), check, group) not in _WITHOUT_LOCAL:
+        return None
+    line, name = min(asked)
+    return Diagnosis(
+        OF_A_NODE,
+        saw=f"{name} tells of one node only, as one of several: {one_line(diagnosis.saw, 150)}",
+        means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size().",
+        look=_at(file, line, group),
+        details=diagnosis.details,
+    )
 
 
 def _set_otherwise(noted: Iterable[Variable]) -> list[Variable]:
@@ -257,7 +286,12 @@ def _parted(group: Group, file: str, any_text: bool) -> Iterator[tuple[Place, di
 
 def _with_condition(place: Place, way: bool, check: Check, group: Group) -> str:
     """The name of what is wrong where a condition goes this way on every rank; "" where nothing is."""
-    trial = group.again({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}:{place[2]}"})
+    return _left_with({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}:{place[2]}"}, check, group)
+
+
+def _left_with(env: Mapping[str, str | None], check: Check, group: Group) -> str:
+    """The name of what is wrong where all ranks have these variables; "" where nothing is."""
+    trial = group.again(env)
     try:
         with ended_after(JUDGE_SECONDS):
             check.function(trial)
