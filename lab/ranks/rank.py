@@ -191,7 +191,9 @@ def _observe(rank: Rank, request: dict[str, Any]) -> object:
         for name in LAUNCHER:  # under srun they were never there: whoever wants to know asks the group
             os.environ.pop(name, None)
         os.environ.update(
-            (name, value) for name, value in on_nodes(rank.rank, rank.world_size).items() if name not in request["env"]
+            (name, value)
+            for name, value in on_nodes(rank.rank, rank.world_size).items()
+            if name not in request["env"]
         )
     return function(rank)
 

@@ -5,7 +5,7 @@ from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator, parts
 from lab.checks.train.draw import draw_epochs, draw_evaluation, draw_run, draw_steps
 from lab.checks.train.judge_epochs import judge_epochs
-from lab.checks.train.judge_evaluation import EXACT, judge_evaluation, judge_repetition
+from lab.checks.train.judge_evaluation import BYPASSED, EXACT, judge_evaluation, judge_repetition
 from lab.checks.train.judge_run import judge_run
 from lab.checks.train.judge_steps import judge_steps
 from lab.grading.check import Group, Order, check
@@ -17,7 +17,6 @@ RUN_TRAINING = f"{__package__}.observe_epochs:run_training"
 EVALUATE_MODELS = f"{__package__}.observe_evaluation:evaluate_models"
 TAKE_STEPS = f"{__package__}.observe_steps:take_steps"
 
-BYPASSED = "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images)."
 COMPARED = "Labels compare with one prediction an image: the argmax over its classes, dim=1."
 PREDICTION = (r"(argmax|max)\((dim=)?0", r"argmax|max\(|topk")
 

@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Any
 
 from lab.base.words import one_line
+from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many, expect_returned, numbers
 from lab.checks.common.tensors import number
@@ -14,7 +15,10 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 CALL = {"samples": [int], "training": bool, "wrong": str}
-EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}
+EPOCH = {
+    "type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool,
+    "pending": int, "left": LEFT,
+}  # fmt: skip
 
 
 EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the ranks"
@@ -22,8 +26,8 @@ EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the rank
 
 def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
-    expect(reports, {"epochs": [EPOCH], "elsewhere": str})
-    elsewhere, reports = reports[0]["elsewhere"], [report["epochs"] for report in reports]
+    expect(reports, {"epochs": [EPOCH], "elsewhere": str, "asked": str, "swallowed": str})
+    whole, reports = reports, [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
     seen = [sum(len(call["samples"]) for call in report[0]["calls"]) for report in reports]
     compared("samples in an epoch", seen, given["samples"], each=True)
@@ -35,9 +39,15 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
         for report in reports:
             for epoch in report:
                 judge_type(look, epoch)
+        judge_pending(look, max(epoch["pending"] for report in reports for epoch in report), "the sums")
         for i in range(len(given["epochs"])):
             judge_mean(look, [report[i]["value"] for report in reports], i, given)
-        judge_device(look, elsewhere)
+        judge_device(look, whole[0]["elsewhere"])
+        for i in range(len(given["epochs"])):
+            judge_left(look, [report[i]["left"] for report in reports])
+        for rest in whole:
+            judge_swallowed(look, rest["swallowed"], "the second train_step()")
+            judge_asked(look, rest["asked"])
 
 
 def judge_device(look: Look, elsewhere: str) -> None:

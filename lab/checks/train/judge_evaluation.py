@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.source import searchable
+from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
@@ -17,6 +18,7 @@ from lab.grading.parts import compared, part
 REPORT = {
     "type": str, "fields": bool, "types": {"loss": str, "accuracy": str}, "values": dict,
     "passes": [{"images": int, "training": bool, "gradients": bool}], "restored": bool, "gradients": bool,
+    "called": int, "pending": int, "left": LEFT,
 }  # fmt: skip
 
 HALF = r"half|float16|autocast"
@@ -56,6 +58,7 @@ MISTAKES = {
 }
 
 
+BYPASSED = "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images)."
 EXACT, MODE = "exact over all ranks", "evaluation mode, and back"
 
 
@@ -70,6 +73,7 @@ def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: Dr
     with part(MODE):
         judge_after(look, own)
     with part(EXACT):
+        judge_pending(look, max(report["pending"] for report in own), "the sums")
         expect([report["values"] for report in own], {"loss": float, "accuracy": float})
         judge_values(look, own, wrapper, drawn)
 
@@ -95,7 +99,7 @@ def judge_after(look: Look, own: Sequence[dict[str, Any]]) -> None:
 
 def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation) -> None:
     """An evaluation of the first batches, after others that were right; and one as if on a GPU."""
-    expect(reports, {"again": {"values": dict}, "elsewhere": str})
+    expect(reports, {"again": {"values": dict}, "elsewhere": str, "asked": str, "swallowed": str})
     values = [report["again"]["values"] for report in reports]
     expect(values, {"loss": float, "accuracy": float})
     first = [batch[0] for own in drawn.batches for batch in own[:1]]
@@ -128,6 +132,11 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
                 r"\bfor\b",
             ),
         )
+    for report in reports:
+        judge_asked(look, report["asked"])
+        judge_swallowed(look, report["swallowed"], "the model's second forward pass")
+    for wrapper in ("DDP", "FSDP"):
+        judge_left(look, [report[wrapper]["left"] for report in reports])
 
 
 def judge_type(look: Look, rank: int, report: dict[str, Any]) -> None:
@@ -172,6 +181,14 @@ def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, im
             saw=f"under {wrapper} the forward passes of evaluate() recorded a graph on rank {rank}.",
             means="Activations are kept for a backward pass that never comes: memory and time for nothing.",
             look=look(r"no_grad|inference_mode", r"\bfor\b"),
+        )
+    if report["called"] < len(passes):
+        raise Diagnosis(
+            "wrapper-bypassed",
+            saw=f"under {wrapper} {len(passes) - report['called']} of {len(passes)} forward passes on rank {rank} "
+            "went past the wrapped model.",
+            means=BYPASSED,
+            look=look(r"\bmodule\b", r"model\("),
         )
     if seen != images:
         raise Diagnosis(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.words import one_line
+from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
@@ -14,6 +15,7 @@ EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
     "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
     "second": [bool], "error": (None, ERROR), "finished": {"error": (None, ERROR), "empty": bool},
+    "left": LEFT, "swallowed": {"evaluate()": str, "run.record()": str},
 }  # fmt: skip
 
 
@@ -42,6 +44,10 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
             judge_finished(look, report["finished"])
         with part(CALLS):
             judge_rest(look, report)
+            for what, instead in report["swallowed"].items():
+                judge_swallowed(look, instead, what)
+    with part(CALLS):
+        judge_left(look, [report["left"] for report in reports])
     names = ("train_loss", "loss", "accuracy")
     for i, epoch in enumerate(given["epochs"]):
         recorded = [[e["numbers"] for e in one["events"] if e["what"] == "record"][i : i + 1] for one in reports]
@@ -134,6 +140,13 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
 def judge_arguments(look: Look, events: Sequence[dict[str, Any]]) -> None:
     """What train_one_epoch() and evaluate() were given; which loader, and which epoch, is judged apart."""
     for event in events:
+        if event["wrong"].startswith("model.module"):
+            raise Diagnosis(
+                "wrapper-bypassed",
+                saw=f"{'evaluate' if event['what'] == 'evaluate' else 'train_one_epoch'}() got model.module, and not the model that train() was given.",
+                means="Past the wrapper nothing is averaged, and under fsdp1 nothing gathered: hand on the model.",
+                look=look(r"\bmodule\b"),
+            )
         if event["wrong"]:
             call = {"train": "train_one_epoch", "evaluate": "evaluate"}.get(event["what"], event["what"])
             raise Diagnosis(

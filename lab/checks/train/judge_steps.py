@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from lab.checks.common.gradients import verdict
+from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
@@ -25,9 +26,12 @@ from lab.grading.parts import compared, part
 
 STEP = {
     "events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool,
-    "handed": int, "opened": bool,
+    "handed": int, "opened": bool, "left": LEFT,
 }  # fmt: skip
 
+
+# What raises in a step -> how it is called.
+FAILING = {"forward": "the model's forward", "backward": "run.backward()", "step": "optimizer.step()"}
 
 STEPS, BY_THE_RUN = "one step on the whole batch", "loss and precision of the run"
 
@@ -36,8 +40,11 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
     """The first step must be right before the second tells anything."""
     expect(
         reports,
-        {"steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool, "accumulated": dict},
-    )
+        {
+            "steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool, "accumulated": dict,
+            "asked": str, "swallowed": dict.fromkeys(FAILING, str),
+        },
+    )  # fmt: skip
     expect_as_many([report["steps"] for report in reports], len(batches))
     first, second = ([report["steps"][i] for report in reports] for i in range(2))
     # In the order of execution: what comes first is told.
@@ -65,6 +72,11 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
         judge_accumulation(look, [report["accumulated"] for report in reports], weights, batches)
     with part(STEPS):
         judge_weights(look, [step["weights"] for step in second], weights, batches)
+        judge_left(look, [step["left"] for step in first])
+        for report in reports:
+            for name, what in FAILING.items():
+                judge_swallowed(look, report["swallowed"][name], what)
+            judge_asked(look, report["asked"])
 
 
 def judge_weights(look: Look, after: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]) -> None:

@@ -2,17 +2,22 @@
 
 import functools
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt
+from lab.checks.common.left_behind import no_memory, swallowed, watched
 from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.pending import Handle, handles_noted
+from lab.checks.common.pretended_gpu import GPU, asks_for_another, pretended_gpu
 from lab.checks.common.stand_in import called_alike, named_like
-from lab.checks.common.tiny import TinyNet, make_optimizer, quiet_run
+from lab.checks.common.tiny import CPU, TinyNet, make_optimizer, quiet_run
 from lab.checks.train.observe_evaluation import ValidationShard
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
@@ -67,6 +72,14 @@ def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -
     return ""
 
 
+UNWRAPPED = "model.module"
+
+
+def wrapped() -> DistributedDataParallel:
+    """What is inside of it can be told from it."""
+    return DistributedDataParallel(TinyNet())
+
+
 @named_like(Run)
 class CountedRun(Run):
     """Notes over which loaders it was asked to go."""
@@ -95,9 +108,10 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     loader: DataLoader = DataLoader(
         dataset, batch_size=given["batch_size"], sampler=sampler.sampler(dataset, own, rank.world_size, rank.rank)
     )
-    net = TinyNet()
+    net = wrapped()
     sgd = make_optimizer(net)
     known = [(net, "the model"), (sgd, "the optimizer"), (loader, "the loader"), (run, "the run")]
+    known += [(net.module, UNWRAPPED)]
     calls: list[dict[str, Any]] = []
     epochs: list[dict[str, Any]] = []
 
@@ -122,9 +136,13 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
         net.eval()
         calls.clear()
         sampler.told, sampler.used, run.asked = [], [], []
-        result = train.train_one_epoch(net, sgd, loader, epoch, run)
+        pending: list[Handle] = []
+        with watched(rank, net, sgd) as left, handles_noted(pending):
+            result = train.train_one_epoch(net, sgd, loader, epoch, run)
         epochs.append(
             {
+                "left": left,
+                "pending": sum(not handle.used for handle in pending),
                 "type": type(result).__name__,
                 "value": float(result) if isinstance(result, float | int) else None,
                 "told": sampler.told,
@@ -137,7 +155,19 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     run.device = META
     sampler.told, sampler.used = [], []
     elsewhere = runs_elsewhere(train.train_one_epoch, net, sgd, loader, given["epochs"][0], run)
-    return {"epochs": epochs, "elsewhere": elsewhere}
+    rest = (net, sgd, loader, given["epochs"][0], run)
+    run.device = GPU
+    train.train_step = lambda *_, **__: torch.tensor(0.5)  # type: ignore[attr-defined]
+    asked = asks_for_another(train.train_one_epoch, *rest)
+    steps = iter([torch.tensor(0.5)])
+    train.train_step = lambda *_, **__: next(steps, None) or no_memory()  # type: ignore[attr-defined]
+    run.device = CPU
+    return {
+        "epochs": epochs,
+        "elsewhere": elsewhere,
+        "asked": asked,
+        "swallowed": swallowed(train.train_one_epoch, *rest),
+    }
 
 
 @named_like(Run)
@@ -177,9 +207,14 @@ def run_training(rank: Rank) -> dict[str, Any]:
     sampler: DistributedSampler = DistributedSampler(images, drop_last=True)
     shard = ValidationShard(images, rank.rank, rank.world_size)  # type: ignore[arg-type]
     loaders: list[DataLoader] = [DataLoader(images, sampler=sampler), DataLoader(shard)]
-    net = TinyNet()
+    net = wrapped()
     sgd = make_optimizer(net)
-    known = [(net, "the model"), (sgd, "the optimizer"), *((one, "the run") for one in runs)]
+    known = [
+        (net, "the model"),
+        (net.module, UNWRAPPED),
+        (sgd, "the optimizer"),
+        *((one, "the run") for one in runs),
+    ]
     known += [(loaders[0], "the training loader"), (loaders[1], "the validation loader")]
 
     def name(loader: Any) -> str:
@@ -220,9 +255,11 @@ def run_training(rank: Rank) -> dict[str, Any]:
 
     drawn_epoch = called_alike(getattr(train, "train_one_epoch", train_one_epoch), train_one_epoch)
     train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
-    train.evaluate = called_alike(getattr(train, "evaluate", evaluate), evaluate)  # type: ignore[attr-defined]
+    drawn_evaluate = called_alike(getattr(train, "evaluate", evaluate), evaluate)
+    train.evaluate = drawn_evaluate  # type: ignore[attr-defined]
     run, again = runs
-    result = train.train(net, sgd, *loaders, run)
+    with watched(rank, net, sgd) as left:
+        result = train.train(net, sgd, *loaders, run)
     returned = list(result)[:100] if isinstance(result, list | tuple) else []
     observed = list(events)
     second = train.train(net, sgd, *loaders, again)
@@ -242,14 +279,32 @@ def run_training(rank: Rank) -> dict[str, Any]:
     # Once more where a torch.device("cpu") of the student's is another device than the run's.
     train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
     again.prepare(given["epochs"][:1], [])
+    again.device = GPU
+    before, elsewhere = len(events), list[dict[str, Any]]()
+    with suppress(Exception), pretended_gpu():
+        train.train(net, sgd, *loaders, again)
+    elsewhere += [event for event in events[before:] if event["wrong"]]
+    lost = {"evaluate()": train.evaluate, "run.record()": None}
+    for what in lost:
+        again.prepare(given["epochs"][:1], [])
+        again.device = CPU
+        if what == "evaluate()":
+            train.evaluate = no_memory  # type: ignore[attr-defined]
+        else:
+            again.record = no_memory  # type: ignore[method-assign]
+        lost[what] = swallowed(train.train, net, sgd, *loaders, again)
+        train.evaluate = drawn_evaluate  # type: ignore[attr-defined]
+    del again.record
+    again.prepare(given["epochs"][:1], [])
     net.to(META)
     again.device = META
-    before = len(events)
     problem = runs_elsewhere(train.train, net, sgd, *loaders, again)
     return {
         "events": observed,
         "problem": problem,
-        "elsewhere": [event for event in events[before:] if event["wrong"]],
+        "elsewhere": elsewhere,
+        "left": left,
+        "swallowed": lost,
         "error": error,
         "second": repeated,
         "finished": {"error": nothing_left["error"], "empty": nothing_left["value"] == []},
