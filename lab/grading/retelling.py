@@ -17,7 +17,7 @@ from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
 from lab.grading.places import read_lines
-from lab.grading.unread import dropped_results, unread_results
+from lab.grading.unread import assigned_under, dropped_results, innermost, named_only, unread_results
 from lab.ranks.rank import LOCAL
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
@@ -76,7 +76,7 @@ Place = tuple[str, int, str]  # file, line, the condition's text
 
 def retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
     """The diagnosis, or another one of the same failure; in a long exercise it may not be the only one."""
-    told = _retold(diagnosis, check, group)
+    told = _of_the_source(_retold(diagnosis, check, group), check, group)
     if check.exercise not in _LONG or told.name in TO_LOOK:
         return told
     return Diagnosis(told.name, saw=told.saw, means=told.means + MORE, look=told.look, details=told.details)
@@ -196,6 +196,27 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
         look=_at(file, line, group),
         details=diagnosis.details,
     )
+
+
+def _of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
+    """The same with the line that is behind it: a method that is named and not called, or a condition under which
+    alone a variable gets its value."""
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
+    place = re.match(r"([\w.]+):(\d+)  ", searchable(diagnosis.look))
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    if place is None or tree is None or place[1] != Path(file).name or diagnosis.name in _TOLD:
+        return diagnosis
+    function = innermost(tree, int(place[2]))
+    unbound = re.search(r"UnboundLocalError: cannot access local variable '(\w+)'", searchable(diagnosis.saw))
+    means, line = diagnosis.means, 0
+    if function is not None and (line := named_only(function)):
+        means = "Without () a method is only named, and nothing is called: write () behind it."
+    elif function is not None and unbound and (line := assigned_under(function, unbound[1])):
+        means = f"{unbound[1][:40]} gets its value under this condition alone."
+    if not line:
+        return diagnosis
+    look = _at(file, line, group)
+    return Diagnosis(diagnosis.name, saw=diagnosis.saw, means=means, look=look, details=diagnosis.details)
 
 
 def _set_otherwise(noted: Iterable[Variable]) -> list[Variable]:

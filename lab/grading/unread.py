@@ -46,6 +46,38 @@ def dropped_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterat
                 yield statement.lineno
 
 
+def innermost(tree: ast.Module, line: int) -> _Function | None:
+    """The innermost function that a line is in."""
+    around = [one for one in ast.walk(tree) if isinstance(one, _Function) and _within(one, line)]
+    return max(around, key=lambda one: one.lineno, default=None)
+
+
+def named_only(function: _Function) -> int:
+    """The first line that is nothing but a method's name, `model.train`; 0 where there is none."""
+    lines = [
+        one.lineno
+        for one in ast.walk(function)
+        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Attribute)
+    ]
+    return min(lines, default=0)
+
+
+def assigned_under(function: _Function, name: str) -> int:
+    """The line of the `if` in which a variable is set first; 0 where it is set under none."""
+    stores = [
+        one.lineno
+        for one in ast.walk(function)
+        if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+    ]
+    first = min(stores, default=0)
+    around = [one.lineno for one in ast.walk(function) if isinstance(one, ast.If) and _within(one, first)]
+    return max(around, default=0)
+
+
+def _within(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
 def _is_pure(function: ast.expr) -> bool:
     return isinstance(function, ast.Attribute) and function.attr in _PURE
 

@@ -17,6 +17,7 @@ RUN_TRAINING = f"{__package__}.observe_epochs:run_training"
 EVALUATE_MODELS = f"{__package__}.observe_evaluation:evaluate_models"
 TAKE_STEPS = f"{__package__}.observe_steps:take_steps"
 
+NO_SAMPLES = "On some rank no sample was counted: it has but few batches, and the last may be filler alone."
 COMPARED = "Labels compare with one prediction an image: the argmax over its classes, dim=1."
 PREDICTION = (r"(argmax|max)\((dim=)?0", r"argmax|max\(|topk")
 
@@ -49,6 +50,7 @@ def evaluates_every_sample_once(group: Group) -> None:
     for report, drawn in started:
         with (
             retold("FSDP.* has no attribute 'module'", "wrapper-bypassed", BYPASSED),
+            retold("division by zero", "raised", NO_SAMPLES, look=look(r"islice|\[:-1\]|break|continue", r"/")),
             retold("must match the size of tensor", "compared-with-other-shape", COMPARED, look=look(*PREDICTION)),
         ):
             reports = group.values(report())

@@ -9,7 +9,8 @@ from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pe
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many, expect_returned, numbers
 from lab.checks.common.tensors import number
-from lab.checks.train.draw import possible_means
+from lab.checks.train.draw import possible_means, rarer_means
+from lab.checks.train.judge_rarer import rarer_kind
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -87,7 +88,7 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
                 "not-in-training-mode",
                 saw=f"the model came in evaluation mode, as from evaluate(); rank {rank} took its steps in it.",
                 means="Dropout and BatchNorm behave differently there: model.train() belongs before the steps.",
-                look=look(r"\.train\(|\.eval\(", r"\bfor\b"),
+                look=look(r"\.train\b|\.eval\b", r"\bfor\b"),
             )
         if len(seen) < samples or len(set(seen)) < samples:
             raise Diagnosis(
@@ -244,10 +245,13 @@ def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[st
     if kind == "exact":
         return
     name, means = MEANS.get(kind, MEANS["other"])
+    place = look(LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b")
+    if kind == "other" and (rare := rarer_kind(look, observed, rarer_means(given, epoch))):
+        means, place = rare
     values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
     raise Diagnosis(
         name,
         saw=f"train_one_epoch() returned: {values}. The mean over all samples is {number(known['exact'][0][0])}.",
         means=means,
-        look=look(LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b"),
+        look=place,
     )

@@ -7,10 +7,11 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
+from lab.checks.train.judge_rarer import rarer_kind
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -115,7 +116,7 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
                 "remembers-evaluations",
                 saw=saw,
                 means="Something is left from the evaluation before: each one has to start from zero.",
-                look=look(r"zeros|sum|total|loss\s*=", r"\breturn\b"),
+                look=look.kept() or look(r"zeros|sum|total|loss\s*=", r"\breturn\b"),
             )
     if elsewhere := reports[0]["elsewhere"]:
         raise Diagnosis(
@@ -169,11 +170,13 @@ def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, im
     passes = report["passes"]
     seen = sum(one["images"] for one in passes)
     if any(one["training"] for one in passes):
+        back = look(r"\.train\((?!False)")
+        early = 0 < line_of(back) < line_of(look(r"\bfor\b"))
         raise Diagnosis(
             "evaluated-in-training-mode",
             saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
             means="Dropout would still drop, and BatchNorm would learn from the validation images.",
-            look=look(r"\.eval\b|\.train\(False", r"\bfor\b"),
+            look=back if early else look(r"\.eval\b|\.train\(False", r"\bfor\b"),
         )
     if any(one["gradients"] for one in passes):
         raise Diagnosis(
@@ -194,7 +197,9 @@ def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, im
         raise Diagnosis(
             "batches-left-out" if seen < images else "batches-repeated",
             saw=f"rank {rank} ran {seen} images through the model; its loader yields {images}.",
-            means="Every sample counts once, and all ranks must run the same batches: FSDP gathers in each.",
+            means="Every sample counts once, and all ranks must run the same batches: FSDP gathers in each."
+            if seen
+            else "It gave back what was computed before, or ended too early: each call runs all batches.",
             look=look(r"break|continue|islice|\bif\b", r"\bfor\b"),
         )
 
@@ -293,9 +298,14 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
         "averages": r"cross_entropy\((?!.*(reduction|\*))|/=|mean\s*=",
         "ranks added": r"/=|mean\s*=",
     }.get(kind, r"reduce|gather")
-    raise Diagnosis(
-        known_name,
-        saw=saw,
-        means=means,
-        look=look(pattern, *([r"zeros\("] if kind == "last batch" else []), r"reduce|gather", r"\breturn\b"),
-    )
+    before = {"filler": [r"clamp", r"len\((?!loader\))|size|shape|numel"]}.get(kind, [])
+    after = [r"zeros\("] if kind == "last batch" else []
+    place = look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")
+    if kind == "other":
+        for which, figure in enumerate(("loss", "accuracy")):
+            observed = [report["values"][figure] for report in own]
+            if figure in found and (rare := rarer_kind(look, observed, drawn.rarer(which))):
+                saw = found[figure][1]
+                means, place = rare
+                break
+    raise Diagnosis(known_name, saw=saw, means=means, look=place)

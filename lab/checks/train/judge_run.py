@@ -86,7 +86,7 @@ def judge_second(look: Look, second: list[bool]) -> None:
             "remembers-records",
             saw=f"a second train(), of one epoch, returned {len(second)} records.",
             means="Those of the run before are among them: each call needs a list of its own.",
-            look=look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
+            look=look.kept() or look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
         )
 
 
@@ -143,7 +143,7 @@ def judge_arguments(look: Look, events: Sequence[dict[str, Any]]) -> None:
         if event["wrong"].startswith("model.module"):
             raise Diagnosis(
                 "wrapper-bypassed",
-                saw=f"{'evaluate' if event['what'] == 'evaluate' else 'train_one_epoch'}() got model.module, and not the model that train() was given.",
+                saw="train() handed on model.module, and not the model that it was given.",
                 means="Past the wrapper nothing is averaged, and under fsdp1 nothing gathered: hand on the model.",
                 look=look(r"\bmodule\b"),
             )
@@ -215,11 +215,14 @@ def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str,
         right = [given[name][i] for name in names]
         if len(record["numbers"]) == 3 and all(map(close, record["numbers"], right)):
             continue
+        percent = len(record["numbers"]) == 3 and close(record["numbers"][2], 100 * right[2])
         raise Diagnosis(
             "wrong-numbers-recorded",
             saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
             f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, record['numbers']))}.",
-            means="run.record takes the epoch, the training loss, the validation loss and the accuracy.",
+            means="The accuracy is a fraction between 0 and 1; only people are shown percent."
+            if percent
+            else "run.record takes the epoch, the training loss, the validation loss and the accuracy.",
             look=look(r"record\("),
         )
 

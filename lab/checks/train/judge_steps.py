@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lab.checks.common.gradients import verdict
 from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_swallowed
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
 from lab.checks.common.tiny import (
@@ -125,6 +126,13 @@ def judge_accumulation(
     if not all(observed):
         return
     expect_tensors(observed, mean)
+    if all(close(factor_between(own, mean) or 0.0, 0.5) for own in observed):
+        raise Diagnosis(
+            "accumulation-broken",
+            saw="with --accumulate 2, which takes two batches to a step, every gradient is half the mean.",
+            means="run.backward() has divided the loss by 2 already: your own division is one too many.",
+            look=look(r"/=?.*\baccumul", r"(loss|backward\().*/|/=", r"backward"),
+        )
     if not all(all_close(own, mean) for own in observed):
         raise Diagnosis(
             "accumulation-broken",
@@ -148,8 +156,10 @@ def judge_order(look: Look, rank: int, step: dict[str, Any]) -> None:
         raise Diagnosis(
             "no-step",
             saw=f"one train_step() did: {', '.join(events)}; optimizer.step() was not called.",
-            means="The gradients are computed, but the weights never change.",
-            look=look(r"backward"),
+            means="The gradients are computed, but the weights never change."
+            if not (condition := look.under(r"optimizer\.step"))
+            else "Every train_step() is one step; the run lets step() wait where batches are accumulated.",
+            look=condition or look(r"optimizer\.step\b", r"backward"),
         )
     if events.index("step") < events.index("backward"):
         raise Diagnosis(
@@ -233,11 +243,14 @@ def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tens
             look=scaling,
         )
     if found.kind == "local":
+        place = look(r"no_sync", r"\bmodule\b", r"model\(")
         raise Diagnosis(
             "wrapper-bypassed",
             saw=saw,
-            means="Call the wrapped model itself, model(images): model.module(images) leaves out the all-reduce.",
-            look=look(r"\bmodule\b|no_sync", r"model\("),
+            means="Under no_sync() DDP averages nothing; the run does that where batches are accumulated."
+            if "no_sync" in place
+            else "Call the wrapped model itself, model(images): model.module(images) leaves out the all-reduce.",
+            look=place,
         )
     for name, loss in OTHER_LOSSES.items():
         if all_close(observed[0], gradients_with(weights, batch, loss)):
@@ -258,8 +271,30 @@ def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tens
         raise Diagnosis(
             "wrong-factor",
             saw=f"every gradient is {number(factor)} times that of the mean loss of the batch.",
-            means="Every step of the optimizer is scaled by it too; it belongs into the learning rate.",
+            means="--clip-norm says whether gradients are clipped, and the run does it: here nobody asked for it."
+            if "clip" in scaling
+            else "Every step of the optimizer is scaled by it too; it belongs into the learning rate.",
             look=scaling,
+        )
+    for count in range(1, size):
+        cut = [(images[:count], labels[:count]) for images, labels in own]
+        joined = torch.cat([images for images, _ in cut]), torch.cat([labels for _, labels in cut])
+        if all_close(observed[0], loss_and_gradients(weights, joined)[1]):
+            raise Diagnosis(
+                "wrong-gradients",
+                saw=f"the gradients are those of {count} of each rank's {size} samples.",
+                means="A step uses the whole batch; where memory is short, --accumulate makes batches smaller.",
+                look=look(r"\[\s*:", r"\[.*:|chunk|split|narrow", r"model\("),
+            )
+    half = look(r"bfloat16|half|float16|bf16|fp16")
+    if line_of(half) and all(
+        (observed[0][name] - mean[name]).abs().max() < 0.03 * mean[name].abs().max() for name in mean
+    ):
+        raise Diagnosis(
+            "wrong-gradients",
+            saw=f"the gradients are rounded: {example(observed[0], mean)}.",
+            means="In a run with fp32 nothing is to be cut to 16 bits: run.autocast() does what --precision asks.",
+            look=half,
         )
     raise Diagnosis(
         "wrong-gradients",

@@ -18,6 +18,7 @@ from lab.checks.common.pending import Handle, handles_noted
 from lab.checks.common.pretended_gpu import GPU, asks_for_another, pretended_gpu
 from lab.checks.common.stand_in import called_alike, named_like
 from lab.checks.common.tiny import CPU, TinyNet, make_optimizer, quiet_run
+from lab.checks.train.draw import DROPPED
 from lab.checks.train.observe_evaluation import ValidationShard
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
@@ -103,7 +104,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     before, count = sum(given["samples"][: rank.rank]), given["samples"][rank.rank]
     sampler = SamplerNotes()
     # Some samples more, as where an epoch drops the last ones: its mean is not one over the whole set.
-    dataset = NumberedImages(torch.zeros(sum(given["samples"]) + 3, dtype=torch.int64), shape=(3, 32, 32))
+    dataset = NumberedImages(torch.zeros(sum(given["samples"]) + DROPPED, dtype=torch.int64), shape=(3, 32, 32))
     own = list(range(before, before + count))
     loader: DataLoader = DataLoader(
         dataset, batch_size=given["batch_size"], sampler=sampler.sampler(dataset, own, rank.world_size, rank.rank)
