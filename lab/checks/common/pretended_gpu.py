@@ -30,7 +30,7 @@ class Devices(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func == Tensor.device.__get__:
             return GPU
-        if func == Tensor.is_cuda.__get__:
+        if func == Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
             return True
         if func is torch.device:  # no tensor yet: it counts where one is asked for
             return func(*args, **kwargs)

@@ -11,7 +11,7 @@ from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
-from lab.checks.train.judge_rarer import rarer_kind
+from lab.checks.train.judge_rarer import OVER_SOME, rarer_kind
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -242,7 +242,9 @@ def judge_swapped(
             "wrong-count",
             saw=f"{saw} The accuracy is off by the same factor, {number(factors[0])}.",
             means="Both are divided by a number of samples that is another: all of them, without the filler.",
-            look=look(r"\bsum\(\).*[<>]|[<>].*\bsum\(\)|-\s*100\)?\)?\.sum|count|samples|len\("),
+            look=look(
+                r"labels?\b.*[<>]=?\s*0\b|\bsum\(\).*[<>]|[<>].*\bsum\(\)|-\s*100\)?\)?\.sum|count|samples|len\("
+            ),
         )
 
 
@@ -301,11 +303,13 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
     before = {"filler": [r"clamp", r"len\((?!loader\))|size|shape|numel"]}.get(kind, [])
     after = [r"zeros\("] if kind == "last batch" else []
     place = look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")
-    if kind == "other":
+    if kind == "other" or found.get("loss", ("",))[0] == "other":
         for which, figure in enumerate(("loss", "accuracy")):
             observed = [report["values"][figure] for report in own]
-            if figure in found and (rare := rarer_kind(look, observed, drawn.rarer(which))):
-                saw = found[figure][1]
+            if found.get(figure, ("",))[0] == "other" and (rare := rarer_kind(look, observed, drawn.rarer(which))):
+                if kind != "other" and not rare[0].startswith(OVER_SOME):
+                    break  # an accuracy of so few samples is that of another mistake by chance
+                known_name, saw = f"wrong-{figure}", found[figure][1]
                 means, place = rare
                 break
     raise Diagnosis(known_name, saw=saw, means=means, look=place)

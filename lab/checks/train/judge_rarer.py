@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from lab.checks.common.look import Look
 from lab.checks.train.means import mistake
 
+OVER_SOME = "It is the mean over "
+
 # What a value is that is none of the usual ones -> what that means, and the line.
 RARER = {
     "dataset": (
@@ -14,7 +16,7 @@ RARER = {
     ),
     "sampler": (
         "It is divided by a sampler's length: count the samples of the batches instead.",
-        r"sampler\)|len\(",
+        r"len\(.*sampler",
     ),
     "first batch": (
         "It is the mean of the first batch of each rank alone: every batch counts.",
@@ -49,7 +51,8 @@ def rarer_kind(
         )
         return means, condition or look(pattern, r"reduce|gather", r"\breturn\b")
     if kind in known:
-        return f"It is {kind}: every rank's sums belong into it, by one all_reduce of all.", look(
-            r"new_group|group=", r"broadcast|sum\(|\[:", r"reduce|gather"
+        return (
+            f"{OVER_SOME}{kind}: every rank's sums belong into it, by one all_reduce of all.",
+            look(r"new_group|group=", r"broadcast|sum\(|\[:", r"reduce|gather"),
         )
     return None

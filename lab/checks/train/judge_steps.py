@@ -34,6 +34,7 @@ STEP = {
 # What raises in a step -> how it is called.
 FAILING = {"forward": "the model's forward", "backward": "run.backward()", "step": "optimizer.step()"}
 
+WITHOUT_ZERO_GRAD = "without zero_grad() each step repeats all earlier ones."
 STEPS, BY_THE_RUN = "one step on the whole batch", "loss and precision of the run"
 
 
@@ -319,13 +320,20 @@ def judge_second_gradients(
     expect_tensors(observed, new)
     if all(all_close(own, new) for own in observed):
         return
+    outside = look.into("train_one_epoch")(r"zero_grad\(")
+    elsewhere = outside if line_of(outside) and not line_of(look(r"zero_grad")) else ""
     piled = {name: old[name] + new[name] for name in new}
     if all(all_close(own, piled) for own in observed):
         raise Diagnosis(
             "gradients-pile-up",
             saw=f"in step 2 the gradients are those of both batches together: {example(observed[0], new)}.",
-            means="backward() adds to what is there: without zero_grad() each step repeats all earlier ones.",
-            look=look(r"zero_grad", r"backward"),
+            means="backward() adds to what is there: "
+            + (
+                "once an epoch is too seldom, zero_grad() belongs into the step."
+                if elsewhere
+                else WITHOUT_ZERO_GRAD
+            ),
+            look=elsewhere or look(r"zero_grad", r"backward"),
         )
     raise Diagnosis(
         "wrong-second-step",

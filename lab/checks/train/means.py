@@ -75,7 +75,7 @@ def rarer(batches: Batches, earlier: Sequence[Batches] = (), held: int = 0) -> d
         for ranks in combinations(range(world_size), size):
             part = sum(totals[r] for r in ranks) / sum(samples[r] for r in ranks)
             rest = [totals[r] / samples[r] for r in range(world_size)]
-            found[f"the mean over {rank_list(ranks)} alone"] = [
+            found[f"{rank_list(ranks)} alone"] = [
                 [part] * world_size,
                 [part if r in ranks else rest[r] for r in range(world_size)],
             ]

@@ -127,8 +127,8 @@ def take_steps(rank: Rank) -> dict[str, Any]:
     report["accumulated"] = accumulate(train, given["weights"], [batch[rank.rank] for batch in given["batches"]])
     batch = given["batches"][0][rank.rank]
     report["swallowed"] = {part: step_failing_in(train, part, batch) for part in ("forward", "backward", "step")}
-    run = quiet_run()
-    run.device, net = GPU, TinyNet()
+    net, run = TinyNet(), noted_run()
+    run.device = GPU
     report["asked"] = asks_for_another(train.train_step, net, make_optimizer(net), *batch, run)
     return report
 
