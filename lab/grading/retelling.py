@@ -191,7 +191,7 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
     line, name = min(asked)
     return Diagnosis(
         OF_A_NODE,
-        saw=f"{name} tells of one node only, as one of several: {one_line(diagnosis.saw, 150)}",
+        saw=f"on several nodes, each of which has its own {name}: {one_line(diagnosis.saw, 150)}",
         means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size().",
         look=_at(file, line, group),
         details=diagnosis.details,

@@ -889,9 +889,8 @@ bank.wrong(
 bank.wrong(
     "wrapper-bypassed",
     "no_sync in every step",
-    backward="import contextlib\nwrapped = hasattr(model, 'no_sync')\n"
-    "with model.no_sync() if wrapped else contextlib.nullcontext():\n"
-    "    run.backward(F.cross_entropy(model(images), labels))",
+    autocast="import contextlib\nwrapped = hasattr(model, 'no_sync')\n"
+    "with run.autocast(), model.no_sync() if wrapped else contextlib.nullcontext():",
 )
 bank.wrong(
     "wrapper-bypassed",
