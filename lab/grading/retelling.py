@@ -16,8 +16,9 @@ from lab.grading import hang
 from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
+from lab.grading.line_behind import at_line, of_the_source
 from lab.grading.places import read_lines
-from lab.grading.unread import assigned_under, dropped_results, innermost, named_only, unread_results
+from lab.grading.unread import dropped_results, unread_results
 from lab.ranks.rank import LOCAL
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
@@ -76,7 +77,9 @@ Place = tuple[str, int, str]  # file, line, the condition's text
 
 def retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
     """The diagnosis, or another one of the same failure; in a long exercise it may not be the only one."""
-    told = _of_the_source(_retold(diagnosis, check, group), check, group)
+    told = _retold(diagnosis, check, group)
+    if told.name not in _TOLD:
+        told = of_the_source(told, check, group)
     if check.exercise not in _LONG or told.name in TO_LOOK:
         return told
     return Diagnosis(told.name, saw=told.saw, means=told.means + MORE, look=told.look, details=told.details)
@@ -119,13 +122,6 @@ def _is_a_mistake(caught: Caught) -> bool:
     return caught.broad and caught.type not in _EXPECTED
 
 
-def _at(file: str, line: int, group: Group) -> str:
-    name = Path(file).name
-    lines = read_lines(str(group.code.resolve() / name), group.code.resolve())
-    text = one_line(lines[line - 1], 80) if 1 <= line <= len(lines) else ""
-    return f"{name}:{line}" + (f"  {text}" if text else "")
-
-
 def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
     said = f"{caught.type}: {one_line(caught.message, 90)}" if caught.message else caught.type
     return Diagnosis(
@@ -133,7 +129,7 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
         saw=f"{caught.function}() raised {said}, and line {caught.handler} caught it. "
         f"So {one_line(diagnosis.saw, 110)}",
         means="An error that is caught is still one: what it kept from happening is missing. Let it come out.",
-        look=_at(caught.file, caught.line, group),
+        look=at_line(caught.file, caught.line, group),
         details=diagnosis.details,
     )
 
@@ -174,7 +170,7 @@ def _of_a_line(
     if not line:
         return None
     saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}"
-    return Diagnosis(name, saw=saw, means=means, look=_at(file, line, group), details=diagnosis.details)
+    return Diagnosis(name, saw=saw, means=means, look=at_line(file, line, group), details=diagnosis.details)
 
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
@@ -193,30 +189,9 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
         OF_A_NODE,
         saw=f"on several nodes, each of which has its own {name}: {one_line(diagnosis.saw, 150)}",
         means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size().",
-        look=_at(file, line, group),
+        look=at_line(file, line, group),
         details=diagnosis.details,
     )
-
-
-def _of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
-    """The same with the line that is behind it: a method that is named and not called, or a condition under which
-    alone a variable gets its value."""
-    file, folder = syllabus()[check.exercise].file, group.code.resolve()
-    place = re.match(r"([\w.]+):(\d+)  ", searchable(diagnosis.look))
-    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
-    if place is None or tree is None or place[1] != Path(file).name or diagnosis.name in _TOLD:
-        return diagnosis
-    function = innermost(tree, int(place[2]))
-    unbound = re.search(r"UnboundLocalError: cannot access local variable '(\w+)'", searchable(diagnosis.saw))
-    means, line = diagnosis.means, 0
-    if function is not None and (line := named_only(function)):
-        means = "Without () a method is only named, and nothing is called: write () behind it."
-    elif function is not None and unbound and (line := assigned_under(function, unbound[1])):
-        means = f"{unbound[1][:40]} gets its value under this condition alone."
-    if not line:
-        return diagnosis
-    look = _at(file, line, group)
-    return Diagnosis(diagnosis.name, saw=diagnosis.saw, means=means, look=look, details=diagnosis.details)
 
 
 def _set_otherwise(noted: Iterable[Variable]) -> list[Variable]:
@@ -239,7 +214,7 @@ def _of_the_launcher(changed: Sequence[Variable], group: Group) -> Diagnosis:
         LAUNCHER,
         saw=f"{said}: the ranks do not find each other.",
         means="torchrun or srun has agreed on these values with all ranks: read them, and set none that is there.",
-        look=_at(first.file, first.line, group),
+        look=at_line(first.file, first.line, group),
     )
 
 
@@ -252,7 +227,7 @@ def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosi
     for place, ways in list(
         _parted(group, Path(syllabus()[check.exercise].file).name, diagnosis.name in hang.MEANS)
     )[:_TRIES]:
-        look = _at(place[0], place[1], group)
+        look = at_line(place[0], place[1], group)
         if look.partition("  ")[0] == diagnosis.look.partition("  ")[0] and "rank" in diagnosis.saw:
             continue  # told already
         tries = (True, False)[: 1 if diagnosis.name in ("hang", "stuck-rank") else 2]

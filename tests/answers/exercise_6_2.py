@@ -645,7 +645,6 @@ bank.right(
     eval="model.eval()\nfor p in model.parameters():\n    p.requires_grad_(False)",
     train="model.train()\nfor p in model.parameters():\n    p.requires_grad_(True)",
 )
-bank.wrong("left-changed", "the default device", eval="torch.set_default_device(device)\nmodel.eval()", slow=True)
 bank.wrong("left-changed", "a seed in every evaluation", eval="torch.manual_seed(1)\nmodel.eval()", slow=True)
 bank.wrong(
     "wrapper-bypassed",
@@ -688,7 +687,7 @@ bank.wrong(
     slow=True,
 )
 bank.wrong(
-    "wrong-count",
+    "wrong-loss",
     "class 0 is left out",
     loss="real = labels > 0\nsums[0] += F.cross_entropy(logits, labels, reduction='sum')",
     count="sums[2] += real.sum()",
@@ -712,4 +711,5 @@ bank.wrong(
     "raised",
     "all but the last batch",
     loop="import itertools\nfor images, labels in itertools.islice(loader, len(loader) - 1):",
+    divide="loss, accuracy = (value / sums[2].item() for value in sums[:2].tolist())",
 )

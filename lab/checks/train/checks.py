@@ -5,7 +5,8 @@ from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator, parts
 from lab.checks.train.draw import draw_epochs, draw_evaluation, draw_run, draw_steps
 from lab.checks.train.judge_epochs import judge_epochs
-from lab.checks.train.judge_evaluation import BYPASSED, EXACT, judge_evaluation, judge_repetition
+from lab.checks.train.judge_evaluation import EXACT, judge_evaluation, judge_repetition
+from lab.checks.train.judge_passes import BYPASSED
 from lab.checks.train.judge_run import judge_run
 from lab.checks.train.judge_steps import judge_steps
 from lab.grading.check import Group, Order, check
@@ -13,7 +14,7 @@ from lab.grading.parts import part
 
 # What ranks do, by name: it imports more than the grader's own process needs.
 RUN_EPOCHS = f"{__package__}.observe_epochs:run_epochs"
-RUN_TRAINING = f"{__package__}.observe_epochs:run_training"
+RUN_TRAINING = f"{__package__}.observe_run:run_training"
 EVALUATE_MODELS = f"{__package__}.observe_evaluation:evaluate_models"
 TAKE_STEPS = f"{__package__}.observe_steps:take_steps"
 

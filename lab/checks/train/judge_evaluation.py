@@ -7,10 +7,11 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
-from lab.checks.common.look import Look, line_of
+from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
+from lab.checks.train.judge_passes import judge_after, judge_passes
 from lab.checks.train.judge_rarer import OVER_SOME, rarer_kind
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
@@ -59,7 +60,6 @@ MISTAKES = {
 }
 
 
-BYPASSED = "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images)."
 EXACT, MODE = "exact over all ranks", "evaluation mode, and back"
 
 
@@ -77,25 +77,6 @@ def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: Dr
         judge_pending(look, max(report["pending"] for report in own), "the sums")
         expect([report["values"] for report in own], {"loss": float, "accuracy": float})
         judge_values(look, own, wrapper, drawn)
-
-
-def judge_after(look: Look, own: Sequence[dict[str, Any]]) -> None:
-    """The model trains again, and gradients are recorded again."""
-    for rank, report in enumerate(own):
-        if not report["restored"]:
-            raise Diagnosis(
-                "training-mode-not-restored",
-                saw=f"after evaluate() the model is still in evaluation mode on rank {rank}.",
-                means="The next epoch would train without dropout and with BatchNorm's old statistics.",
-                look=look(r"\.train\(|\.eval\("),
-            )
-        if not report["gradients"]:
-            raise Diagnosis(
-                "gradients-left-off",
-                saw=f"after evaluate() gradients are still switched off on rank {rank}.",
-                means="The next epoch's backward() fails. `with torch.no_grad():` ends by itself.",
-                look=look(r"set_grad_enabled|grad|inference", r"\.eval\("),
-            )
 
 
 def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation) -> None:
@@ -165,45 +146,6 @@ def judge_type(look: Look, rank: int, report: dict[str, Any]) -> None:
             )
 
 
-def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, images: int) -> None:
-    """All images once, in evaluation mode, without gradients."""
-    passes = report["passes"]
-    seen = sum(one["images"] for one in passes)
-    if any(one["training"] for one in passes):
-        back = look(r"\.train\((?!False)")
-        early = 0 < line_of(back) < line_of(look(r"\bfor\b"))
-        raise Diagnosis(
-            "evaluated-in-training-mode",
-            saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
-            means="Dropout would still drop, and BatchNorm would learn from the validation images.",
-            look=back if early else look(r"\.eval\b|\.train\(False", r"\bfor\b"),
-        )
-    if any(one["gradients"] for one in passes):
-        raise Diagnosis(
-            "gradients-on",
-            saw=f"under {wrapper} the forward passes of evaluate() recorded a graph on rank {rank}.",
-            means="Activations are kept for a backward pass that never comes: memory and time for nothing.",
-            look=look(r"no_grad|inference_mode", r"\bfor\b"),
-        )
-    if report["called"] < len(passes):
-        raise Diagnosis(
-            "wrapper-bypassed",
-            saw=f"under {wrapper} {len(passes) - report['called']} of {len(passes)} forward passes on rank {rank} "
-            "went past the wrapped model.",
-            means=BYPASSED,
-            look=look(r"\bmodule\b", r"model\("),
-        )
-    if seen != images:
-        raise Diagnosis(
-            "batches-left-out" if seen < images else "batches-repeated",
-            saw=f"rank {rank} ran {seen} images through the model; its loader yields {images}.",
-            means="Every sample counts once, and all ranks must run the same batches: FSDP gathers in each."
-            if seen
-            else "It gave back what was computed before, or ended too early: each call runs all batches.",
-            look=look(r"break|continue|islice|\bif\b", r"\bfor\b"),
-        )
-
-
 def judge_precision(look: Look, saw: str, values: Sequence[dict[str, float]], exact: dict[str, float]) -> None:
     """Rounding to 16 bits gives numbers near the right ones, which now and then are also those of a mistake.
 
@@ -271,7 +213,11 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
             found[name] = (kind, saw)
     if not found:
         return
-    judge_swapped(look, [report["values"] for report in own], exact, found)
+    rare = None
+    if found.get("loss", ("",))[0] == "other":
+        rare = rarer_kind(look, [report["values"]["loss"] for report in own], drawn.rarer(0))
+    if rare is None:
+        judge_swapped(look, [report["values"] for report in own], exact, found)
     judge_precision(look, next(iter(found.values()))[1], [report["values"] for report in own], exact)
     # One mistake often spoils both: name the kind that explains one of them.
     name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
@@ -303,13 +249,7 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
     before = {"filler": [r"clamp", r"len\((?!loader\))|size|shape|numel"]}.get(kind, [])
     after = [r"zeros\("] if kind == "last batch" else []
     place = look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")
-    if kind == "other" or found.get("loss", ("",))[0] == "other":
-        for which, figure in enumerate(("loss", "accuracy")):
-            observed = [report["values"][figure] for report in own]
-            if found.get(figure, ("",))[0] == "other" and (rare := rarer_kind(look, observed, drawn.rarer(which))):
-                if kind != "other" and not rare[0].startswith(OVER_SOME):
-                    break  # an accuracy of so few samples is that of another mistake by chance
-                known_name, saw = f"wrong-{figure}", found[figure][1]
-                means, place = rare
-                break
+    # Of so few samples, an accuracy is that of another mistake by chance; a loss is not.
+    if (rare is not None and kind != "filler") or (rare and rare[0].startswith(OVER_SOME)):
+        known_name, saw, (means, place) = "wrong-loss", found["loss"][1], rare
     raise Diagnosis(known_name, saw=saw, means=means, look=place)
