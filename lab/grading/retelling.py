@@ -16,9 +16,8 @@ from lab.grading import hang
 from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
-from lab.grading.line_behind import at_line, of_the_source
-from lab.grading.places import read_lines
-from lab.grading.unread import dropped_results, unread_results
+from lab.grading.places import at_line, read_lines
+from lab.grading.unread import dropped_results, of_the_source, unread_results
 from lab.ranks.rank import LOCAL
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
@@ -129,7 +128,7 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
         saw=f"{caught.function}() raised {said}, and line {caught.handler} caught it. "
         f"So {one_line(diagnosis.saw, 110)}",
         means="An error that is caught is still one: what it kept from happening is missing. Let it come out.",
-        look=at_line(caught.file, caught.line, group),
+        look=at_line(caught.file, caught.line, group.code),
         details=diagnosis.details,
     )
 
@@ -170,7 +169,7 @@ def _of_a_line(
     if not line:
         return None
     saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}"
-    return Diagnosis(name, saw=saw, means=means, look=at_line(file, line, group), details=diagnosis.details)
+    return Diagnosis(name, saw=saw, means=means, look=at_line(file, line, group.code), details=diagnosis.details)
 
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
@@ -189,7 +188,7 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
         OF_A_NODE,
         saw=f"on several nodes, each of which has its own {name}: {one_line(diagnosis.saw, 150)}",
         means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size().",
-        look=at_line(file, line, group),
+        look=at_line(file, line, group.code),
         details=diagnosis.details,
     )
 
@@ -214,7 +213,7 @@ def _of_the_launcher(changed: Sequence[Variable], group: Group) -> Diagnosis:
         LAUNCHER,
         saw=f"{said}: the ranks do not find each other.",
         means="torchrun or srun has agreed on these values with all ranks: read them, and set none that is there.",
-        look=at_line(first.file, first.line, group),
+        look=at_line(first.file, first.line, group.code),
     )
 
 
@@ -227,7 +226,7 @@ def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosi
     for place, ways in list(
         _parted(group, Path(syllabus()[check.exercise].file).name, diagnosis.name in hang.MEANS)
     )[:_TRIES]:
-        look = at_line(place[0], place[1], group)
+        look = at_line(place[0], place[1], group.code)
         if look.partition("  ")[0] == diagnosis.look.partition("  ")[0] and "rank" in diagnosis.saw:
             continue  # told already
         tries = (True, False)[: 1 if diagnosis.name in ("hang", "stuck-rank") else 2]

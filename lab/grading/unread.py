@@ -4,7 +4,15 @@ Told from the source, which is read and never run. It explains a failure that wa
 """
 
 import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
+
+from lab.base.source import parsed, searchable
+from lab.grading.check import Check, Group
+from lab.grading.diagnosis import Diagnosis
+from lab.grading.places import at_line, read_lines
+from lab.syllabus.syllabus import syllabus
 
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast")  # they write to the tensor that they are given
 # What gives the same numbers in memory under another name.
@@ -123,3 +131,24 @@ def _is_read(name: str, after: ast.stmt, function: _Function) -> bool:
 
 def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
+    """The same with the line that is behind it: a method that is named and not called, or a condition under which
+    alone a variable gets its value."""
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
+    place = re.match(r"([\w.]+):(\d+)  ", searchable(diagnosis.look))
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    if place is None or tree is None or place[1] != Path(file).name:
+        return diagnosis
+    function = innermost(tree, int(place[2]))
+    unbound = re.search(r"UnboundLocalError: cannot access local variable '(\w+)'", searchable(diagnosis.saw))
+    means, line = diagnosis.means, 0
+    if function is not None and (line := named_only(function)):
+        means = "Without () a method is only named, and nothing is called: write () behind it."
+    elif function is not None and unbound and (line := assigned_under(function, unbound[1])):
+        means = f"{unbound[1][:40]} gets its value under this condition alone."
+    if not line:
+        return diagnosis
+    look = at_line(file, line, group.code)
+    return Diagnosis(diagnosis.name, saw=diagnosis.saw, means=means, look=look, details=diagnosis.details)
