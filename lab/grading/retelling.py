@@ -38,7 +38,7 @@ _MISTAKES = ("TypeError", "NameError", "UnboundLocalError", "AttributeError", "A
 # Errors that tell something, and that are asked for by many a right `except`.
 _EXPECTED = (
     *("OSError", "KeyError", "ValueError", "IndexError", "StopIteration", "NotImplementedError"),
-    *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt"),
+    *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "OutOfMemoryError"),
 )
 _THIS_HOST = {"localhost", "127.0.0.1", "::1"}
 _RANK = re.compile(r"rank|main|master|first|world|\b[rR]\b", re.I)
