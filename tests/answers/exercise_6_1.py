@@ -848,6 +848,7 @@ bank.wrong(
 bank.right(
     "a failing step is told, and raised again",
     train_step=f"try:\n    {STEP}\nexcept Exception:\n    print('a step failed')\n    raise",
+    slow=True,
 )
 bank.wrong(
     "left-changed",

@@ -644,6 +644,7 @@ bank.right(
     "requires_grad off and on again",
     eval="model.eval()\nfor p in model.parameters():\n    p.requires_grad_(False)",
     train="model.train()\nfor p in model.parameters():\n    p.requires_grad_(True)",
+    slow=True,
 )
 bank.wrong("left-changed", "a seed in every evaluation", eval="torch.manual_seed(1)\nmodel.eval()", slow=True)
 bank.wrong(

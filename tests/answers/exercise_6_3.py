@@ -457,4 +457,5 @@ bank.wrong(
     "raised",
     "evaluated in every second epoch, and no result before",
     evaluate=f"if epoch % 2 == 1 and records:\n    {VALID}",
+    slow=True,
 )
