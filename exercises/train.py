@@ -41,6 +41,8 @@ def train_step(model: nn.Module, optimizer: Optimizer, images: Tensor, labels: T
 def train_one_epoch(model: nn.Module, optimizer: Optimizer, loader: DataLoader, epoch: int, run: Run) -> float:
     """One pass over the training set. Returns the mean loss over all ranks and samples.
 
+    Each sample counts the same, and batches need not be of one size: on another loader they are not.
+
     Args:
         epoch: counted from 1.
         run: run.batches(loader) yields the batches on the device, and measures the time they take.

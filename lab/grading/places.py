@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.base.paths import module_file
 from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
+from lab.base.words import one_line
 from lab.collectives.lanes import Frame
 from lab.syllabus.syllabus import ALL_MODULES
 
@@ -93,3 +94,11 @@ def _unparsed(node: ast.expr) -> str:
 
 def _body(node: ast.If) -> int:
     return node.body[0].lineno
+
+
+def at_line(file: str, line: int, code: Path) -> str:
+    """A line of a file in the student's folder, with its text: "train.py:41  loss = ..."."""
+    name = Path(file).name
+    lines = read_lines(str(code.resolve() / name), code.resolve())
+    text = one_line(lines[line - 1], 80) if 1 <= line <= len(lines) else ""
+    return f"{name}:{line}" + (f"  {text}" if text else "")

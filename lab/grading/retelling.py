@@ -6,7 +6,7 @@ is missing. Whether an answer is right is not decided here: nothing in this file
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.base.source import parsed, searchable
@@ -16,13 +16,14 @@ from lab.grading import hang
 from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
-from lab.grading.places import read_lines
-from lab.grading.unread import dropped_results, unread_results
+from lab.grading.places import at_line, read_lines
+from lab.grading.unread import dropped_results, of_the_source, unread_results
+from lab.ranks.rank import LOCAL
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
 
 SWALLOWED, ONE_RANK, LAUNCHER = "error-swallowed", "not-on-every-rank", "launcher-variable-set"
-UNREAD, DROPPED = "result-not-read", "result-dropped"
+UNREAD, DROPPED, OF_A_NODE = "result-not-read", "result-dropped", "local-number-as-global"
 MORE = " There may be more after it."  # said in the exercises of several steps
 
 # Diagnoses that say already what else would be said here.
@@ -37,7 +38,7 @@ _MISTAKES = ("TypeError", "NameError", "UnboundLocalError", "AttributeError", "A
 # Errors that tell something, and that are asked for by many a right `except`.
 _EXPECTED = (
     *("OSError", "KeyError", "ValueError", "IndexError", "StopIteration", "NotImplementedError"),
-    *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt"),
+    *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "OutOfMemoryError"),
 )
 _THIS_HOST = {"localhost", "127.0.0.1", "::1"}
 _RANK = re.compile(r"rank|main|master|first|world|\b[rR]\b", re.I)
@@ -62,6 +63,9 @@ _OTHERWISE = (
 _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 _TRIES = 2  # conditions
+_SETS_UP = "distributed_utils.py"  # which asks for the launcher's numbers by right
+# What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
+_WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
 _LONG = ("5.1", "6.1")
 # The first process of a file system does something else than the others; so do a pipeline's first and last rank;
 # and of an optimizer each rank steps a share of its own.
@@ -73,13 +77,19 @@ Place = tuple[str, int, str]  # file, line, the condition's text
 def retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
     """The diagnosis, or another one of the same failure; in a long exercise it may not be the only one."""
     told = _retold(diagnosis, check, group)
+    if told.name not in _TOLD:
+        told = of_the_source(told, check, group)
     if check.exercise not in _LONG or told.name in TO_LOOK:
         return told
     return Diagnosis(told.name, saw=told.saw, means=told.means + MORE, look=told.look, details=told.details)
 
 
 def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
-    if not group.results or diagnosis.name in _TOLD:
+    if not group.results or diagnosis.name in TO_LOOK:
+        return diagnosis
+    if local := _of_a_node(diagnosis, check, group):
+        return local
+    if diagnosis.name in _TOLD:
         return diagnosis
     if diagnosis.name in hang.MEANS:
         return _at_the_condition(diagnosis, check, group)
@@ -111,13 +121,6 @@ def _is_a_mistake(caught: Caught) -> bool:
     return caught.broad and caught.type not in _EXPECTED
 
 
-def _at(file: str, line: int, group: Group) -> str:
-    name = Path(file).name
-    lines = read_lines(str(group.code.resolve() / name), group.code.resolve())
-    text = one_line(lines[line - 1], 80) if 1 <= line <= len(lines) else ""
-    return f"{name}:{line}" + (f"  {text}" if text else "")
-
-
 def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
     said = f"{caught.type}: {one_line(caught.message, 90)}" if caught.message else caught.type
     return Diagnosis(
@@ -125,7 +128,7 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
         saw=f"{caught.function}() raised {said}, and line {caught.handler} caught it. "
         f"So {one_line(diagnosis.saw, 110)}",
         means="An error that is caught is still one: what it kept from happening is missing. Let it come out.",
-        look=_at(caught.file, caught.line, group),
+        look=at_line(caught.file, caught.line, group.code),
         details=diagnosis.details,
     )
 
@@ -166,7 +169,28 @@ def _of_a_line(
     if not line:
         return None
     saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}"
-    return Diagnosis(name, saw=saw, means=means, look=_at(file, line, group), details=diagnosis.details)
+    return Diagnosis(name, saw=saw, means=means, look=at_line(file, line, group.code), details=diagnosis.details)
+
+
+def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the first line that asks for a number of its node, if without such numbers nothing is wrong."""
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    asked = [
+        (part.lineno, part.value)
+        for part in (ast.walk(tree) if tree else ())
+        if isinstance(part, ast.Constant) and part.value in LOCAL
+    ]
+    if not asked or file == _SETS_UP or _left_with(dict.fromkeys(LOCAL), check, group) not in _WITHOUT_LOCAL:
+        return None
+    line, name = min(asked)
+    return Diagnosis(
+        OF_A_NODE,
+        saw=f"on several nodes, each of which has its own {name}: {one_line(diagnosis.saw, 150)}",
+        means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size().",
+        look=at_line(file, line, group.code),
+        details=diagnosis.details,
+    )
 
 
 def _set_otherwise(noted: Iterable[Variable]) -> list[Variable]:
@@ -189,7 +213,7 @@ def _of_the_launcher(changed: Sequence[Variable], group: Group) -> Diagnosis:
         LAUNCHER,
         saw=f"{said}: the ranks do not find each other.",
         means="torchrun or srun has agreed on these values with all ranks: read them, and set none that is there.",
-        look=_at(first.file, first.line, group),
+        look=at_line(first.file, first.line, group.code),
     )
 
 
@@ -202,7 +226,7 @@ def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosi
     for place, ways in list(
         _parted(group, Path(syllabus()[check.exercise].file).name, diagnosis.name in hang.MEANS)
     )[:_TRIES]:
-        look = _at(place[0], place[1], group)
+        look = at_line(place[0], place[1], group.code)
         if look.partition("  ")[0] == diagnosis.look.partition("  ")[0] and "rank" in diagnosis.saw:
             continue  # told already
         tries = (True, False)[: 1 if diagnosis.name in ("hang", "stuck-rank") else 2]
@@ -258,7 +282,12 @@ def _parted(group: Group, file: str, any_text: bool) -> Iterator[tuple[Place, di
 
 def _with_condition(place: Place, way: bool, check: Check, group: Group) -> str:
     """The name of what is wrong where a condition goes this way on every rank; "" where nothing is."""
-    trial = group.again({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}:{place[2]}"})
+    return _left_with({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}:{place[2]}"}, check, group)
+
+
+def _left_with(env: Mapping[str, str | None], check: Check, group: Group) -> str:
+    """The name of what is wrong where all ranks have these variables; "" where nothing is."""
+    trial = group.again(env)
     try:
         with ended_after(JUDGE_SECONDS):
             check.function(trial)

@@ -4,7 +4,15 @@ Told from the source, which is read and never run. It explains a failure that wa
 """
 
 import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
+
+from lab.base.source import parsed, searchable
+from lab.grading.check import Check, Group
+from lab.grading.diagnosis import Diagnosis
+from lab.grading.places import at_line, read_lines
+from lab.syllabus.syllabus import syllabus
 
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast")  # they write to the tensor that they are given
 # What gives the same numbers in memory under another name.
@@ -44,6 +52,38 @@ def dropped_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterat
             value = statement.value
             if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and _is_pure(value.func)):
                 yield statement.lineno
+
+
+def innermost(tree: ast.Module, line: int) -> _Function | None:
+    """The innermost function that a line is in."""
+    around = [one for one in ast.walk(tree) if isinstance(one, _Function) and _within(one, line)]
+    return max(around, key=lambda one: one.lineno, default=None)
+
+
+def named_only(function: _Function) -> int:
+    """The first line that is nothing but a method's name, `model.train`; 0 where there is none."""
+    lines = [
+        one.lineno
+        for one in ast.walk(function)
+        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Attribute)
+    ]
+    return min(lines, default=0)
+
+
+def assigned_under(function: _Function, name: str) -> int:
+    """The line of the `if` in which a variable is set first; 0 where it is set under none."""
+    stores = [
+        one.lineno
+        for one in ast.walk(function)
+        if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+    ]
+    first = min(stores, default=0)
+    around = [one.lineno for one in ast.walk(function) if isinstance(one, ast.If) and _within(one, first)]
+    return max(around, default=0)
+
+
+def _within(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _is_pure(function: ast.expr) -> bool:
@@ -91,3 +131,24 @@ def _is_read(name: str, after: ast.stmt, function: _Function) -> bool:
 
 def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
+    """The same with the line that is behind it: a method that is named and not called, or a condition under which
+    alone a variable gets its value."""
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
+    place = re.match(r"([\w.]+):(\d+)  ", searchable(diagnosis.look))
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    if place is None or tree is None or place[1] != Path(file).name:
+        return diagnosis
+    function = innermost(tree, int(place[2]))
+    unbound = re.search(r"UnboundLocalError: cannot access local variable '(\w+)'", searchable(diagnosis.saw))
+    means, line = diagnosis.means, 0
+    if function is not None and (line := named_only(function)):
+        means = "Without () a method is only named, and nothing is called: write () behind it."
+    elif function is not None and unbound and (line := assigned_under(function, unbound[1])):
+        means = f"{unbound[1][:40]} gets its value under this condition alone."
+    if not line:
+        return diagnosis
+    look = at_line(file, line, group.code)
+    return Diagnosis(diagnosis.name, saw=diagnosis.saw, means=means, look=look, details=diagnosis.details)

@@ -35,6 +35,8 @@ GO, BEGUN, TAMPERED, ASK, INPUTS = b"G", b"S", b"M", b"A", b"I"
 RESULT, RAISED, EXITED = b"R", b"X", b"E"
 
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+# Of one machine only: its processes are counted from 0, and are not all.
+LOCAL = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
 _NOT_DONE = re.compile(r"Exercise (\S+) is not done yet")
 _MESSAGE_LIMIT = 8_000  # characters
@@ -190,7 +192,24 @@ def _observe(rank: Rank, request: dict[str, Any]) -> object:
         torch.distributed.init_process_group("gloo")
         for name in LAUNCHER:  # under srun they were never there: whoever wants to know asks the group
             os.environ.pop(name, None)
+        os.environ.update(
+            (name, value)
+            for name, value in on_nodes(rank.rank, rank.world_size).items()
+            if name not in request["env"]
+        )
     return function(rank)
+
+
+def on_nodes(rank: int, world_size: int) -> dict[str, str]:
+    """What torchrun says of a rank's own node, where no number of a node is one of the whole group by chance.
+
+    As if the ranks were those from 2 on of a job on nodes of `world_size` + 1 each: the last one is alone, and the
+    first of its node.
+    """
+    per_node = world_size + 1
+    place = rank + 2
+    values = (place % per_node, per_node, place // per_node)
+    return dict(zip(LOCAL, map(str, values), strict=True))
 
 
 def _labs_own() -> list[ModuleType]:

@@ -19,8 +19,8 @@ from lab.notebook import answer, check, figures, hint, progress, question, trace
 # *Difficulty ●●○, importance ●●●, 20 minutes.*
 #
 # The step is the one you know: the wrapper communicates by itself. DDP averages the gradients during the backward pass; FSDP also gathers
-# parameters, before each block of the forward and of the backward pass. `TODO 6.1a` and `TODO 6.1b` in
-# [exercises/train.py](../exercises/train.py).
+# parameters, before each block of the forward and of the backward pass. In the mean loss of an epoch each sample counts the same, also where
+# batches are of unequal size. `TODO 6.1a` and `TODO 6.1b` in [exercises/train.py](../exercises/train.py).
 
 # %%
 question("order-of-a-step")

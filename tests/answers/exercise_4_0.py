@@ -521,3 +521,19 @@ bank.right(
     "a comprehension with the same condition on every rank",
     loop="for p in [p for p in model.parameters() if p.requires_grad and p.grad is not None]:",
 )
+
+# ---- a number of one node is not the group's
+
+LOCAL = "local-number-as-global"
+bank.wrong(
+    LOCAL,
+    "LOCAL_WORLD_SIZE in place of the world size",
+    world="import os\nworld_size = int(os.environ.get('LOCAL_WORLD_SIZE', dist.get_world_size()))",
+)
+bank.wrong(
+    LOCAL,
+    "divided on the first rank of a node",
+    divide="import os\nif int(os.environ.get('LOCAL_RANK', 0)) == 0:\n    p.grad /= world_size\n"
+    "else:\n    p.grad /= world_size + 1",
+    slow=True,
+)

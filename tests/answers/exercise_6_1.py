@@ -819,3 +819,147 @@ bank.wrong(
     ),
     slow=True,
 )
+
+# ---- what is kept silent, changed, written, or asked of another GPU
+
+LOSS = "loss = F.cross_entropy(model(images), labels)"
+bank.wrong(
+    "error-swallowed",
+    "a forward pass that fails is skipped",
+    loss=f"try:\n    {LOSS}\nexcept RuntimeError:\n    return torch.zeros(())",
+)
+bank.wrong(
+    "error-swallowed",
+    "a backward pass that fails is skipped",
+    backward="try:\n    run.backward(loss)\nexcept torch.OutOfMemoryError:\n    print('skipped')",
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "an optimizer step that fails is skipped",
+    step="import contextlib\nwith contextlib.suppress(Exception):\n    optimizer.step()",
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "a step that fails is skipped",
+    train_step=f"try:\n    {STEP}\nexcept Exception as error:\n    print('skipped', error)\n    continue",
+)
+bank.right(
+    "a failing step is told, and raised again",
+    train_step=f"try:\n    {STEP}\nexcept Exception:\n    print('a step failed')\n    raise",
+    slow=True,
+)
+bank.wrong(
+    "left-changed",
+    "a schedule by hand",
+    reduce="for group in optimizer.param_groups:\n    group['lr'] *= 0.9\ndist.all_reduce(sums)",
+)
+bank.wrong("left-changed", "a seed in every epoch", mode="torch.manual_seed(0)\nmodel.train()", slow=True)
+bank.wrong(
+    "left-changed",
+    "float64 from now on",
+    sums="torch.set_default_dtype(torch.float64)\nsums = torch.zeros(2, device=run.device)",
+    slow=True,
+)
+bank.wrong(
+    "left-changed",
+    "a hook in every step",
+    zero="model.register_forward_hook(lambda module, inputs, output: None)\noptimizer.zero_grad()",
+    slow=True,
+)
+bank.wrong(
+    "written-by-every-rank",
+    "the losses in a file",
+    reduce="with open('losses.txt', 'a') as file:\n    print(sums.tolist(), file=file)\ndist.all_reduce(sums)",
+    slow=True,
+)
+bank.wrong(
+    "another-gpu",
+    "the batch on the GPU of the rank's number",
+    zero="optimizer.zero_grad()\nif torch.cuda.is_available():\n"
+    "    images, labels = images.to(f'cuda:{dist.get_rank()}'), labels.to(f'cuda:{dist.get_rank()}')",
+)
+bank.wrong(
+    "another-gpu",
+    "sums on the GPU of the rank's number",
+    sums="device = torch.device('cuda', run.rank) if torch.cuda.is_available() else run.device\n"
+    "sums = torch.zeros(2, dtype=torch.float64, device=device)",
+    slow=True,
+)
+bank.wrong(
+    "wrapper-bypassed",
+    "no_sync in every step",
+    autocast="import contextlib\nwrapped = hasattr(model, 'no_sync')\n"
+    "with run.autocast(), model.no_sync() if wrapped else contextlib.nullcontext():",
+)
+bank.wrong(
+    "wrapper-bypassed",
+    "the module inside, with no_sync",
+    loss="loss = F.cross_entropy(getattr(model, 'module', model)(images), labels)",
+    slow=True,
+)
+bank.wrong("accumulation-broken", "divided by --accumulate too", loss=f"{LOSS} / run.args.accumulate")
+bank.wrong(
+    "wrong-arguments",
+    "the module inside for the step",
+    train_step=STEP.replace("model,", "getattr(model, 'module', model),"),
+    slow=True,
+)
+
+# ---- what a wrong mean is equal to, and the line behind what is missing
+
+bank.wrong("wrong-mean", "over the data set's length", mean="return (sums[0] / len(loader.dataset)).item()")
+bank.wrong(
+    "wrong-mean",
+    "over the sampler's length",
+    mean="return (sums[0] / (len(loader.sampler) * dist.get_world_size())).item()",
+    slow=True,
+)
+bank.wrong(
+    "wrong-mean",
+    "a moving average",
+    sums="mean = None",
+    total="mean = loss if mean is None else 0.9 * mean + 0.1 * loss",
+    count="",
+    reduce="dist.all_reduce(mean)",
+    mean="return mean.item() / dist.get_world_size()",
+    slow=True,
+)
+bank.wrong("wrong-mean", "broadcast in place of all_reduce", reduce="dist.broadcast(sums, src=0)", slow=True)
+bank.wrong(
+    "wrong-mean",
+    "every tenth loss",
+    loop="for i, (images, labels) in enumerate(run.batches(loader)):",
+    total="if i % 10 == 0: sums[0] += loss * len(labels)",
+    count="if i % 10 == 0: sums[1] += len(labels)",
+)
+bank.wrong(
+    "wrong-mean",
+    "sums that go on from epoch to epoch",
+    sums="if not hasattr(train_one_epoch, 'sums'):\n"
+    "    train_one_epoch.sums = torch.zeros(2, dtype=torch.float64)\n"
+    "sums = train_one_epoch.sums.to(run.device)",
+)
+bank.wrong(
+    "no-step",
+    "a step every second time",
+    step="train_step.calls = getattr(train_step, 'calls', 0) + 1\n"
+    "if train_step.calls % 2 == 0:\n    optimizer.step()",
+)
+bank.wrong("not-in-training-mode", "train without parentheses", mode="model.train")
+bank.wrong(
+    "gradients-pile-up", "zero_grad once an epoch", zero="", mode="model.train()\noptimizer.zero_grad()", slow=True
+)
+bank.wrong(
+    "wrong-gradients",
+    "half of the batch",
+    zero="optimizer.zero_grad()\nimages, labels = images[: len(images) // 2], labels[: len(labels) // 2]",
+    slow=True,
+)
+bank.wrong(
+    "wrong-gradients",
+    "images cut to bfloat16",
+    zero="optimizer.zero_grad()\nimages = images.to(torch.bfloat16).float()",
+    slow=True,
+)

@@ -613,3 +613,104 @@ bank.wrong(
         ),
     ),
 )
+
+# ---- what is kept silent, changed, or asked of another GPU; numbers of one node; what is not waited for
+
+FORWARD = "logits = model(images)"
+bank.wrong(
+    "error-swallowed",
+    "a batch that fails is skipped",
+    forward=f"try:\n    {FORWARD}\nexcept Exception:\n    continue",
+)
+bank.wrong(
+    "error-swallowed",
+    "nan where something fails",
+    whole=replaced(
+        bank.texts,
+        ("    for images", "    try:\n     for images"),
+        (
+            "dist.all_reduce",
+            "    except (OSError, ValueError):\n        return Evaluation(float('nan'), 0.0)\ndist.all_reduce",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "left-changed",
+    "requires_grad stays off",
+    eval="model.eval()\nfor p in model.parameters():\n    p.requires_grad_(False)",
+)
+bank.right(
+    "requires_grad off and on again",
+    eval="model.eval()\nfor p in model.parameters():\n    p.requires_grad_(False)",
+    train="model.train()\nfor p in model.parameters():\n    p.requires_grad_(True)",
+    slow=True,
+)
+bank.wrong("left-changed", "a seed in every evaluation", eval="torch.manual_seed(1)\nmodel.eval()", slow=True)
+bank.wrong(
+    "wrapper-bypassed",
+    "the module, where there is one",
+    forward="logits = getattr(model, 'module', model)(images)",
+)
+bank.wrong(
+    "another-gpu",
+    "the GPU of the rank's number",
+    eval="if device.type == 'cuda':\n    device = torch.device('cuda', dist.get_rank())\nmodel.eval()",
+)
+bank.wrong("not-waited-for", "nobody waits for the sums", reduce="dist.all_reduce(sums, async_op=True)")
+bank.wrong(
+    "local-number-as-global",
+    "only the first rank of a node reduces",
+    reduce="import os\nif int(os.environ.get('LOCAL_RANK', 0)) == 0:\n    dist.all_reduce(sums)",
+)
+
+# ---- what a wrong mean is equal to
+
+bank.wrong(
+    "wrong-loss",
+    "sums of whole numbers",
+    sums="sums = torch.zeros(3, dtype=torch.long, device=device)",
+    loss="sums[0] += F.cross_entropy(logits, labels, reduction='sum').long()",
+)
+bank.wrong(
+    "wrong-loss",
+    "the first two ranks only",
+    reduce="table = [torch.zeros_like(sums) for _ in range(dist.get_world_size())]\ndist.all_gather(table, sums)\n"
+    "sums = sum(table[:2])",
+)
+bank.wrong(
+    "wrong-loss",
+    "filler as class 0 in the loss",
+    move="images, labels = images.to(device), labels.to(device)\n"
+    "real = labels != -100\nlabels = labels.clamp(min=0)",
+    right="sums[1] += ((logits.argmax(dim=1) == labels) & real).sum()",
+    count="sums[2] += real.sum()",
+    slow=True,
+)
+bank.wrong(
+    "wrong-loss",
+    "class 0 is left out",
+    loss="real = labels > 0\nsums[0] += F.cross_entropy(logits, labels, reduction='sum')",
+    count="sums[2] += real.sum()",
+    slow=True,
+)
+bank.wrong(
+    "evaluated-in-training-mode",
+    "training mode before the loop",
+    eval="model.eval()\nmodel.train()",
+    train="",
+    slow=True,
+)
+bank.wrong(
+    "batches-left-out",
+    "the result of before",
+    eval="if hasattr(evaluate, 'result'):\n    return evaluate.result\nmodel.eval()",
+    result="evaluate.result = Evaluation(loss, accuracy)\nreturn evaluate.result",
+    slow=True,
+)
+bank.wrong(
+    "raised",
+    "all but the last batch",
+    loop="import itertools\nfor images, labels in itertools.islice(loader, len(loader) - 1):",
+    divide="loss, accuracy = (value / sums[2].item() for value in sums[:2].tolist())",
+)

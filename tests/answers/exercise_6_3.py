@@ -406,3 +406,56 @@ bank.right(
     "the best of the records, if there are any",
     result="if records:\n    print(max(one.valid_accuracy for one in records))\nreturn records",
 )
+
+# ---- numbers of one node, what is handed on, written, and kept silent
+
+bank.wrong(
+    "local-number-as-global",
+    "recorded by the first rank of a node",
+    record=f"import os\nif int(os.environ.get('LOCAL_RANK', 0)) == 0:\n    {RECORD}",
+)
+bank.wrong(
+    "wrapper-bypassed",
+    "the module inside is evaluated",
+    evaluate=VALID.replace("(model", "(getattr(model, 'module', model)"),
+)
+bank.wrong(
+    "written-by-every-rank",
+    "a checkpoint by every rank",
+    record=f"{RECORD}\ntorch.save(model.state_dict(), 'checkpoint.pth')",
+)
+bank.wrong(
+    "error-swallowed",
+    "an evaluation that fails",
+    evaluate=f"try:\n    {VALID}\nexcept RuntimeError:\n    valid = Evaluation(float('nan'), 0.0)",
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "a record that fails",
+    record=f"try:\n    {RECORD}\nexcept OSError:\n    pass",
+    slow=True,
+)
+bank.wrong(
+    "left-changed",
+    "a schedule by hand",
+    record=f"{RECORD}\nfor group in optimizer.param_groups: group['lr'] *= 0.9",
+    slow=True,
+)
+bank.right(
+    "the GPU that is the current one",
+    records="device = torch.device('cpu')\nif next(model.parameters()).is_cuda:\n"
+    "    device = torch.device('cuda', torch.cuda.current_device())\nrecords = []",
+    evaluate=VALID.replace("run.device", "device"),
+)
+bank.right(
+    "a file by rank 0",
+    record=f"{RECORD}\nif run.rank == 0:\n    torch.save(model.state_dict(), 'checkpoint.pth')",
+    slow=True,
+)
+bank.wrong(
+    "raised",
+    "evaluated in every second epoch, and no result before",
+    evaluate=f"if epoch % 2 == 1 and records:\n    {VALID}",
+    slow=True,
+)

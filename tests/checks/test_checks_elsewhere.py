@@ -6,6 +6,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lab.checks.common.meta_device import META, pretending, runs_elsewhere
+from lab.checks.common.pretended_gpu import GPU, asks_for_another
 
 SUMS = {
     "on its device": (lambda loss: dist.all_reduce(torch.zeros(2, device=META) + loss), ""),
@@ -47,3 +48,21 @@ def test_nothing_is_left_of_the_pretence():
     assert (Tensor.item, Tensor.to, dist.all_reduce) == before
     with pytest.raises(RuntimeError):
         torch.ones(2, device=META).sum().item()
+
+
+def test_which_gpu_is_asked_for_is_told():
+    seen: list[object] = []
+
+    def function(device: torch.device) -> None:
+        tensor = torch.zeros(2, device=device).cuda().to("cuda")
+        seen.extend([tensor.device, tensor.is_cuda, tensor.sum().item(), torch.cuda.current_device()])
+
+    assert asks_for_another(function, GPU) == ""
+    assert seen == [GPU, True, 0.0, GPU.index]
+    for other in (1, "cuda:1", torch.device("cuda", 1)):
+        assert asks_for_another(lambda other=other: torch.zeros(2).to(other)) == "cuda:1"
+        assert asks_for_another(lambda other=other: torch.zeros(2, device=torch.device(other))) == "cuda:1"
+    assert asks_for_another(lambda: torch.zeros(2).cuda(1)) == "cuda:1"
+    assert asks_for_another(lambda: torch.device("cuda", 1)) == "", "nothing is there yet"
+    assert asks_for_another(lambda: {}["missing"]) == ""
+    assert torch.zeros(2).device.type == "cpu"

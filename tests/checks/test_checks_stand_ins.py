@@ -15,9 +15,9 @@ from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages
+from lab.checks.common.pending import Handle
 from lab.checks.common.stand_in import stand_in
 from lab.checks.common.tiny import TinyNet
-from lab.checks.ddp_utils.observe import Handle
 from lab.checks.main.observe_run import recorded_run
 from lab.checks.train.observe_epochs import SamplerNotes
 from lab.training.run import Run
@@ -42,6 +42,7 @@ OUT_OF_SIGHT = {
     *("Board", "SetupRecorder", "CallRecorder", "PretendedGPU", "Moves", "Waits", "Descent", "Verdict", "Look"),
     *("LeftBehindError", "WrongGroupError", "WrongSourceError", "UnresolvedOptionsError", "GroupLeftError"),
     *("NoTestImagesError", "NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup"),
+    *("NoMemoryError", "Devices"),
 }
 
 

@@ -5,7 +5,7 @@ from textwrap import dedent, indent
 
 import pytest
 
-from lab.grading.unread import dropped_results, unread_results
+from lab.grading.unread import assigned_under, dropped_results, innermost, named_only, unread_results
 
 UNREAD = {
     "a tensor made on the spot": "dist.all_reduce(torch.tensor(total))",
@@ -63,3 +63,12 @@ def test_unread(code: str):
 @pytest.mark.parametrize("code", READ.values(), ids=READ)
 def test_read(code: str):
     assert lines(code) == []
+
+
+def test_a_method_that_is_named_only_and_a_value_set_under_a_condition():
+    tree = tree_of("model.train\nif a:\n    b = 1\nc = b\nmodel.eval()")
+    function = innermost(tree, 4)
+    assert function is not None
+    assert named_only(function) == 2
+    assert [assigned_under(function, name) for name in "bcz"] == [3, 0, 0]
+    assert innermost(tree, 99) is None

@@ -13,6 +13,7 @@ import rank_observers as observers
 import torch
 from rank_helpers import act, only
 
+from lab.ranks.rank import on_nodes
 from lab.ranks.reports import RankFailure
 from lab.ranks.server import RankServer, RankServerError, server
 
@@ -228,3 +229,12 @@ def test_a_nursery_that_was_killed_is_replaced() -> None:
         own._nursery.kill()
         own._nursery.wait()
         assert own.run(observers.place, 1, code=None).ok
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 8])
+def test_no_number_of_a_node_is_one_of_the_group(world_size: int):
+    said = [on_nodes(own, world_size) for own in range(world_size)]
+    assert all(int(one["LOCAL_RANK"]) != own for own, one in enumerate(said))
+    assert [one["LOCAL_RANK"] == "0" for one in said].count(True) == 1
+    assert all(int(one["LOCAL_RANK"]) < int(one["LOCAL_WORLD_SIZE"]) != world_size for one in said)
+    assert {one["GROUP_RANK"] for one in said} == {"0", "1"}

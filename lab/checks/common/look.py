@@ -157,6 +157,25 @@ class Look:
                 return at(self.name, said[0].lineno, lines[said[0].lineno - 1].strip())
         return ""
 
+    def under(self, pattern: str) -> str:
+        """The place of the innermost `if` around the first line that the pattern matches; "" where it has none."""
+        lines = _read(self.code / self.file)
+        node, number = _find(lines, self.function), line_of(self(pattern))
+        around = [
+            part.lineno
+            for part in (ast.walk(node) if node and number else ())
+            if isinstance(part, ast.If) and part.lineno <= number <= (part.end_lineno or 0)
+        ]
+        return at(self.name, max(around), lines[max(around) - 1].strip()) if around else ""
+
+    def kept(self) -> str:
+        """The place of what outlives a call of the function: the first default that is no constant; "" if none."""
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)] if node else []
+        found = [one.lineno for one in defaults if isinstance(one, ast.List | ast.Dict | ast.Set | ast.Call)]
+        return at(self.name, found[0], lines[found[0] - 1].strip()) if found else ""
+
     def asserts(self) -> str:
         """The place of the function's first assertion; "" where it has none."""
         lines = _read(self.code / self.file)

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import torch
 
 from lab.checks.common.gradients import Verdict, verdict
+from lab.checks.common.judge_left import judge_pending
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
@@ -25,7 +26,7 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
         {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict, "third": dict},
     )
     with part(MEAN):
-        judge_pending(look, max(report["pending"] for report in reports))
+        judge_pending(look, max(report["pending"] for report in reports), "the gradients")
     observed = [report["weights"] for report in reports]
     with part(NOTHING_ELSE, after=[MEAN]):
         expect_tensors(observed, moved[0])
@@ -41,16 +42,6 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
     with part("any model, and infinity kept", after=[MEAN]):
         judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
         judge_third_model(look, [report["third"] for report in reports], mean, drawn.idle)
-
-
-def judge_pending(look: Look, pending: int) -> None:
-    if pending:
-        raise Diagnosis(
-            "not-waited-for",
-            saw=f"{pending} collectives were started with async_op=True, and nobody waited for them.",
-            means="What is in the gradients then depends on which comes first: the sum, or the line that uses it.",
-            look=look(r"async_op", r"reduce"),
-        )
 
 
 def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> None:

@@ -1,8 +1,6 @@
 """What ranks observe of average_gradients and of DDP."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -14,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.checks.common.attempt import dtype
+from lab.checks.common.pending import Handle, handles_noted
 from lab.checks.common.tiny import CPU, TinyNet, gradients_of, train_steps, weights_of
 from lab.grading.explain import unset_by_srun
 from lab.ranks.rank import Rank
@@ -64,42 +63,6 @@ def average(rank: Rank) -> dict[str, Any]:
         parameter.grad = torch.full_like(parameter, 0.0 if rank.rank == given["idle"] else rank.rank + 1.0)
     ddp_utils.average_gradients(third)
     return report | {"second": gradients_of(second), "third": gradients_of(third)}
-
-
-class Handle:
-    """Stands for the handle of a collective with async_op=True; notes whether anybody asks it for anything."""
-
-    def __init__(self, work: Any) -> None:
-        self._work = work
-        self.used = False
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._work)  # for isinstance(handle, dist.Work)
-
-    def __getattr__(self, name: str) -> Any:
-        self.used = True
-        return getattr(self._work, name)
-
-
-@contextmanager
-def handles_noted(pending: list[Handle]) -> Iterator[None]:
-    """Put the handles of asynchronous collectives into `pending`."""
-
-    def noting(collective: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            work = collective(*args, **kwargs)
-            if not kwargs.get("async_op"):
-                return work
-            pending.append(Handle(work))
-            return pending[-1]
-
-        return call
-
-    names = ("all_reduce", "reduce", "broadcast", "all_gather")
-    noted: dict[str, Any] = {name: noting(getattr(dist, name)) for name in names}
-    with mock.patch.multiple(dist, **noted):
-        yield
 
 
 def train_with_ddp(rank: Rank) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from lab.checks.common.tiny import LIMIT, fresh_generator, parts
 from lab.checks.train.draw import draw_epochs, draw_evaluation, draw_run, draw_steps
 from lab.checks.train.judge_epochs import judge_epochs
 from lab.checks.train.judge_evaluation import EXACT, judge_evaluation, judge_repetition
+from lab.checks.train.judge_passes import BYPASSED
 from lab.checks.train.judge_run import judge_run
 from lab.checks.train.judge_steps import judge_steps
 from lab.grading.check import Group, Order, check
@@ -13,11 +14,11 @@ from lab.grading.parts import part
 
 # What ranks do, by name: it imports more than the grader's own process needs.
 RUN_EPOCHS = f"{__package__}.observe_epochs:run_epochs"
-RUN_TRAINING = f"{__package__}.observe_epochs:run_training"
+RUN_TRAINING = f"{__package__}.observe_run:run_training"
 EVALUATE_MODELS = f"{__package__}.observe_evaluation:evaluate_models"
 TAKE_STEPS = f"{__package__}.observe_steps:take_steps"
 
-BYPASSED = "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images)."
+NO_SAMPLES = "On some rank no sample was counted: it has but few batches, and the last may be filler alone."
 COMPARED = "Labels compare with one prediction an image: the argmax over its classes, dim=1."
 PREDICTION = (r"(argmax|max)\((dim=)?0", r"argmax|max\(|topk")
 
@@ -50,6 +51,7 @@ def evaluates_every_sample_once(group: Group) -> None:
     for report, drawn in started:
         with (
             retold("FSDP.* has no attribute 'module'", "wrapper-bypassed", BYPASSED),
+            retold("division by zero", "raised", NO_SAMPLES, look=look(r"islice|\[:-1\]|break|continue", r"/")),
             retold("must match the size of tensor", "compared-with-other-shape", COMPARED, look=look(*PREDICTION)),
         ):
             reports = group.values(report())

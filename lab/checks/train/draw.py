@@ -18,9 +18,10 @@ from lab.checks.common.tiny import (
     one_thread,
     parts,
 )
-from lab.checks.train.means import BatchTotal, candidates, telling
+from lab.checks.train.means import BatchTotal, candidates, rarer, telling
 
 IGNORED = -100
+DROPPED = 3  # samples that an epoch leaves out
 
 Parts = list[tuple[Tensor, Tensor]]
 Contribution = tuple[BatchTotal, BatchTotal]  # a batch's losses and right answers
@@ -59,14 +60,24 @@ def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
 
 def possible_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[float]]]:
     """The right mean loss of one of the epochs, and what mistakes make of it."""
+    known = candidates(_batches(given, epoch))
+    del known["filler"]  # there is none in training
+    return known
+
+
+def rarer_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[float]]]:
+    """What rarer mistakes make of it."""
+    every = [_batches(given, one) for one in range(epoch + 1)]
+    return rarer(every[-1], every[:-1], sum(given["samples"]) + DROPPED)
+
+
+def _batches(given: dict[str, Any], epoch: int) -> list[list[BatchTotal]]:
     batches = []
     for losses, samples in zip(given["losses"], given["samples"], strict=True):
         size = given["batch_size"]
         sizes = [min(size, samples - start) for start in range(0, samples, size)]
         batches.append([BatchTotal(loss * n, n, n) for loss, n in zip(losses[epoch], sizes, strict=True)])
-    known = candidates(batches)
-    del known["filler"]  # there is none in training
-    return known
+    return batches
 
 
 def draw_run(generator: torch.Generator) -> dict[str, Any]:
@@ -100,6 +111,13 @@ class DrawnEvaluation:
     batches: list[list[Contribution]]  # [rank][batch]
     among_first: list[float]  # how often the label is among the first 2, 3, 4, 5 classes
     other_losses: dict[str, float]  # the mean over all samples of what is taken for cross-entropy
+    rare: dict[str, list[tuple[float, float]]]  # loss and accuracy that rarer mistakes lead to
+
+    def rarer(self, which: int) -> dict[str, list[list[float]]]:
+        """What rarer mistakes make of it."""
+        found = rarer([[batch[which] for batch in own] for own in self.batches])
+        own = {name: [[both[which]] * len(self.batches) for both in pairs] for name, pairs in self.rare.items()}
+        return own | found
 
     def possible(self, which: int) -> dict[str, list[list[float]]]:
         """The right loss (0) or accuracy (1), and what mistakes make of it."""
@@ -151,11 +169,29 @@ def draw_evaluation(
             ],
             [(place < k).double().mean().item() for k in range(2, 6)],
             {name: loss(logits, labels).item() for name, loss in OTHER_LOSSES.items()},
+            rare_mistakes(losses, right, labels, filler, -logits.log_softmax(dim=1)[0, 0].item()),
         )
         # A few right answers out of a few samples cannot be different for every mistake.
         apart = ("own", "averages", "filler", "world size", "top k")
         if telling(drawn.possible(0)) and telling(drawn.possible(1), apart=apart):
             return weights, [(images[r::world_size], padded[r::world_size]) for r in range(world_size)], drawn
+
+
+def rare_mistakes(
+    losses: Tensor, right: Tensor, labels: Tensor, filler: int, of_filler: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Args: `of_filler` is the loss of one filler image, if it is taken for class 0."""
+    others, count = labels > 0, len(labels)
+    total, correct = losses.sum().item(), right.sum().item()
+    found = {
+        "filler as class 0": [((total + filler * of_filler) / n, correct / n) for n in (count, count + filler)]
+    }
+    if others.any():
+        without = losses[others].sum().item(), right[others].sum().item()
+        found["class 0"] = [(without[0] / n, without[1] / n) for n in (int(others.sum()), count)] + [
+            (total / int(others.sum()), correct / int(others.sum()))
+        ]
+    return found
 
 
 def contributions(losses: Tensor, right: Tensor, length: int, batch_size: int) -> list[Contribution]:

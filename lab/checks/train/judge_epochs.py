@@ -5,16 +5,21 @@ from itertools import combinations
 from typing import Any
 
 from lab.base.words import one_line
+from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many, expect_returned, numbers
 from lab.checks.common.tensors import number
-from lab.checks.train.draw import possible_means
+from lab.checks.train.draw import possible_means, rarer_means
+from lab.checks.train.judge_rarer import rarer_kind
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 CALL = {"samples": [int], "training": bool, "wrong": str}
-EPOCH = {"type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool}
+EPOCH = {
+    "type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool,
+    "pending": int, "left": LEFT,
+}  # fmt: skip
 
 
 EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the ranks"
@@ -22,8 +27,8 @@ EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the rank
 
 def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
-    expect(reports, {"epochs": [EPOCH], "elsewhere": str})
-    elsewhere, reports = reports[0]["elsewhere"], [report["epochs"] for report in reports]
+    expect(reports, {"epochs": [EPOCH], "elsewhere": str, "asked": str, "swallowed": str})
+    whole, reports = reports, [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
     seen = [sum(len(call["samples"]) for call in report[0]["calls"]) for report in reports]
     compared("samples in an epoch", seen, given["samples"], each=True)
@@ -35,9 +40,15 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
         for report in reports:
             for epoch in report:
                 judge_type(look, epoch)
+        judge_pending(look, max(epoch["pending"] for report in reports for epoch in report), "the sums")
         for i in range(len(given["epochs"])):
             judge_mean(look, [report[i]["value"] for report in reports], i, given)
-        judge_device(look, elsewhere)
+        judge_device(look, whole[0]["elsewhere"])
+        for i in range(len(given["epochs"])):
+            judge_left(look, [report[i]["left"] for report in reports])
+        for rest in whole:
+            judge_swallowed(look, rest["swallowed"], "the second train_step()")
+            judge_asked(look, rest["asked"])
 
 
 def judge_device(look: Look, elsewhere: str) -> None:
@@ -77,7 +88,7 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
                 "not-in-training-mode",
                 saw=f"the model came in evaluation mode, as from evaluate(); rank {rank} took its steps in it.",
                 means="Dropout and BatchNorm behave differently there: model.train() belongs before the steps.",
-                look=look(r"\.train\(|\.eval\(", r"\bfor\b"),
+                look=look(r"\.train\b|\.eval\b", r"\bfor\b"),
             )
         if len(seen) < samples or len(set(seen)) < samples:
             raise Diagnosis(
@@ -234,10 +245,13 @@ def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[st
     if kind == "exact":
         return
     name, means = MEANS.get(kind, MEANS["other"])
+    place = look(LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b")
+    if kind == "other" and (rare := rarer_kind(look, observed, rarer_means(given, epoch))):
+        means, place = rare
     values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
     raise Diagnosis(
         name,
         saw=f"train_one_epoch() returned: {values}. The mean over all samples is {number(known['exact'][0][0])}.",
         means=means,
-        look=look(LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b"),
+        look=place,
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.words import one_line
+from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
@@ -14,6 +15,7 @@ EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
     "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
     "second": [bool], "error": (None, ERROR), "finished": {"error": (None, ERROR), "empty": bool},
+    "left": LEFT, "swallowed": {"evaluate()": str, "run.record()": str},
 }  # fmt: skip
 
 
@@ -42,6 +44,10 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
             judge_finished(look, report["finished"])
         with part(CALLS):
             judge_rest(look, report)
+            for what, instead in report["swallowed"].items():
+                judge_swallowed(look, instead, what)
+    with part(CALLS):
+        judge_left(look, [report["left"] for report in reports])
     names = ("train_loss", "loss", "accuracy")
     for i, epoch in enumerate(given["epochs"]):
         recorded = [[e["numbers"] for e in one["events"] if e["what"] == "record"][i : i + 1] for one in reports]
@@ -80,7 +86,7 @@ def judge_second(look: Look, second: list[bool]) -> None:
             "remembers-records",
             saw=f"a second train(), of one epoch, returned {len(second)} records.",
             means="Those of the run before are among them: each call needs a list of its own.",
-            look=look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
+            look=look.kept() or look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
         )
 
 
@@ -134,6 +140,13 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
 def judge_arguments(look: Look, events: Sequence[dict[str, Any]]) -> None:
     """What train_one_epoch() and evaluate() were given; which loader, and which epoch, is judged apart."""
     for event in events:
+        if event["wrong"].startswith("model.module"):
+            raise Diagnosis(
+                "wrapper-bypassed",
+                saw="train() handed on model.module, and not the model that it was given.",
+                means="Past the wrapper nothing is averaged, and under fsdp1 nothing gathered: hand on the model.",
+                look=look(r"\bmodule\b"),
+            )
         if event["wrong"]:
             call = {"train": "train_one_epoch", "evaluate": "evaluate"}.get(event["what"], event["what"])
             raise Diagnosis(
@@ -202,11 +215,14 @@ def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str,
         right = [given[name][i] for name in names]
         if len(record["numbers"]) == 3 and all(map(close, record["numbers"], right)):
             continue
+        percent = len(record["numbers"]) == 3 and close(record["numbers"][2], 100 * right[2])
         raise Diagnosis(
             "wrong-numbers-recorded",
             saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
             f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, record['numbers']))}.",
-            means="run.record takes the epoch, the training loss, the validation loss and the accuracy.",
+            means="The accuracy is a fraction between 0 and 1; only people are shown percent."
+            if percent
+            else "run.record takes the epoch, the training loss, the validation loss and the accuracy.",
             look=look(r"record\("),
         )
 

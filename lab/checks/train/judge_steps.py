@@ -5,29 +5,28 @@ from typing import Any
 
 from torch import Tensor
 
-from lab.checks.common.gradients import verdict
+from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_as_many
-from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
+from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between
 from lab.checks.common.tiny import (
-    OTHER_LOSSES,
     Batch,
-    TinyNet,
-    gradients_of,
     loss_and_gradients,
-    one_thread,
-    parts,
     weights_after_steps,
 )
+from lab.checks.train.judge_gradients import judge_first_gradients, judge_second_gradients
 from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss, judge_precision
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 STEP = {
     "events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool,
-    "handed": int, "opened": bool,
+    "handed": int, "opened": bool, "left": LEFT,
 }  # fmt: skip
 
+
+# What raises in a step -> how it is called.
+FAILING = {"forward": "the model's forward", "backward": "run.backward()", "step": "optimizer.step()"}
 
 STEPS, BY_THE_RUN = "one step on the whole batch", "loss and precision of the run"
 
@@ -36,8 +35,11 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
     """The first step must be right before the second tells anything."""
     expect(
         reports,
-        {"steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool, "accumulated": dict},
-    )
+        {
+            "steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool, "accumulated": dict,
+            "asked": str, "swallowed": dict.fromkeys(FAILING, str),
+        },
+    )  # fmt: skip
     expect_as_many([report["steps"] for report in reports], len(batches))
     first, second = ([report["steps"][i] for report in reports] for i in range(2))
     # In the order of execution: what comes first is told.
@@ -65,6 +67,11 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
         judge_accumulation(look, [report["accumulated"] for report in reports], weights, batches)
     with part(STEPS):
         judge_weights(look, [step["weights"] for step in second], weights, batches)
+        judge_left(look, [step["left"] for step in first])
+        for report in reports:
+            for name, what in FAILING.items():
+                judge_swallowed(look, report["swallowed"][name], what)
+            judge_asked(look, report["asked"])
 
 
 def judge_weights(look: Look, after: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]) -> None:
@@ -113,6 +120,13 @@ def judge_accumulation(
     if not all(observed):
         return
     expect_tensors(observed, mean)
+    if all(close(factor_between(own, mean) or 0.0, 0.5) for own in observed):
+        raise Diagnosis(
+            "accumulation-broken",
+            saw="with --accumulate 2, which takes two batches to a step, every gradient is half the mean.",
+            means="run.backward() has divided the loss by 2 already: your own division is one too many.",
+            look=look(r"/=?.*\baccumul", r"(loss|backward\().*/|/=", r"backward"),
+        )
     if not all(all_close(own, mean) for own in observed):
         raise Diagnosis(
             "accumulation-broken",
@@ -136,8 +150,10 @@ def judge_order(look: Look, rank: int, step: dict[str, Any]) -> None:
         raise Diagnosis(
             "no-step",
             saw=f"one train_step() did: {', '.join(events)}; optimizer.step() was not called.",
-            means="The gradients are computed, but the weights never change.",
-            look=look(r"backward"),
+            means="The gradients are computed, but the weights never change."
+            if not (condition := look.under(r"optimizer\.step"))
+            else "Every train_step() is one step; the run lets step() wait where batches are accumulated.",
+            look=condition or look(r"optimizer\.step\b", r"backward"),
         )
     if events.index("step") < events.index("backward"):
         raise Diagnosis(
@@ -179,110 +195,3 @@ def judge_side_effects(look: Look, step: dict[str, Any]) -> None:
             means="Dropout would not drop, and BatchNorm would not learn.",
             look=look(r"\.eval\(|\.train\(False"),
         )
-
-
-def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tensors, batch: Batch) -> None:
-    world_size = len(observed)
-    own = parts(batch, world_size)
-    mean = loss_and_gradients(weights, batch)[1]
-    compared("gradients of step 1", observed, mean)
-    expect_tensors(observed, mean)
-    found = verdict(observed, mean, [loss_and_gradients(weights, part)[1] for part in own])
-    if found.kind == "mean":
-        return
-    saw, place = found.saw, look(r"cross_entropy|loss\s*=|criterion", r"backward")
-    scaling = look(
-        r"clip|normalize",
-        r"(loss|backward\().*(world_size|[*/]| -)",
-        r"cross_entropy|loss\s*=",
-        r"backward",
-    )
-    size = len(own[0][1])
-    factor = factor_between(observed[0], mean)
-    if factor is not None and close(factor, size):
-        raise Diagnosis(
-            "loss-summed",
-            saw=f"every gradient is {size} times too large; each rank had {size} samples.",
-            means="The loss is a sum over the samples, not their mean: the step would grow with the batch.",
-            look=place,
-        )
-    if found.kind == "divided twice":
-        raise Diagnosis(
-            "loss-divided-by-world-size",
-            saw=saw,
-            means="DDP and FSDP average the gradients by themselves; the loss must not be divided once more.",
-            look=scaling,
-        )
-    if found.kind == "sum":
-        raise Diagnosis(
-            "loss-times-world-size",
-            saw=saw,
-            means="DDP and FSDP take the mean over the ranks; nothing has to make up for it.",
-            look=scaling,
-        )
-    if found.kind == "local":
-        raise Diagnosis(
-            "wrapper-bypassed",
-            saw=saw,
-            means="Call the wrapped model itself, model(images): model.module(images) leaves out the all-reduce.",
-            look=look(r"\bmodule\b|no_sync", r"model\("),
-        )
-    for name, loss in OTHER_LOSSES.items():
-        if all_close(observed[0], gradients_with(weights, batch, loss)):
-            raise Diagnosis(
-                name,
-                saw=f"the gradients are those of another loss: {example(observed[0], mean)}.",
-                means="cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself.",
-                look=look(r"softmax|nll", r"cross_entropy|loss"),
-            )
-    if factor is not None and close(factor, -1):
-        raise Diagnosis(
-            "ascent",
-            saw="every gradient has the wrong sign.",
-            means="The optimizer steps against the gradient of what it is given: this makes the loss grow.",
-            look=look(r"\(\s*-|=\s*-|-\s*(loss|F\.)|maximize", r"(loss|backward\()", r"cross_entropy"),
-        )
-    if factor is not None:
-        raise Diagnosis(
-            "wrong-factor",
-            saw=f"every gradient is {number(factor)} times that of the mean loss of the batch.",
-            means="Every step of the optimizer is scaled by it too; it belongs into the learning rate.",
-            look=scaling,
-        )
-    raise Diagnosis(
-        "wrong-gradients",
-        saw=f"the gradients are not those of the mean cross-entropy: {example(observed[0], mean)}.",
-        means="The step is not the one that a single process would take on the whole batch.",
-        look=place,
-    )
-
-
-def gradients_with(weights: Tensors, batch: Batch, loss: Any) -> Tensors:
-    with one_thread():
-        model = TinyNet(weights)
-        loss(model(batch[0]), batch[1]).backward()
-        return gradients_of(model)
-
-
-def judge_second_gradients(
-    look: Look, observed: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]
-) -> None:
-    old = loss_and_gradients(weights, batches[0])[1]
-    new = loss_and_gradients(weights_after_steps(weights, batches[:1])[0], batches[1])[1]
-    expect_tensors(observed, new)
-    if all(all_close(own, new) for own in observed):
-        return
-    piled = {name: old[name] + new[name] for name in new}
-    if all(all_close(own, piled) for own in observed):
-        raise Diagnosis(
-            "gradients-pile-up",
-            saw=f"in step 2 the gradients are those of both batches together: {example(observed[0], new)}.",
-            means="backward() adds to what is there: without zero_grad() each step repeats all earlier ones.",
-            look=look(r"zero_grad", r"backward"),
-        )
-    raise Diagnosis(
-        "wrong-second-step",
-        saw=f"step 1 is right, but in step 2 {example(observed[0], new)}.",
-        means="Something is left over from the step before.",
-        look=look(r"zero_grad", r"step\("),
-    )

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from lab.base.words import rank_list
 from lab.checks.common.tensors import TOLERANCE
 
 
@@ -57,6 +58,63 @@ def candidates(batches: Batches) -> dict[str, list[list[float]]]:
         "ranks added": same(world_size * exact, sum(rank_means), sum(batch_means)),
         "in the loop": same(*_reduced_in_loop(batches)),
     }
+
+
+def rarer(batches: Batches, earlier: Sequence[Batches] = (), held: int = 0) -> dict[str, list[list[float]]]:
+    """The same of mistakes that nobody makes often; they are looked for where none of the others fits.
+
+    Args:
+        earlier: what was computed before, from the first on.
+        held: samples in the whole set, with those that an epoch drops; 0 where it drops none.
+    """
+    world_size = len(batches)
+    totals = [sum(batch.total for batch in own) for own in batches]
+    samples = [sum(batch.samples for batch in own) for own in batches]
+    found: dict[str, list[list[float]]] = {}
+    for size in range(1, world_size):
+        for ranks in combinations(range(world_size), size):
+            part = sum(totals[r] for r in ranks) / sum(samples[r] for r in ranks)
+            rest = [totals[r] / samples[r] for r in range(world_size)]
+            found[f"{rank_list(ranks)} alone"] = [
+                [part] * world_size,
+                [part if r in ranks else rest[r] for r in range(world_size)],
+            ]
+    found["dataset"] = [[sum(totals) / held] * world_size] if held else []
+    found["sampler"] = [[sum(totals) / (n * world_size) for n in samples]]
+    first = [own[0] for own in batches]
+    found["first batch"] = [
+        [sum(one.total for one in first) / max(1, sum(one.samples for one in first))] * world_size
+    ]
+    found["moving average"] = [[_moving(batches, keep)] * world_size for keep in (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)]
+    whole = [sum(int(batch.total) for own in batches for batch in own), sum(map(int, totals)), int(sum(totals))]
+    found["whole numbers"] = [[one / sum(samples)] * world_size for one in whole]
+    found["earlier"] = [[one] * world_size for one in _with_earlier([*earlier, batches])] if earlier else []
+    return found
+
+
+def _moving(batches: Batches, keep: float) -> float:
+    """The mean over the ranks of averages in which each new loss has the weight 1 - keep."""
+    ends = []
+    for own in batches:
+        mean = own[0].mean
+        for batch in own[1:]:
+            mean = keep * mean + (1 - keep) * batch.mean
+        ends.append(mean)
+    return sum(ends) / len(ends)
+
+
+def _with_earlier(every: Sequence[Batches]) -> list[float]:
+    """Means of sums that go on from the call before: as they were on each rank, or all-reduced then."""
+    sums = [
+        (sum(b.total for own in one for b in own), sum(b.samples for own in one for b in own)) for one in every
+    ]
+    means = []
+    for factor in (1, len(every[0])):
+        total = count = 0.0
+        for own_total, own_count in sums:
+            total, count = factor * total + own_total, factor * count + own_count
+        means.append(total / count)
+    return means
 
 
 def _of_last(batches: Batches) -> float:

@@ -1,4 +1,4 @@
-"""What ranks observe of the epoch and the whole run."""
+"""What ranks observe of the epoch."""
 
 import functools
 from collections.abc import Iterator
@@ -6,16 +6,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lab.checks.common.attempt import NumberedImages, attempt
+from lab.checks.common.attempt import NumberedImages
+from lab.checks.common.left_behind import no_memory, swallowed, watched
 from lab.checks.common.meta_device import META, runs_elsewhere
-from lab.checks.common.stand_in import called_alike, named_like
-from lab.checks.common.tiny import TinyNet, make_optimizer, quiet_run
-from lab.checks.train.observe_evaluation import ValidationShard
+from lab.checks.common.pending import Handle, handles_noted
+from lab.checks.common.pretended_gpu import GPU, asks_for_another
+from lab.checks.common.stand_in import named_like
+from lab.checks.common.tiny import CPU, TinyNet, make_optimizer, quiet_run
+from lab.checks.train.draw import DROPPED
 from lab.ranks.rank import Rank
-from lab.runs.records.epoch_record import EpochRecord
 from lab.training.run import Run
 
 
@@ -67,6 +70,14 @@ def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -
     return ""
 
 
+UNWRAPPED = "model.module"
+
+
+def wrapped() -> DistributedDataParallel:
+    """What is inside of it can be told from it."""
+    return DistributedDataParallel(TinyNet())
+
+
 @named_like(Run)
 class CountedRun(Run):
     """Notes over which loaders it was asked to go."""
@@ -90,14 +101,15 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     before, count = sum(given["samples"][: rank.rank]), given["samples"][rank.rank]
     sampler = SamplerNotes()
     # Some samples more, as where an epoch drops the last ones: its mean is not one over the whole set.
-    dataset = NumberedImages(torch.zeros(sum(given["samples"]) + 3, dtype=torch.int64), shape=(3, 32, 32))
+    dataset = NumberedImages(torch.zeros(sum(given["samples"]) + DROPPED, dtype=torch.int64), shape=(3, 32, 32))
     own = list(range(before, before + count))
     loader: DataLoader = DataLoader(
         dataset, batch_size=given["batch_size"], sampler=sampler.sampler(dataset, own, rank.world_size, rank.rank)
     )
-    net = TinyNet()
+    net = wrapped()
     sgd = make_optimizer(net)
     known = [(net, "the model"), (sgd, "the optimizer"), (loader, "the loader"), (run, "the run")]
+    known += [(net.module, UNWRAPPED)]
     calls: list[dict[str, Any]] = []
     epochs: list[dict[str, Any]] = []
 
@@ -122,9 +134,13 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
         net.eval()
         calls.clear()
         sampler.told, sampler.used, run.asked = [], [], []
-        result = train.train_one_epoch(net, sgd, loader, epoch, run)
+        pending: list[Handle] = []
+        with watched(rank, net, sgd) as left, handles_noted(pending):
+            result = train.train_one_epoch(net, sgd, loader, epoch, run)
         epochs.append(
             {
+                "left": left,
+                "pending": sum(not handle.used for handle in pending),
                 "type": type(result).__name__,
                 "value": float(result) if isinstance(result, float | int) else None,
                 "told": sampler.told,
@@ -137,124 +153,16 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     run.device = META
     sampler.told, sampler.used = [], []
     elsewhere = runs_elsewhere(train.train_one_epoch, net, sgd, loader, given["epochs"][0], run)
-    return {"epochs": epochs, "elsewhere": elsewhere}
-
-
-@named_like(Run)
-class NotedRun(Run):
-    """Yields the epochs that the judge has drawn, and notes what is recorded instead of printing it."""
-
-    def prepare(self, epochs: list[int], events: list[dict[str, Any]]) -> None:
-        self.drawn_epochs = epochs
-        self.events = events
-        self.records: list[EpochRecord] = []
-
-    def epochs(self) -> Iterator[int]:
-        for epoch in self.drawn_epochs:
-            self.events.append({"what": "begin", "epoch": epoch, "on": "", "numbers": [], "wrong": ""})
-            yield epoch
-
-    def record(self, epoch: int, train_loss: float, valid_loss: float, valid_accuracy: float) -> EpochRecord:
-        numbers = [float(number) for number in (train_loss, valid_loss, valid_accuracy)]
-        self.events.append({"what": "record", "epoch": int(epoch), "on": "", "numbers": numbers, "wrong": ""})
-        self.records.append(EpochRecord(epoch, train_loss, valid_loss, valid_accuracy, 0.5, 1.0, 100.0, 2**20))
-        return self.records[-1]
-
-
-def run_training(rank: Rank) -> dict[str, Any]:
-    """What train() calls, in which order, with which numbers; the epochs and evaluations return drawn ones."""
-    train = rank.student("train")
-    given = rank.receive()
-    events: list[dict[str, Any]] = []
-    runs: list[NotedRun] = []
-    for epochs, noted in ((given["epochs"], events), (given["epochs"][:1], [])):
-        one = quiet_run(NotedRun)
-        assert isinstance(one, NotedRun)
-        one.prepare(epochs, noted)
-        one.args.epochs = epochs[-1]
-        runs.append(one)
-    images = NumberedImages(torch.zeros(4, dtype=torch.int64))
-    sampler: DistributedSampler = DistributedSampler(images, drop_last=True)
-    shard = ValidationShard(images, rank.rank, rank.world_size)  # type: ignore[arg-type]
-    loaders: list[DataLoader] = [DataLoader(images, sampler=sampler), DataLoader(shard)]
-    net = TinyNet()
-    sgd = make_optimizer(net)
-    known = [(net, "the model"), (sgd, "the optimizer"), *((one, "the run") for one in runs)]
-    known += [(loaders[0], "the training loader"), (loaders[1], "the validation loader")]
-
-    def name(loader: Any) -> str:
-        return next((n for n, known in zip(("train", "valid"), loaders, strict=True) if known is loader), "other")
-
-    def number(key: str, what: str) -> float:
-        done = sum(event["what"] == what for event in events) - 1
-        return given[key][done % len(given[key])]
-
-    def note(what: str, epoch: int, loader: Any, *others: tuple[str, Any, bool]) -> None:
-        wrong = misplaced(known, *others)
-        events.append({"what": what, "epoch": epoch, "on": name(loader), "numbers": [], "wrong": wrong})
-
-    def train_one_epoch(model: Any, optimizer: Any, loader: Any, epoch: Any, run: Any) -> float:
-        counted = isinstance(epoch, int)
-        note(
-            "train",
-            epoch if counted else -1,
-            loader,
-            ("the model", model, model is net),
-            ("the optimizer", optimizer, optimizer is sgd),
-            ("the loader", loader, isinstance(loader, DataLoader)),
-            ("the epoch", epoch, counted),
-            ("the run", run, any(run is one for one in runs)),
-        )
-        return number("train_loss", "train")
-
-    def evaluate(model: Any, loader: Any, device: Any) -> Any:
-        note(
-            "evaluate",
-            0,
-            loader,
-            ("the model", model, model is net),
-            ("the loader", loader, isinstance(loader, DataLoader)),
-            ("run.device", device, str(device) == str(next(net.parameters()).device)),
-        )
-        return train.Evaluation(loss=number("loss", "evaluate"), accuracy=number("accuracy", "evaluate"))
-
-    drawn_epoch = called_alike(getattr(train, "train_one_epoch", train_one_epoch), train_one_epoch)
-    train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
-    train.evaluate = called_alike(getattr(train, "evaluate", evaluate), evaluate)  # type: ignore[attr-defined]
-    run, again = runs
-    result = train.train(net, sgd, *loaders, run)
-    returned = list(result)[:100] if isinstance(result, list | tuple) else []
-    observed = list(events)
-    second = train.train(net, sgd, *loaders, again)
-    repeated = [again.records[:1] == [item] for item in second] if isinstance(second, list | tuple) else []
-
-    # A run that is continued when all its epochs are done.
-    again.prepare([], [])
-    nothing_left = attempt(rank, train.train, net, sgd, *loaders, again)
-
-    def broken(*_: object, **__: object) -> float:
-        raise OSError("no space left on device")
-
-    train.train_one_epoch = broken  # type: ignore[attr-defined]
-    again.prepare(given["epochs"][:1], [])
-    error = attempt(rank, train.train, net, sgd, *loaders, again)["error"]
-
-    # Once more where a torch.device("cpu") of the student's is another device than the run's.
-    train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
-    again.prepare(given["epochs"][:1], [])
-    net.to(META)
-    again.device = META
-    before = len(events)
-    problem = runs_elsewhere(train.train, net, sgd, *loaders, again)
+    rest = (net, sgd, loader, given["epochs"][0], run)
+    run.device = GPU
+    train.train_step = lambda *_, **__: torch.tensor(0.5)  # type: ignore[attr-defined]
+    asked = asks_for_another(train.train_one_epoch, *rest)
+    steps = iter([torch.tensor(0.5)])
+    train.train_step = lambda *_, **__: next(steps, None) or no_memory()  # type: ignore[attr-defined]
+    run.device = CPU
     return {
-        "events": observed,
-        "problem": problem,
-        "elsewhere": [event for event in events[before:] if event["wrong"]],
-        "error": error,
-        "second": repeated,
-        "finished": {"error": nothing_left["error"], "empty": nothing_left["value"] == []},
-        "type": type(result).__name__,
-        # Which of the records is it? -1: none of them.
-        "returned": [next((i for i, r in enumerate(run.records) if r is item), -1) for item in returned],
-        "item": type(returned[0]).__name__ if returned else "",
+        "epochs": epochs,
+        "elsewhere": elsewhere,
+        "asked": asked,
+        "swallowed": swallowed(train.train_one_epoch, *rest),
     }

@@ -9,7 +9,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from lab.checks.common.left_behind import no_memory, swallowed, watched
 from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.pending import Handle, handles_noted
+from lab.checks.common.pretended_gpu import GPU, asks_for_another
 from lab.checks.common.tiny import CPU, TinyNet
 from lab.ranks.rank import Rank
 
@@ -56,9 +59,15 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
         # As after a training epoch; FSDP prepares itself in the first pass, which must not be in inference mode.
         F.cross_entropy(model(images), labels.clamp(min=0)).backward()
         passes = note_evaluation(net)
-        result = train.evaluate(model, loader, CPU)
+        called = count_calls(model)
+        pending: list[Handle] = []
+        with watched(rank, model, weights=wrapper == "DDP") as left, handles_noted(pending):
+            result = train.evaluate(model, loader, CPU)
         report[wrapper] = {
             **describe_evaluation(result),
+            "called": len(called),
+            "pending": sum(not handle.used for handle in pending),
+            "left": left,
             "passes": list(passes),
             "restored": all(module.training for module in model.modules()),
             "gradients": torch.is_grad_enabled(),
@@ -68,6 +77,8 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
     loader = loader_of(size * rank.world_size)
     report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
     report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META)
+    report["asked"] = asks_for_another(train.evaluate, TinyNet(), loader, GPU)
+    report["swallowed"] = swallowed(train.evaluate, fails_later(TinyNet()), loader_of(len(whole[1])), CPU)
     return report
 
 
@@ -75,6 +86,32 @@ def shard(net: TinyNet) -> nn.Module:
     for block in net.blocks:
         fully_shard(block)
     fully_shard(net)
+    return net
+
+
+def count_calls(model: nn.Module) -> list[None]:
+    """Filled by each forward pass of the model itself, and not of what it has wrapped."""
+    calls: list[None] = []
+    forward = model.forward
+
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        calls.append(None)
+        return forward(*args, **kwargs)
+
+    model.forward = noting
+    return calls
+
+
+def fails_later(net: TinyNet) -> TinyNet:
+    """The network, whose first forward pass goes through and no other."""
+    passes: list[None] = []
+
+    def fail(module: nn.Module, inputs: Any) -> None:
+        passes.append(None)
+        if len(passes) > 1:
+            no_memory()
+
+    net.register_forward_pre_hook(fail)
     return net
 
 

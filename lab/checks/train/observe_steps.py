@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from lab.checks.common.attempt import dtype
+from lab.checks.common.left_behind import no_memory, swallowed, watched
+from lab.checks.common.pretended_gpu import GPU, asks_for_another
 from lab.checks.common.stand_in import named_like
 from lab.checks.common.tiny import (
     MOMENTUM,
@@ -100,7 +102,7 @@ def take_steps(rank: Rank) -> dict[str, Any]:
             run.handed = 0
             images, labels = batch[rank.rank]
             reduced: list[str] = []
-            with reductions_noted(reduced):
+            with reductions_noted(reduced), watched(rank, model, optimizer, weights=False) as left:
                 loss = train.train_step(model, optimizer, images, labels, run)
             if precision == "fp32":
                 report["steps"].append(
@@ -113,6 +115,7 @@ def take_steps(rank: Rank) -> dict[str, Any]:
                         "training": net.training,
                         "handed": run.handed,
                         "opened": all(opened[:1]),  # a second pass is none that is trained by
+                        "left": left,
                     }
                 )
         report[precision] = types[0] if types else "nothing"
@@ -122,7 +125,21 @@ def take_steps(rank: Rank) -> dict[str, Any]:
             take_nan_step(rank, train, model, optimizer, images, labels, run)
     report["computed"] = is_computed(train, given["batches"][0][rank.rank])
     report["accumulated"] = accumulate(train, given["weights"], [batch[rank.rank] for batch in given["batches"]])
+    batch = given["batches"][0][rank.rank]
+    report["swallowed"] = {part: step_failing_in(train, part, batch) for part in ("forward", "backward", "step")}
+    net, run = TinyNet(), noted_run()
+    run.device = GPU
+    report["asked"] = asks_for_another(train.train_step, net, make_optimizer(net), *batch, run)
     return report
+
+
+def step_failing_in(train: ModuleType, part: str, batch: Batch) -> str:
+    """What comes of a step in which the forward pass fails, or run.backward(), or optimizer.step()."""
+    net, run = TinyNet(), noted_run()
+    optimizer = NotedSGD(net, [])
+    failing: Any = {"forward": net, "backward": run, "step": optimizer}[part]
+    setattr(failing, part, no_memory)
+    return swallowed(train.train_step, net, optimizer, *batch, run)
 
 
 def accumulate(train: ModuleType, weights: dict[str, Tensor], batches: list[Batch]) -> dict[str, Tensor]:
