@@ -131,5 +131,5 @@ def test_of_a_table_without_its_runs_all_else_is_drawn_and_it_is_said(results, t
     assert not [file for file in drawn.files if file.stem == "time_to_accuracy"], "one batch compares with none"
     (lost,) = [note for note in drawn.notes if "and 1 more" in note]
     assert f"there is no {alone}/b" in lost
-    with pytest.raises(UserError, match="there is no .*run.csv"):
+    with pytest.raises(UserError, match=r"there is no .*run\.csv"):
         plot(alone / "results.csv", target_accuracy=0.5)

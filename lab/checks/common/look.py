@@ -168,7 +168,7 @@ class Look:
         ]
         return at(self.name, max(around), lines[max(around) - 1].strip()) if around else ""
 
-    def kept(self) -> str:
+    def kept_default(self) -> str:
         """The place of what outlives a call of the function: the first default that is no constant; "" if none."""
         lines = _read(self.code / self.file)
         node = _find(lines, self.function)

@@ -47,7 +47,11 @@ def rarer_kind(
     if kind in RARER:
         means, pattern = RARER[kind]
         condition = (
-            look.under(r"\+=|append") if kind == "first batch" else look.kept() if kind == "earlier" else ""
+            look.under(r"\+=|append")
+            if kind == "first batch"
+            else look.kept_default()
+            if kind == "earlier"
+            else ""
         )
         return means, condition or look(pattern, r"reduce|gather", r"\breturn\b")
     if kind in known:

@@ -86,7 +86,7 @@ def judge_second(look: Look, second: list[bool]) -> None:
             "remembers-records",
             saw=f"a second train(), of one epoch, returned {len(second)} records.",
             means="Those of the run before are among them: each call needs a list of its own.",
-            look=look.kept() or look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
+            look=look.kept_default() or look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
         )
 
 
