@@ -44,6 +44,7 @@ OUT_OF_SIGHT = {
         "SetupRecorder",
         "CallRecorder",
         "Destinations",
+        "AtExit",
         "PretendedGPU",
         "Moves",
         "Waits",
