@@ -634,7 +634,7 @@ bank.right(
     slow=True,
 )
 bank.wrong(
-    "collective-on-one-rank",
+    "not-on-every-rank",
     "a group of rank 0, which only that one makes",
     join=f"{JOIN}\nif launch.rank == 0:\n    dist.new_group([0])",
 )

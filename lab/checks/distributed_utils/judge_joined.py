@@ -127,7 +127,7 @@ def judge_left_behind(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     groups = [report["groups"] for report in reports]
     if len(set(groups)) > 1:
         raise Diagnosis(
-            "collective-on-one-rank",
+            "not-on-every-rank",
             saw=f"after setup() rank 0 has made {groups[0] - 1} further groups, and rank 1 {groups[1] - 1}.",
             means="new_group() is for every rank, whether a member or not: at the next one all would wait.",
             look=look(r"new_group|split_group|init_device_mesh"),

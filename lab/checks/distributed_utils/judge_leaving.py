@@ -69,7 +69,7 @@ def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
         first = report["left"][0]
         if first["error"] and re.search(LEFT_BY_OTHERS, searchable(first["error"]["message"])):
             raise Diagnosis(
-                "collective-on-one-rank",
+                "not-on-every-rank",
                 saw=f"rank {rank}: cleanup() waited in a collective for ranks that had left.",
                 means="A collective is for every rank of the group: what some skip ends in an error, or never.",
                 look=error_place(first["error"], lambda: line),
