@@ -491,7 +491,7 @@ return self.classifier(x.flatten(1))
     },
     slow=True,
 )
-bank.wrong("dtype-changed", "the features are cast to float32", flatten="x = x.flatten(1).float()")
+bank.wrong("dtype-changed", "the features are cast to float32", flatten="x = x.flatten(1).float()", slow=True)
 bank.wrong("dtype-changed", "the features are cast to float64", flatten="x = x.flatten(1).double()", slow=True)
 bank.wrong(
     "softmax-before-loss",
@@ -519,11 +519,13 @@ bank.wrong(
     "features collected on the CPU",
     flatten="import torch\nfeatures = torch.empty(len(x), 128 * 4 * 4)\n"
     "for i, image in enumerate(x):\n    features[i] = image.flatten()\nx = features",
+    slow=True,
 )
 bank.right(
     "a mean that is made where the images are",
     loop="import torch\nx = x - torch.zeros(3, 1, 1, dtype=x.dtype, device=x.device)\n"
     "x = x.to(self.classifier.weight.device)\nfor block in self.blocks:",
+    slow=True,
 )
 bank.wrong("fixed-batch-size", "at most 256 images", loop="assert len(x) <= 256\nfor block in self.blocks:")
 bank.wrong("wrong-shape", "only the first 512 images", loop="x = x[:512]\nfor block in self.blocks:", slow=True)
@@ -531,6 +533,7 @@ bank.wrong(
     "wrong-shape",
     "the odd image is left out",
     loop="if len(x) > 1:\n    x = x[: len(x) // 2 * 2]\nfor block in self.blocks:",
+    slow=True,
 )
 bank.wrong(
     "numbers-read",
@@ -552,6 +555,7 @@ bank.wrong(
     "assertion-too-late",
     "reshaped, then asserted",
     check="x = x.reshape(-1, 3, 32, 32)\nassert x.shape[1:] == (3, 32, 32)",
+    slow=True,
 )
 bank.wrong(
     "assertion-too-late",

@@ -638,11 +638,12 @@ bank.wrong(
     "a group of rank 0, which only that one makes",
     join=f"{JOIN}\nif launch.rank == 0:\n    dist.new_group([0])",
 )
-bank.right("a group of rank 0, which all make", join=f"{JOIN}\ndist.new_group([0])")
+bank.right("a group of rank 0, which all make", join=f"{JOIN}\ndist.new_group([0])", slow=True)
 bank.wrong(
     "fails-at-exit",
     "leaves the group at exit once more",
     join=f"{JOIN}\nimport atexit\natexit.register(dist.destroy_process_group)",
+    slow=True,
 )
 bank.right(
     "leaves the group at exit, if there is one", join=f"{JOIN}\nimport atexit\natexit.register(cleanup)", slow=True

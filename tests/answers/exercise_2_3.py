@@ -348,7 +348,7 @@ bank.wrong(
     main="global _main\nif '_main' not in globals():\n"
     "    _main = not dist.is_initialized() or dist.get_rank() == 0\nreturn _main",
 )
-bank.right("before setup everybody is the main process", main=MAIN)
+bank.right("before setup everybody is the main process", main=MAIN, slow=True)
 bank.wrong(
     "several-main-processes",
     "srun's rank before torchrun's",
@@ -375,4 +375,4 @@ bank.wrong(
         "    dist.destroy_process_group()"
     },
 )
-bank.wrong("cleanup-without-group", "RANK in place of the group", ask="if 'RANK' in os.environ:")
+bank.wrong("cleanup-without-group", "RANK in place of the group", ask="if 'RANK' in os.environ:", slow=True)
