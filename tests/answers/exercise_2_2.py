@@ -653,6 +653,7 @@ bank.wrong(
     "the CPU where the GPU's number is not the local rank",
     if_cuda="if torch.cuda.device_count() > launch.local_rank:",
     index="index = launch.local_rank",
+    slow=True,
 )
 bank.wrong(
     "nccl-hard-coded",
