@@ -448,3 +448,118 @@ return self.classifier(x.flatten(1))
     },
     slow=True,
 )
+
+# ---- right on this machine, in this mode, at this size
+
+RESULT = "return self.classifier(x)"
+bank.wrong(
+    "dtype-changed",
+    "autocast in the network itself",
+    whole={
+        "1.1": """
+import torch
+
+assert x.shape[1:] == (3, 32, 32)
+with torch.autocast(x.device.type, dtype=torch.bfloat16):
+    for block in self.blocks:
+        x = block(x)
+    return self.classifier(x.flatten(1))
+"""
+    },
+)
+bank.wrong(
+    "dtype-changed",
+    "autocast for GPUs in the network itself",
+    check="import torch\nassert x.shape[1:] == (3, 32, 32)\n"
+    "with torch.autocast('cuda', dtype=torch.bfloat16):\n    x = self.blocks[0](x)",
+    loop="for block in self.blocks[1:]:",
+    slow=True,
+)
+bank.wrong(
+    "dtype-changed",
+    "autocast switched off in the network",
+    whole={
+        "1.1": """
+import torch
+
+assert x.shape[1:] == (3, 32, 32)
+with torch.autocast(x.device.type, enabled=False):
+    for block in self.blocks:
+        x = block(x)
+return self.classifier(x.flatten(1))
+"""
+    },
+    slow=True,
+)
+bank.wrong("dtype-changed", "the features are cast to float32", flatten="x = x.flatten(1).float()", slow=True)
+bank.wrong("dtype-changed", "the features are cast to float64", flatten="x = x.flatten(1).double()", slow=True)
+bank.wrong(
+    "softmax-before-loss",
+    "softmax in evaluation only",
+    result=f"logits = {RESULT[7:]}\nreturn logits if self.training else logits.softmax(dim=1)",
+)
+bank.wrong(
+    "other-in-evaluation",
+    "logits divided in evaluation only",
+    result=f"logits = {RESULT[7:]}\nreturn logits if self.training else logits / 2",
+)
+bank.wrong(
+    "wrong-shape",
+    "classes without gradients",
+    result=f"import torch\nx = {RESULT[7:]}\nreturn x if torch.is_grad_enabled() else x.argmax(dim=1)",
+    slow=True,
+)
+bank.wrong(
+    "device-written-down",
+    "GPU 0 for every rank",
+    loop='import torch\nif torch.cuda.is_available():\n    x = x.to("cuda:0")\nfor block in self.blocks:',
+)
+bank.wrong(
+    "device-written-down",
+    "features collected on the CPU",
+    flatten="import torch\nfeatures = torch.empty(len(x), 128 * 4 * 4)\n"
+    "for i, image in enumerate(x):\n    features[i] = image.flatten()\nx = features",
+    slow=True,
+)
+bank.right(
+    "a mean that is made where the images are",
+    loop="import torch\nx = x - torch.zeros(3, 1, 1, dtype=x.dtype, device=x.device)\n"
+    "x = x.to(self.classifier.weight.device)\nfor block in self.blocks:",
+    slow=True,
+)
+bank.wrong("fixed-batch-size", "at most 256 images", loop="assert len(x) <= 256\nfor block in self.blocks:")
+bank.wrong("wrong-shape", "only the first 512 images", loop="x = x[:512]\nfor block in self.blocks:", slow=True)
+bank.wrong(
+    "wrong-shape",
+    "the odd image is left out",
+    loop="if len(x) > 1:\n    x = x[: len(x) // 2 * 2]\nfor block in self.blocks:",
+    slow=True,
+)
+bank.wrong(
+    "numbers-read",
+    "asserts that all pixels are finite",
+    loop="assert x.isfinite().all()\nfor block in self.blocks:",
+)
+bank.wrong(
+    "numbers-read",
+    "divides bright images only",
+    loop="if x.max() > 100:\n    x = x / 255\nfor block in self.blocks:",
+    slow=True,
+)
+bank.wrong(
+    "assertion-too-late",
+    "images with the channels last are repaired",
+    check="if x.shape[-1] == 3:\n    x = x.permute(0, 3, 1, 2)\nassert x.shape[1:] == (3, 32, 32)",
+)
+bank.wrong(
+    "assertion-too-late",
+    "reshaped, then asserted",
+    check="x = x.reshape(-1, 3, 32, 32)\nassert x.shape[1:] == (3, 32, 32)",
+    slow=True,
+)
+bank.wrong(
+    "assertion-too-late",
+    "scaled to 32 x 32, then asserted",
+    check="x = nn.functional.interpolate(x, (32, 32))\nassert x.shape[1:] == (3, 32, 32)",
+    slow=True,
+)

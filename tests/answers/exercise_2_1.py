@@ -532,3 +532,34 @@ bank.wrong(
     ),
     slow=True,
 )
+
+# ---- right for most jobs
+
+bank.wrong(
+    "good-environment-refused",
+    "no more than eight processes on a node",
+    if_contradiction="if not local_rank <= rank < world_size or local_rank >= 8:",
+)
+bank.wrong(
+    "good-environment-refused",
+    "no more than 1024 processes",
+    if_contradiction="if not local_rank <= rank < world_size or world_size > 1024:",
+    slow=True,
+)
+bank.wrong(
+    "torchrun-not-read",
+    "torchrun's variables only where torchrun has given the run an id",
+    choose="names = TORCHRUN if 'TORCHELASTIC_RUN_ID' in environ else SRUN",
+)
+bank.wrong(
+    "world-of-one-refused",
+    "a single process that a launcher has started",
+    if_contradiction="if world_size < 2 or not local_rank <= rank < world_size:",
+)
+bank.wrong(
+    "result-remembered",
+    "the first result for all calls",
+    choose="global _launch\nif '_launch' in globals():\n    return _launch\n"
+    "names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN",
+    result="_launch = LaunchEnvironment(rank, local_rank, world_size)\nreturn _launch",
+)

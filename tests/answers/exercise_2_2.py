@@ -153,6 +153,8 @@ bank.right(
     "    dist.init_process_group(backend, rank=launch.rank, "
     "world_size=launch.world_size, timeout=timeout)",
 )
+# Neither is ever missing: torchrun sets them, and so does the job script for srun (section 2). On one node this
+# machine is where rank 0 is; on several it is not, and then the wait for it ends in an error all the same.
 bank.right(
     "MASTER_PORT where there is none",
     launch="launch = read_launch_environment(os.environ)\n"
@@ -602,4 +604,60 @@ bank.right(
     "the address and the port that are there already",
     launch="os.environ['MASTER_ADDR'] = os.environ['MASTER_ADDR']\n"
     f"os.environ['MASTER_PORT'] = str(int(os.environ['MASTER_PORT']))\n{AGREED}",
+)
+
+# ---- right on the machines that most have
+
+bank.wrong(
+    "gloo-hard-coded",
+    "gloo where there are two ranks only",
+    nccl='backend = "nccl" if launch.world_size > 2 else "gloo"',
+)
+bank.wrong(
+    "timeout-changed",
+    "at least ten minutes",
+    join=JOIN.replace("=timeout", "=max(timeout, timedelta(minutes=10))"),
+)
+bank.wrong(
+    "error-swallowed",
+    "an error while joining is only printed",
+    join=f"try:\n    {JOIN}\nexcept Exception as error:\n    print('no process group:', error)",
+)
+bank.right(
+    "an error while joining is printed too",
+    join=f"try:\n    {JOIN}\nexcept Exception as error:\n    print('no process group:', error)\n    raise",
+    slow=True,
+)
+bank.right(
+    "an error while joining ends the program",
+    join=f"try:\n    {JOIN}\nexcept Exception as error:\n    raise SystemExit('no process group') from error",
+    slow=True,
+)
+bank.wrong(
+    "not-on-every-rank",
+    "a group of rank 0, which only that one makes",
+    join=f"{JOIN}\nif launch.rank == 0:\n    dist.new_group([0])",
+)
+bank.right("a group of rank 0, which all make", join=f"{JOIN}\ndist.new_group([0])", slow=True)
+bank.wrong(
+    "fails-at-exit",
+    "leaves the group at exit once more",
+    join=f"{JOIN}\nimport atexit\natexit.register(dist.destroy_process_group)",
+    slow=True,
+)
+bank.right(
+    "leaves the group at exit, if there is one", join=f"{JOIN}\nimport atexit\natexit.register(cleanup)", slow=True
+)
+bank.wrong(
+    "gpu-not-used",
+    "the CPU where the GPU's number is not the local rank",
+    if_cuda="if torch.cuda.device_count() > launch.local_rank:",
+    index="index = launch.local_rank",
+    slow=True,
+)
+bank.wrong(
+    "nccl-hard-coded",
+    "nccl where PyTorch has it",
+    join=f'backend = "nccl" if dist.is_nccl_available() else "gloo"\n{JOIN}',
+    slow=True,
 )

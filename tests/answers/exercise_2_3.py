@@ -338,3 +338,41 @@ return dist.get_world_size() == 1
     },
     slow=True,
 )
+
+# ---- right for one group, one launcher, where nothing fails
+
+MAIN = "return not dist.is_initialized() or dist.get_rank() == 0"
+bank.wrong(
+    "result-remembered",
+    "what is_main_process said before setup is remembered",
+    main="global _main\nif '_main' not in globals():\n"
+    "    _main = not dist.is_initialized() or dist.get_rank() == 0\nreturn _main",
+)
+bank.right("before setup everybody is the main process", main=MAIN, slow=True)
+bank.wrong(
+    "several-main-processes",
+    "srun's rank before torchrun's",
+    main="return int(os.environ.get('SLURM_PROCID', os.environ.get('RANK', 0))) == 0",
+)
+bank.wrong(
+    "error-swallowed",
+    "every error while leaving is swallowed",
+    whole={"2.3a": "try:\n    dist.destroy_process_group()\nexcept Exception:\n    pass"},
+)
+bank.wrong(
+    "group-not-destroyed",
+    "a flag of the module: a second group is never left",
+    whole={
+        "2.3a": "global _left\nif '_left' in globals():\n    return\n"
+        "if dist.is_initialized():\n    dist.destroy_process_group()\n    _left = True"
+    },
+)
+bank.wrong(
+    "not-on-every-rank",
+    "a barrier for rank 0 only",
+    whole={
+        "2.3a": "if dist.is_initialized():\n    if dist.get_rank() == 0:\n        dist.barrier()\n"
+        "    dist.destroy_process_group()"
+    },
+)
+bank.wrong("cleanup-without-group", "RANK in place of the group", ask="if 'RANK' in os.environ:", slow=True)

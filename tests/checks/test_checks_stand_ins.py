@@ -39,7 +39,19 @@ NAMED_LIKE = ("NotedSGD", "NotedRun", "CountedRun", "RecordedRun")
 OTHERWISE = ("Handle", "SamplerNotes")  # looked at below
 # What no student's code gets hold of: recorders, and what they raise where a student's code is wrong.
 OUT_OF_SIGHT = {
-    *("Board", "SetupRecorder", "CallRecorder", "PretendedGPU", "Moves", "Waits", "Descent", "Verdict", "Look"),
+    *(
+        "Board",
+        "SetupRecorder",
+        "CallRecorder",
+        "Destinations",
+        "AtExit",
+        "PretendedGPU",
+        "Moves",
+        "Waits",
+        "Descent",
+        "Verdict",
+        "Look",
+    ),
     *("LeftBehindError", "WrongGroupError", "WrongSourceError", "UnresolvedOptionsError", "GroupLeftError"),
     *("NoTestImagesError", "NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup"),
     *("NoMemoryError", "Devices"),

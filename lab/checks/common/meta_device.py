@@ -4,6 +4,7 @@ It is on PyTorch's meta device, where tensors have a shape and a type and no num
 there too, and a collective shows whether it was given a tensor of the device. Numbers that are read are made up.
 """
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -75,6 +76,7 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
     def on_cpu(tensor: Tensor) -> Tensor:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
+    @functools.wraps(to)  # a TorchFunctionMode tells it by its name
     def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         target = torch._C._nn._parse_to(*args, **kwargs)[0]
         to_cpu = tensor.is_meta and target is not None and target.type == "cpu"

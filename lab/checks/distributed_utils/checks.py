@@ -5,7 +5,8 @@ from lab.checks.distributed_utils.draw import draw_cases, draw_launchers, draw_s
 from lab.checks.distributed_utils.judge_environments import judge_environments
 from lab.checks.distributed_utils.judge_leaving import judge_leaving
 from lab.checks.distributed_utils.judge_setup import judge_setup
-from lab.checks.distributed_utils.observe import join_group, leave_group, read_environments
+from lab.checks.distributed_utils.observe import leave_group, read_environments
+from lab.checks.distributed_utils.observe_setup import join_group
 from lab.grading.check import Group, Order, check
 
 FILE = "distributed_utils.py"

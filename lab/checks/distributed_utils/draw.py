@@ -12,6 +12,9 @@ TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 
 
+SRUN_AND_TORCHRUN = "torchrun, which srun has started"
+
+
 @dataclass(frozen=True)
 class Case:
     """One environment, and the (rank, local_rank, world_size) it stands for; None where it must be refused."""
@@ -52,7 +55,18 @@ def draw_cases() -> list[Case]:
     for missing in TORCHRUN:
         rest = {name: value for name, value in name_values(TORCHRUN, both).items() if name != missing}
         cases.append(Case("mixed", rest | name_values(SRUN, (rank, local_rank, 24))))
+    # The first of several processes and the only one, and nodes of more processes than most have.
+    further = [(TORCHRUN, (0, 0, 7)), (SRUN, (0, 0, 1)), (TORCHRUN, draw_large()), (SRUN, draw_large())]
+    for names, place in further:
+        cases.append(Case("torchrun" if names is TORCHRUN else "srun", name_values(names, place), place))
     return cases
+
+
+def draw_large() -> tuple[int, int, int]:
+    """(rank, local_rank, world_size) of more than a thousand processes, more than 32 on a node."""
+    each, node, nodes = random.randrange(48, 97), random.randrange(22, 40), 40
+    local_rank = random.randrange(33, each)
+    return each * node + local_rank, local_rank, each * nodes
 
 
 def draw_places() -> list[tuple[int, int, int]]:
@@ -116,16 +130,27 @@ def draw_setup() -> dict[str, Any]:
     ]
     # No port that anybody would think of.
     master = f"node{random.randrange(10, 99)}:{random.randrange(31_001, 31_999)}"
+    # The last two are small, and what waits there waits shortly.
+    short = random.randrange(20, 40)
+    for name, names, of, gpus in (("torchrun", TORCHRUN, (0, 0, 1), 1), ("srun", SRUN, (1, 1, 2), 2)):
+        machines.append(
+            {"name": name, "environ": name_values(names, of), "place": list(of), "gpus": gpus, "index": of[1]}
+        )
+    for number, machine in enumerate(machines):
+        machine["timeout"] = timeout if number < 4 else short
     return {"timeout": timeout, "machines": machines, "master": master}
 
 
 def draw_launchers() -> dict[str, Any]:
     """Who is which rank, and how often each launcher's turn comes: no answer is right every time.
 
-    As if each of the three ranks were alone on its node: all have the local rank 0.
+    As if each of the three ranks were alone on its node: all have the local rank 0. Only at last they share one.
     """
     order = random.sample(range(3), 3)
     launchers = ["torchrun", "srun", *random.choices(["torchrun", "srun"], k=random.randrange(6))]
     names = {"torchrun": TORCHRUN, "srun": SRUN}
     environs = [[name_values(names[launcher], (rank, 0, 3)) for rank in order] for launcher in launchers]
+    # At last as if all three were on one node: there srun has started a single process, the torchrun of all.
+    launchers.append(SRUN_AND_TORCHRUN)
+    environs.append([name_values(TORCHRUN, (rank, rank, 3)) | name_values(SRUN, (0, 0, 1)) for rank in order])
     return {"order": order, "launchers": launchers, "environs": environs}

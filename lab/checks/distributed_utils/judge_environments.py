@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
-from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
+from lab.checks.distributed_utils.judge_refused import judge_refused
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -40,7 +41,8 @@ def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any]
     for case, answer in pairs:
         if case.expected is not None:
             with part(SRUN_READ if case.kind == "srun" else TORCHRUN_READ):
-                judge_numbers(look, case, answer, decoy, constant)
+                judge_remembered(look, pairs, case, answer)
+                judge_numbers(look, case, answer, decoy, constant, only_refused(pairs))
         got = f"{answer['error']['type']}" if answer["error"] else [answer[name] for name in FIELDS]
         compared(str(case), [got], "ValueError" if case.expected is None else list(case.expected))
     for case, answer in pairs:
@@ -86,8 +88,38 @@ def mentions_modulo(look: Look) -> bool:
     return bool(re.search(COMPUTED, searchable(look(COMPUTED))))
 
 
-def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool) -> None:
-    """A complete environment must give exactly its numbers."""
+def only_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> list[int]:
+    """The world sizes of the good environments with a rank 0, where not all of them are refused."""
+    firsts = [
+        (case.expected[2], answer["error"]) for case, answer in pairs if case.expected and not case.expected[0]
+    ]
+    refused = {size for size, error in firsts if error}
+    return sorted(refused) if len(refused) < len({size for size, _ in firsts}) else []
+
+
+def judge_remembered(
+    look: Look, pairs: Sequence[tuple[Case, dict[str, Any]]], case: Case, answer: dict[str, Any]
+) -> None:
+    """What comes out is of this environment, and not of one that was asked for before."""
+    got = tuple(answer[name] for name in FIELDS)
+    earlier = [one.expected for one, _ in pairs[: [one for one, _ in pairs].index(case)] if one.expected]
+    if not answer["error"] and got != case.expected and got in earlier:
+        raise Diagnosis(
+            "result-remembered",
+            saw=f"{case}: you returned {list(got)}, which an earlier call with other variables got rightly.",
+            means="What is kept from one call to the next is wrong in the next: read the variables in each.",
+            look=look(r"\bglobal\b|\bnonlocal\b|hasattr|cache|memo|\bif (not )?_\w+", r"^return (?!Launch)"),
+        )
+
+
+def judge_numbers(
+    look: Look, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool, refused: list[int]
+) -> None:
+    """A complete environment must give exactly its numbers.
+
+    Args:
+        refused: the world sizes that are refused, where rank 0 of others is not.
+    """
     assert case.expected is not None
     got = [answer[name] for name in FIELDS]
     expected = list(case.expected)
@@ -120,7 +152,7 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
                 if answer["error"]["text"].startswith("raise")
                 else error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
-        judge_refused(look, case, answer["error"])
+        judge_refused(look, case, answer["error"], refused)
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
             "no-launch-environment",
@@ -181,33 +213,6 @@ def judge_numbers(look: Look, case: Case, answer: dict[str, Any], decoy: list[in
         saw=saw,
         means=f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
         look=look(rf"\b{wrong}\s*=", r"\breturn\b"),
-    )
-
-
-def judge_refused(look: Look, case: Case, error: dict[str, Any]) -> NoReturn:
-    """A good environment ended in an error, which may be the student's own."""
-    saw = f"{case}: raised {error_text(error)}"
-    if "ValueError" not in error["bases"] or not error["text"].startswith("raise"):
-        fail(error, f"{case}: {look.function}()", look)
-    if error["compared_as_text"]:
-        raise Diagnosis(
-            "strings-compared",
-            saw=saw,
-            means="Variables are text, and as text '11' < '9': turn the values into integers before you compare.",
-            look=look(r"^(?!.*\bint\b).*environ(\[|\.get)", r"[<>]"),
-        )
-    if "0" in case.environ.values():
-        raise Diagnosis(
-            "zero-taken-for-missing",
-            saw=saw,
-            means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
-            look=look(r"\bif\b.*\bint\(|\bor\b|\band\b", r"\.get\(", r"\bif\b"),
-        )
-    raise Diagnosis(
-        "good-environment-refused",
-        saw=saw,
-        means="All three are there, are numbers, and 0 <= local_rank <= rank < world_size holds.",
-        look=look(r"\b(if|assert)\b.*[<>]", r"\bif\b"),
     )
 
 

@@ -1,15 +1,21 @@
 """Judges is_main_process(), and what cleanup() leaves behind."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.checks.distributed_utils.draw import SRUN_AND_TORCHRUN
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 LEAVES = "leaves the group"
 LINE = (r"\bif not\b.*is_initialized(?!.*return)", r"destroy", r"is_initialized")
+
+LEFT_BY_OTHERS = r"gloo.*(reset|closed|Broken pipe|Read error|refused)|Connection (reset|closed)"
+OF_THE_LAUNCHER = r"environ\b.*(RANK|WORLD|SLURM)|(RANK|WORLD|SLURM).*environ\b"
 
 UNCALLED = r"is_initialized\b(?!\()"  # the function itself, which is always true
 
@@ -26,23 +32,34 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
     attempt = {"error": (None, ERROR)}
     expect(
         reports,
-        {"main": [{"value": (None, bool, int, str), **attempt}], "left": [{"still_there": bool, **attempt}]},
+        {
+            "main": [{"value": (None, bool, int, str), **attempt}],
+            "left": [{"still_there": bool, **attempt}],
+            "anew": object,
+            "told": bool,
+        },
     )
     expect_as_many([report["main"] for report in reports], len(given["launchers"]))
-    expect_as_many([report["left"] for report in reports], 3)
+    expect_as_many([report["left"] for report in reports], 4)
+    anew = [report["anew"] for report in reports]  # as the first launcher's ranks
     answered = zip(*(report["main"] for report in reports), strict=True)  # a launcher at a time
     for launcher, answers in zip(given["launchers"], answered, strict=True):
         compared(f"main process, by {launcher}", [a["value"] for a in answers], [True, False, False], each=True)
         with part("which is the main process"):
-            judge_main_process(look.into("is_main_process"), launcher, list(answers))
-    for number, what in enumerate(("cleanup()", "cleanup() without a group", "cleanup() of one rank")):
+            judge_main_process(look.into("is_main_process"), launcher, list(answers), anew)
+        anew = []
+    for number, what in enumerate(
+        ("cleanup()", "cleanup() without a group", "cleanup() of another group", "cleanup() of one rank")
+    ):
         compared(f"group left by {what}", [report["left"][number]["still_there"] for report in values], False)
     with part(LEAVES):
         judge_left(look, values)
     with part("leaves where there is none", after=[LEAVES]):
         judge_without_group(look, values)
     with part(LEAVES):
+        judge_another(look, values)
         judge_alone(look, values)
+        judge_told(look, values)
 
 
 def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
@@ -50,6 +67,13 @@ def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     line = look(*LINE)
     for rank, report in enumerate(reports):
         first = report["left"][0]
+        if first["error"] and re.search(LEFT_BY_OTHERS, searchable(first["error"]["message"])):
+            raise Diagnosis(
+                "not-on-every-rank",
+                saw=f"rank {rank}: cleanup() waited in a collective for ranks that had left.",
+                means="A collective is for every rank of the group: what some skip ends in an error, or never.",
+                look=error_place(first["error"], lambda: line),
+            )
         if first["error"]:
             fail(first["error"], f"rank {rank}: cleanup()", lambda: line)
         if first["still_there"]:
@@ -61,10 +85,43 @@ def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
             )
 
 
+def judge_another(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+    """A second group of several ranks is left as the first one."""
+    for report in reports:
+        second = report["left"][2]
+        if second["error"]:
+            fail(second["error"], "cleanup() of a second group", look)
+        if second["still_there"]:
+            raise Diagnosis(
+                "group-not-destroyed",
+                saw="a second process group is still there after cleanup(), which had left the first.",
+                means="Whether there is a group PyTorch knows: what a module remembers of it may be out of date.",
+                look=look(r"^if (?!.*is_initialized)", r"\bglobal\b", r"destroy"),
+            )
+
+
+def judge_told(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+    """An error of PyTorch's while the group is left comes out."""
+    if not all(report["told"] for report in reports):
+        raise Diagnosis(
+            "error-swallowed",
+            saw="destroy_process_group() raised DistBackendError, and cleanup() came back as if all were well.",
+            means="That is an error of the run, and not a missing group: ask dist.is_initialized() for that.",
+            look=look(r"\bexcept\b|suppress", r"destroy"),
+        )
+
+
 def judge_without_group(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     line = look(*LINE)
     for rank, report in enumerate(reports):
         if error := report["left"][1]["error"]:
+            if (asked := look(OF_THE_LAUNCHER)) != look():
+                raise Diagnosis(
+                    "cleanup-without-group",
+                    saw=f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
+                    means="A launcher's variable says how the program was started, not whether there is a group.",
+                    look=asked,
+                )
             raise Diagnosis(
                 "cleanup-without-group",
                 saw=f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
@@ -77,7 +134,7 @@ def judge_alone(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """A group of one is left too."""
     line = look(*LINE)
     for report in reports:
-        alone = report["left"][2]
+        alone = report["left"][3]
         if alone["error"]:
             fail(alone["error"], "cleanup() of a group of one rank", lambda: line)
         if alone["still_there"]:
@@ -89,7 +146,8 @@ def judge_alone(look: Look, reports: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]]) -> None:
+def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]], anew: list[object]) -> None:
+    """Args: `anew` is what a fresh copy of the module says, which nobody has asked before there was a group."""
     line = look(r"\breturn\b")
     if error := next((answer["error"] for answer in answers if answer["error"]), None):
         if "KeyError" in error["bases"] and launcher == "srun":
@@ -112,6 +170,20 @@ def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]])
         )
     if values == [True, False, False]:
         return
+    if anew == [True, False, False]:
+        raise Diagnosis(
+            "result-remembered",
+            saw=f"asked before and after there was a group: is_main_process() was {said}.",
+            means="What it said before setup() is not so after it: ask the process group each time.",
+            look=look(r"\bglobal\b|cache|memo|hasattr|\bif (not )?_\w+"),
+        )
+    if launcher == SRUN_AND_TORCHRUN:
+        raise Diagnosis(
+            "several-main-processes" if sum(values) > 1 else "wrong-main-process",
+            saw=f"one node, started by {launcher}: is_main_process() was {said}.",
+            means="srun counts the torchruns there, and torchrun the processes. The process group knows the rank.",
+            look=look(r"SLURM", r"\breturn\b"),
+        )
     if sum(values) > 1:
         raise Diagnosis(
             "several-main-processes",

@@ -6,8 +6,8 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
-from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
-from lab.checks.distributed_utils.draw import TORCHRUN
+from lab.checks.common.report import ERROR, expect, expect_as_many
+from lab.checks.distributed_utils.judge_joined import judge_joined, judge_left_behind, judge_told
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -16,13 +16,6 @@ CALL = {
     "world_size": int,
 }  # fmt: skip
 
-INIT = {
-    "backend": str, "rank": int, "world_size": int, "timeout": (None, float), "device_id": (None, str),
-    "master": str, "agreed": str,
-}  # fmt: skip
-
-COMPUTED = r"timeout\.\w+|timeout\s*[*/]|[*/]\s*timeout"
-
 
 def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Raise the diagnosis of the first thing that is wrong, here and then on simulated machines.
@@ -30,7 +23,10 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
     Args:
         given: what the ranks received.
     """
-    expect(reports, {"real": CALL, "simulated": [CALL], "total": float})
+    expect(
+        reports,
+        {"real": CALL, "simulated": [CALL], "total": float, "groups": int, "at_exit": (None, ERROR)},
+    )
     world_size, timeout = len(reports), given["timeout"]
     compared("sum of ones over the group", [report["total"] for report in reports], float(world_size))
     compared("device, without a GPU", [report["real"]["device"] for report in reports], "cpu")
@@ -42,6 +38,8 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
             judge_on_cpu(look, init, report["real"], rank)
             judge_sum(look, report["total"], rank, world_size)
             inits.append(init)
+    with part("joins on a CPU"):
+        judge_left_behind(look, reports)
     expect_as_many([reports[0]["simulated"]], len(given["machines"]))
     simulated = list(zip(given["machines"], reports[0]["simulated"], strict=True))
     by_rank = all(follows_rank(machine, call) for machine, call in simulated)
@@ -54,11 +52,13 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
         compared(place, [call["device"]], f"cuda:{machine['index']}")
         joined: dict[str, Any] = {}
         with part("joins as torchrun or srun says"):
-            joined = judge_joined(look, call, rank, world_size, place, timeout)
+            joined = judge_joined(look, call, rank, world_size, place, machine["timeout"])
         with part("a GPU of its own, and nccl"):
             judge_on_gpus(look, joined, call, machine, by_rank, place)
         with part("joins as torchrun or srun says"):
             judge_master(look, joined["master"], given["master"], place)
+    with part("joins as torchrun or srun says"):
+        judge_told(look, reports[0])
     for rank, init in enumerate(inits):  # last, since any name of this machine is right here
         with part("joins on a CPU"):
             judge_master(look, init["master"], init["agreed"], f"rank {rank} of {len(reports)}")
@@ -75,117 +75,13 @@ def judge_sum(look: Look, total: float, rank: int, world_size: int) -> None:
         )
 
 
-def judge_joined(
-    look: Look, call: dict[str, Any], rank: int, world_size: int, place: str, timeout: float
-) -> dict[str, Any]:
-    """The group must be the launcher's, with the timeout asked for; a device must come back.
-
-    Returns the call of init_process_group that counts: the last one.
-    """
-    inits = [event for event in call["events"] if event["call"] == "init_process_group"]
-    expect(inits, INIT)
-    init = inits[-1] if inits else None
-    line = look(r"init_process_group")
-    if init and (init["rank"], init["world_size"]) != (rank, world_size):
-        got = f"{place}: the group was to be joined as rank {init['rank']} of {init['world_size']}."
-        if -1 in (init["rank"], init["world_size"]):
-            raise Diagnosis(
-                "srun-not-served",
-                saw=f"{place}: init_process_group got no rank and world size, and RANK and WORLD_SIZE are not "
-                "set.",
-                means="By itself it knows torchrun's variables only: hand it what read_launch_environment "
-                "returned.",
-                look=line,
-            )
-        if init["world_size"] == call["gpus"] and init["world_size"] != world_size:
-            raise Diagnosis(
-                "gpus-as-world-size",
-                saw=f"{got} The launcher says {world_size} ranks.",
-                means="The GPUs that a process sees are those of its node: the launcher counts all processes.",
-                look=look(r"device_count\(\)(?!\s*(==|>|!=|<))", r"init_process_group"),
-            )
-        if init["world_size"] != world_size:
-            raise Diagnosis(
-                "world-size-hard-coded",
-                saw=f"{got} The launcher says {world_size} ranks.",
-                means="With too few, ranks train without each other; with too many, all wait for ranks that "
-                "never come.",
-                look=line,
-            )
-        raise Diagnosis(
-            "wrong-rank",
-            saw=f"{got} The launcher says rank {rank}.",
-            means="Two processes with the same rank wait for ever for the one that is missing.",
-            look=line,
-        )
-    if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
-        raise Diagnosis(
-            "device-without-index",
-            saw=f"{place}: torch.cuda.set_device got a device without an index, and raised "
-            f"{error_text(call['error'])}"
-            if call["error"]
-            else f"{place}: torch.cuda.set_device got a device without an index.",
-            means="'cuda' alone means the current GPU, and this call is to say which one that is.",
-            look=look(r"device\(\s*[\"']cuda[\"']\s*\)", r"set_device"),
-        )
-    error = call["error"]
-    if error and not call["gpus"] and re.search("NVIDIA|CUDA", searchable(error["message"])):
-        raise Diagnosis(
-            "cuda-without-gpu",
-            saw=f"{place}, without a GPU: setup() raised {error_text(error)}",
-            means="What is for GPUs only belongs where torch.cuda.is_available() has said that there is one.",
-            look=error_place(error, lambda: look(r"cuda")),
-        )
-    if error and call["gpus"] and "KeyError" in error["bases"] and error["message"].strip("'\"") in TORCHRUN:
-        raise Diagnosis(
-            "srun-not-served",
-            saw=f"{place}: setup() raised {error_text(error)}",
-            means="That is a variable of torchrun's. read_launch_environment() knows srun's names too.",
-            look=error_place(error, lambda: look(r"environ")),
-        )
-    if error:
-        fail(error, f"{place}: setup()", look)
-    if init is None:
-        raise Diagnosis(
-            "no-process-group",
-            saw=f"{place}: setup() has not called init_process_group.",
-            means="Without a process group no rank can reach another.",
-            look=look(),
-        )
-    if init["timeout"] != timeout:
-        saw = f"setup(timeout of {timeout} s) gave init_process_group "
-        if init["timeout"] is not None and look(COMPUTED) != look():
-            raise Diagnosis(
-                "timeout-changed",
-                saw=f"{saw}a timeout of {init['timeout']:g} s.",
-                means="timeout is a timedelta already: hand it on as it is. Its .seconds leave out the days.",
-                look=look(COMPUTED),
-            )
-        given = "no timeout" if init["timeout"] is None else f"a timeout of {init['timeout']:g} s"
-        raise Diagnosis(
-            "timeout-ignored",
-            saw=f"{saw}{given}.",
-            means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
-            look=line,
-        )
-    if call["type"] != "device":
-        raise Diagnosis(
-            "no-device",
-            saw=f"setup() returned {'None' if call['type'] == 'NoneType' else 'a ' + call['type']}, "
-            "not a torch.device.",
-            means="The rest of the program puts model and images where this says.",
-            look=look(r"\breturn\b"),
-        )
-    return init
-
-
 def judge_on_cpu(look: Look, init: dict[str, Any], call: dict[str, Any], rank: int) -> None:
     if "nccl" in init["backend"]:
         raise Diagnosis(
             "nccl-hard-coded",
             saw=f"rank {rank}, without a GPU: the backend was {init['backend']!r}.",
             means="nccl works between GPUs only; without CUDA the group must use gloo.",
-            look=look(r"nccl"),
+            look=look(r"nccl", last=True),
         )
     if init["device_id"] is not None:
         raise Diagnosis(
@@ -226,6 +122,13 @@ def judge_on_gpus(
         by_rank: whether the rank gave the number of the GPU on all the machines; on one it may be chance.
     """
     index, rank = machine["index"], machine["place"][0]
+    if init["backend"] == "gloo" and call["device"].startswith("cpu"):
+        raise Diagnosis(
+            "gpu-not-used",
+            saw=f"{place}: setup() took the CPU and gloo.",
+            means="torch.cuda.is_available() is the same on all ranks: by another condition they part, and wait.",
+            look=look(r"\bif\b.*(cuda|gpu|device)", r"(cuda|gpu|device).*\bif\b", r"gloo"),
+        )
     if "gloo" in init["backend"] and "nccl" not in init["backend"]:
         raise Diagnosis(
             "gloo-hard-coded",

@@ -1,4 +1,4 @@
 """The checks of model.py: what they observe in the ranks, draw, and judge.
 
-May import: checks/common, grading, ranks.
+May import: base, checks/common, grading, ranks.
 """

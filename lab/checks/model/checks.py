@@ -1,6 +1,7 @@
 """Checks of section 1: one network, any batch size."""
 
 import random
+from typing import Any
 
 import torch
 
@@ -16,10 +17,11 @@ def any_batch_size(group: Group) -> None:
     look = Look(group.code, "model.py", "CNN.forward")
     sizes = [*random.sample([3, 5, 6, 7, 9, 11], 2), 1, 12]
     num_classes, generator = random.randrange(3, 10), fresh_generator()
-    given = {
+    given: dict[str, Any] = {
         "seed": random.randrange(2**31),
         "batches": [torch.randn(size, *IMAGE, generator=generator) for size in sizes],
         "num_classes": num_classes,
+        "large": 2 * random.randrange(2048, 4096) + 1,
     }
     reports = group.observe(Order(run_network, 1, given, set_up_process_group=False))
-    judge_network(look, reports, sizes, num_classes)
+    judge_network(look, reports, sizes, given)

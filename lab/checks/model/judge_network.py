@@ -8,27 +8,34 @@ from torch import Tensor
 
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
-from lab.checks.model.observe import IMAGE, ROWS, WRONG_IMAGES
+from lab.checks.model.judge_device import judge_large, judge_manners, judge_precision, judge_reads
+from lab.checks.model.judge_images import judge_wrong_images
+from lab.checks.model.judge_logits import judge_logits, judge_values, raised
+from lab.checks.model.judge_rows import judge_rows
+from lab.checks.model.observe import ROWS, WRONG_IMAGES
+from lab.checks.model.observe_device import IMAGE
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 ATTEMPT = {"value": object, "error": (None, ERROR)}
 REPORT = {
-    "changed": bool, "elsewhere": str, "wrong": [ATTEMPT], "odd": [ATTEMPT], "blocks": str, "modules": [str],
-    "classes": ATTEMPT, "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT, "rows": [ATTEMPT],
+    "changed": bool, "elsewhere": str, "wrong": [ATTEMPT | {"entered": [int]}], "odd": [ATTEMPT], "blocks": str,
+    "modules": [str], "classes": ATTEMPT, "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT,
+    "rows": [ATTEMPT], "evaluated": ATTEMPT, "large": {"shape": [int], "error": (None, ERROR)},
+    "computed_in": [str],
 }  # fmt: skip
 
 ANY_BATCH, LOGITS = "a batch of any size", "logits, of each image by itself"
 
 
-def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_classes: int) -> None:
+def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], given: dict[str, Any]) -> None:
     """Raise the diagnosis of the first thing that is wrong.
 
     Args:
         sizes: of the batches.
-        num_classes: of the second network.
+        given: what the rank received.
     """
-    expect(reports, {"batches": [ATTEMPT], "usual": [int], "lets_through": [[int]]})
+    expect(reports, {"batches": [ATTEMPT], "usual": [int], "lets_through": [[int]], "autocast": [str]})
     report = reports[0]
     expect_as_many([report["batches"]], len(sizes))
 
@@ -40,6 +47,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
         for size, batch in zip(sizes, report["batches"], strict=True):
             judge_logits(look, size, batch["value"])
     with part(LOGITS, after=[ANY_BATCH]):
+        judge_precision(look, [batch["value"].dtype for batch in report["batches"]], report)
         judge_values(look, torch.cat([batch["value"] for batch in report["batches"]]))
     expect(reports, REPORT)
     expect_as_many([report["wrong"]], len(WRONG_IMAGES))
@@ -48,7 +56,10 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], num_clas
         judge_wrong_images(look, report["wrong"], report["odd"])
     with part("blocks, classes, gradients, device", after=[ANY_BATCH]):
         judge_manners(look, report)
-        judge_parameters(look, report, num_classes)
+        judge_reads(look, report)
+        judge_parameters(look, report, given["num_classes"])
+    with part(ANY_BATCH):
+        judge_large(look, given["large"], sizes, report)
     with part(LOGITS):
         judge_rows(look, report)
 
@@ -105,132 +116,7 @@ def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
             means="Every block takes what the block before it gives, and the first one the images.",
             look=place,
         )
-    fail(error, f"a batch of {size} images, {[size, *IMAGE]},", look)
-
-
-def judge_logits(look: Look, size: int, value: object) -> None:
-    if not isinstance(value, Tensor):
-        raise Diagnosis(
-            "nothing-returned" if value == "NoneType" else "no-logits",
-            saw=f"forward() returned {'None' if value == 'NoneType' else f'a {value}'}, not a tensor.",
-            means="The loss needs the logits: one row an image, one number a class.",
-            look=look(r"\breturn\b"),
-        )
-    if list(value.shape) != [size, 10]:
-        squeezed = size == 1 and list(value.shape) == [10]
-        raise Diagnosis(
-            "wrong-shape",
-            saw=f"a batch of {size} images gave a result of shape {list(value.shape)}; expected [{size}, 10].",
-            means="A batch of one image is still a batch: keep its dimension."
-            if squeezed
-            else "The loss needs one row an image, one number a class.",
-            look=look(r"squeeze|argmax|mean|\breturn\b"),
-        )
-    if not value.is_floating_point():
-        raise Diagnosis(
-            "no-logits",
-            saw=f"forward() returned numbers of type {value.dtype}.".replace("torch.", ""),
-            means="Logits are floating-point numbers; rounded ones have no gradient.",
-            look=look(r"\breturn\b"),
-        )
-
-
-def judge_values(look: Look, logits: Tensor) -> None:
-    if not logits.isfinite().all():
-        raise Diagnosis(
-            "no-logits",
-            saw=f"{(~logits.isfinite()).sum()} of the {logits.numel()} numbers in the results are nan or "
-            "infinite.",
-            means="Their loss is nan, and after one step so are all the weights.",
-            look=look(r"log|exp|/", r"\breturn\b"),
-        )
-    if (logits < 0).any():
-        return
-    sums = logits.sum(dim=1)
-    if torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
-        raise Diagnosis(
-            "softmax-before-loss",
-            saw="every row of the result is positive and adds up to 1: these are probabilities, not logits.",
-            means="cross_entropy applies softmax itself. Applied twice, the gradients shrink and training crawls.",
-            look=look(r"softmax", r"\breturn\b"),
-        )
-    raise Diagnosis(
-        "no-negative-logits",
-        saw=f"none of the {logits.numel()} numbers in the results is negative.",
-        means="A ReLU or a sigmoid at the end keeps the loss from telling the classes apart.",
-        look=look(r"relu|sigmoid|abs", r"\breturn\b"),
-    )
-
-
-def judge_wrong_images(look: Look, wrong: list[dict[str, Any]], odd: list[dict[str, Any]]) -> None:
-    """Args: `odd` are the results of what is not even a batch of images."""
-    never_fails = not any(one["error"] and "AssertionError" in one["error"]["bases"] for one in odd)
-    missed = [
-        (shape, result["error"])
-        for shape, result in zip(WRONG_IMAGES, wrong, strict=True)
-        if result["error"] is None or "AssertionError" not in result["error"]["bases"]
-    ]
-    if not missed:
-        return
-    shape, error = missed[0]
-    batch = ["B", *shape]
-    saw = f"images [{', '.join(map(str, batch))}] " + (
-        f"raised {error_text(error)}" if error else "went through without an error."
-    )
-    if error and error["type"] not in ("RuntimeError", "IndexError"):
-        raise Diagnosis(
-            "not-an-assertion",
-            saw=saw,
-            means="A wrong image here is a mistake in the program, not in a user's input: that is what assert "
-            "is for.",
-            look=error_place(error, look),
-        )
-    if len(missed) < len(WRONG_IMAGES):
-        raise Diagnosis(
-            "assertion-too-weak",
-            saw=f"{saw.rstrip('.')}; other wrong sizes are refused.",
-            means="The assertion must compare all three of channels, height and width.",
-            look=look(r"\bassert\b"),
-        )
-    if (place := look.asserts()) and never_fails:
-        raise Diagnosis(
-            "assertion-cannot-fail",
-            saw=f"{saw.rstrip('.')}, and so does everything else: the assertion has never failed.",
-            means="It is always true, as a tuple in brackets is, or never reached: assert CONDITION, MESSAGE.",
-            look=place,
-        )
-    if place:
-        raise Diagnosis(
-            "assertion-too-weak",
-            saw=f"{saw.rstrip('.')}; the assertion refuses other things.",
-            means="The assertion must compare all three of channels, height and width.",
-            look=place,
-        )
-    raise Diagnosis(
-        "no-assertion",
-        saw=saw,
-        means="Without an assertion a wrong image is noticed layers later in a message about matrices, or never.",
-        look=look(),
-    )
-
-
-def judge_manners(look: Look, report: dict[str, Any]) -> None:
-    """The images are left as they were, and the results are where they are."""
-    if report["changed"]:
-        raise Diagnosis(
-            "images-changed",
-            saw="after the forward pass the images that were handed in are others than before.",
-            means="It changes the caller's batch, and with it a data set that is kept in memory: every epoch "
-            "once more.",
-            look=look(r"\w_\(|[-+*/]=|\[.*\]\s*=(?!=)"),
-        )
-    if report["elsewhere"]:
-        raise Diagnosis(
-            "device-written-down",
-            saw=f"with network and images on a GPU (here only pretended): {report['elsewhere']}.",
-            means="The network must compute where its weights are: its device is for the caller to choose.",
-            look=look(r"cpu|cuda|\.to\(|torch\.(zeros|ones|tensor|rand)", r"\breturn\b"),
-        )
+    raised(error, f"a batch of {size} images, {[size, *IMAGE]},", look)
 
 
 def judge_parameters(look: Look, report: dict[str, Any], num_classes: int) -> None:
@@ -259,39 +145,4 @@ def judge_parameters(look: Look, report: dict[str, Any], num_classes: int) -> No
             saw=f"CNN(num_classes={num_classes}) gave a result of shape {shape}.",
             means="Another data set has another number of classes.",
             look=look(r"\b10\b", r"\breturn\b"),
-        )
-
-
-def judge_rows(look: Look, report: dict[str, Any]) -> None:
-    """In float64, an image's logits are the same whatever else is in the batch, and every time."""
-    results = [report["whole"], report["again"], *report["rows"]]
-    if error := next((result["error"] for result in results if result["error"]), None):
-        fail(error, "the network in float64", look)
-    values = [result["value"] for result in results]
-    if not all(isinstance(value, Tensor) and value.shape[1:] == (10,) for value in values):
-        judge_logits(look, len(report["rows"]), values[0])
-    whole, again, rows = values[0].double(), values[1].double(), torch.cat(values[2:]).double()
-    if values[0].dtype != torch.float64:
-        raise Diagnosis(
-            "dtype-changed",
-            saw=f"float64 weights and images gave {values[0].dtype} logits.".replace("torch.", ""),
-            means="The network must compute in the precision it is given, or comparing ranks is blurred.",
-            look=look(r"float|half|bfloat16|\.to\(", r"\breturn\b"),
-        )
-    found = [name for name in report["modules"] if "BatchNorm" in name or "Dropout" in name]
-    suspects = f"the {' and '.join(found)} in model.py" if found else ""
-    if (difference := (whole - again).abs().max().item()) > 1e-9:
-        raise Diagnosis(
-            "random-forward",
-            saw=f"the same batch twice gave logits that differ by {difference:.2g}.",
-            means="Dropout draws other units on every rank, so W ranks cannot compute what one device computes.",
-            look=suspects or look(r"dropout|rand", r"\breturn\b"),
-        )
-    if (difference := (whole[: len(rows)] - rows).abs().max().item()) > 1e-9:
-        raise Diagnosis(
-            "rows-depend-on-batch",
-            saw=f"an image's logits change by {difference:.2g} with the other images in its batch.",
-            means="Each rank sees only its part of the batch, so W ranks would not compute what one device "
-            "computes.",
-            look=suspects or look(r"norm|mean|std|max\(", r"\breturn\b"),
         )

@@ -1,6 +1,7 @@
 """What ranks observe of the student's CNN."""
 
-from copy import deepcopy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -8,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lab.checks.common.attempt import attempt
-from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.model.observe_device import IMAGE, computed_in, elsewhere, noting_autocast, without_numbers
 from lab.ranks.rank import Rank
 
-IMAGE = (3, 32, 32)
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128, 250, 256)
 
 # What an assertion that refuses images of 3 x 32 x 32 may have been written for.
@@ -32,11 +32,9 @@ def run_network(rank: Rank) -> dict[str, Any]:
     torch.manual_seed(given["seed"])
     cnn = model.CNN()
     originals = [batch.clone() for batch in given["batches"]]
-    report: dict[str, Any] = {
-        "batches": [forward(rank, cnn, images) for images in given["batches"]],
-        "usual": [],
-        "lets_through": [],
-    }
+    report: dict[str, Any] = {"usual": [], "lets_through": []}
+    with noting_autocast() as report["autocast"]:
+        report["batches"] = [forward(rank, cnn, images) for images in given["batches"]]
     if any(batch["error"] for batch in report["batches"]):
         # Which sizes does it want? Only asked when something is wrong.
         with torch.no_grad():
@@ -51,11 +49,13 @@ def run_network(rank: Rank) -> dict[str, Any]:
                 or "AssertionError" not in error["bases"]
             ]
         return report
-    if not all(usable(batch["value"]) for batch in report["batches"]):
+    if not all(map(usable, given["batches"], [batch["value"] for batch in report["batches"]])):
         return report
     report["changed"] = any(not batch.equal(was) for batch, was in zip(given["batches"], originals, strict=True))
-    report["elsewhere"] = runs_elsewhere(lambda: on_device(cnn, META))
-    report["wrong"] = [forward(rank, cnn, torch.zeros(3, *shape)) for shape in WRONG_IMAGES]
+    report["elsewhere"] = elsewhere(cnn)
+    report["large"] = without_numbers(rank, cnn, given["large"])
+    report["computed_in"] = attempt(rank, computed_in, cnn, given["batches"][0])["value"] or []
+    report["wrong"] = [forward_noting_entry(rank, cnn, torch.zeros(3, *shape)) for shape in WRONG_IMAGES]
     report["odd"] = [forward(rank, cnn, torch.zeros(shape)) for shape in ODD]
     report["blocks"] = describe_blocks(cnn)
     report["modules"] = sorted({type(module).__name__ for module in cnn.modules()})
@@ -67,14 +67,9 @@ def run_network(rank: Rank) -> dict[str, Any]:
     report["whole"] = forward(rank, cnn, images)
     report["again"] = forward(rank, cnn, images)
     report["rows"] = [forward(rank, cnn, images[i : i + 1]) for i in range(ROWS)]
+    with torch.no_grad():
+        report["evaluated"] = forward(rank, cnn.eval(), images)
     return report
-
-
-def on_device(cnn: nn.Module, device: torch.device) -> None:
-    """Raises RuntimeError where the network's results are on another device than its images."""
-    logits = deepcopy(cnn).to(device)(torch.zeros(2, *IMAGE, device=device))
-    if isinstance(logits, Tensor) and logits.device != device:
-        raise RuntimeError(f"the logits are on the {logits.device}, and not on the same device as the images")
 
 
 def forward(rank: Rank, network: nn.Module, images: Tensor) -> dict[str, Any]:
@@ -86,9 +81,31 @@ def forward(rank: Rank, network: nn.Module, images: Tensor) -> dict[str, Any]:
     return {"value": value.detach(), "error": None}
 
 
-def usable(value: object) -> bool:
-    """Whether this can be handed to a loss."""
-    return isinstance(value, Tensor) and value.ndim == 2 and value.is_floating_point() and value.shape[1] == 10
+def forward_noting_entry(rank: Rank, network: nn.Module, images: Tensor) -> dict[str, Any]:
+    """The same with "entered": the shape in which the images came to the first convolution; [] if they did not."""
+    with noting_entry(network) as shapes:
+        return {**forward(rank, network, images), "entered": shapes[0] if shapes else []}
+
+
+@contextmanager
+def noting_entry(network: nn.Module) -> Iterator[list[list[int]]]:
+    shapes: list[list[int]] = []
+
+    def note(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        shapes.extend(list(value.shape) for value in args if isinstance(value, Tensor))
+
+    first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
+    hook = first.register_forward_pre_hook(note) if first else None
+    try:
+        yield shapes
+    finally:
+        if hook:
+            hook.remove()
+
+
+def usable(images: Tensor, value: object) -> bool:
+    """Whether this can be handed to a loss, with the images' labels."""
+    return isinstance(value, Tensor) and value.is_floating_point() and value.shape == (len(images), 10)
 
 
 def describe_blocks(cnn: nn.Module) -> str:

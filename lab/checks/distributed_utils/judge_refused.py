@@ -1,0 +1,52 @@
+"""Judges why a good environment was refused."""
+
+from typing import Any, NoReturn
+
+from lab.checks.common.look import Look
+from lab.checks.common.report import error_text, fail
+from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
+from lab.grading.diagnosis import Diagnosis
+
+
+def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[int]) -> NoReturn:
+    """A good environment ended in an error, which may be the student's own."""
+    saw = f"{case}: raised {error_text(error)}"
+    if "ValueError" not in error["bases"] or not error["text"].startswith("raise"):
+        fail(error, f"{case}: {look.function}()", look)
+    if error["compared_as_text"]:
+        raise Diagnosis(
+            "strings-compared",
+            saw=saw,
+            means="Variables are text, and as text '11' < '9': turn the values into integers before you compare.",
+            look=look(r"^(?!.*\bint\b).*environ(\[|\.get)", r"[<>]"),
+        )
+    if refused == [1] and case.expected and case.expected[2] == 1:
+        raise Diagnosis(
+            "world-of-one-refused",
+            saw=saw,
+            means="A launcher may start a single process: that is a world of one, and nobody has guessed it.",
+            look=look(
+                r"size\w*\s*(<|<=|==|!=|>|>=)\s*[12]\b|\b[12]\s*(<|<=|==|!=|>|>=)\s*\w*size",
+                r"\b(if|assert)\b.*[<>]",
+            ),
+        )
+    if "0" in case.environ.values():
+        raise Diagnosis(
+            "zero-taken-for-missing",
+            saw=saw,
+            means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
+            look=look(r"\bif\b.*\bint\(|\bor\b|\band\b", r"\.get\(", r"\bif\b"),
+        )
+    if case.kind != "srun" and any(name in error["message"] for name in SRUN):
+        raise Diagnosis(
+            "torchrun-not-read",
+            saw=saw,
+            means=f"Any one of {', '.join(TORCHRUN)} says that torchrun's names count, however it was started.",
+            look=look(r"(TORCHRUN|TORCHELASTIC).*SRUN|TORCHELASTIC|SLURM", r"\bTORCHRUN\b", r"\bSRUN\b"),
+        )
+    raise Diagnosis(
+        "good-environment-refused",
+        saw=saw,
+        means="All three are there, are numbers, and 0 <= local_rank <= rank < world_size holds.",
+        look=look(r"\b(if|assert)\b.*[<>]", r"\bif\b"),
+    )
