@@ -17,12 +17,12 @@ from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
 from lab.grading.places import read_lines
-from lab.grading.unread import dropped_results, unread_results
+from lab.grading.unread import dropped_results, unordered_loops, unread_results
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
 
 SWALLOWED, ONE_RANK, LAUNCHER = "error-swallowed", "not-on-every-rank", "launcher-variable-set"
-UNREAD, DROPPED = "result-not-read", "result-dropped"
+UNREAD, DROPPED, UNORDERED = "result-not-read", "result-dropped", "set-has-no-order"
 MORE = " There may be more after it."  # said in the exercises of several steps
 
 # Diagnoses that say already what else would be said here.
@@ -55,6 +55,8 @@ _NOT_REDUCED = (
 )
 # What is told of a division or a copy that has had no effect.
 _NO_EFFECT = ("summed-not-averaged", "divided-by-world-size", "not-divided", "loss-not-detached", "wrong-factor")
+# What is told of ranks whose collectives meet with other tensors.
+_MIXED = ("different-sizes", "different-order", "wrong-gradients", "ranks-disagree")
 _OTHERWISE = (
     *("raised", "hang", "stuck-rank", "exited", "killed", "unusable-result", *hang.MEANS),
     *("talks-to-itself", "no-such-rank"),  # what gloo raises, in other words
@@ -81,6 +83,8 @@ def retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
 def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
     if not group.results or diagnosis.name in _TOLD:
         return diagnosis
+    if diagnosis.name in _MIXED and (unordered := _unordered(diagnosis, check, group)):
+        return unordered
     if diagnosis.name in hang.MEANS:
         return _at_the_condition(diagnosis, check, group)
     changed = _set_otherwise([one for report in _reports(group) for one in report.conduct.variables])
@@ -152,6 +156,17 @@ def _dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | No
     )
 
 
+def _unordered(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the first set that the ranks go through, each in another order; None where there is none."""
+    return _of_a_line(
+        unordered_loops,
+        UNORDERED,
+        "goes through a set, which each rank has in another order: their collectives meet with other tensors",
+        "Collectives are matched by their order: go through a list, or model.parameters() itself.",
+        (Diagnosis("", saw="", means="", look="", details=diagnosis.details), check, group),
+    )
+
+
 def _of_a_line(
     find: Callable[[ast.Module], Iterator[int]],
     name: str,
@@ -165,7 +180,7 @@ def _of_a_line(
     line = next(find(tree), 0) if tree else 0
     if not line:
         return None
-    saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}"
+    saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}".rstrip()
     return Diagnosis(name, saw=saw, means=means, look=_at(file, line, group), details=diagnosis.details)
 
 

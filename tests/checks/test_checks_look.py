@@ -103,3 +103,32 @@ def test_a_line_that_a_rank_has_told_and_what_the_calls_in_it_name(tmp_path: Pat
     assert [look.line(number) for number in (0, 99)] == ["main.py:1  def run(...)"] * 2
     assert look.keywords(2) == ["size", "**"]
     assert look.keywords(3) == look.keywords(0) == []
+
+
+HANDED = """
+def wrap(model, blocks, partial):
+    unused = policy(wide=True)
+    narrow = policy()
+    other = narrow
+    for block in blocks:
+        shard(block, policy=unused)
+    partial(shard, model, policy=other)
+    for block in blocks:
+        if block is None:
+            return
+    try:
+        shard(model)
+    finally:
+        return model
+"""
+
+
+def test_an_argument_is_followed_to_the_line_that_makes_it(tmp_path: Path):
+    (tmp_path / "wrap.py").write_text(HANDED)
+    look = Look(tmp_path, "wrap.py", "wrap")
+    assert look.source_of("shard", "policy") == "wrap.py:3  unused = policy(wide=True)"
+    assert look.source_of("shard", "policy", first="model") == "wrap.py:5  other = narrow"
+    assert look.source_of("shard", "module", 0, first="block") == "wrap.py:6  for block in blocks:"
+    assert look.source_of("shard", "device") == look.source_of("wrap", "policy") == ""
+    assert look.left_early() == "wrap.py:11  return"
+    assert look.in_finally() == "wrap.py:15  return model"

@@ -75,6 +75,65 @@ class Look:
             return self()
         return at(self.name, number, lines[number - 1].split("#")[0].strip())
 
+    def source_of(
+        self, function: str, keyword: str, position: int | None = None, *, first: str = "", like: str = ""
+    ) -> str:
+        """The place where an argument of a call comes from; "" where there is no such call or argument.
+
+        That is the line that has made the variable which is handed on, and not another one that looks alike and is
+        handed to nobody; or the line of the argument itself.
+
+        Args:
+            function: what is called, "fully_shard".
+            keyword, position: of the argument.
+            first: a pattern for the first argument, where there are several such calls.
+            like: of several lines that make the variable, one that this pattern matches goes first.
+        """
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        for call in _calls(node, function) if node else ():
+            given = {one.arg: one.value for one in call.keywords}
+            value = given.get(
+                keyword, call.args[position] if position is not None and position < len(call.args) else None
+            )
+            handed = ast.unparse(call.args[0]) if call.args else ""
+            if value is None or not re.search(first, searchable(handed)):
+                continue
+            names = [part.id for part in ast.walk(value) if isinstance(part, ast.Name)]
+            made = [
+                line
+                for name in names
+                for line in sorted(_assigned(node, name), reverse=True)  # type: ignore[arg-type]
+                if line < call.lineno
+            ]
+            alike = [line for line in made if re.search(like, searchable(lines[line - 1]))]
+            return self.line([*alike, *made, value.lineno][0])
+        return ""
+
+    def left_early(self) -> str:
+        """The place of a `return` or `break` inside of a loop, in a branch of it; "" where there is none."""
+        node = _find(_read(self.code / self.file), self.function)
+        for loop in ast.walk(node) if node else ():
+            if isinstance(loop, ast.For | ast.While):
+                leaves = [part.lineno for part in ast.walk(loop) if isinstance(part, ast.Return | ast.Break)]
+                if leaves:
+                    return self.line(min(leaves))
+        return ""
+
+    def in_finally(self) -> str:
+        """The place of a `return` in a `finally`, which drops the error that is on its way; "" without one."""
+        node = _find(_read(self.code / self.file), self.function)
+        for part in ast.walk(node) if node else ():
+            lines = [
+                one.lineno
+                for last in getattr(part, "finalbody", ())
+                for one in ast.walk(last)
+                if isinstance(one, ast.Return)
+            ]
+            if lines:
+                return self.line(min(lines))
+        return ""
+
     def keywords(self, number: int) -> list[str]:
         """What the calls in a line of the file name: their keyword arguments; "**" where a dict is unpacked."""
         tree = parsed("\n".join(_read(self.code / self.file)))
@@ -119,6 +178,30 @@ class Look:
             for statement in node.body
             for part in ast.walk(statement)
         )
+
+
+def _calls(node: ast.AST, function: str) -> list[ast.Call]:
+    """The calls of a function, by its last name, by line; functools.partial(function, ...) is one."""
+    found = []
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Call):
+            continue
+        name = ast.unparse(part.func).rpartition(".")[2]
+        if name == "partial" and part.args:
+            name = ast.unparse(part.args[0]).rpartition(".")[2]
+            part = ast.copy_location(ast.Call(part.func, part.args[1:], part.keywords), part)
+        if name == function:
+            found.append(part)
+    return sorted(found, key=lambda call: call.lineno)
+
+
+def _assigned(node: ast.AST, name: str) -> list[int]:
+    """The lines that assign to a variable."""
+    return [
+        part.lineno
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
+    ]
 
 
 def _only_says(statement: ast.stmt) -> bool:
