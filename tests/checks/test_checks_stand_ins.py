@@ -40,7 +40,15 @@ OTHERWISE = ("Handle", "SamplerNotes")  # looked at below
 # What no student's code gets hold of: recorders, and what they raise where a student's code is wrong.
 OUT_OF_SIGHT = {
     *("Board", "SetupRecorder", "CallRecorder", "PretendedGPU", "Moves", "Waits", "Descent", "Verdict", "Look"),
-    *("LeftBehindError", "WrongGroupError", "WrongSourceError", "UnresolvedOptionsError", "GroupLeftError"),
+    *(
+        "LeftBehindError",
+        "WrongGroupError",
+        "OffloadError",
+        "RehearsedError",
+        "WrongSourceError",
+        "UnresolvedOptionsError",
+        "GroupLeftError",
+    ),
     *("NoTestImagesError", "NeedlessWrapperError", "WrongArgumentsError"),
 }
 
