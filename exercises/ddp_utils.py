@@ -19,12 +19,13 @@ def get_ddp_model(model: nn.Module, device: torch.device, *, bucket_cap_mb: floa
     """The model on its device, wrapped so that backward() averages the gradients over all ranks.
 
     Args:
-        model: the same architecture on every rank; rank 0's weights are sent to the others.
+        model: the same architecture on every rank; rank 0's weights and buffers are sent to the others.
         device: where the model lives: this rank's GPU, or the CPU.
         bucket_cap_mb: gradients are all-reduced in buckets of this many MiB, each as soon as it is full, while
             the backward pass goes on computing the others.
 
-    With gradient_as_bucket_view=True the gradients live in the buckets, and need not be copied there and back.
+    With gradient_as_bucket_view=True the gradients live in the buckets, and need not be copied there and back: it
+    is for you to choose, here.
     """
     # TODO 4.1: move the model to its device, then wrap it. device_ids is for CUDA only.
     raise NotImplementedError("Exercise 4.1 is not done yet: get_ddp_model() in ddp_utils.py")

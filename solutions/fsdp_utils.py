@@ -36,7 +36,8 @@ def get_fsdp_model(
     """The model on its device, sharded over all ranks block by block.
 
     Args:
-        model: has `.blocks`, the modules that are gathered one at a time when they are needed.
+        model: has `.blocks`, the modules that are gathered one at a time when they are needed, and freed again
+            after it: by default fully_shard does so, and --shard grad changes it later.
         device: where the model lives: this rank's GPU, or the CPU.
         precision: "fp32"; or "bf16" or "fp16": compute in 16 bits, but keep the parameters, sum the gradients and
             hand out the logits in fp32.

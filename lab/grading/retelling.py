@@ -6,7 +6,7 @@ is missing. Whether an answer is right is not decided here: nothing in this file
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.base.source import parsed, searchable
@@ -17,13 +17,13 @@ from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
 from lab.grading.places import at_line, read_lines
-from lab.grading.unread import dropped_results, of_the_source, unread_results
+from lab.grading.unread import dropped, of_the_source, unordered, unread
 from lab.ranks.rank import LOCAL
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
 
 SWALLOWED, ONE_RANK, LAUNCHER = "error-swallowed", "not-on-every-rank", "launcher-variable-set"
-UNREAD, DROPPED, OF_A_NODE = "result-not-read", "result-dropped", "local-number-as-global"
+OF_A_NODE = "local-number-as-global"
 MORE = " There may be more after it."  # said in the exercises of several steps
 
 # Diagnoses that say already what else would be said here.
@@ -56,6 +56,8 @@ _NOT_REDUCED = (
 )
 # What is told of a division or a copy that has had no effect.
 _NO_EFFECT = ("summed-not-averaged", "divided-by-world-size", "not-divided", "loss-not-detached", "wrong-factor")
+# What is told of ranks whose collectives meet with other tensors.
+_MIXED = ("different-sizes", "different-order", "wrong-gradients", "ranks-disagree")
 _OTHERWISE = (
     *("raised", "hang", "stuck-rank", "exited", "killed", "unusable-result", *hang.MEANS),
     *("talks-to-itself", "no-such-rank"),  # what gloo raises, in other words
@@ -91,6 +93,8 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
         return local
     if diagnosis.name in _TOLD:
         return diagnosis
+    if diagnosis.name in _MIXED and (of_a_set := unordered(diagnosis, check, group)):
+        return of_a_set
     if diagnosis.name in hang.MEANS:
         return _at_the_condition(diagnosis, check, group)
     changed = _set_otherwise([one for report in _reports(group) for one in report.conduct.variables])
@@ -100,10 +104,10 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
     caught = [one for report in _reports(group) for one in report.conduct.caught if Path(one.file).name == own]
     if kept := next((one for one in caught if _is_a_mistake(one)), None):
         return _swallowed(diagnosis, kept, group)
-    if diagnosis.name in _NOT_REDUCED and (unread := _unread(diagnosis, check, group)):
-        return unread
-    if diagnosis.name in _NO_EFFECT and (dropped := _dropped(diagnosis, check, group)):
-        return dropped
+    if diagnosis.name in _NOT_REDUCED and (nothing := unread(diagnosis, check, group)):
+        return nothing
+    if diagnosis.name in _NO_EFFECT and (nothing := dropped(diagnosis, check, group)):
+        return nothing
     if check.exercise in _PARTED_BY_RIGHT or diagnosis.name in _WITH_A_LINE:
         return diagnosis
     return _on_some_ranks(diagnosis, check, group) or diagnosis
@@ -131,45 +135,6 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
         look=at_line(caught.file, caught.line, group.code),
         details=diagnosis.details,
     )
-
-
-def _unread(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    """Told of the first line that reduces what nobody reads; None where there is none."""
-    return _of_a_line(
-        unread_results,
-        UNREAD,
-        "reduces a tensor that nothing reads afterwards",
-        "A collective writes to the tensor that it is given: keep that in a variable, and go on with it.",
-        (diagnosis, check, group),
-    )
-
-
-def _dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    """Told of the first line that computes what nobody keeps; None where there is none."""
-    return _of_a_line(
-        dropped_results,
-        DROPPED,
-        "computes something that nothing keeps",
-        "div() and / give a new tensor and leave the old one as it is: div_() and /= change it.",
-        (diagnosis, check, group),
-    )
-
-
-def _of_a_line(
-    find: Callable[[ast.Module], Iterator[int]],
-    name: str,
-    does: str,
-    means: str,
-    seen: tuple[Diagnosis, Check, Group],
-) -> Diagnosis | None:
-    diagnosis, check, group = seen
-    file, folder = syllabus()[check.exercise].file, group.code.resolve()
-    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
-    line = next(find(tree), 0) if tree else 0
-    if not line:
-        return None
-    saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}"
-    return Diagnosis(name, saw=saw, means=means, look=at_line(file, line, group.code), details=diagnosis.details)
 
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:

@@ -1,14 +1,15 @@
-"""Results that nobody reads: of a collective over a copy or an unused variable, of a line of arithmetic.
+"""Results that nobody reads, of a collective or of arithmetic; sets, which have no order that ranks could share.
 
 Told from the source, which is read and never run. It explains a failure that was seen, and decides on none.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lab.base.source import parsed, searchable
+from lab.base.words import one_line
 from lab.grading.check import Check, Group
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.places import at_line, read_lines
@@ -31,6 +32,12 @@ _SAME_MEMORY = (
 # Methods that change nothing, and are called for what they return.
 _PURE = ("div", "mul", "add", "sub", "mean", "sum", "float", "double", "detach", "clone", "item")
 
+# What takes one tensor after the other, and gives the order of what it is given.
+_MATCHED = (*_COLLECTIVES, "all_gather", "reduce_scatter", "gather", "scatter")
+_SAME_ORDER = ("list", "tuple", "enumerate", "zip", "iter", "reversed", "filter", "map")
+
+UNREAD, DROPPED, UNORDERED = "result-not-read", "result-dropped", "set-has-no-order"
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -47,10 +54,15 @@ def dropped_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterat
         if not isinstance(node, _Function) or (functions and node.name not in functions):
             continue
         for statement in ast.walk(node):
-            if not isinstance(statement, ast.Expr):
+            if isinstance(statement, ast.Expr):
+                kept = False
+            elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                kept = len(statement.targets) > 1 or _is_kept(statement.targets[0].id, statement, node)
+            else:
                 continue
-            value = statement.value
-            if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and _is_pure(value.func)):
+            value = statement.value.elt if isinstance(statement.value, ast.ListComp) else statement.value
+            computes = isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and _is_pure(value.func))
+            if computes and not kept:
                 yield statement.lineno
 
 
@@ -84,6 +96,24 @@ def assigned_under(function: _Function, name: str) -> int:
 
 def _within(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _is_kept(name: str, made: ast.Assign, function: _Function) -> bool:
+    """Whether anything reads the variable after the line that makes it: below it, or in a loop's next round."""
+    uses = [part for part in ast.walk(function) if isinstance(part, ast.Name) and part.id == name]
+    end = made.end_lineno or made.lineno
+    if any(isinstance(part, ast.Global | ast.Nonlocal) and name in part.names for part in ast.walk(function)):
+        return True
+    if any(isinstance(use.ctx, ast.Load) and use.lineno > end for use in uses):
+        return True
+    for loop in ast.walk(function):
+        if isinstance(loop, ast.For | ast.While) and loop.lineno <= made.lineno <= (loop.end_lineno or 0):
+            inside = [use for use in uses if loop.lineno <= use.lineno <= (loop.end_lineno or 0)]
+            # A line reads before it writes.
+            first = min(inside, key=lambda use: (use.lineno, isinstance(use.ctx, ast.Store)))
+            if isinstance(first.ctx, ast.Load):
+                return True
+    return False
 
 
 def _is_pure(function: ast.expr) -> bool:
@@ -129,8 +159,93 @@ def _is_read(name: str, after: ast.stmt, function: _Function) -> bool:
     return False
 
 
+def unordered_loops(tree: ast.Module) -> Iterator[int]:
+    """The lines of sets whose elements a function with a collective takes one after the other."""
+    for node in ast.walk(tree):
+        if not isinstance(node, _Function):
+            continue
+        calls = {_name(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+        if calls.isdisjoint(_MATCHED):
+            continue
+        sets: dict[str, int] = {}
+        for part in ast.walk(node):
+            if isinstance(part, ast.Assign) and (line := _set_in(part.value, sets)):
+                sets |= {target.id: line for target in part.targets if isinstance(target, ast.Name)}
+        for part in ast.walk(node):
+            if isinstance(part, ast.For | ast.comprehension) and (line := _set_in(part.iter, sets)):
+                yield line
+
+
+def _set_in(value: ast.expr, sets: dict[str, int]) -> int:
+    """The line of the set whose order this value has; 0 where it has one of its own."""
+    if isinstance(value, ast.Name):
+        return sets.get(value.id, 0)
+    if isinstance(value, ast.Set | ast.SetComp):
+        return value.lineno
+    if isinstance(value, ast.ListComp | ast.GeneratorExp):
+        return _set_in(value.generators[0].iter, sets)
+    if isinstance(value, ast.BinOp):
+        return _set_in(value.left, sets)
+    if isinstance(value, ast.Call):
+        if _name(value.func) in ("set", "frozenset"):
+            return value.lineno
+        if _name(value.func) in _SAME_ORDER:
+            return next((line for one in value.args if (line := _set_in(one, sets))), 0)
+    return 0
+
+
 def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def unread(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the first line that reduces what nobody reads; None where there is none."""
+    return _of_a_line(
+        unread_results,
+        UNREAD,
+        "reduces a tensor that nothing reads afterwards",
+        "A collective writes to the tensor that it is given: keep that in a variable, and go on with it.",
+        (diagnosis, check, group),
+    )
+
+
+def dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the first line that computes what nobody keeps; None where there is none."""
+    return _of_a_line(
+        dropped_results,
+        DROPPED,
+        "computes something that nothing keeps",
+        "div() and / give a new tensor and leave the old one as it is: div_() and /= change it.",
+        (diagnosis, check, group),
+    )
+
+
+def unordered(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the first set that the ranks go through, each in another order; None where there is none."""
+    return _of_a_line(
+        unordered_loops,
+        UNORDERED,
+        "goes through a set, which each rank has in another order: their collectives meet with other tensors",
+        "Collectives are matched by their order: go through a list, or model.parameters() itself.",
+        (Diagnosis("", saw="", means="", look="", details=diagnosis.details), check, group),
+    )
+
+
+def _of_a_line(
+    find: Callable[[ast.Module], Iterator[int]],
+    name: str,
+    does: str,
+    means: str,
+    seen: tuple[Diagnosis, Check, Group],
+) -> Diagnosis | None:
+    diagnosis, check, group = seen
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    line = next(find(tree), 0) if tree else 0
+    if not line:
+        return None
+    saw = f"line {line} {does}. {one_line(diagnosis.saw, 160)}".rstrip()
+    return Diagnosis(name, saw=saw, means=means, look=at_line(file, line, group.code), details=diagnosis.details)
 
 
 def of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:

@@ -537,3 +537,40 @@ bank.wrong(
     "else:\n    p.grad /= world_size + 1",
     slow=True,
 )
+# ---- what nothing reads, what one rank has, where the loop ends, which order a set has
+
+bank.wrong("result-dropped", "divided into a variable that nobody reads", divide="grad = p.grad / world_size")
+bank.wrong(
+    "result-dropped",
+    "the loop's variable is divided",
+    loop="for p in model.parameters():\n    grad = p.grad",
+    if_gradient="if grad is not None:",
+    reduce="dist.all_reduce(grad)",
+    divide="grad = grad / world_size",
+    slow=True,
+)
+bank.wrong(
+    "result-dropped",
+    "divided in a list that nobody keeps",
+    if_gradient="if p.grad is not None:",
+    divide="[one / world_size for one in (p.grad,)]",
+    slow=True,
+)
+bank.wrong("set-has-no-order", "goes through a set", loop="for p in set(model.parameters()):")
+bank.wrong(
+    "set-has-no-order",
+    "goes through a list of a set",
+    loop="known = {p for p in model.parameters()}\nfor p in list(known):",
+    slow=True,
+)
+bank.wrong(
+    "loop-left-early",
+    "returns where there is no gradient",
+    loop="for p in model.parameters():\n    if p.grad is None:\n        return",
+    slow=True,
+)
+bank.wrong(
+    "loop-left-early",
+    "breaks where there is no gradient",
+    loop="for p in model.parameters():\n    if p.grad is None: break",
+)

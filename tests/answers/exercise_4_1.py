@@ -423,3 +423,30 @@ model = DistributedDataParallel(
     },
     slow=True,
 )
+
+# ---- arguments of DDP in other settings
+
+bank.wrong("buffers-part", "broadcast_buffers=False", wrap=WRAP[:-1] + ", broadcast_buffers=False)")
+bank.wrong(
+    "buffers-part",
+    "buffers are sent at the start only",
+    wrap=WRAP.replace("return", "ddp =") + "\nddp.broadcast_buffers = False\nreturn ddp",
+    slow=True,
+)
+bank.wrong(
+    "buffers-part",
+    "broadcast_buffers=False for a GPU",
+    wrap=WRAP[:-1] + ", broadcast_buffers=device.type != 'cuda')",
+    slow=True,
+)
+bank.wrong(
+    "bucket-cap-ignored",
+    "the bucket size is not handed on for a GPU",
+    move="model.to(device)\nif device.type == 'cuda':\n    return DistributedDataParallel(model, [device])",
+)
+bank.wrong(
+    "device-ids-on-cpu",
+    "device_ids for the GPU, which nobody uses",
+    wrap=WRAP.replace("device_ids=device_ids", "device_ids=[device]"),
+    slow=True,
+)

@@ -43,9 +43,10 @@ bank.right(
     broadcast="for value in model.state_dict().values():\n    dist.broadcast(value, 0)",
 )
 bank.right(
-    "the blocks in reverse, kept whole after the forward pass",
+    "the blocks in reverse, the last one kept whole after its forward pass",
     blocks="for block in reversed(model.blocks):",
-    block="fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=False)",
+    block="keep = block is model.blocks[-1]\n"
+    "fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)",
 )
 bank.right(
     "finer units inside the blocks",
@@ -578,4 +579,70 @@ bank.wrong(
     "precision-ignored",
     "on one rank nothing is sharded",
     move="if dist.get_world_size() == 1:\n    return model.to(device)\nmodel.to(device)",
+)
+
+# ---- arguments of fully_shard and of its policies, in other settings
+
+bank.wrong(
+    "blocks-stay-gathered",
+    "the blocks are kept whole after the forward pass",
+    block="fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=False)",
+)
+bank.wrong(
+    "blocks-stay-gathered",
+    "the blocks are kept whole in 16 bits",
+    block="fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=precision == 'fp32')",
+    slow=True,
+)
+bank.wrong(
+    "blocks-in-one-group",
+    "all blocks in one call",
+    blocks="if True:",
+    block="fully_shard(list(model.blocks), mesh=mesh, mp_policy=policy)",
+)
+bank.wrong(
+    "gradients-summed-in-fp16",
+    "gradients summed in fp16",
+    low='low = {"param_dtype": HALF[precision]}\nif precision == "bf16":\n    low["reduce_dtype"] = torch.float32',
+)
+bank.wrong(
+    "blocks-hand-out-fp32",
+    "the root's policy for the blocks",
+    block="fully_shard(block, mesh=mesh, mp_policy=root)",
+    slow=True,
+)
+bank.wrong(
+    "logits-not-fp32",
+    "the blocks' policy for the root",
+    result="return fully_shard(model, mesh=mesh, mp_policy=policy)",
+    slow=True,
+)
+bank.wrong(
+    "weights-averaged",
+    "the mean of the ranks' weights",
+    broadcast="data = tensor.detach()\ndist.all_reduce(data)\ndata /= dist.get_world_size()",
+)
+bank.wrong(
+    "weights-changed",
+    "drawn again from one seed",
+    tensors="torch.manual_seed(0)\nfor module in model.modules():",
+    broadcast="if hasattr(module, 'reset_parameters'):\n    module.reset_parameters()",
+    slow=True,
+)
+bank.wrong(
+    "mesh-of-two-dimensions",
+    "a mesh of two dimensions without names",
+    mesh="mesh = init_device_mesh(device.type, (dist.get_world_size(), 1))",
+)
+bank.wrong(
+    "parameters-offloaded",
+    "the shards on the CPU",
+    blocks="from torch.distributed.fsdp import CPUOffloadPolicy\nfor block in model.blocks:",
+    block="fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=CPUOffloadPolicy())",
+)
+bank.wrong(
+    "sharded-twice",
+    "every layer of a block, BatchNorms too",
+    block="for layer in block:\n    if list(layer.parameters()):\n"
+    "        fully_shard(layer, mesh=mesh, mp_policy=policy)\nfully_shard(block, mesh=mesh, mp_policy=policy)",
 )

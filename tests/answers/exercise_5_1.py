@@ -105,20 +105,24 @@ finally:
 
 # ---- right
 
-bank.right("seeded at the start", setup="torch.manual_seed(args.seed)\ndevice = setup()", seed="")
-bank.right("its own call of load_datasets, its own dictionary of options", datasets=LOAD, loading=LOADING)
+bank.right("seeded at the start", setup="torch.manual_seed(args.seed)\ndevice = setup()", seed="", slow=True)
+bank.right(
+    "its own call of load_datasets, its own dictionary of options", datasets=LOAD, loading=LOADING, slow=True
+)
 bank.right("helper functions, try and finally, returns from inside", whole={"5.1b": IN_FUNCTIONS})
 bank.right(
     "every argument by name",
     train="records = train(\n    run=this_run, valid_loader=loaders[1], train_loader=loaders[0], "
     "optimizer=optimizer, model=model\n)",
     evaluate="test = evaluate(device=device, loader=tests, model=model)",
+    slow=True,
 )
 bank.right(
     "all loaders at the start, the test set in both places",
     loaders=LOADERS + "\nif datasets.test is not None:\n"
     "    tests = get_dataloaders(datasets.test, datasets.test, size, **loading)[1]",
     tests="",
+    slow=True,
 )
 bank.right(
     "a shard of its own for the test images",
@@ -133,6 +137,7 @@ bank.right(
     "cleans up in an ExitStack",
     setup="from contextlib import ExitStack\nstack = ExitStack()\nstack.callback(cleanup)\ndevice = setup()",
     cleanup="stack.close()",
+    slow=True,
 )
 bank.right(
     "an optimizer of its own, with the rate computed by hand",
@@ -163,6 +168,7 @@ wrappers = {
 return wrappers[args.strategy]()
 """
     },
+    slow=True,
 )
 bank.right(
     "the weights of rank 0 for all, and a look at them, before wrapping",
@@ -181,7 +187,10 @@ bank.wrong(
     "model-not-wrapped", "DDP without return", ddp="get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb)"
 )
 bank.wrong(
-    "wrong-strategy", "FSDP1 for FSDP", fsdp="return get_fsdp1_model(model, device, precision=args.precision)"
+    "wrong-strategy",
+    "FSDP1 for FSDP",
+    fsdp="return get_fsdp1_model(model, device, precision=args.precision)",
+    slow=True,
 )
 bank.wrong("bucket-cap-ignored", "the bucket size is not handed on", ddp="return get_ddp_model(model, device)")
 bank.wrong(
@@ -192,7 +201,9 @@ bank.wrong(
 bank.wrong(
     "precision-ignored", "the precision is not handed on to FSDP1", fsdp1="return get_fsdp1_model(model, device)"
 )
-bank.wrong("precision-ignored", "the precision is not handed on", fsdp="return get_fsdp_model(model, device)")
+bank.wrong(
+    "precision-ignored", "the precision is not handed on", fsdp="return get_fsdp_model(model, device)", slow=True
+)
 bank.wrong(
     "precision-ignored",
     "bf16 whatever is asked for",
@@ -204,7 +215,7 @@ bank.wrong(
     "DDP on the CPU",
     ddp="return get_ddp_model(model, torch.device('cpu'), bucket_cap_mb=args.bucket_cap_mb)",
 )
-bank.wrong("not-on-its-device", "not moved without a wrapper", none="return model")
+bank.wrong("not-on-its-device", "not moved without a wrapper", none="return model", slow=True)
 
 # ---- wrong: 5.1b
 
@@ -235,9 +246,7 @@ bank.wrong(
     loading="size, loading = args.per_device_batch_size, loading_options(args, device)",
 )
 bank.wrong(
-    "loader-option-ignored",
-    "--num-workers has no effect",
-    loading=LOADING.replace(", **workers", ""),
+    "loader-option-ignored", "--num-workers has no effect", loading=LOADING.replace(", **workers", ""), slow=True
 )
 bank.wrong(
     "num-classes-hard-coded", "ten classes whatever the data set has", model="model = build_model(args.model)"
@@ -250,6 +259,7 @@ bank.wrong(
     "ranks-start-differently",
     "another seed on every rank",
     seed="torch.manual_seed(args.seed + torch.distributed.get_rank())",
+    slow=True,
 )
 bank.wrong(
     "ranks-start-differently",
@@ -258,9 +268,12 @@ bank.wrong(
     wrap="torch.manual_seed(args.seed)\n" + WRAP,
 )
 bank.wrong("seed-hard-coded", "a fixed seed", seed="torch.manual_seed(0)")
-bank.wrong("model-not-wrapped", "the model is not wrapped", wrap="")
+bank.wrong("model-not-wrapped", "the model is not wrapped", wrap="", slow=True)
 bank.wrong(
-    "model-not-wrapped", "wrapped, but the bare model goes on", wrap="wrapped = wrap_model(model, device, args)"
+    "model-not-wrapped",
+    "wrapped, but the bare model goes on",
+    wrap="wrapped = wrap_model(model, device, args)",
+    slow=True,
 )
 # github.com/pytorch/pytorch/issues/149205
 bank.wrong(
@@ -296,10 +309,13 @@ bank.wrong(
     train="records = train(model, optimizer, *reversed(loaders), this_run)",
 )
 bank.wrong(
-    "wrong-arguments", "args in place of the run", train="records = train(model, optimizer, *loaders, args)"
+    "wrong-arguments",
+    "args in place of the run",
+    train="records = train(model, optimizer, *loaders, args)",
+    slow=True,
 )
 bank.wrong("records-not-returned", "nothing is returned", result="")
-bank.wrong("records-not-returned", "the last record only", result="return records[-1:]")
+bank.wrong("records-not-returned", "the last record only", result="return records[-1:]", slow=True)
 bank.wrong("run-not-entered", "the Run without with", run="this_run = Run(args, device)\nif True:")
 bank.wrong(
     "run-closed-too-early", "the with holds only its first line", whole={"5.1b": outdented("first", "cleanup")}
@@ -341,9 +357,13 @@ bank.wrong(
     "first-of-another-folder",
     "forgets that shapes need no folder",
     first="first = is_first_on_filesystem(args.data_dir)",
+    slow=True,
 )
 bank.wrong(
-    "is-first-guessed", "the question itself in place of the answer", first="first = is_first_on_filesystem"
+    "is-first-guessed",
+    "the question itself in place of the answer",
+    first="first = is_first_on_filesystem",
+    slow=True,
 )
 bank.wrong(
     "not-on-every-rank",
@@ -354,6 +374,7 @@ bank.wrong(
     "dataset-option-ignored",
     "the decoded images go to the data",
     datasets=LOAD.replace("args.output_dir", "args.data_dir"),
+    slow=True,
 )
 bank.wrong(
     "dataset-option-ignored",
@@ -365,6 +386,7 @@ bank.wrong(
     "the data is read by the options of the command line",
     args="given, args = args, this_run.args",
     datasets="datasets = load_once(lambda: read_datasets(given), is_first=first)",
+    slow=True,
 )
 bank.wrong(
     "accumulation-ignored",
@@ -375,13 +397,17 @@ bank.wrong(
     "loader-option-ignored",
     "--persistent-workers and --prefetch have no effect",
     loading=LOADING.replace(", **options.loader_options(args, device.type)", ""),
+    slow=True,
 )
-bank.wrong("loader-option-ignored", "no options for the loaders", loaders=LOADERS.replace(", **loading", ""))
+bank.wrong(
+    "loader-option-ignored", "no options for the loaders", loaders=LOADERS.replace(", **loading", ""), slow=True
+)
 bank.wrong("loader-option-ignored", "no options for the test images", tests=TESTS.replace(", **loading", ""))
 bank.wrong(
     "loader-option-ignored",
     "seed 0 taken for none",
     loading="size, loading = args.loader_batch_size, loading_options(args, device) | {'seed': args.seed or 42}",
+    slow=True,
 )
 
 # ---- wrong: 5.1b, the model
@@ -391,12 +417,14 @@ bank.wrong(
     "model-option-ignored",
     "--width and --depth have no effect",
     model="model = build_model(args.model, len(datasets.classes))",
+    slow=True,
 )
 bank.wrong("seed-zero-replaced", "seed 0 taken for no seed", seed="torch.manual_seed(args.seed or 42)")
 bank.wrong(
     "not-on-every-rank",
     "only rank 0 is seeded",
     seed="if torch.distributed.get_rank() == 0:\n    torch.manual_seed(args.seed)",
+    slow=True,
 )
 bank.wrong("no-prepare-model", "the model is not prepared", prepare="")
 bank.wrong("prepared-model-unused", "the prepared model is not kept", prepare="this_run.prepare_model(model)")
@@ -411,15 +439,19 @@ bank.wrong(
     begin=BEGIN + "\n" + WRAP + "\n" + OPTIMIZER,
 )
 bank.wrong("begins-twice", "begin twice", begin=BEGIN + "\n" + BEGIN)
-bank.wrong("wrong-arguments", "begin with the validation loader", begin=BEGIN.replace("[0]", "[1]"))
-bank.wrong("wrong-arguments", "begin with both loaders", begin=BEGIN.replace("[0]", ""))
+bank.wrong("wrong-arguments", "begin with the validation loader", begin=BEGIN.replace("[0]", "[1]"), slow=True)
+bank.wrong("wrong-arguments", "begin with both loaders", begin=BEGIN.replace("[0]", ""), slow=True)
 bank.wrong(
-    "not-on-every-rank", "begin on rank 0 only", begin="if torch.distributed.get_rank() == 0:\n    " + BEGIN
+    "not-on-every-rank",
+    "begin on rank 0 only",
+    begin="if torch.distributed.get_rank() == 0:\n    " + BEGIN,
+    slow=True,
 )
 bank.wrong(
     "wrong-optimizer",
     "an SGD of its own without weight decay",
     optimizer="optimizer = SGD(model.parameters(), lr=args.learning_rate, momentum=args.momentum)",
+    slow=True,
 )
 
 # ---- wrong: 5.1b, the test images
@@ -431,12 +463,16 @@ bank.wrong(
     evaluate="test = evaluate(model, loaders[1], device)",
 )
 bank.wrong(
-    "test-on-other-images", "the training images as a test", evaluate="test = evaluate(model, loaders[0], device)"
+    "test-on-other-images",
+    "the training images as a test",
+    evaluate="test = evaluate(model, loaders[0], device)",
+    slow=True,
 )
 bank.wrong(
     "test-on-other-images",
     "the validation set as the test set",
     tests=TESTS.replace("datasets.test", "datasets.valid"),
+    slow=True,
 )
 bank.wrong(
     "test-images-dropped",
@@ -458,29 +494,45 @@ bank.wrong(
     "wrong-test-figures",
     "the validation's figures are recorded",
     record="this_run.record_test(records[-1].valid_loss, records[-1].valid_accuracy)",
+    slow=True,
 )
 bank.wrong(
-    "wrong-test-figures", "the accuracy in per cent", record="this_run.record_test(test.loss, 100 * test.accuracy)"
+    "wrong-test-figures",
+    "the accuracy in per cent",
+    record="this_run.record_test(test.loss, 100 * test.accuracy)",
+    slow=True,
 )
 bank.wrong("wrong-arguments", "the evaluation itself is recorded", record="this_run.record_test(test, test)")
 bank.wrong(
     "not-on-every-rank",
     "the test on rank 0 only",
     if_test="if datasets.test is not None and torch.distributed.get_rank() == 0:",
+    slow=True,
 )
 bank.wrong(
     "not-on-every-rank",
     "the result is recorded on rank 0 only",
     record="if torch.distributed.get_rank() == 0:\n    " + RECORD,
+    slow=True,
 )
 bank.wrong("tested-before-training", "the test before the training", train="", record=RECORD + "\n" + TRAIN)
 bank.wrong("tested-twice", "the test twice", evaluate="evaluate(model, tests, device)\n" + EVALUATE)
 bank.wrong(
-    "cleanup-too-early", "cleanup before the test", if_test="cleanup()\nif datasets.test is not None:", cleanup=""
+    "cleanup-too-early",
+    "cleanup before the test",
+    if_test="cleanup()\nif datasets.test is not None:",
+    cleanup="",
+    slow=True,
 )
-bank.wrong("wrong-arguments", "args in place of the device", evaluate=EVALUATE.replace("device", "args"))
-bank.wrong("wrong-arguments", "the run in place of the device", evaluate=EVALUATE.replace("device", "this_run"))
-bank.wrong("wrong-arguments", "the test on the CPU", evaluate=EVALUATE.replace("device", "torch.device('cpu')"))
+bank.wrong(
+    "wrong-arguments", "args in place of the device", evaluate=EVALUATE.replace("device", "args"), slow=True
+)
+bank.wrong(
+    "wrong-arguments", "the run in place of the device", evaluate=EVALUATE.replace("device", "this_run"), slow=True
+)
+bank.wrong(
+    "wrong-arguments", "the test on the CPU", evaluate=EVALUATE.replace("device", "torch.device('cpu')"), slow=True
+)
 bank.wrong(
     "wrong-arguments",
     "the test of the bare model",
@@ -502,23 +554,26 @@ bank.wrong(
     "wrong-arguments",
     "a load that needs arguments",
     datasets="datasets = load_once(read_datasets, first)",
+    slow=True,
 )
 bank.wrong(
     "wrong-arguments",
     "the classes, not their number",
     model=MODEL.replace("len(datasets.classes)", "datasets.classes"),
+    slow=True,
 )
 bank.wrong(
     "wrong-arguments",
     "load and is_first change places",
     datasets="datasets = load_once(first, lambda: read_datasets(args))",
+    slow=True,
 )
 bank.wrong(
     "raised",
     "the wrong thing is handed to get_dataloaders",
     loaders="loaders = get_dataloaders(len(datasets.train), datasets.valid, size, **loading)",
 )
-bank.wrong("records-not-returned", "a dry run returns None", records="records = None")
+bank.wrong("records-not-returned", "a dry run returns None", records="records = None", slow=True)
 bank.wrong(
     "records-not-returned", "a dry run has no return value", cleanup="cleanup()\nif args.dry_run:\n    return"
 )
@@ -538,6 +593,7 @@ else:
 bank.right(
     "isinstance of this_run",
     args="assert isinstance(this_run, Run) and type(this_run).__name__ == 'Run'\nargs = this_run.args",
+    slow=True,
 )
 bank.right(
     "isinstance of loaders and datasets",
@@ -545,24 +601,18 @@ bank.right(
         LOADERS + "\nassert isinstance(datasets, DataSets) and all(isinstance(one, "
         "torch.utils.data.DataLoader) for one in loaders)"
     ),
+    slow=True,
 )
-bank.right(
-    "device asserts",
-    setup="device = setup()\nassert isinstance(device, torch.device)",
-)
+bank.right("device asserts", setup="device = setup()\nassert isinstance(device, torch.device)", slow=True)
 bank.right(
     "names of functions",
     setup="assert setup.__name__ == 'setup' and train.__name__ == 'train' and "
     "wrap_model.__name__ == 'wrap_model'\ndevice = setup()",
 )
 bank.right(
-    "is_first by keyword",
-    first="first = is_first_on_filesystem(path=args.data_dir or args.output_dir)",
+    "is_first by keyword", first="first = is_first_on_filesystem(path=args.data_dir or args.output_dir)", slow=True
 )
-bank.right(
-    "a barrier after building",
-    optimizer=(OPTIMIZER + "\ntorch.distributed.barrier()"),
-)
+bank.right("a barrier after building", optimizer=(OPTIMIZER + "\ntorch.distributed.barrier()"), slow=True)
 bank.wrong(
     "wrap-model-not-called",
     "wrapped in run",
@@ -578,22 +628,15 @@ bank.wrong(
     "not wrapped on one rank",
     wrap="if torch.distributed.get_world_size() > 1:\n"
     "    model = wrap_model(model, device, args)\nelse:\n    model = model.to(device)",
+    slow=True,
 )
 bank.wrong(
     "model-not-wrapped",
     "wrap_model: bare on one rank",
     if_ddp="if args.strategy == 'ddp' and torch.distributed.get_world_size() > 1:",
 )
-bank.wrong(
-    "seed-hard-coded",
-    "the seed modulo 10",
-    seed="torch.manual_seed(args.seed % 10)",
-)
-bank.wrong(
-    "seed-hard-coded",
-    "the seed modulo 100",
-    seed="torch.manual_seed(args.seed % 100)",
-)
+bank.wrong("seed-hard-coded", "the seed modulo 10", seed="torch.manual_seed(args.seed % 10)", slow=True)
+bank.wrong("seed-hard-coded", "the seed modulo 100", seed="torch.manual_seed(args.seed % 100)", slow=True)
 bank.wrong(
     "error-swallowed",
     "begin hidden",
@@ -603,6 +646,7 @@ bank.wrong(
     "not-on-every-rank",
     "rank 0 prepares",
     prepare="if this_run.rank == 0:\n    model = this_run.prepare_model(model)",
+    slow=True,
 )
 bank.wrong(
     "not-on-every-rank",
@@ -615,12 +659,14 @@ bank.wrong(
     "evaluate hidden",
     evaluate="test = None\ntry:\n    test = evaluate(tests, model, device)\nexcept Exception:\n    pass",
     record="if test: this_run.record_test(test.loss, test.accuracy)",
+    slow=True,
 )
 bank.wrong(
     "loader-option-ignored",
     "two errors: another seed for the loaders, and no begin",
     loading="size, loading = args.loader_batch_size, loading_options(args, device) | {'seed': 5}",
     begin="",
+    slow=True,
 )
 
 # ---- by somebody who had only a student's package at hand
@@ -668,7 +714,7 @@ return records
 """,
 }
 
-bank.right("straight", whole=STRAIGHT)
+bank.right("straight", whole=STRAIGHT, slow=True)
 bank.right(
     "table and helpers",
     whole={
@@ -851,6 +897,7 @@ cleanup()
 return records
 """,
     },
+    slow=True,
 )
 bank.wrong(
     "optimizer-before-wrapping",
@@ -907,6 +954,7 @@ bank.wrong(
     "accumulation-ignored",
     "wrong batch size",
     whole=replaced(STRAIGHT, ("args.loader_batch_size", "args.global_batch_size")),
+    slow=True,
 )
 bank.wrong(
     "is-first-guessed",
@@ -977,6 +1025,7 @@ bank.wrong(
             "        records = train(model, optimizer, train_loader, valid_loader, this_run)\n",
         ),
     ),
+    slow=True,
 )
 bank.wrong(
     "test-on-other-images",
@@ -984,6 +1033,7 @@ bank.wrong(
     whole=replaced(
         STRAIGHT, ("evaluate(model, loader(datasets.test), device)", "evaluate(model, valid_loader, device)")
     ),
+    slow=True,
 )
 bank.wrong(
     "wrong-test-figures",
@@ -1020,6 +1070,7 @@ bank.wrong(
     "loader-option-ignored",
     "two calls, the one for validation without options",
     loaders=TWICE.replace("size, **loading)\nloaders", "size)\nloaders"),
+    slow=True,
 )
 bank.wrong(
     "loader-option-ignored",
@@ -1032,6 +1083,7 @@ bank.wrong(
     loaders=TWICE.replace(
         "size, **loading)\nloaders", "size, num_workers=args.num_workers, seed=args.seed)\nloaders"
     ),
+    slow=True,
 )
 bank.wrong(
     "accumulation-ignored",
@@ -1039,6 +1091,7 @@ bank.wrong(
     loaders="_, valid_loader = get_dataloaders(datasets.train, datasets.valid, size, **loading)\n"
     "train_loader, _ = get_dataloaders(datasets.train, datasets.valid, args.global_batch_size, **loading)\n"
     "loaders = train_loader, valid_loader",
+    slow=True,
 )
 bank.wrong(
     "loader-option-ignored",
@@ -1046,12 +1099,14 @@ bank.wrong(
     loaders="_, valid_loader = get_dataloaders(datasets.train, datasets.valid, size, **loading)\n"
     "train_loader, _ = get_dataloaders(datasets.train, datasets.valid, size, **{**loading, 'seed': 0})\n"
     "loaders = train_loader, valid_loader",
+    slow=True,
 )
 
 bank.wrong(
     "loader-option-ignored",
     "two calls, the one for validation without workers",
     loaders=TWICE.replace("size, **loading)\nloaders", "size, **{**loading, 'num_workers': 0})\nloaders"),
+    slow=True,
 )
 
 OF_IMAGES = "get_dataloaders(datasets.train, images, size, **loading)[1]"
@@ -1059,7 +1114,7 @@ ONLY = (
     f"if args.evaluate_only:\n    this_run.evaluate(model, datasets, lambda images: {OF_IMAGES})\n"
     "elif not args.dry_run:"
 )
-bank.right("--evaluate-only", if_dry=ONLY)
+bank.right("--evaluate-only", if_dry=ONLY, slow=True)
 bank.right(
     "--evaluate-only, with a function of its own",
     if_dry="def loader_of(images):\n    _, loader = get_dataloaders(datasets.train, images, size, **loading)\n"
@@ -1074,6 +1129,7 @@ bank.wrong(
     "evaluates-other-images",
     "--evaluate-only, in a training loader",
     if_dry=ONLY.replace(OF_IMAGES, OF_IMAGES.replace("[1]", "[0]")),
+    slow=True,
 )
 bank.wrong("loader-option-ignored", "--evaluate-only, without options", if_dry=ONLY.replace(", **loading", ""))
 bank.wrong("train-in-evaluation", "--evaluate-only, and then training", if_dry=ONLY.replace("elif", "if"))
@@ -1084,4 +1140,55 @@ bank.wrong(
     "wrong-arguments",
     "--evaluate-only, with a loader",
     if_dry=ONLY.replace(f"lambda images: {OF_IMAGES}", "loaders[1]"),
+)
+
+# ---- an error ends the run; where it is left early; no test images
+
+
+def guarded(begin: str, end: str) -> dict[str, str]:
+    """The region, with its `with` inside of a `try` or another `with` that is called `begin`, and then `end`."""
+    lines = bank.texts["5.1b"].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.endswith("  # run"))
+    last = next(i for i, line in enumerate(lines) if line.endswith("  # cleanup"))
+    return {
+        "5.1b": "\n".join(
+            [*lines[:first], begin, *(f"    {one}" for one in lines[first:last]), end, *lines[last:]]
+        )
+    }
+
+
+bank.wrong(
+    "error-swallowed",
+    "an error is printed, and the run ends as if it were done",
+    whole=guarded("try:", "except Exception as error:\n    print(error)"),
+)
+bank.wrong(
+    "error-swallowed",
+    "every error is suppressed",
+    whole=guarded("import contextlib\nwith contextlib.suppress(Exception):", ""),
+)
+bank.wrong(
+    "error-swallowed",
+    "a return in finally",
+    whole=guarded("try:", "finally:\n    cleanup()\n    return records"),
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "exit code 0 after an error",
+    whole=guarded("try:", "except BaseException as error:\n    print(error)\n    raise SystemExit(0)"),
+    slow=True,
+)
+bank.right(
+    "an error is printed, and goes on its way",
+    whole=guarded("try:", "except Exception as error:\n    print(error)\n    raise"),
+    slow=True,
+)
+bank.wrong("cleanup-missing", "a dry run returns", begin=BEGIN + "\nif args.dry_run:\n    return []")
+bank.wrong("test-images-assumed", "how many test images", if_test="if len(datasets.test) > 0:")
+bank.wrong(
+    "test-images-assumed",
+    "the first test image",
+    if_test="if datasets.test[0] is not None:",
+    slow=True,
 )

@@ -220,3 +220,32 @@ def test_a_line_in_a_branch_and_no_other(tmp_path: Path):
     assert look.in_branch(r"barrier", line=16) == "data.py:16  dist.barrier()"
     assert look.in_branch(r"barrier", line=14) == ""
     assert look.in_branch(r"sampler") == ""
+
+
+HANDED = """
+def wrap(model, blocks, partial):
+    unused = policy(wide=True)
+    narrow = policy()
+    other = narrow
+    for block in blocks:
+        shard(block, policy=unused)
+    partial(shard, model, policy=other)
+    for block in blocks:
+        if block is None:
+            return
+    try:
+        shard(model)
+    finally:
+        return model
+"""
+
+
+def test_an_argument_is_followed_to_the_line_that_makes_it(tmp_path: Path):
+    (tmp_path / "wrap.py").write_text(HANDED)
+    look = Look(tmp_path, "wrap.py", "wrap")
+    assert look.source_of("shard", "policy") == "wrap.py:3  unused = policy(wide=True)"
+    assert look.source_of("shard", "policy", first="model") == "wrap.py:5  other = narrow"
+    assert look.source_of("shard", "module", 0, first="block") == "wrap.py:6  for block in blocks:"
+    assert look.source_of("shard", "device") == look.source_of("wrap", "policy") == ""
+    assert look.left_early() == "wrap.py:11  return"
+    assert look.in_finally() == "wrap.py:15  return model"

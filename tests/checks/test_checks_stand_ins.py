@@ -39,22 +39,10 @@ NAMED_LIKE = ("NotedSGD", "NotedRun", "CountedRun", "RecordedRun")
 OTHERWISE = ("Handle", "SamplerNotes")  # looked at below
 # What no student's code gets hold of: recorders, and what they raise where a student's code is wrong.
 OUT_OF_SIGHT = {
-    *(
-        "Board",
-        "SetupRecorder",
-        "CallRecorder",
-        "Destinations",
-        "AtExit",
-        "PretendedGPU",
-        "Moves",
-        "Waits",
-        "Descent",
-        "Verdict",
-        "Look",
-    ),
-    *("LeftBehindError", "WrongGroupError", "WrongSourceError", "UnresolvedOptionsError", "GroupLeftError"),
-    *("NoTestImagesError", "NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup"),
-    *("NoMemoryError", "Devices"),
+    *("Board", "SetupRecorder", "CallRecorder", "Destinations", "AtExit", "PretendedGPU", "Moves", "Waits"),
+    *("Descent", "Verdict", "Look", "LeftBehindError", "WrongGroupError", "OffloadError", "RehearsedError"),
+    *("WrongSourceError", "UnresolvedOptionsError", "GroupLeftError", "NoTestImagesError"),
+    *("NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup", "NoMemoryError", "Devices"),
 }
 
 

@@ -28,6 +28,7 @@ class Verdict:
     kind: str
     saw: str
     number: int = 0  # the world size that is written into the code
+    by_rank: tuple[str, ...] = ()  # of "some ranks": a key of WORDS, or "", for each
 
 
 def verdict(observed: Sequence[Tensors], mean: Tensors, local: Sequence[Tensors]) -> Verdict:
@@ -69,7 +70,8 @@ def verdict(observed: Sequence[Tensors], mean: Tensors, local: Sequence[Tensors]
     by_rank = [set.intersection(*row.values()) for row in table]
     if len({frozenset(kinds) for kinds in by_rank}) > 1:
         parts = [f"rank {rank} has {_in_words(kinds)}" for rank, kinds in enumerate(by_rank)]
-        return Verdict("some ranks", "; ".join(parts) + ".")
+        found = tuple(next((kind for kind in WORDS if kind in kinds), "") for kinds in by_rank)
+        return Verdict("some ranks", "; ".join(parts) + ".", by_rank=found)
     if all(_rounded(grads, mean) for grads in observed):
         return Verdict("16 bits", f"the gradients have only the digits of 16 bits: {_example(observed, mean)}.")
     return Verdict("other", f"the gradients are not the mean over the ranks: {_example(observed, mean)}.")

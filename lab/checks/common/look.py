@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
+from lab.checks.common.syntax import assignments, calls_of, names_of, only_says, root_of, with_defaults, written_to
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -75,6 +76,65 @@ class Look:
             return self()
         return at(self.name, number, lines[number - 1].split("#")[0].strip())
 
+    def source_of(
+        self, function: str, keyword: str, position: int | None = None, *, first: str = "", like: str = ""
+    ) -> str:
+        """The place where an argument of a call comes from; "" where there is no such call or argument.
+
+        That is the line that has made the variable which is handed on, and not another one that looks alike and is
+        handed to nobody; or the line of the argument itself.
+
+        Args:
+            function: what is called, "fully_shard".
+            keyword, position: of the argument.
+            first: a pattern for the first argument, where there are several such calls.
+            like: of several lines that make the variable, one that this pattern matches goes first.
+        """
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        for call in calls_of(node, function) if node else ():
+            given = {one.arg: one.value for one in call.keywords}
+            value = given.get(
+                keyword, call.args[position] if position is not None and position < len(call.args) else None
+            )
+            handed = ast.unparse(call.args[0]) if call.args else ""
+            if value is None or not re.search(first, searchable(handed)):
+                continue
+            names = [part.id for part in ast.walk(value) if isinstance(part, ast.Name)]
+            made = [
+                line
+                for name in names
+                for line in sorted(assignments(node, name), reverse=True)  # type: ignore[arg-type]
+                if line < call.lineno
+            ]
+            alike = [line for line in made if re.search(like, searchable(lines[line - 1]))]
+            return self.line([*alike, *made, value.lineno][0])
+        return ""
+
+    def left_early(self) -> str:
+        """The place of a `return` or `break` inside of a loop, in a branch of it; "" where there is none."""
+        node = _find(_read(self.code / self.file), self.function)
+        for loop in ast.walk(node) if node else ():
+            if isinstance(loop, ast.For | ast.While):
+                leaves = [part.lineno for part in ast.walk(loop) if isinstance(part, ast.Return | ast.Break)]
+                if leaves:
+                    return self.line(min(leaves))
+        return ""
+
+    def in_finally(self) -> str:
+        """The place of a `return` in a `finally`, which drops the error that is on its way; "" without one."""
+        node = _find(_read(self.code / self.file), self.function)
+        for part in ast.walk(node) if node else ():
+            lines = [
+                one.lineno
+                for last in getattr(part, "finalbody", ())
+                for one in ast.walk(last)
+                if isinstance(one, ast.Return)
+            ]
+            if lines:
+                return self.line(min(lines))
+        return ""
+
     def keywords(self, number: int) -> list[str]:
         """What the calls in a line of the file name: their keyword arguments; "**" where a dict is unpacked."""
         tree = parsed("\n".join(_read(self.code / self.file)))
@@ -127,8 +187,10 @@ class Look:
             if re.search(r"cache", searchable(ast.unparse(decorator))):
                 return at(self.name, decorator.lineno, lines[decorator.lineno - 1].strip())
         functions = [part for part in ast.walk(node) if isinstance(part, _Function)]
-        outliving = _assigned(tree) | {argument.arg for part in functions for argument in _with_defaults(part)}
-        changed = {root for root in map(_root, _changed(node)) if root in outliving or root in ("type", "globals")}
+        outliving = names_of(tree) | {argument.arg for part in functions for argument in with_defaults(part)}
+        changed = {
+            root for root in map(root_of, written_to(node)) if root in outliving or root in ("type", "globals")
+        }
         changed |= {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
         numbers = [
             part.lineno
@@ -148,9 +210,7 @@ class Look:
         node = _find(lines, self.function)
         for part in ast.walk(node) if node else ():
             tuple_asserted = isinstance(part, ast.Assert) and isinstance(part.test, ast.Tuple)
-            said = (
-                [one for one in getattr(part, "body", []) if _only_says(one)] if isinstance(part, ast.If) else []
-            )
+            said = [one for one in getattr(part, "body", []) if only_says(one)] if isinstance(part, ast.If) else []
             if tuple_asserted:
                 return at(self.name, part.lineno, lines[part.lineno - 1].strip())  # type: ignore[attr-defined]
             if said and not any(isinstance(one, ast.Raise | ast.Return) for one in ast.walk(part)):
@@ -194,56 +254,6 @@ class Look:
             for statement in node.body
             for part in ast.walk(statement)
         )
-
-
-def _only_says(statement: ast.stmt) -> bool:
-    """Whether a statement is nothing but a call of print, of warn, or of an exception's class."""
-    if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
-        return False
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name in ("print", "warn", "warning", "error") or name.endswith(("Error", "Exception"))
-
-
-_CHANGING = {"append", "add", "update", "setdefault", "extend", "insert"}  # methods of what holds others
-
-
-def _assigned(tree: ast.Module) -> set[str]:
-    """The names of a module: of values, functions and classes, and of what it imports."""
-    found = {part.name for part in tree.body if isinstance(part, _Function | ast.ClassDef)}
-    for part in tree.body:
-        if isinstance(part, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in part.names}
-        targets = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", None)]
-        found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
-
-
-def _with_defaults(node: _Function) -> list[ast.arg]:
-    """The arguments that have defaults."""
-    count = len(node.args.defaults)
-    by_name = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-    own = [argument for argument, default in by_name if default is not None]
-    return [*(([*node.args.posonlyargs, *node.args.args])[-count:] if count else []), *own]
-
-
-def _changed(node: _Function) -> list[ast.expr]:
-    """What a function writes to that is no variable of its own: x.y = ..., x[y] = ..., x.append(...)."""
-    found: list[ast.expr] = []
-    for part in ast.walk(node):
-        if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
-            found.append(part.value)
-        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _CHANGING:
-            found.append(part.func.value)
-        elif isinstance(part, ast.Call) and getattr(part.func, "id", "") == "setattr" and part.args:
-            found.append(part.args[0])
-    return found
-
-
-def _root(value: ast.expr) -> str:
-    """The name that an expression such as x.y[z] or type(x).y begins with; "" where it begins otherwise."""
-    while isinstance(value, ast.Attribute | ast.Subscript | ast.Call):
-        value = value.func if isinstance(value, ast.Call) else value.value
-    return value.id if isinstance(value, ast.Name) else ""
 
 
 def at(file: str, number: int, text: str = "") -> str:

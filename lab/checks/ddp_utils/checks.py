@@ -7,7 +7,7 @@ from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_training
 from lab.checks.ddp_utils.draw import Gradients
 from lab.checks.ddp_utils.judge_average import judge_average
-from lab.checks.ddp_utils.judge_ddp import NOT_ALL_RANKS, judge_ddp
+from lab.checks.ddp_utils.judge_ddp import DDP, NOT_ALL_RANKS, judge_ddp
 from lab.checks.ddp_utils.observe import average, train_with_ddp
 from lab.grading.check import Group, Order, check
 
@@ -40,7 +40,8 @@ def trains_with_ddp(group: Group) -> None:
             "device_ids",
             "device-ids-on-cpu",
             "device_ids names this process's GPU. On the CPU there is none: device_ids must be None.",
-            look=look(r"device_ids\s*=\s*\[", r"device_ids", r"Parallel\("),
+            look=look.source_of(DDP, "device_ids", 1, like=r"\[")
+            or look(r"device_ids\s*=\s*\[", r"device_ids", r"Parallel\("),
         ),
         retold(
             "_verify_params_across_processes|nvalid process group",

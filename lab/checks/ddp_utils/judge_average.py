@@ -8,7 +8,7 @@ import torch
 
 from lab.checks.common.gradients import Verdict, verdict
 from lab.checks.common.judge_left import judge_pending
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
 from lab.checks.ddp_utils.draw import Gradients
@@ -59,6 +59,12 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
     expect_tensors(gradients, mean)
     found = verdict(gradients, mean, drawn.local)
     if found.kind != "mean":
+        if (
+            found.kind in ("local", "some parameters")
+            and (leaves := look.left_early())
+            and look.mentions("all_reduce")
+        ):
+            fail_for_leaving(found, leaves)
         pattern = {
             "world size": rf"\b{found.number}\b",
             "some ranks": r"get_rank\(|\brank\b|\breduce\(",
@@ -69,6 +75,9 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
             found.kind,
             r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
         )
+        to_one = found.kind == "some ranks" and look(r"\breduce\(")
+        if to_one and line_of(to_one):
+            fail_for_one_receiver(found, to_one)
         fail_for_gradients(found, world_size, look(pattern, r"all_reduce|reduce|gather|broadcast"))
 
 
@@ -145,6 +154,26 @@ def fail_for_weights(observed: Sequence[Tensors], before: Sequence[Tensors], whe
     )
 
 
+def fail_for_leaving(found: Verdict, leaves: str) -> NoReturn:
+    """The loop over the parameters ends before they do."""
+    word = "break" if "break" in leaves else "return"
+    raise Diagnosis(
+        "some-parameters-left-out" if found.kind == "some parameters" else "loop-left-early",
+        saw=found.saw,
+        means=f"`{word}` ends the loop at that parameter: none after it is averaged. `continue` leaves out one.",
+        look=leaves,
+    )
+
+
+def fail_for_one_receiver(found: Verdict, where: str) -> NoReturn:
+    raise Diagnosis(
+        "ranks-disagree",
+        saw=found.saw,
+        means="dist.reduce gives the sum to the rank dst alone; all_reduce gives it to every rank.",
+        look=where,
+    )
+
+
 def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
     names = {
         "sum": ("summed-not-averaged", f"Added up but not divided: every step is {world_size} times too long."),
@@ -167,4 +196,6 @@ def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
         "other": ("wrong-gradients", "The step is not the one that a single process would take."),
     }
     name, means = names[found.kind]
+    if set(found.by_rank) == {"mean", "sum"}:
+        means = "After the all-reduce every rank has the sum, and each must divide its own: here only some have."
     raise Diagnosis(name, saw=found.saw, means=means, look=where)

@@ -14,7 +14,15 @@ from lab.grading.parts import compared, part
 
 NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
 
-PRETENDED = (None, {"steps": [str], "device_ids": str, "wrapped": bool, "exchanged": [str], "thawed": bool})
+DDP = "DistributedDataParallel"
+
+PRETENDED = (
+    None,
+    {
+        "steps": [str], "device_ids": str, "wrapped": bool, "exchanged": [str], "thawed": bool,
+        "bucket_cap_mb": float, "switched_off": [str],
+    },
+)  # fmt: skip
 
 WRAPS = "wraps the model for all ranks"
 
@@ -39,12 +47,14 @@ def judge_ddp(
     with part(WRAPS):
         judge_types(look, reports[0]["types"])
     expect(reports, dict.fromkeys(("gpu", "cpu", "alone"), PRETENDED) | {"group": [int]})
-    expect(reports, dict.fromkeys(("start", "gradients", "end"), dict))
+    expect(reports, dict.fromkeys(("start", "gradients", "end"), dict) | {"buffer": [float]})
     compared("size of a bucket in MiB", [report["bucket_cap_mb"] for report in reports], given["bucket_cap_mb"])
     with part(WRAPS):
         judge_inside(look, reports[0])
     with part("the bucket size", after=[WRAPS]):
-        judge_cap(look, reports[0], given["bucket_cap_mb"])
+        judge_cap(look, reports[0]["bucket_cap_mb"], given["bucket_cap_mb"])
+        if gpu := reports[0]["gpu"]:
+            judge_cap(look, gpu["bucket_cap_mb"], given["bucket_cap_mb"], "for a GPU ")
     with part("on the device first", after=[WRAPS]):
         for rank, report in enumerate(reports):
             judge_device(look, report["gpu"], rank, given["gpus"][rank])
@@ -97,18 +107,19 @@ def judge_inside(look: Look, report: dict) -> None:
         )
 
 
-def judge_cap(look: Look, report: dict, cap: float) -> None:
+def judge_cap(look: Look, got: float, cap: float, where: str = "") -> None:
     """Has it the bucket size that was asked for?"""
-    if abs(report["bucket_cap_mb"] - cap) > 0.01:
+    if abs(got - cap) > 0.01:
         raise Diagnosis(
-            "bucket-cap-ignored" if report["bucket_cap_mb"] == 25 else "bucket-cap-wrong",
-            saw=f"bucket_cap_mb={cap:g} was asked for; the buckets take {report['bucket_cap_mb']:g} MiB.",
+            "bucket-cap-ignored" if got == 25 else "bucket-cap-wrong",
+            saw=f"{where}bucket_cap_mb={cap:g} was asked for; the buckets take {got:g} MiB.",
             means="A sweep over bucket sizes would measure the same thing every time."
-            if report["bucket_cap_mb"] == 25
+            if got == 25
             else "The argument is in MiB, and so is DDP's: hand it on as it is.",
-            look=look(r"bucket_cap_mb\b(?!\s*=?\s*bucket_cap_mb\s*[,)}])", r"bucket_cap_mb", *WRAPPING)
-            if report["bucket_cap_mb"] != 25
-            else look(*WRAPPING),
+            look=look(*WRAPPING)
+            if got == 25
+            else look.source_of(DDP, "bucket_cap_mb")
+            or look(r"bucket_cap_mb\b(?!\s*=?\s*bucket_cap_mb\s*[,)}])", r"bucket_cap_mb", *WRAPPING),
         )
 
 
@@ -141,7 +152,8 @@ def judge_device(look: Look, gpu: dict | None, rank: int, index: int) -> None:
             "wrong-device-ids",
             saw=f"rank {rank} was given cuda:{index}, but handed DDP the device_ids {device_ids}.",
             means="device_ids holds the one GPU of this process: the device, whose number need not be the rank.",
-            look=look(r"\bids\s*=\s*\[", r"get_rank\(", r"device_ids", r"Parallel\("),
+            look=look.source_of(DDP, "device_ids", 1, like=r"\[|get_rank")
+            or look(r"\bids\s*=\s*\[", r"get_rank\(", r"device_ids", r"Parallel\("),
         )
 
 
@@ -151,7 +163,8 @@ def judge_group(look: Look, members: list[int], rank: int, world_size: int) -> N
             "not-all-ranks",
             saw=f"rank {rank} of {world_size} averages its gradients with {rank_list(members)} only.",
             means=NOT_ALL_RANKS,
-            look=look(r"new_group", r"process_group", r"Parallel\("),
+            look=look.source_of(DDP, "process_group", like=r"new_group")
+            or look(r"new_group", r"process_group", r"Parallel\("),
         )
 
 
@@ -179,6 +192,29 @@ def judge_network(look: Look, report: dict) -> None:
             means="The program asked for DDP. On one rank it must still be DDP, or the sweep compares two things.",
             look=look(r"world_size", r"\breturn\b"),
         )
+
+
+def judge_buffers(look: Look, reports: Sequence[dict]) -> None:
+    """Rank 0's, when it is wrapped and in each forward pass. Rank r had r + 1 everywhere."""
+    at_first, later = (
+        [rank for rank, report in enumerate(reports) if any(value != 1 for value in report["buffer"][part])]
+        for part in (slice(2), slice(2, None))
+    )
+    off = reports[0]["gpu"]["switched_off"] if reports[0]["gpu"] else []
+    if at_first:
+        saw = f"rank {at_first[0]} does not have rank 0's values in a buffer when the model is wrapped."
+    elif later:
+        saw = f"after 2 steps rank {later[0]} does not have rank 0's values in a buffer."
+    elif off:
+        saw = f"for a GPU the model is wrapped with {off[0]}=False."
+    else:
+        return
+    raise Diagnosis(
+        "buffers-part",
+        saw=saw,
+        means="No gradient ever brings buffers, as BatchNorm's statistics, together: DDP sends them.",
+        look=look(r"broadcast_buffers|sync_buffers|param_sync|init_sync", *WRAPPING),
+    )
 
 
 def judge_training(
@@ -226,6 +262,7 @@ def judge_training(
         )
         place = look(r"register\w*hook|no_sync|require_backward|\bdiv|/", *WRAPPING)
         raise Diagnosis(name, saw=found.saw, means=means, look=place)
+    judge_buffers(look, reports)
     twin = weights_after_steps(weights[0], batches)[-1]
     end = [report["end"] for report in reports]
     compared("weights after 2 steps", end, twin)

@@ -17,6 +17,9 @@ from lab.checks.common.tiny import CPU, TinyNet, gradients_of, train_steps, weig
 from lab.grading.explain import unset_by_srun
 from lab.ranks.rank import Rank
 
+# Arguments of DDP with which it sends no weights or buffers.
+SENDING = ("broadcast_buffers", "forward_sync_buffers", "init_sync")
+
 
 def average(rank: Rank) -> dict[str, Any]:
     """This rank's gradients and weights after average_gradients, and the gradients of two more models.
@@ -70,6 +73,7 @@ def train_with_ddp(rank: Rank) -> dict[str, Any]:
     ddp_utils = rank.student("ddp_utils")
     given = rank.receive()
     model = TinyNet(given["weights"][rank.rank])
+    model.register_buffer("buffer", torch.full((2,), rank.rank + 1.0))
     wrapped = ddp_utils.get_ddp_model(model, CPU, bucket_cap_mb=given["bucket_cap_mb"])
     report: dict[str, Any] = {"type": type(wrapped).__name__, "ddp": isinstance(wrapped, DistributedDataParallel)}
     if not report["ddp"]:
@@ -82,25 +86,33 @@ def train_with_ddp(rank: Rank) -> dict[str, Any]:
         return report
 
     report["start"] = weights_of(inside)
+    buffer = getattr(inside, "buffer", torch.empty(0))
+    report["buffer"] = buffer.tolist()
     batches = [batch[rank.rank] for batch in given["batches"]]
     images, labels = batches[0]
     F.cross_entropy(wrapped(images), labels).backward()
     report["gradients"] = gradients_of(inside)
+    buffer.fill_(rank.rank + 1.0)  # as a BatchNorm goes on with this rank's images
     train_steps(wrapped, batches)
     report["end"] = weights_of(inside)
+    report["buffer"] += buffer.tolist()
     group = wrapped.process_group
     report["group"] = dist.get_process_group_ranks(group) if isinstance(group, dist.ProcessGroup) else []
-    report["gpu"] = pretend_to_wrap(ddp_utils, torch.device("cuda", given["gpus"][rank.rank]))
+    report["gpu"] = pretend_to_wrap(
+        ddp_utils, torch.device("cuda", given["gpus"][rank.rank]), given["bucket_cap_mb"]
+    )
     report["cpu"] = pretend_to_wrap(ddp_utils, CPU)
     with mock.patch.object(dist, "get_world_size", return_value=1):
         report["alone"] = pretend_to_wrap(ddp_utils, CPU)
     return report
 
 
-def pretend_to_wrap(ddp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
+def pretend_to_wrap(
+    ddp_utils: ModuleType, device: torch.device, bucket_cap_mb: float = 25
+) -> dict[str, Any] | None:
     """What get_ddp_model does with a network that has a BatchNorm and a frozen parameter, on any device.
 
-    Reports the devices it moves to, DDP's device_ids, and what has become of the network. Nothing is really moved
+    Reports the devices it moves to, DDP's arguments, and what has become of the network. Nothing is really moved
     or wrapped, so a GPU need not be there. None when the code asks CUDA for more than this pretence can give.
     """
     steps: list[str] = []
@@ -134,7 +146,7 @@ def pretend_to_wrap(ddp_utils: ModuleType, device: torch.device) -> dict[str, An
         mock.patch.object(torch.cuda, "current_device", return_value=device.index),
     ):
         try:
-            wrapped = ddp_utils.get_ddp_model(net, device, bucket_cap_mb=25)
+            wrapped = ddp_utils.get_ddp_model(net, device, bucket_cap_mb=bucket_cap_mb)
         except Exception as error:
             if unset_by_srun(type(error).__name__, str(error)):
                 raise
@@ -148,7 +160,14 @@ def pretend_to_wrap(ddp_utils: ModuleType, device: torch.device) -> dict[str, An
         "wrapped": isinstance(wrapped, DistributedDataParallel),
         "exchanged": exchanged,
         "thawed": frozen.requires_grad,
+        "bucket_cap_mb": cap_in_mib(arguments.get("bucket_cap_mb")),
+        "switched_off": [name for name in SENDING if arguments.get(name) is False],
     }
+
+
+def cap_in_mib(cap: Any) -> float:
+    """DDP's bucket_cap_mb, which is 25 where it is None."""
+    return float(cap) if isinstance(cap, int | float) else 25.0
 
 
 def describe_devices(device_ids: Any) -> str:

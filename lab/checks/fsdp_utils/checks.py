@@ -1,5 +1,8 @@
 """Checks of the second part of section 4: parameters sharded over the ranks with fully_shard."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weights, fresh_generator, parts
@@ -12,6 +15,28 @@ from lab.grading.parts import part
 # What ranks do, by name: it imports more than the grader's own process needs.
 TRAIN_IN_BF16 = f"{__package__}.observe:train_in_bf16"
 TRAIN_SHARDED = f"{__package__}.observe:train_sharded"
+
+
+@contextmanager
+def odd_arguments() -> Iterator[None]:
+    """Names what comes of modules and arguments that fully_shard is called with."""
+    with ExitStack() as stack:
+        for told in (
+            retold(
+                "OffloadError",
+                "parameters-offloaded",
+                "They would travel to the GPU and back in every step: the shards stay on `device`.",
+                saw="fully_shard was called with offload_policy=CPUOffloadPolicy(): shards on the CPU.",
+            ),
+            retold(
+                "can only be applied to a module once",
+                "sharded-twice",
+                "Each is handed over once: with 16 bits BatchNorms by shard_batchnorms, each whole block here.",
+                saw="fully_shard was called for a module for which it has been called before.",
+            ),
+        ):
+            stack.enter_context(told)
+        yield
 
 
 @check("4.2", "every rank keeps its shard of each block, and trains as one process would")
@@ -32,8 +57,18 @@ def trains_sharded(group: Group) -> None:
                 "IndexError: list index out of range",
                 "mesh-of-other-size",
                 "The mesh holds every rank of the job: ask dist.get_world_size() for its size.",
-                look=look(r"[mM]esh\w*\(.*\d", r"[mM]esh\w*\(", r"fully_shard\("),
+                look=look.source_of("fully_shard", "mesh", like=r"\(.*\d")
+                or look(r"[mM]esh\w*\(.*\d", r"[mM]esh\w*\(", r"fully_shard\("),
             ),
+            retold(
+                "mesh_dim_names specified",
+                "mesh-of-two-dimensions",
+                "On a 2D mesh fully_shard keeps copies along the first dimension: here it is 1D, of all ranks.",
+                saw="fully_shard was called with a mesh of two dimensions, and without names for them.",
+                look=look.source_of("fully_shard", "mesh", like=r",\s*1\b|\b1\s*,|\[\[")
+                or look(r"[mM]esh\w*\(", r"fully_shard\("),
+            ),
+            odd_arguments(),
             retold(
                 "uniform `requires_grad`",
                 "fsdp1-not-fsdp2",
@@ -64,6 +99,6 @@ def trains_in_bf16(group: Group) -> None:
         group.start(Order(TRAIN_IN_BF16, len(ranks), {"weights": weights, "parts": ranks}, timeout=LIMIT))
         for ranks in (own, own[:1])
     )
-    with part("computes in bf16 and fp16"):
+    with part("computes in bf16 and fp16"), odd_arguments():
         judge_precision(look, group.values(both()))
         judge_alone(look, group.values(alone()))

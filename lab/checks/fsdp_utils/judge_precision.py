@@ -10,17 +10,19 @@ from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import expect_texts
+from lab.checks.fsdp_utils.judge_shards import judge_gathered
 from lab.checks.fsdp_utils.placement import outer_first
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 BATCHNORM = "blocks.0.3"  # in TinyNet
 
+BLOCK_CALL = r"fully_shard\((?!\s*model\s*[,)])"
 POLICY = r"mp_policy|MixedPrecisionPolicy\("
 
 NET = {
     "error": str, "gradients": dict, "loss": float, "logits": str, "computed": dict, "parameters": dict,
-    "statistics": dict, "order": [str],
+    "statistics": dict, "order": [str], "gathered": dict,
 }  # fmt: skip
 
 
@@ -37,11 +39,14 @@ def judge_precision(look: Look, reports: Sequence[Any]) -> None:
     compared("logits come out in", [one["logits"] for one in plain], "float32")
     judge_parameters(look, plain[0])
     judge_computing(look, plain[0])
-    judge_gradients(look, plain)
+    judge_gradients(look, plain, "bf16")
     judge_logits(look, plain[0]["logits"], "bf16")
     judge_batchnorm(look, reports[0]["batchnorm"])
     judge_fp16(look, reports[0]["fp16"])
+    judge_gradients(look, [report["fp16"] for report in reports], "fp16")
     judge_logits(look, reports[0]["fp16"]["logits"], "fp16")
+    for net, precision in (("plain", "bf16"), ("fp16", "fp16")):
+        judge_gathered(look, reports[0][net]["gathered"], f"with precision={precision!r}, ")
 
 
 def judge_alone(look: Look, reports: Sequence[Any]) -> None:
@@ -67,11 +72,14 @@ def judge_computing(look: Look, report: dict[str, Any]) -> None:
     """Forward and backward pass in bf16, in every layer."""
     error, computed = one_line(report["error"], 160), report["computed"]
     if "got Float and BFloat16" in error:
+        blocks, root = policies(look)
         raise Diagnosis(
             "blocks-hand-out-fp32",
             saw=f"a forward pass in bf16 raised {error}",
             means="A block gave fp32 to a layer with bf16 weights: output_dtype is for the root alone.",
-            look=look(r"output_dtype", POLICY),
+            look=look(BLOCK_CALL, POLICY)
+            if blocks and blocks == root
+            else blocks or look(r"output_dtype", POLICY),
         )
     others = sorted(set(computed.values()) - {"bfloat16"})
     if not others and not error:
@@ -108,23 +116,34 @@ def judge_computing(look: Look, report: dict[str, Any]) -> None:
     )
 
 
-def judge_gradients(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+def policies(look: Look) -> tuple[str, str]:
+    """Where the policy comes from that is handed over for the blocks, and for the root; "" if unknown."""
+    blocks, root = (
+        look.source_of("fully_shard", "mp_policy", first=first, like=r"output_dtype")
+        for first in (r"^(?!model$)", r"^model$")
+    )
+    return blocks, root
+
+
+def judge_gradients(look: Look, reports: Sequence[dict[str, Any]], precision: str) -> None:
     """Summed in fp32."""
-    gradients = [value for report in reports for value in report["gradients"].values()]
+    named = [pair for report in reports for pair in report["gradients"].items()]
+    gradients = [value for name, value in named if not name.startswith(BATCHNORM)]
+    low, bits = {"bf16": (torch.bfloat16, 8), "fp16": (torch.float16, 11)}[precision]
     usable = gradients and all(isinstance(value, Tensor) and value.is_floating_point() for value in gradients)
     if not usable:
         raise Diagnosis(
             "gradients-not-reduced",
-            saw="with precision='bf16' the sharded parameters have no gradients after backward().",
+            saw=f"with precision={precision!r} the sharded parameters have no gradients after backward().",
             means="The optimizer would change nothing.",
             look=look(r"gradient_sync", r"fully_shard\("),
         )
-    # A sum of bf16 numbers in fp32 has digits that bf16 lacks; one that was computed in bf16 has none.
-    if all(torch.equal(value.to(torch.bfloat16).to(value.dtype), value) for value in gradients):
+    # A sum of 16-bit numbers in fp32 has digits that they lack; one that was computed in 16 bits has none.
+    if all(torch.equal(value.to(low).to(value.dtype), value) for value in gradients):
         raise Diagnosis(
-            "gradients-summed-in-bf16",
-            saw="with precision='bf16' every gradient has only the 8 bits of a bf16 number.",
-            means="Summed in bf16 over many ranks, small gradients vanish: reduce_dtype must be fp32.",
+            f"gradients-summed-in-{precision}",
+            saw=f"with precision={precision!r} every gradient has only the {bits} bits of a {precision} number.",
+            means=f"Summed in {precision} over many ranks, small gradients vanish: reduce_dtype must be fp32.",
             look=look(r"reduce_dtype", r"param_dtype", POLICY),
         )
 
@@ -132,11 +151,12 @@ def judge_gradients(look: Look, reports: Sequence[dict[str, Any]]) -> None:
 def judge_logits(look: Look, logits: str, precision: str) -> None:
     """Handed out in fp32."""
     if logits != "float32":
+        blocks, root = policies(look)
         raise Diagnosis(
             "logits-not-fp32",
             saw=f"with precision={precision!r} the logits come out as {logits}.",
             means="Too coarse for an exact loss: the model's own policy has output_dtype=torch.float32 besides.",
-            look=look(r"output_dtype", r"fully_shard\(model", POLICY),
+            look=root if root != blocks else look(r"fully_shard\(model", r"output_dtype", POLICY),
         )
 
 

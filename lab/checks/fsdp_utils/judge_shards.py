@@ -28,7 +28,7 @@ OF_SHARDS = r"sharding strategy registered|DTensor|[Ee]rror\(s\) in loading stat
 
 SHARDED = {
     "same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "frozen": [float],
-    "trainable": [str], "error": str, "gpu": (None, {"steps": [str]}),
+    "trainable": [str], "error": str, "gpu": (None, {"steps": [str]}), "gathered": dict,
 }  # fmt: skip
 
 
@@ -47,6 +47,7 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
     compared("sharded", units, [*BLOCKS, "the model"])
     with part(SHARDS):
         judge_units(look, reports[0], weights[0])
+        judge_gathered(look, reports[0]["gathered"])
     with part("starts from rank 0's model", after=[SHARDS]):
         judge_start(look, [report["start"] for report in reports], weights)
         judge_rest(look, reports)
@@ -102,12 +103,21 @@ def judge_on_gpu(look: Look, steps: Sequence[str]) -> None:
             means="Ranks of one node would meet on the same GPU, or look for one that is not there.",
             look=look(r"\.to\(|\.cuda\("),
         )
+    if "offload" in steps:
+        raise Diagnosis(
+            "parameters-offloaded",
+            saw="for device cuda:1 fully_shard was called with offload_policy=CPUOffloadPolicy().",
+            means="They would travel to the GPU and back in every step: the shards stay on `device`.",
+            look=look.source_of("fully_shard", "offload_policy") or look(r"[Oo]ffload"),
+        )
+    if "keep" in steps:
+        judge_gathered(look, {BLOCKS[1]: [BLOCKS[0]]}, "for device cuda:1, ")
     if mesh := next((step for step in steps if step.startswith("mesh ") and "cuda" not in step), ""):
         raise Diagnosis(
             "mesh-on-another-device",
             saw=f"for device cuda:1 the mesh was made of {mesh.removeprefix('mesh ')} devices.",
             means="A mesh of CPUs communicates with gloo, through the CPU's memory: the mesh is of device.type.",
-            look=look(r"init_device_mesh|[Mm]esh\s*="),
+            look=look.source_of("fully_shard", "mesh") or look(r"init_device_mesh|[Mm]esh\s*="),
         )
 
 
@@ -174,7 +184,35 @@ def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
             "replicated" if placements.get(odd[0]) != WHOLE else "not-sharded",
             saw=f"{odd[0]} is placed as {placements.get(odd[0])}, not as Shard(0).",
             means="Every rank must keep only its rows of each parameter; nothing else saves memory.",
-            look=look(r"mesh\s*=|placement|ignored", r"fully_shard\("),
+            look=look(r"placement|ignored")
+            if line_of(look(r"placement|ignored"))
+            else look.source_of("fully_shard", "mesh") or look(r"mesh\s*=", r"fully_shard\("),
+        )
+
+
+def judge_gathered(look: Look, gathered: Any, setting: str = "") -> None:
+    """Is each block gathered when it computes, and freed afterwards?
+
+    Args:
+        gathered: block -> the others whose parameters are whole while it computes.
+    """
+    expect([list(gathered.values())], [[str]])
+    early = [name for name in gathered.get(BLOCKS[0], ()) if name != BLOCKS[0]]
+    if early:
+        raise Diagnosis(
+            "blocks-in-one-group",
+            saw=f"{setting}while model.{BLOCKS[0]} computes, {early[0]} is whole in memory already.",
+            means="Modules of one call are gathered all at once, so nothing is saved: a call for each block.",
+            look=look(r"fully_shard\(\s*(list\(|\[|tuple\(|\*|blocks)", r"blocks", r"fully_shard\("),
+        )
+    kept = [name for name in gathered.get(BLOCKS[1], ()) if name != BLOCKS[1]]
+    if kept:
+        raise Diagnosis(
+            "blocks-stay-gathered",
+            saw=f"{setting}while model.{BLOCKS[1]} computes, {kept[0]} is still whole in memory.",
+            means="--shard full, the default, frees a block after its forward pass; --shard grad keeps it.",
+            look=look.source_of("fully_shard", "reshard_after_forward", first=r"^(?!model$)")
+            or look(r"reshard", r"unshard", r"fully_shard\("),
         )
 
 
@@ -191,7 +229,7 @@ def join(look: Look, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor]:
                 "wrong-shards",
                 saw=f"{name} is {list(tensor.shape)}; the ranks hold {held} of it.",
                 means="Together the shards must be the whole parameter, each row on one rank.",
-                look=look(r"[Mm]esh\s*=\s*\w", r"fully_shard\("),
+                look=look.source_of("fully_shard", "mesh") or look(r"[Mm]esh\s*=\s*\w", r"fully_shard\("),
             )
         whole[name] = torch.cat(rows)
     return whole
@@ -209,6 +247,14 @@ def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) ->
         )
     if all_close(whole, weights[0]):
         return
+    mean = {name: torch.stack([one[name] for one in weights]).mean(dim=0) for name in weights[0]}
+    if all_close(whole, mean):
+        raise Diagnosis(
+            "weights-averaged",
+            saw=f"the model has the mean of the ranks' weights, not rank 0's: {example(whole, weights[0])}.",
+            means="Means of random weights are smaller than they were drawn to be: send rank 0's, as they are.",
+            look=look(r"reduce\(|gather\(", r"mean\(", r"fully_shard\("),
+        )
     own = True
     for name in weights[0]:
         rows = torch.cat([torch.full((len(shard[name]),), rank) for rank, shard in enumerate(start)])
@@ -225,7 +271,11 @@ def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) ->
         "weights-changed",
         saw=f"the sharded model does not have rank 0's weights: {example(whole, weights[0])}.",
         means="Every rank must start from its shard of rank 0's model.",
-        look=look(r"broadcast|init|load_state_dict", r"fully_shard\("),
+        look=look(
+            r"broadcast|reduce\w*\(|scatter|gather|load_state",
+            r"\binit\.|reset_parameters|manual_seed|\w_\(|\.data\b",
+            r"fully_shard\(",
+        ),
     )
 
 

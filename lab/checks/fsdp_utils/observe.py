@@ -13,7 +13,8 @@ import torch.distributed.device_mesh
 import torch.distributed.fsdp
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
+from torch.distributed.tensor import DTensor
 
 from lab.checks.common.attempt import dtype
 from lab.checks.common.tiny import CPU, TinyNet, gradients_of, local, make_optimizer, train_steps, weights_of
@@ -45,11 +46,13 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
         "trainable": [name for name, parameter in model.named_parameters() if parameter.requires_grad],
         "error": "",
         "gpu": pretend_to_shard(fsdp_utils, torch.device("cuda", 1)),
+        "gathered": {},
     }
     if outer_first(order) or not report["units"]:
         return report
     batches = [batch[rank.rank] for batch in given["batches"]]
     layers = computing_noted(model)
+    report["gathered"] = gathering_noted(model)
     try:
         images, labels = batches[0]
         F.cross_entropy(model(images), labels).backward()
@@ -77,6 +80,7 @@ def train_in_bf16(rank: Rank) -> dict[str, Any]:
             model = fsdp_utils.get_fsdp_model(net, CPU, precision=precision)
         layers = computing_noted(model)
         report: dict[str, Any] = {"error": "", "gradients": {}, "loss": 0.0, "logits": "", "order": order}
+        report["gathered"] = gathering_noted(model)
         report["parameters"] = {name: dtype(value) for name, value in model.named_parameters()}
         try:
             logits = model(images)
@@ -120,12 +124,33 @@ def computing_noted(model: nn.Module) -> dict[str, str]:
     return layers
 
 
+def gathering_noted(model: nn.Module) -> dict[str, list[str]]:
+    """Filled by the next forward pass: for each block, those of which a parameter is whole while it computes.
+
+    BatchNorms are gathered all together, by shard_batchnorms.
+    """
+    gathered: dict[str, list[str]] = {}
+    blocks = {f"blocks.{number}": block for number, block in enumerate(getattr(model, "blocks", ()))}
+
+    def whole(block: nn.Module) -> bool:
+        layers = [layer for layer in block.modules() if not isinstance(layer, nn.BatchNorm1d)]
+        own = [parameter for layer in layers for parameter in layer.parameters(recurse=False)]
+        return any(not isinstance(parameter, DTensor) for parameter in own)
+
+    def note(name: str) -> None:
+        gathered.setdefault(name, [other for other, block in blocks.items() if whole(block)])
+
+    for name, block in blocks.items():
+        block.register_forward_pre_hook(lambda module, inputs, name=name: note(name))
+    return gathered
+
+
 def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
     """What get_fsdp_model does on a GPU, which need not be there: nothing is really moved, sent or sharded.
 
     Returns:
-        steps: "to cuda:1", "send", "mesh cuda", "shard", in order; None where the code asks for more than this
-        pretence can give.
+        steps: "to cuda:1", "send", "mesh cuda", "shard", "offload", "keep", in order; None where the code asks
+        for more than this pretence can give.
     """
     steps: list[str] = []
 
@@ -141,8 +166,14 @@ def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, 
     def mesh(kind: str, *args: Any, **kwargs: Any) -> None:
         steps.append(f"mesh {kind}")
 
+    net = TinyNet()
+
     def shard(module: Any, *args: Any, **kwargs: Any) -> Any:
         steps.append("shard")
+        if isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy):
+            steps.append("offload")
+        if kwargs.get("reshard_after_forward") is False and module is net.blocks[0]:
+            steps.append("keep")
         return module
 
     def send(*args: Any, **kwargs: Any) -> None:
@@ -160,10 +191,14 @@ def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, 
         stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=True))
         stack.enter_context(mock.patch.object(torch.cuda, "current_device", return_value=device.index))
         try:
-            fsdp_utils.get_fsdp_model(TinyNet(), device)
+            fsdp_utils.get_fsdp_model(net, device)
         except Exception:  # noqa: BLE001 - what this machine cannot show is not held against the answer
             return None
     return {"steps": steps}
+
+
+class OffloadError(Exception):
+    """The shards are to be kept in the CPU's memory; without a GPU, PyTorch would say only that there is none."""
 
 
 class WrongSourceError(Exception):
@@ -199,6 +234,8 @@ def sharding_noted(fsdp_utils: ModuleType, net: nn.Module, order: list[str]) -> 
     names = {id(module): name for name, module in net.named_modules()}
 
     def noting(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy):
+            raise OffloadError("offload_policy=CPUOffloadPolicy()")
         order.extend(names.get(id(one), "?") for one in (module if isinstance(module, list | tuple) else [module]))
         # Then FSDP would raise or do nothing, depending on the release.
         return module if outer_first(order) else original(module, *args, **kwargs)

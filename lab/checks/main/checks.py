@@ -9,7 +9,7 @@ from lab.checks.main.draw import Rehearsal, draw_rehearsals
 from lab.checks.main.judge_calls import Events, calls, events_of, judge_calls
 from lab.checks.main.judge_data import earlier, judge_data
 from lab.checks.main.judge_end import judge_end, judge_evaluation, judge_test, judge_training
-from lab.checks.main.judge_failure import judge_failure
+from lab.checks.main.judge_failure import judge_error, judge_failure
 from lab.checks.main.judge_model import judge_model, judge_seeds, judge_weights
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
@@ -58,6 +58,13 @@ def puts_it_all_together(group: Group) -> None:
                 judge_end(look, rehearsal, report)
     with part(MODEL):
         judge_seeds(look, rehearsals, built)
+    failing = next(one for one in rehearsals if one.world_size == 1).failing()
+    order = Order(REHEARSE, failing.world_size, failing.inputs, set_up_process_group=False, timeout=LIMIT)
+    result = group.report(order)
+    if not result.ok:
+        judge_failure(group, look, failing, result)
+    with part("trains, tests and cleans up"):
+        judge_error(look, failing, result)
 
 
 def compare(rehearsal: Rehearsal, everyone: list[Events]) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.runs import options
@@ -13,6 +13,7 @@ class Rehearsal:
     """One command line, drawn anew for each run, and what must come of it.
 
     evaluate_only  only evaluate; a main.py of a package from before this option trains
+    fails       train() raises an error
     data_dir    None for a data set that needs none
     test_set    whether the data set has test images besides those for validation
     more        further options
@@ -25,6 +26,7 @@ class Rehearsal:
     model: str = "cnn"
     dry_run: bool = False
     evaluate_only: bool = False
+    fails: bool = False
     per_device: bool = False
     accumulate: int = 1
     optimizer: str = "sgd"
@@ -99,7 +101,12 @@ class Rehearsal:
             "test_set": self.test_set,
             "test": self.test,
             "evaluate_only": self.evaluate_only,
+            "fails": self.fails,
         }
+
+    def failing(self) -> "Rehearsal":
+        """The same, but train() raises an error."""
+        return replace(self, fails=True)
 
     def __str__(self) -> str:
         more = " --dry-run" * self.dry_run + " --evaluate-only" * self.evaluate_only

@@ -4,7 +4,7 @@ import math
 from typing import Any, NoReturn
 
 from lab.base.words import one_line
-from lab.checks.common.look import Look
+from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.main.draw import Rehearsal
 from lab.checks.main.judge_calls import Events, calls
 from lab.checks.main.judge_model import LOADERS
@@ -171,6 +171,12 @@ def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
     )
 
 
+def earlier_return(look: Look) -> str:
+    """The place of a `return` above the line of cleanup(); "" without one. One of a dry run goes before others."""
+    cleanup, leaves = line_of(look(r"\bcleanup\(\)")), look(RETURN)
+    return leaves if line_of(leaves) < cleanup else ""
+
+
 def judge_end(look: Look, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
     left = calls(report["events"], "exit")
     if left and not left[0]["group"]:
@@ -185,7 +191,7 @@ def judge_end(look: Look, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
             "cleanup-missing",
             saw=f"{rehearsal}: the process group is still there when run() has ended.",
             means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
-            look=look(r"cleanup", r"\breturn\b"),
+            look=earlier_return(look) or look(r"cleanup", r"\breturn\b"),
         )
     if calls(report["events"], "run_evaluate"):
         return  # what comes of a run that trains nothing is written nowhere

@@ -7,8 +7,10 @@ from typing import Any, NoReturn
 
 from lab.base.source import searchable
 from lab.base.words import one_line
-from lab.checks.common.look import Look, at
+from lab.checks.common.look import Look, at, line_of
+from lab.checks.common.report import expect
 from lab.checks.main.draw import Rehearsal
+from lab.checks.main.judge_calls import calls, events_of
 from lab.checks.main.judge_data import NO_EFFECT
 from lab.grading.check import Group
 from lab.grading.diagnosis import Diagnosis
@@ -91,6 +93,13 @@ def without_workers(look: Look, frames: Sequence[Any]) -> str:
     return look.line(own[-1].line) if own else look(r"num_workers|loading\s*=", r"get_dataloaders")
 
 
+def takes_none_for_images(message: str, frame: Any) -> bool:
+    """Whether an error is that of a line of main.py that uses datasets.test where it is None."""
+    if frame is None or Path(frame.file).name != "main.py" or "NoneType" not in message:
+        return False
+    return re.search(r"\btests?\b", searchable(frame.text)) is not None
+
+
 def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -> None:
     """Raise the diagnosis of a known mistake; all other failures as they are."""
     for report in result.reports:
@@ -104,6 +113,13 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
                 means=NO_EFFECT,
                 look=without_workers(look, report.error.frames),
             )
+        if not rehearsal.test_set and takes_none_for_images(message, frame):
+            raise Diagnosis(
+                "test-images-assumed",
+                saw=f"{rehearsal}: datasets.test is None here, and run() raised {kind}: {one_line(message, 80)}",
+                means=KNOWN["NoTestImagesError"][1],
+                look=at("main.py", frame.line, frame.text),
+            )
         for pattern, (name, means) in KNOWN.items():
             in_main = frame is not None and frame.file.endswith("main.py")
             if not re.search(pattern, searchable(f"{kind}: {message}")) or (name in IN_MAIN and not in_main):
@@ -116,10 +132,32 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
             else:
                 saw = f"{rehearsal}: run() raised {kind}: {one_line(message, 80)}"
             place = at("main.py", frame.line, frame.text) if frame and in_main else look()
+            if name == "options-not-resolved" and not line_of(look(r"=\s*\w+\.args\b")):
+                place = look(r"\bwith\b.*\bRun\(|\bas\s+\w+\s*:|\bRun\(")  # below it the line is missing
             if name == "cleanup-too-early":
                 place = look(r"cleanup|destroy")
             raise Diagnosis(name, saw=saw, means=means, look=place)
     end_in_main(group, rehearsal, result)
+
+
+def judge_error(look: Look, rehearsal: Rehearsal, result: Any) -> None:
+    """An error of train() comes out of run(), so that the program ends with it."""
+    events = events_of(result.values)[0]
+    expect(result.values, {"come_out": [str]})
+    if not calls(events, "train") or result.values[0]["come_out"]:
+        return
+    said = result.reports[0].conduct.caught
+    caught = next((one for one in said if Path(one.file).name == look.name), None)
+    raise Diagnosis(
+        "error-swallowed",
+        saw=f"{rehearsal}: train() raised an error, and run() ended as if there had been none"
+        + (f": line {caught.handler} caught it." if caught else "."),
+        means="The job would end as done, with exit code 0, while other ranks wait: let the error come out.",
+        look=look.line(caught.handler)
+        if caught
+        else look.in_finally()
+        or look(r"SystemExit|\bexit\(", r"\bfinally\b", r"__exit__|suppress|push", r"\btry\b"),
+    )
 
 
 def end_in_main(group: Group, rehearsal: Rehearsal, result: Any) -> NoReturn:

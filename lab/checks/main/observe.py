@@ -31,7 +31,9 @@ from lab.checks.main.observe_errors import (
     GroupLeftError,
     NeedlessWrapperError,
     NoTestImagesError,
+    RehearsedError,
     UnresolvedOptionsError,
+    come_out_of,
 )
 from lab.checks.main.observe_run import describe, in_words, line_in_main, recorded_run
 from lab.ranks.rank import Rank
@@ -51,14 +53,17 @@ def rehearse(rank: Rank) -> dict[str, Any]:
     given = rank.receive()
     recorder.given.update(given)
     torch.manual_seed(given["noise"] + rank.rank)  # so that ranks start alike only if main.py sees to it
+    records = None
     # On "meta" there are no numbers to be read: of the weights, say.
-    with pretending(None) if given["meta_device"] else contextlib.nullcontext():
+    device = pretending(None) if given["meta_device"] else contextlib.nullcontext()
+    with device, come_out_of(given["fails"], recorder.events) as come_out:
         records = main.run(main.parse_args(given["argv"]))
     kind = "an empty list" if isinstance(records, list) and not records else type(records).__name__
     return {
         "events": recorder.events,
         "returned": "records" if records == recorder.records else kind,
         "group_left": not dist.is_initialized(),
+        "come_out": come_out,
     }
 
 
@@ -272,6 +277,8 @@ class CallRecorder:
             same_optimizer=begun[1] is optimizer,
             **describe(model, optimizer),
         )
+        if self.given["fails"]:
+            raise RehearsedError("the loss is not a number any more")
         return self.records
 
     def evaluate(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -1,0 +1,79 @@
+"""What Look asks of a source's syntax tree, which is read and never run."""
+
+import ast
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def calls_of(node: ast.AST, function: str) -> list[ast.Call]:
+    """The calls of a function, by its last name, by line; functools.partial(function, ...) is one."""
+    found = []
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Call):
+            continue
+        name = ast.unparse(part.func).rpartition(".")[2]
+        if name == "partial" and part.args:
+            name = ast.unparse(part.args[0]).rpartition(".")[2]
+            part = ast.copy_location(ast.Call(part.func, part.args[1:], part.keywords), part)
+        if name == function:
+            found.append(part)
+    return sorted(found, key=lambda call: call.lineno)
+
+
+def assignments(node: ast.AST, name: str) -> list[int]:
+    """The lines that assign to a variable."""
+    return [
+        part.lineno
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
+    ]
+
+
+def only_says(statement: ast.stmt) -> bool:
+    """Whether a statement is nothing but a call of print, of warn, or of an exception's class."""
+    if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
+        return False
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in ("print", "warn", "warning", "error") or name.endswith(("Error", "Exception"))
+
+
+_CHANGING = {"append", "add", "update", "setdefault", "extend", "insert"}  # methods of what holds others
+
+
+def names_of(tree: ast.Module) -> set[str]:
+    """The names of a module: of values, functions and classes, and of what it imports."""
+    found = {part.name for part in tree.body if isinstance(part, _Function | ast.ClassDef)}
+    for part in tree.body:
+        if isinstance(part, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in part.names}
+        targets = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", None)]
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def with_defaults(node: _Function) -> list[ast.arg]:
+    """The arguments that have defaults."""
+    count = len(node.args.defaults)
+    by_name = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    own = [argument for argument, default in by_name if default is not None]
+    return [*(([*node.args.posonlyargs, *node.args.args])[-count:] if count else []), *own]
+
+
+def written_to(node: _Function) -> list[ast.expr]:
+    """What a function writes to that is no variable of its own: x.y = ..., x[y] = ..., x.append(...)."""
+    found: list[ast.expr] = []
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
+            found.append(part.value)
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _CHANGING:
+            found.append(part.func.value)
+        elif isinstance(part, ast.Call) and getattr(part.func, "id", "") == "setattr" and part.args:
+            found.append(part.args[0])
+    return found
+
+
+def root_of(value: ast.expr) -> str:
+    """The name that an expression such as x.y[z] or type(x).y begins with; "" where it begins otherwise."""
+    while isinstance(value, ast.Attribute | ast.Subscript | ast.Call):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else ""
