@@ -29,10 +29,12 @@ DROPPED = {
     "a division": "p.grad.div(n)",
     "an operator": "loss / n",
     "a copy": "loss.detach()",
+    "in a variable that nobody reads": "grad = p.grad / n",
 }
 KEPT = {
     "in place": "p.grad.div_(n)\nloss /= n",
-    "in a variable": "loss = loss.detach()",
+    "in a variable": "loss = loss.detach()\nreturn loss",
+    "in a variable that the next round reads": "for b in batches:\n    print(t)\n    t = b / n",
     "a call for its effect": "model.to(device)\nmodel.eval()\nrun.backward(loss / n)",
 }
 

@@ -35,7 +35,7 @@ from lab.checks.main.observe_errors import (
     UnresolvedOptionsError,
     come_out_of,
 )
-from lab.checks.main.observe_run import describe, in_words, line_in_main, recorded_run
+from lab.checks.main.observe_run import describe, in_words, line_in_main, recorded_run, replace
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.data.datasets import DataSets, load_datasets
@@ -65,12 +65,6 @@ def rehearse(rank: Rank) -> dict[str, Any]:
         "group_left": not dist.is_initialized(),
         "come_out": come_out,
     }
-
-
-def replace(home: types.ModuleType, name: str, by: object) -> None:
-    """Where it is defined, and in lab.training, from where students import it."""
-    setattr(home, name, by)
-    setattr(lab.training, name, by)
 
 
 class CallRecorder:
