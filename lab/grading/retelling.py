@@ -146,7 +146,9 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
         for part in (ast.walk(tree) if tree else ())
         if isinstance(part, ast.Constant) and part.value in LOCAL
     ]
-    if not asked or file == _SETS_UP or _left_with(dict.fromkeys(LOCAL), check, group) not in _WITHOUT_LOCAL:
+    if not asked or file == _SETS_UP or re.search("device|gpu", diagnosis.name):  # a GPU is one of its node
+        return None
+    if _left_with(dict.fromkeys(LOCAL), check, group) not in _WITHOUT_LOCAL:
         return None
     line, name = min(asked)
     return Diagnosis(

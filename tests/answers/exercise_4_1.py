@@ -145,7 +145,7 @@ bank.wrong(
     move="if torch.cuda.is_available():\n    model.to(f'cuda:{dist.get_rank()}')\nelse:\n    model.to(device)",
 )
 bank.wrong(
-    "rank-from-torchrun-only",
+    "wrong-device-ids",
     "LOCAL_RANK as device id",
     ids="import os\ndevice_ids = [int(os.environ['LOCAL_RANK'])] if device.type == 'cuda' else None",
 )

@@ -592,7 +592,7 @@ bank.wrong(
     whole=replaced(STRAIGHT, ("with torch.no_grad():", "torch.set_grad_enabled(False)\nif True:")),
     slow=True,
 )
-bank.wrong("wrong-count", "ignores class zero", whole=replaced(STRAIGHT, ("(labels != -100)", "(labels > 0)")))
+bank.wrong("wrong-loss", "ignores class zero", whole=replaced(STRAIGHT, ("(labels != -100)", "(labels > 0)")))
 bank.wrong(
     "evaluated-in-training-mode",
     "eval after forward",
