@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Evidence:
     """What is known of one job.
 
     log      what it printed: standard output, then errors
+    files    the files that hold that, errors last; those that are empty are left out
     status   what status.json says: running, done, interrupted, failed; "" without one
     state    what Slurm says of its end: TIMEOUT, NODE_FAIL, ...; "" where nothing does
     now      what Slurm says of it now, if it answers and knows the job
@@ -54,6 +55,7 @@ class Evidence:
     now: SlurmJob | None = None
     command: str = ""
     missing_log: str = ""
+    files: tuple[str, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -81,9 +83,10 @@ def gather(path: Path) -> Evidence:
             any((beside / name).is_file() for name in _RECORDS) or any(beside.glob("slurm-*/scontrol.txt"))
         ):
             return _folder(beside)  # train.err beside run.sh is a link to a run's own
-        log = messages.latest(_other_half(path)) + messages.latest(_text(path))
+        halves = [*_other_half(path), path]
+        log = "".join(messages.latest(_text(half)) for half in halves)
         jobid = _job_in(log)
-        return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid))
+        return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid), files=_not_empty(halves))
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
@@ -181,6 +184,7 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
         unreadable=tuple(unreadable),
         now=now,
         command=submitted(_text(max(asked, key=lambda file: file.stat().st_mtime))) if asked else "",
+        files=_not_empty([*logs, *ranks]) if log else (),
     )
 
 
@@ -199,10 +203,14 @@ def _errors_last(file: Path) -> tuple[bool, str]:
     return file.suffix == ".err", file.name
 
 
-def _other_half(log: Path) -> str:
-    """What went to standard output, where `log` is what went to standard error."""
-    other = log.with_suffix(".log") if log.suffix == ".err" else log.with_suffix(".out")
-    return _text(other) if log.suffix == ".err" and other.is_file() else ""
+def _other_half(log: Path) -> list[Path]:
+    """The log of standard output, where `log` is that of standard error."""
+    other = log.with_suffix(".log")
+    return [other] if log.suffix == ".err" and other.is_file() else []
+
+
+def _not_empty(files: Iterable[Path]) -> tuple[str, ...]:
+    return tuple(str(file) for file in files if file.stat().st_size)
 
 
 def _text(file: Path) -> str:

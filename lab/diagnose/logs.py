@@ -54,6 +54,8 @@ _TELLS = re.split(
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
+_NEAR = 8  # lines before and after one, in which the same error may have said more
+_KNOWN = re.compile(r"\{(name|file|tool)\}")  # what a command may take from the line that a pattern has found
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
@@ -99,7 +101,8 @@ def symptoms(log: str) -> list[Finding]:
                     order = max(order, _FOLLOWS)
                 mild = text is errors and order <= _A_CAUSE and overcome.may_be(symptom.name, _line(found, text))
                 lived_through = mild and bool(began) and _first(symptom, later) is None
-                seen.append(_Seen(order, found.start(), _told(symptom, found, text, order), mild, lived_through))
+                told = _told(symptom, found, text, order, errors + warnings)
+                seen.append(_Seen(order, found.start(), told, mild, lived_through, _line(found, text)))
                 break
     if own and any(_first(symptom, f"{first}\n") for symptom in SYMPTOMS if symptom.order <= _A_CAUSE):
         own, since = False, -1  # a rule knows more of that exception
@@ -114,6 +117,8 @@ def symptoms(log: str) -> list[Finding]:
             seen.remove(one)
             seen.insert(0, one)
             break
+    # Of one and the same line, the first has said what there is to say.
+    seen = [one for n, one in enumerate(seen) if all(one.line != other.line for other in seen[:n])]
     if seen and seen[0].order >= AFTER_ALL:  # what is said before it; or at all, if it is but a warning
         end = len(errors) if seen[0].order == WARNED else errors.rfind("\n", 0, seen[0].at) + 1
         if (error := _first_error(errors[:end])) is not None:
@@ -124,13 +129,14 @@ def symptoms(log: str) -> list[Finding]:
 
 @dataclass
 class _Seen:
-    """A symptom in a log: its order and place, whether a program may live through it, and whether it did."""
+    """A symptom in a log: its order, its place, whether a program may live through it or did, and its line."""
 
     order: int
     at: int
     told: Finding
     mild: bool
     lived_through: bool
+    line: str
 
     def follow(self) -> None:
         self.order = _FOLLOWS
@@ -208,7 +214,8 @@ def _shortened(line: re.Match[str]) -> str:
 def _first(symptom: Symptom, text: str) -> re.Match[str] | None:
     """The first place in which a line says this, and not something else."""
     for found in symptom.pattern.finditer(text):
-        if symptom.unless is None or not symptom.unless.search(_line(found, text)):
+        another = symptom.unless is not None and symptom.unless.search(_line(found, text))
+        if not another and (symptom.when is None or symptom.when(found)):
             return found
     return None
 
@@ -225,7 +232,13 @@ def _after(gave_up: dict[str, int], found: re.Match[str], text: str) -> bool:
     return any(at < found.start() for at in since)
 
 
-def _told(symptom: Symptom, found: re.Match[str], text: str, order: int) -> Finding:
+def _around(found: re.Match[str], text: str) -> str:
+    """The line in which something was found, with a few before and after it."""
+    before, after = text[: found.start()].splitlines()[-_NEAR:], text[found.start() :].splitlines()[: _NEAR + 1]
+    return "\n".join((*before, *after))
+
+
+def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: str) -> Finding:
     line = _line(found, text)
     rank = RANK.match(line)
     said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
@@ -233,8 +246,15 @@ def _told(symptom: Symptom, found: re.Match[str], text: str, order: int) -> Find
         said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
     said["line"] = one_line(RANK.sub("", line).removeprefix("main.py: "), 200)
     said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
-    saw = symptom.saw.format_map(defaultdict(str, said))
-    return Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, order)
+    saw, means, do = symptom.saw, symptom.means, symptom.do
+    for case in symptom.cases:
+        if (more := case.pattern.search(whole if case.anywhere else _around(found, text))) is not None:
+            said |= {name: one_line(value or "", 200) for name, value in more.groupdict().items()}
+            saw, means, do = case.saw or saw, case.means.format_map(defaultdict(str, said)), case.do
+            break
+    saw = saw.format_map(defaultdict(str, said))
+    do = tuple(_KNOWN.sub(lambda name: said.get(name[1], name[0]), command) for command in do)
+    return Finding(symptom.name, saw[:1].upper() + saw[1:], means, do, order)
 
 
 def first_error(log: str, *, alone: bool = True) -> Finding | None:

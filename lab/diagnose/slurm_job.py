@@ -71,7 +71,7 @@ def waiting(number: str, job: SlurmJob, stopped: str = "") -> Finding | None:
             "goes-on",
             f"{stopped} The job, {number}, is {where}.",
             "It goes on from its last checkpoint by itself: do not submit it a second time.",
-            ("squeue --me", "tail -f train.log"),
+            ("squeue --me", "tail -f {log}"),
             order=-1,
         )
     if state == "PENDING":

@@ -7,13 +7,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lab.base.words import one_line
-from lab.diagnose import ends, exceptions, logs, parted, slurm_job
+from lab.diagnose import course, ends, exceptions, logs, parted, slurm_job, versions, waited
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.finding import GOES_ON, UNKNOWN, Finding, interrupted
 from lab.slurm import messages
 
 _GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
 _TASKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)  # by run.sh
+_NODES = re.compile(r"^job \d+(?:_\d+)?: \d+ ranks? on ([^;\n]+);", re.M)
+_ENDED_ON = re.compile(r"^srun: error: ([\w.-]+): tasks? \d", re.M)
+_NAMES_NODE = re.compile(
+    r"(?:failed on node |[Ff]ailure on |srun: error: (?=\S+: task))([\w.-]+)|(?:^"
+    r"|\s)([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] "
+)
+_LOGS_NAMED = 4  # in a command: of a job with a log for each rank, the last ones
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 
 # What Slurm itself says of the end of a job, in its records or in the log.
@@ -78,6 +85,8 @@ def findings(evidence: Evidence) -> list[Finding]:
     if (not found or ended_so) and not _goes_well(evidence):
         error = logs.first_error(evidence.log, alone=not found)
         found[:0] = [error] if error else []
+    if (course_of_it := course.went_wrong(evidence.log, alone=not found)) is not None:
+        found.append(course_of_it)
     once = [one for at, one in enumerate(found) if all(one.name != before.name for before in found[:at])]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
     again = {
@@ -96,6 +105,11 @@ def findings(evidence: Evidence) -> list[Finding]:
         "nccl-cuda",
         "ended-by-signal",
         "exited",
+        "killed",
+        "slurm-daemon",
+        "collectives-differ",
+        "nccl-bootstrap",
+        "container-not-started",
         "unused-parameters",
     }
     once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
@@ -167,12 +181,19 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         yield _STATES[in_log]
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")
+    if (versions_differ := versions.differ(evidence.log)) is not None:
+        yield versions_differ
     said = logs.symptoms(evidence.log)
     if evidence.status == "failed":  # the run may have written down what no log holds
         known = {one.name for one in said}
         said += [one for one in logs.symptoms(f"{evidence.reason}\n") if one.name not in known]
     yield from said
     raised = exceptions.exception(evidence.log)
+    if (apart := waited.apart(evidence.log)) is not None:
+        # Where a rank has failed, the others are left behind in whatever they were in.
+        yield dataclasses.replace(apart, order=4) if raised and raised.name == "raised" else apart
+    if (busy := waited.busy(evidence.log)) is not None:
+        yield busy
     if (hung := parted.from_dumps(evidence.lanes, evidence.world_size)) is not None:
         # A rank that has failed does not come to the next collective: then the others' waiting is no cause.
         failed = raised is not None or any(one.name == "program-said" for one in said)
@@ -195,9 +216,21 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
 
 def _filled(finding: Finding, evidence: Evidence) -> Finding:
     values = _values(evidence)
-    do = [_fill(command, values) for command in finding.do if evidence.jobid or "{job}" not in command]
+    lacks = [name for name in ("job", "log") if not values[name]]
+    do = [_fill(command, values) for command in finding.do if not any(f"{{{one}}}" in command for one in lacks)]
+    if node := _node(finding.saw, evidence.log):
+        do = [command.replace("--exclude=NODE ", f"--exclude={node} ") for command in do]
     saw = _GLOO.sub("", one_line(finding.saw, 400))
     return Finding(finding.name, saw, finding.means, tuple(do), finding.order)
+
+
+def _node(saw: str, log: str) -> str:
+    """The node that a line names as its own, or on which all of the job ran; "" where that is not certain."""
+    if (named := _NAMES_NODE.search(saw)) is not None:
+        return next(name for name in named.groups() if name)
+    ran_on = _NODES.findall(log)
+    nodes = set(ran_on[-1].split()) if ran_on else set(_ENDED_ON.findall(log))
+    return nodes.pop() if len(nodes) == 1 else ""
 
 
 def _fill(command: str, values: Mapping[str, str]) -> str:
@@ -226,5 +259,5 @@ def _values(evidence: Evidence) -> dict[str, str]:
         "job": evidence.jobid,
         "run": folder,
         "run_id": evidence.run_id or "NAME",
-        "log": f"{folder}/train.log" if evidence.run_id else evidence.name,
+        "log": shlex.join(evidence.files[-_LOGS_NAMED:]),
     }

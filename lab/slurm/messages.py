@@ -21,7 +21,7 @@ _ENDS = {
 }
 # No job, or no step of it, was begun. What follows in the line says why, as it does after run.sh's own complaint.
 NOT_TAKEN = (
-    r"^(?:sbatch|srun|salloc): (?:error|fatal): (?:Batch job submission failed"
+    r"^(?:sbatch|srun|salloc): (?:error|fatal): (?:Batch job submission failed|Job submit/allocate failed"
     r"|Unable to (?:allocate resources|create step|confirm allocation|contact slurm controller)[^:\n]*)"
 )
 REFUSED_BY_RUN_SH = r"^run\.sh: (?!the job could not be queued|here begins job)"  # those two are notes

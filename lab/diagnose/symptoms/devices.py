@@ -7,8 +7,10 @@ DEVICES = (
         "driver-too-old",
         1,
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
-        r"|not supported in the installed CUDA driver",
-        "{rank}cannot use the GPU: its driver is older than this build of PyTorch needs.",
+        r"|not supported in the installed CUDA driver"
+        r"|PTX was compiled with an unsupported toolchain|UNSUPPORTED_PTX_VERSION|[Uu]nsupported PTX version"
+        r"|cudaErrorInsufficientDriver|(?:requires|needs) (?:a )?(?:newer|more recent) (?:NVIDIA |CUDA )?driver",
+        "{rank}cannot use the GPU: its driver is older than this build of PyTorch needs. {line}",
         "PyTorch brings its own CUDA, and that asks for a driver not older than itself. The run went on on the "
         "CPU, or ended.",
         "nvidia-smi    # CUDA Version: the newest that the driver knows; choose a build of PyTorch not above it",
@@ -31,9 +33,10 @@ DEVICES = (
         "card-not-supported",
         1,
         r"no kernel image is available|is not compatible with the current PyTorch installation"
-        r"|device kernel image is invalid",
+        r"|device kernel image is invalid|ptxas fatal\s*: Value 'sm_\d+\w?' is not defined"
+        r"|nvcc fatal\s*: Unsupported gpu architecture",
         "{rank}has a build of PyTorch without code for this card: {line}",
-        "The card is newer, or much older, than those that this build was made for.",
+        "The card is newer, or much older, than those that this build, or its compiler, was made for.",
         "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())'",
         source="github.com/pytorch/pytorch/issues/31285",
     ),
@@ -48,6 +51,20 @@ DEVICES = (
         "sbatch --exclude=NODE run.sh    # without that node; tell your administrators node and GPU",
         "nvidia-smi --query-gpu=index,uuid,ecc.errors.uncorrected.volatile.total --format=csv    # on that node",
         source="docs.nvidia.com/deploy/xid-errors",
+    ),
+    symptom(
+        "nvlink-sharp",
+        1,
+        r"^.{0,200}(?:[Ff]ailed to (?:bind|create|add|map|allocate) NVLink SHARP"
+        r"|transport/nvls\.cc:\d+ NCCL WARN (?!.{0,80}(?:initialization error|out of memory))"
+        r"|cuMulticast\w+.{0,80}(?:[Ff]ail|[Ee]rror)|Disable NVLS \(NCCL_NVLS_ENABLE=0\))",
+        "NVLink SHARP (NVLS), with which NVSwitches add up for the GPUs, does not work on a node: {line}",
+        "The node's fabric manager or its NVSwitches are in a bad state, or are kept from the container or the "
+        "virtual machine: nothing that your program did.",
+        "NCCL_NVLS_ENABLE=0 {rerun}    # without it, a little slower",
+        "sbatch --exclude=NODE run.sh    # or without that node; tell your administrators",
+        unless=r"NCCL INFO",
+        source="github.com/NVIDIA/nccl/issues/1788",
     ),
     symptom(
         "gpu-fabric",
@@ -94,7 +111,7 @@ DEVICES = (
         1,
         r"No (?:CUDA|HIP) GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
         r"|no CUDA-capable device is detected|CUDA unknown error|no GPUs found|NVIDIA-SMI has failed because"
-        r"|Can't initialize NVML|hipErrorNoDevice"
+        r"|Can't initialize NVML|Failed to initialize NVML: (?!Driver)|hipErrorNoDevice"
         r"|Error: .{0,60}\b(?:CUDA|GPUs?|cuda|gpus?) (?:is|are) (?:not|un)(?: ?available| ?found|detected)"
         r"|Error: .{0,60}\b(?:needs|requires?) (?:a |an |at least \w+ )?(?:NVIDIA |CUDA )?GPU",
         "{rank}cannot use a GPU: {line}",
@@ -133,7 +150,8 @@ DEVICES = (
         r"peer access is not supported between|failed to open CUDA IPC handle"
         r"|cuMemImportFromShareableHandle.{0,80}fail"
         r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted"
-        r"|mapping of buffer object failed|p2p\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid device ordinal'",
+        r"|mapping of buffer object failed|p2p\.cc:\d+ NCCL WARN C(?:uda|UDA) failure .{0,60}peer access"
+        r"|p2p\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid device ordinal'",
         "Two GPUs of one node cannot reach each other's memory: {line}",
         "Direct access (P2P) is not possible between these cards, or is kept from a container, a virtual machine "
         "or tasks that see one GPU each (--gpus-per-task).",

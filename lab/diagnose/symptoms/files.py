@@ -1,6 +1,6 @@
 """Disks, data sets, checkpoints and the internet."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 
 INTERNET = r"urlopen error|Max retries exceeded|HTTPS?Connection|URLError|HTTPError"
 
@@ -14,6 +14,20 @@ FILES = (
         "The disk is full, or your quota on it is used up.",
         "df -h . ; df -i . ; quota -s ; du -sh results/*",
         "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
+        cases=(
+            case(
+                r"(?:\[Errno 122\]|[Qq]uota)",
+                "Your quota on this disk is used up, of bytes or of files; the disk itself may have room.",
+                "quota -s ; du -sh results/* ; find . -xdev | wc -l    # bytes, and the number of files",
+                "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
+            ),
+            case(
+                r"['\" ]/(?:var/)?tmp/|torchinductor_|/\.triton/",
+                "The node's own disk below /tmp is full, by you or by others.",
+                "srun --ntasks-per-node=1 df -h /tmp    # on the job's nodes",
+                "TMPDIR=$SCRATCH {rerun}",
+            ),
+        ),
         unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory"
         r"|cgroup|inotify|slurmstepd: error",  # what is full there is no disk of the user's
     ),
@@ -118,6 +132,13 @@ FILES = (
         "{rank}could not download: {line}",
         "Compute nodes often have no internet, and servers refuse who asks too often.",
         "lab fetch cifar10 --data-dir data    # on the login node, before the job",
+        cases=(
+            case(
+                r"HTTP Error (?:4\d\d)|(?:403|404|429) Client Error|Too Many Requests",
+                "The server was reached, and refused: the file has moved, or too many have asked.",
+                "lab fetch cifar10 --data-dir data    # once, on the login node, not by every rank",
+            ),
+        ),
         source="docs.pytorch.org/vision/stable/datasets.html",
     ),
     symptom(

@@ -1,11 +1,49 @@
 """Memory of the GPU, of the node, shared memory, threads and files."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms import gpu_memory
+from lab.diagnose.symptoms.entry import case, symptom
 from lab.slurm import messages
 
 _LOCKED = r"ibv_\w+|max locked memory|memlock"
 
 MEMORY = (
+    symptom(
+        "gpu-memory-of-others",
+        1,
+        gpu_memory.ASKED,
+        "{rank}found a GPU that another process has filled: {line}",
+        "The numbers say it: what this process holds is far less than the card has. The rest is a left-over "
+        "run's, "
+        "another job's, or another rank's on the same card; a smaller batch does not help.",
+        "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv    # in the job, on that node: whose?",
+        "ps -u $USER -o pid,etime,args | grep main.py  # on that node: is an old one of yours still there?",
+        "lab check 2.2    # does each rank use a GPU of its own? torch.load() without map_location uses GPU 0",
+        when=gpu_memory.held_by_others,
+        source="docs.pytorch.org/docs/stable/notes/cuda.html",
+    ),
+    symptom(
+        "gpu-memory-in-pieces",
+        1,
+        gpu_memory.ASKED,
+        "{rank}had GPU memory left, but in pieces that are too small: {line}",
+        "PyTorch keeps freed blocks, and cannot join them: more is reserved and unallocated than was asked for.",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {rerun}    # blocks that can grow",
+        "{rerun} --per-device-batch-size {half} --accumulate 2",
+        when=gpu_memory.in_pieces,
+        source="docs.pytorch.org/docs/stable/notes/cuda.html",
+    ),
+    symptom(
+        "tensor-too-large",
+        1,
+        gpu_memory.ASKED,
+        "{rank}asked for one tensor that is larger than the whole GPU: {line}",
+        "Mostly its shape is not what was meant (a flattened image, one number for each pair): no batch is small "
+        "enough for that.",
+        "{rerun} --per-device-batch-size 1    # does it still ask for so much? then it is the shape",
+        "lab check 1.1    # the shapes in the network",
+        when=gpu_memory.more_than_the_card,
+        source="docs.pytorch.org/docs/stable/notes/faq.html",
+    ),
     symptom(
         "out-of-gpu-memory",
         1,
@@ -16,6 +54,16 @@ MEMORY = (
         "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch, half the activations",
         "{rerun} --checkpoint-activations",
         "{rerun} --strategy fsdp                       # shards weights, gradients and optimizer",
+        cases=(
+            case(
+                r"total capac\w+ of (?:\d|1[01])\.\d+ GiB|; (?:\d|1[01])\.\d+ GiB total",
+                "The GPU is small, or a slice of one (MIG), which has a part of the card's memory only: weights, "
+                "gradients, optimizer and activations do not fit into it.",
+                "nvidia-smi -L    # in the job: does it say MIG? then ask Slurm for a whole card, or a larger one",
+                "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch",
+                "{rerun} --checkpoint-activations",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/notes/faq.html",
     ),
     symptom(
@@ -60,7 +108,8 @@ MEMORY = (
     symptom(
         "shared-memory",
         1,
-        r"/dev/shm.{0,200}No space left on device|No space left on device.{0,200}/dev/shm"
+        r"NCCL WARN .{0,80}(?:failed to (?:extend|open|mmap)|attaching to shared memory).{0,80}/dev/shm"
+        r"|/dev/shm.{0,200}No space left on device|No space left on device.{0,200}/dev/shm"
         r"|insufficient shared memory"
         r"|Error while creating shared memory segment|unable to (?:open|mmap|write|resize"
         r"|allocate).{0,80}shared memory"
@@ -70,6 +119,16 @@ MEMORY = (
         "it.",
         "df -h /dev/shm     # inside the job or the container",
         "{rerun} --num-workers 0   # the loaders then need none; docker: --shm-size=16g or --ipc=host",
+        cases=(
+            case(
+                r"/dev/shm/nccl|shm(?:utils)?\.cc",
+                "NCCL's ranks of one node talk through it: a container often gets only 64 MB of it, or each rank "
+                "one "
+                "of its own.",
+                "df -h /dev/shm     # inside the job or the container",
+                "NCCL_SHM_DISABLE=1 {rerun}   # without it; docker: --shm-size=16g or --ipc=host",
+            ),
+        ),
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
     ),
     symptom(
@@ -83,6 +142,17 @@ MEMORY = (
         "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
         "sbatch --mem=64G run.sh ...    # ask for more",
         "{rerun} --num-workers 2        # or need less",
+        cases=(
+            case(
+                r"unable to mmap \d+ bytes from file </torch_\d+",
+                "Loader processes hand batches over in files that are mapped. Either memory ran out, or the "
+                "number of "
+                "maps (65530 in a process): then tensors of old batches are kept, in a list, say.",
+                "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS    # far below what it had? then it was the "
+                "maps",
+                "{rerun} --num-workers 2",
+            ),
+        ),
         unless=_LOCKED + r"|fork: |NET/\w+ ",
         source="slurm.schedmd.com/faq.html",
     ),

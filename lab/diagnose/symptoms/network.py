@@ -1,7 +1,9 @@
 """How the ranks find and reach each other: names, ports, interfaces, InfiniBand."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 from lab.diagnose.symptoms.files import INTERNET
+
+_RDMA = r"ibv_\w|NET/IB|NET/OFI|mlx\d_"  # what these lines tell of uses no sockets
 
 NETWORK = (
     symptom(
@@ -25,6 +27,7 @@ NETWORK = (
         "on each machine that machine itself.",
         "echo $MASTER_ADDR ; hostname ; ip -br addr    # on the node of rank 0",
         "sbatch run.sh   # meets on the job's first node",
+        unless=_RDMA,
         source="docs.pytorch.org/docs/stable/elastic/run.html",
     ),
     symptom(
@@ -82,7 +85,7 @@ NETWORK = (
         "The chosen interface or address does not lead there, or a firewall keeps them apart.",
         "srun --ntasks-per-node=1 ip -br addr",
         "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
-        unless=INTERNET,
+        unless=f"{INTERNET}|{_RDMA}",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     symptom(
@@ -104,7 +107,7 @@ NETWORK = (
         "The interface that NCCL chose does not join the nodes, a firewall is there, or the other rank has ended.",
         "srun --ntasks-per-node=1 ip -br addr",
         "NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
-        unless=r"No route to host|Network is unreachable",
+        unless=rf"No route to host|Network is unreachable|{_RDMA}",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
     ),
     symptom(
@@ -120,6 +123,26 @@ NETWORK = (
         "grep -c 'rank' {log}                   # how many ranks have said anything?",
         "srun hostname                          # does each node start?",
         "GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0 sbatch run.sh   # the interface that joins the nodes",
+        cases=(
+            case(
+                r"errno: (?:113|101)\b(?: - (?P<why>[\w ]+))?|(?P<said>No route to host|Network is unreachable)",
+                "One node cannot reach the other ({why}{said}): the network between them, a firewall, or an "
+                "address "
+                "that is not the one by which the nodes know each other.",
+                "srun --ntasks-per-node=1 ping -c 1 $MASTER_ADDR    # in the job: which node gets no answer?",
+                "sbatch --exclude=NODE run.sh    # without that node; tell your administrators",
+                anywhere=True,
+            ),
+            case(
+                r"errno: 111\b",
+                "The node was reached, but nobody listened at this port: rank 0 had not begun, had ended, or was "
+                "told "
+                "another port.",
+                "srun bash -c 'echo $(hostname) $SLURM_PROCID $MASTER_ADDR $MASTER_PORT'    # the same for all?",
+                "grep -n -m 5 -i error {log}    # is there an earlier error of rank 0?",
+                anywhere=True,
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/elastic/rendezvous.html",
     ),
     symptom(
@@ -134,8 +157,73 @@ NETWORK = (
         "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
         "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
         "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
+        cases=(
+            case(
+                r"(?:ibv_modify_qp|RTR).{0,60}(?:\b110\b|timed out)",
+                "The cards of two nodes do not reach each other: cards (rails) that the fabric does not join, or "
+                "over "
+                "Ethernet (RoCE) the wrong address (GID) of a card.",
+                "NCCL_CROSS_NIC=0 {rerun}    # each card talks only to its like on the other node",
+                "srun --ntasks-per-node=1 show_gids    # RoCE: NCCL_IB_GID_INDEX names the one to take",
+                "NCCL_IB_DISABLE=1 {rerun}   # slower: goes on over TCP until your administrators know",
+            ),
+            case(
+                r"ibv_modify_qp.{0,80}(?:\b(?:22|101|113)\b|Invalid argument|unreachable|No route)",
+                "The address (GID) that was chosen for a card does not lead to the other node: over Ethernet "
+                "(RoCE) a "
+                "card has several.",
+                "srun --ntasks-per-node=1 show_gids    # which index is RoCE v2 with the node's own address?",
+                "NCCL_IB_GID_INDEX=3 {rerun}    # that index; NCCL_IB_HCA leaves cards out",
+            ),
+            case(
+                r"ibv_\w+.{0,60}(?:\b19\b|No such device)|ibv_(?:open_device|get_device_list)",
+                "The job or its container does not have the device, its driver or its library.",
+                "srun --ntasks-per-node=1 ls /dev/infiniband    # and in the container?",
+                "NCCL_IB_DISABLE=1 {rerun}   # slower: without InfiniBand",
+            ),
+            case(
+                r"(?:error|status=)\s?5\b|WR_FLUSH",
+                "Error 5 follows from another one: the connection had been given up, by this rank or the one at "
+                "its "
+                "other end. The first error that any node has printed says why.",
+                "grep -n -m 5 'NCCL WARN' {log}    # the earliest, and in the logs of the other nodes",
+            ),
+            case(
+                r"(?:error|status=)\s?(?:4|10)\b|(?:REM_ACCESS|LOC_PROT)",
+                "Errors 4 and 10 are memory that the card may not touch: mostly the GPU's (GPUDirect, "
+                "nvidia_peermem).",
+                "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
+                "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
+            ),
+        ),
         unless=r"Cannot allocate memory|max locked|collective mismatch",
         source="github.com/NVIDIA/nccl/issues/426",
+    ),
+    symptom(
+        "nccl-bootstrap",
+        1,
+        r"bootstrap\.cc:\d+ NCCL WARN Message truncated",
+        "NCCL's ranks did not understand each other while they met: {line}",
+        "No collective of the program had begun. The nodes load different versions of NCCL or have different "
+        "NCCL_ "
+        "variables, or two jobs meet at one port.",
+        "srun python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())'    # alike on all "
+        "nodes?",
+        "srun --ntasks-per-node=1 bash -c 'echo $(hostname) ${!NCCL_*}'    # and the NCCL_ variables?",
+        source="github.com/NVIDIA/nccl/issues/1176",
+    ),
+    symptom(
+        "nccl-topology",
+        2,
+        r"NCCL WARN .{0,60}(?:Could not open XML|XML (?:Mismatch|Parse|parse)).{0,200}"
+        r"|graph/(?:xml|search|topo)\.cc:\d+ NCCL WARN .{1,200}"
+        r"|NCCL WARN Could not find (?:a path|real path).{0,200}",
+        "NCCL could not read how the node's devices are joined: {line}",
+        "NCCL_TOPO_FILE or NCCL_GRAPH_FILE names a file that is not there or not of this machine or job, or a "
+        "container hides /sys.",
+        "printenv NCCL_TOPO_FILE NCCL_GRAPH_FILE ; cat /etc/nccl.conf ~/.nccl.conf    # in the job",
+        "NCCL_TOPO_FILE= NCCL_GRAPH_FILE= {rerun}",
+        source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     symptom(
         "network-plugin",

@@ -117,6 +117,21 @@ SOFTWARE = (
         source="github.com/pytorch/pytorch/issues/37377",
     ),
     symptom(
+        "toolkit-mismatch",
+        1,
+        r"[Tt]he detected CUDA version .{0,40}mismatches the version that was used to compile"
+        r"|CUDA_HOME environment variable is not set"
+        r"|unsupported GNU version|gcc versions later than \d+ are not supported"
+        r"|ptxas fatal\s*: Unsupported \.version",
+        "What compiles CUDA code here does not fit this build of PyTorch: {line}",
+        "A package compiles itself with the CUDA toolkit that it finds (nvcc, ptxas, gcc): that must be of "
+        "PyTorch's "
+        "own version of CUDA.",
+        "python -c 'import torch; print(torch.version.cuda)' ; nvcc --version    # these two must be alike",
+        "module avail cuda    # or a package that is compiled already, for this PyTorch",
+        source="github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py",
+    ),
+    symptom(
         "compiler-missing",
         1,
         r"Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler found"
