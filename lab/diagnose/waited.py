@@ -1,6 +1,7 @@
 """Ranks that waited in vain in a collective: for whom, and what that one did, where the log shows it."""
 
 import re
+from collections.abc import Iterator
 
 from lab.base.words import one_line, rank_list
 from lab.diagnose.exceptions import RANK
@@ -45,7 +46,7 @@ def apart(log: str) -> Finding | None:
     if len(groups) > 1:
         return None  # each group of ranks has numbers of its own
     calls: dict[str, dict[tuple[str, str], set[int]]] = {}
-    for one in _WAITED.finditer(log):
+    for one in _waits(log):
         size = _SIZE.search(one["sizes"])
         calls.setdefault(one["number"], {}).setdefault((one["call"], size[1] if size else ""), set()).add(
             int(one["rank"])
@@ -75,7 +76,7 @@ def busy(log: str) -> Finding | None:
     """The rank that was at work on something else while the others gave up waiting for it."""
     if _IN_VAIN.search(log) is None:
         return None
-    found = [(int(one["rank"]), int(one["number"]), int(one["ms"])) for one in _WAITED.finditer(log)]
+    found = [(int(one["rank"]), int(one["number"]), int(one["ms"])) for one in _waits(log)]
     waiting = {rank for rank, *_ in found}
     missing = _missing(log, waiting)
     at_work: tuple[int | None, re.Match[str]] | None = None
@@ -103,6 +104,13 @@ def busy(log: str) -> Finding | None:
         ),
         order=5,
     )
+
+
+def _waits(log: str) -> Iterator[re.Match[str]]:
+    """Each rank's line, or lines, about a collective in which it has waited in vain."""
+    for line in log.splitlines():
+        if "Watchdog caught" in line and (found := _WAITED.search(line)) is not None:
+            yield found
 
 
 def _missing(log: str, waiting: set[int]) -> int | None:
