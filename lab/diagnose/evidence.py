@@ -10,9 +10,9 @@ from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.collectives.lanes import Lane
-from lab.diagnose.dumps import is_dump, read_dump
 from lab.diagnose.places import named_after, records_of, where_submitted
 from lab.diagnose.slurm_job import stuck, submitted
+from lab.diagnose.told.dumps import is_dump, read_dump
 from lab.diagnose.torchrun_logs import last_attempt, told_apart
 from lab.slurm import accounting, messages, query
 from lab.slurm.query import SlurmJob
@@ -23,6 +23,7 @@ LATEST = ("train.err", "train.log")  # beside run.sh, of the latest job
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
 _JOB = re.compile(r"\d+(?:_\d+)?")
+_OF_JOB = re.compile(r"(?:slurm|train)-(\d+)\.(?:out|err|log)")  # as Slurm and run.sh name them
 _NOT_ENDED = ("", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
 _DEEP = 3  # folders below a run's own: checkpoints and traces lie there too, dumps and records of Slurm
 
@@ -84,8 +85,9 @@ def gather(path: Path) -> Evidence:
         ):
             return _folder(beside)  # train.err beside run.sh is a link to a run's own
         halves = [*_other_half(path), path]
-        log = "".join(messages.latest(_text(half)) for half in halves)
-        jobid = _job_in(log)
+        named = _OF_JOB.fullmatch(path.name)
+        log = "".join(_said(half, named[1] if named else "") for half in halves)
+        jobid = named[1] if named else _job_in(log)
         return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid), files=_not_empty(halves))
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from None
@@ -163,8 +165,9 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
             unreadable.append(dump.name)
         else:
             lanes[rank] = lane
-    text = "".join(messages.latest(_text(file)) for file in logs) + told_apart(ranks, _text) if log else ""
-    jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
+    number = _word(job.get("jobid")) or _word(config.get("jobid"))
+    text = "".join(_said(file, number) for file in logs) + told_apart(ranks, _text) if log else ""
+    jobid = number or _job_in(text)
     now = _now(jobid)
     if now is not None and _ended(now):
         for file in files:
@@ -226,6 +229,11 @@ def _text(file: Path) -> str:
             content += stream.read(TAIL)
     text = content.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     return text if text.endswith("\n") or not text else text + "\n"
+
+
+def _said(file: Path, job: str) -> str:
+    """What the last run of a job wrote into a log."""
+    return messages.latest(messages.of_job(_text(file), job))
 
 
 def _json(file: Path) -> Mapping[str, object]:

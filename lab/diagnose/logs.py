@@ -5,10 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from lab.base.words import one_line
-from lab.diagnose import exceptions, overcome
-from lab.diagnose.ends import ended
-from lab.diagnose.exceptions import GAVE_UP, RANK
-from lab.diagnose.finding import LOOK_IT_UP, UNKNOWN, Finding
+from lab.diagnose import overcome
 from lab.diagnose.symptoms.entry import Symptom
 from lab.diagnose.symptoms.table import (
     BEFORE_IT_RAN,
@@ -18,6 +15,10 @@ from lab.diagnose.symptoms.table import (
     may_be_another_matter,
     needs_a_run,
 )
+from lab.diagnose.told import exceptions
+from lab.diagnose.told.ends import ended
+from lab.diagnose.told.exceptions import GAVE_UP, RANK
+from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
 
 _OF_THE_GPU = ("out-of-gpu-memory", "gpu-memory-full", "gpu-fault")
 # What a rank meets, too, when another one has failed on its way to it.
@@ -52,9 +53,11 @@ _TELLS = re.split(
     "tcp_store|create_backend|exception ignored|"
     "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
+    "semlock|mig|worker_count|joined|"
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
 _NEAR = 8  # lines before and after one, in which the same error may have said more
+_NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
 _KNOWN = re.compile(r"\{(name|file|tool)\}")  # what a command may take from the line that a pattern has found
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
@@ -86,6 +89,8 @@ def symptoms(log: str) -> list[Finding]:
     began = overcome.since(log, failed if failed >= 0 else len(log))
     later = _told_apart(log[began:])[0] if began else ""
     errors, warnings = _told_apart(log)
+    # srun's bare label counts the tasks of its step: where ranks name themselves, it is another step's.
+    label = "task" if _NAMES_RANKS.search(log) else "rank"
     own = raised is not None and raised.name == "raised"
     since = errors.find(first) if own else -1
     failed_at = errors.find(first) if first and not _OF_A_CONNECTION.search(first) else -1
@@ -101,7 +106,7 @@ def symptoms(log: str) -> list[Finding]:
                     order = max(order, _FOLLOWS)
                 mild = text is errors and order <= _A_CAUSE and overcome.may_be(symptom.name, _line(found, text))
                 lived_through = mild and bool(began) and _first(symptom, later) is None
-                told = _told(symptom, found, text, order, errors + warnings)
+                told = _told(symptom, found, text, order, errors + warnings, label)
                 seen.append(_Seen(order, found.start(), told, mild, lived_through, _line(found, text)))
                 break
     if own and any(_first(symptom, f"{first}\n") for symptom in SYMPTOMS if symptom.order <= _A_CAUSE):
@@ -125,6 +130,21 @@ def symptoms(log: str) -> list[Finding]:
             return [error, *(one.told for one in seen)]
     doubt = _in_doubt(seen, errors, raised if own else None, since)
     return [*doubt, *(one.told for one in seen)]
+
+
+def stopped_by(log: str) -> set[str]:
+    """The symptoms of what ended a process, or kept it from beginning: no complaint that a program lives "
+    "through."""
+    errors, _ = _told_apart(_LONG.sub(_shortened, log))
+    trained = "[METRIC]" in log or overcome.since(log, len(log)) > 0
+    found = {one: _first(one, errors) for one in SYMPTOMS if one.order <= _A_CAUSE}
+    return {
+        one.name
+        for one, place in found.items()
+        if place is not None
+        and not overcome.may_be(one.name, _line(place, errors))
+        and not (trained and one.name in BEFORE_IT_RAN)
+    }
 
 
 @dataclass
@@ -234,18 +254,19 @@ def _after(gave_up: dict[str, int], found: re.Match[str], text: str) -> bool:
 
 def _around(found: re.Match[str], text: str) -> str:
     """The line in which something was found, with a few before and after it."""
-    before, after = text[: found.start()].splitlines()[-_NEAR:], text[found.start() :].splitlines()[: _NEAR + 1]
+    at = text.rfind("\n", 0, found.start()) + 1
+    before, after = text[:at].splitlines()[-_NEAR:], text[at:].splitlines()[: _NEAR + 1]
     return "\n".join((*before, *after))
 
 
-def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: str) -> Finding:
+def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: str, label: str) -> Finding:
     line = _line(found, text)
     rank = RANK.match(line)
     said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
     if "ms" in said:
         said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
     said["line"] = one_line(RANK.sub("", line).removeprefix("main.py: "), 200)
-    said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
+    said["rank"] = f"{label if rank[2] else 'rank'} {rank[1] or rank[2]} " if rank else ""
     saw, means, do = symptom.saw, symptom.means, symptom.do
     for case in symptom.cases:
         if (more := case.pattern.search(whole if case.anywhere else _around(found, text))) is not None:

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from lab.diagnose.finding import Finding
+from lab.diagnose.told.finding import Finding
 from lab.slurm import query
 from lab.slurm.query import SlurmJob
 

@@ -2,25 +2,20 @@
 
 import dataclasses
 import re
-import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from lab.base.words import one_line
-from lab.diagnose import course, ends, exceptions, logs, parted, slurm_job, versions, waited
+from lab.diagnose import logs, slurm_job
 from lab.diagnose.evidence import Evidence
-from lab.diagnose.finding import GOES_ON, UNKNOWN, Finding, interrupted
+from lab.diagnose.filled import filled
+from lab.diagnose.symptoms.code import CODE
+from lab.diagnose.told import course, ends, exceptions, parted, versions, waited
+from lab.diagnose.told.finding import GOES_ON, UNKNOWN, Finding, interrupted
 from lab.slurm import messages
 
-_GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
 _TASKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)  # by run.sh
-_NODES = re.compile(r"^job \d+(?:_\d+)?: \d+ ranks? on ([^;\n]+);", re.M)
-_ENDED_ON = re.compile(r"^srun: error: ([\w.-]+): tasks? \d", re.M)
-_NAMES_NODE = re.compile(
-    r"(?:failed on node |[Ff]ailure on |srun: error: (?=\S+: task))([\w.-]+)|(?:^"
-    r"|\s)([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] "
-)
-_LOGS_NAMED = 4  # in a command: of a job with a log for each rank, the last ones
+_LIMIT = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
+_PLACE = re.compile(r", (?:at|in what) ([^,]+\.py, line \d+(?:, in \S+?)?)(?:, calls)?\.$")
+_OF_CODE = {symptom.name: symptom.pattern for symptom in CODE}
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 
 # What Slurm itself says of the end of a job, in its records or in the log.
@@ -80,7 +75,7 @@ _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 
 def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is wrong."""
-    found = sorted(_found(evidence), key=lambda finding: finding.order)
+    found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
     ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
     if (not found or ended_so) and not _goes_well(evidence):
         error = logs.first_error(evidence.log, alone=not found)
@@ -113,7 +108,33 @@ def findings(evidence: Evidence) -> list[Finding]:
         "unused-parameters",
     }
     once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
-    return [_filled(one, evidence) for one in once]
+    return [filled(one, evidence) for one in _placed(once, evidence.log)]
+
+
+def _placed(found: list[Finding], log: str) -> list[Finding]:
+    """With the user's line, where the first one is an exception of which a rule has more to say."""
+    if found and found[0].name in _OF_CODE:
+        raised = exceptions.exception(log)
+        if raised and _OF_CODE[found[0].name].search(raised.saw) and (place := _PLACE.search(raised.saw)):
+            saw = f"{found[0].saw.rstrip('. ')}, at {place[1]}."
+            found[0] = dataclasses.replace(found[0], saw=saw, do=(f"look at {place[1]}", *found[0].do))
+    return found
+
+
+def _behind_its_cause(found: list[Finding], log: str) -> list[Finding]:
+    """Put a time limit behind the error that was there before: what had failed stood still until then."""
+    if not found or found[0].name != "time-limit":
+        return found
+    limit = _LIMIT.search(log)
+    before = log[: limit.start()] if limit else log
+    names = logs.stopped_by(before)
+    raised = exceptions.exception(before)
+    causes = [one for one in found if one.name in names or one == raised]
+    if not causes:
+        return found
+    late = max(causes[0].order + 1, 4)
+    found = [dataclasses.replace(one, order=late) if one.name == "time-limit" else one for one in found]
+    return sorted(found, key=lambda one: (one is not causes[0], one.order))
 
 
 def _goes_well(evidence: Evidence) -> bool:
@@ -212,52 +233,3 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
             ("{rerun}",),
             order=9 if exceptions.is_consequence(evidence.reason) else 5,
         )
-
-
-def _filled(finding: Finding, evidence: Evidence) -> Finding:
-    values = _values(evidence)
-    lacks = [name for name in ("job", "log") if not values[name]]
-    do = [_fill(command, values) for command in finding.do if not any(f"{{{one}}}" in command for one in lacks)]
-    if node := _node(finding.saw, evidence.log):
-        do = [command.replace("--exclude=NODE ", f"--exclude={node} ") for command in do]
-    saw = _GLOO.sub("", one_line(finding.saw, 400))
-    return Finding(finding.name, saw, finding.means, tuple(do), finding.order)
-
-
-def _node(saw: str, log: str) -> str:
-    """The node that a line names as its own, or on which all of the job ran; "" where that is not certain."""
-    if (named := _NAMES_NODE.search(saw)) is not None:
-        return next(name for name in named.groups() if name)
-    ran_on = _NODES.findall(log)
-    nodes = set(ran_on[-1].split()) if ran_on else set(_ENDED_ON.findall(log))
-    return nodes.pop() if len(nodes) == 1 else ""
-
-
-def _fill(command: str, values: Mapping[str, str]) -> str:
-    for again in ("rerun", "longer"):
-        before, is_there, more = command.partition(f"{{{again}}} --")
-        if is_there:
-            more = f"--{more}"
-            command = f"{before}{slurm_job.changed(values[again], more.partition('#')[0])} {more}"
-    for name, value in values.items():
-        command = command.replace(f"{{{name}}}", value)
-    return command
-
-
-def _values(evidence: Evidence) -> dict[str, str]:
-    batch: Any = evidence.config.get("per_device_batch_size")
-    half = str(batch // 2) if isinstance(batch, int) and not isinstance(batch, bool) and batch > 1 else "32"
-    folder = evidence.name if evidence.run_id else "results/RUN"
-    launcher = "sbatch run.sh" if evidence.jobid else "./run.sh"
-    strategy = evidence.config.get("strategy")
-    known = f" --strategy {shlex.quote(strategy)}" if isinstance(strategy, str) else ""
-    rerun = evidence.command or launcher + known
-    return {
-        "rerun": rerun,
-        "longer": slurm_job.longer(rerun),
-        "half": half,
-        "job": evidence.jobid,
-        "run": folder,
-        "run_id": evidence.run_id or "NAME",
-        "log": shlex.join(evidence.files[-_LOGS_NAMED:]),
-    }

@@ -7,10 +7,10 @@ import pytest
 
 from lab.base.errors import UserError
 from lab.cli import main
-from lab.diagnose.ends import ended
 from lab.diagnose.evidence import gather
 from lab.diagnose.logs import symptoms
 from lab.diagnose.symptoms.table import SYMPTOMS
+from lab.diagnose.told.ends import ended
 from lab.diagnose.verdict import findings
 from lab.slurm.query import SlurmJob
 
@@ -113,7 +113,7 @@ def test_only_an_exit_that_says_something_is_a_cause(tmp_path, log, name):
     found = findings(gather(tmp_path / "train-6.err"))
     assert [finding.name for finding in found] == ([name] if name else [])
     if name == "interrupted":
-        assert found[0].do == ("./run.sh --run-id NAME --resume auto",)
+        assert found[0].do == ("sbatch run.sh --run-id NAME --resume auto",)
 
 
 def test_names_are_unique():

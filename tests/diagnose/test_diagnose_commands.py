@@ -12,17 +12,18 @@ from pathlib import Path
 import pytest
 
 from lab.cli import build_parser, main
+from lab.diagnose import filled as filled_in
 from lab.diagnose import verdict
 from lab.diagnose.evidence import Evidence, gather
-from lab.diagnose.finding import Finding
 from lab.diagnose.slurm_job import changed
 from lab.diagnose.symptoms.table import SYMPTOMS
+from lab.diagnose.told.finding import Finding
 from lab.runs.options import parse
 from lab.slurm.query import SlurmJob
 
 SLURM = {  # options of Slurm's programs that are told to anybody: man sbatch, srun, sacct, ...
     "sbatch": "--partition --account --time --nodes --ntasks-per-node --gpus-per-node --mem --exclude",
-    "srun": "--nodes --ntasks --ntasks-per-node --gpus --overlap --help --mpi --container-image",
+    "srun": "--nodes --nodelist --ntasks --ntasks-per-node --gpus --overlap --help --mpi --container-image",
     "sacct": "-j --format",
     "sinfo": "--format --list-reasons",
     "squeue": "--me --start",
@@ -56,8 +57,9 @@ def in_tables() -> Iterator[str]:
 
 def in_code() -> Iterator[str]:
     """The commands that the code hands to a Finding: its fourth argument, as literals or by a constant's name."""
-    for file in sorted(Path(verdict.__file__).parent.glob("*.py")):
-        module = import_module(f"lab.diagnose.{file.stem}")
+    room = Path(verdict.__file__).parent
+    for file in sorted((*room.glob("*.py"), *room.glob("told/*.py"))):
+        module = import_module(f"lab.diagnose.{'.'.join(file.relative_to(room).with_suffix('').parts)}")
         for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "Finding" and len(call.args) > 3:
                 do = call.args[3]
@@ -80,7 +82,7 @@ def test_the_commands_in_the_code_are_found():
 def filled(command: str, rerun: str) -> str:
     log = ("results/a-run/train.log", "results/a-run/train.err")
     evidence = Evidence(name="results/a-run", log="", jobid="7", run_id="a-run", command=rerun, files=log)
-    return verdict._fill(command, verdict._values(evidence))
+    return filled_in._fill(command, filled_in._values(evidence))
 
 
 @pytest.mark.parametrize("rerun", RERUNS)
@@ -146,7 +148,7 @@ def test_a_command_that_reads_the_report_names_files_of_it(report, tmp_path):
     reading = [command for command in said() if re.search(r"\b(?:grep|tail|head|cat)\b.*\{log\}", command)]
     assert len(reading) >= 5
     finding = Finding("x", "", "", tuple(reading))
-    for command in verdict._filled(finding, evidence).do:
+    for command in filled_in.filled(finding, evidence).do:
         text = command.partition("    #")[0].replace("tail -f", "tail")
         done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False, timeout=10)
         assert (done.returncode in (0, 1), done.stderr) == (True, ""), command
@@ -154,7 +156,7 @@ def test_a_command_that_reads_the_report_names_files_of_it(report, tmp_path):
 
 def test_where_there_is_no_log_no_command_reads_one():
     finding = Finding("x", "", "", ("tail -n 3 {log}", "squeue --me"))
-    assert verdict._filled(finding, Evidence(name="job 7", log="", jobid="7")).do == ("squeue --me",)
+    assert filled_in.filled(finding, Evidence(name="job 7", log="", jobid="7")).do == ("squeue --me",)
 
 
 def test_of_a_run_that_goes_on_its_own_log_is_named(tmp_path, capsys, monkeypatch):

@@ -116,7 +116,8 @@ def by_rank(log: str, rank: int) -> str:
 )
 def test_an_error_is_placed_where_it_began_in_its_own_words(log, saw):
     found = findings(Evidence(name="x", log=log))[0]
-    assert (found.name, saw in found.saw) == ("raised", True), found.saw
+    assert found.name in ("raised", "shapes-differ")
+    assert saw in found.saw
 
 
 def test_two_ranks_workers_are_not_mixed_up():
@@ -128,4 +129,6 @@ def test_two_ranks_workers_are_not_mixed_up():
         for line in both
     ]
     found = findings(Evidence(name="x", log="\n".join(lines) + "\n"))[0]
-    assert found.saw.startswith("Rank 3 raised RuntimeError: stack expects each tensor")  # whose report ends first
+    assert found.saw.startswith(
+        "Rank 3 met shapes that do not fit each other: RuntimeError: stack expects each"
+    )  # whose report ends first

@@ -6,8 +6,8 @@ import pytest
 from test_diagnose_corpus import cases
 
 from lab.diagnose.evidence import Evidence, gather
-from lab.diagnose.finding import Finding
 from lab.diagnose.symptoms.containers import CONTAINERS
+from lab.diagnose.told.finding import Finding
 from lab.diagnose.verdict import findings
 
 _OF_CONTAINERS = {symptom.name for symptom in CONTAINERS}

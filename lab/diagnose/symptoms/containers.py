@@ -92,12 +92,32 @@ CONTAINERS = (
         source="apptainer.org/docs/user/main/build_env.html",
     ),
     symptom(
+        "image-needs-driver",
+        0,
+        r"requirement error: .{0,60}unsatisfied condition: (?P<what>[a-z]+ ?[<>=]+ ?[\d.]+)"
+        r"|please update your driver to a newer version, or use an earlier cuda container",
+        "The container's image asks for a newer CUDA ({what}) than the node's driver knows: {line}",
+        "The hook that brings the driver into the container looks at what the image asks for, and refuses.",
+        "nvidia-smi    # CUDA Version: the newest that the driver knows; take an image not above it",
+        "NVIDIA_DISABLE_REQUIRE=1 {rerun}    # skips the look, at your own risk: minor versions often do",
+        source="github.com/NVIDIA/nvidia-docker/issues/931",
+    ),
+    symptom(
         "container-without-driver",
         1,
-        r"Could not find any nv files on this host|nv files.{0,60}not found|nvidia-container-cli: .{0,200}",
+        r"Could not find any nv files on this host|nv files.{0,60}not found"
+        r"|nvidia-container-cli: (?!mount error).{0,200}",
         "The container got no GPU driver: {line}",
         "--nv brings the host's driver in, and this host has none: a login node, or a node without GPUs.",
         "srun --gpus=1 nvidia-smi",
+        cases=(
+            case(
+                r"unknown device|device error",
+                "NVIDIA_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES names a GPU that this node does not have.",
+                "echo $NVIDIA_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES ; nvidia-smi -L    # in the job, outside of "
+                "it",
+            ),
+        ),
         source="apptainer.org/docs/user/main/gpu.html",
     ),
     symptom(

@@ -1,6 +1,6 @@
 """GPUs: which one, whether it works, whether driver, card and build of PyTorch fit each other."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 
 DEVICES = (
     symptom(
@@ -16,6 +16,32 @@ DEVICES = (
         "nvidia-smi    # CUDA Version: the newest that the driver knows; choose a build of PyTorch not above it",
         "lab doctor    # inside the job",
         source="github.com/ultralytics/yolov5/issues/2389",
+    ),
+    symptom(
+        "stub-driver",
+        0,
+        r"(?P<what>(?:\bError 34: )?CUDA driver is a stub library|\bError 34: .{0,80}|cudaErrorStubLibrary)",
+        "{rank}loads an empty stand-in for the driver's library (a stub of libcuda.so.1): {what}.",
+        "A folder called stubs, of the CUDA toolkit's, is in LD_LIBRARY_PATH: it is for the linker only. That no "
+        "GPU "
+        "is found follows from it.",
+        "echo $LD_LIBRARY_PATH | tr : '\\n' | grep stubs    # in the job: take this folder out where it is set",
+        "grep -n stubs ~/.bashrc env/*",
+        source="docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html",
+    ),
+    symptom(
+        "mps-daemon",
+        0,
+        r"(?P<what>\bError (?:80[5-9]|810): .{0,100}|MPS (?:client|server|control daemon) .{0,100}"
+        r"|cudaErrorMps\w+|CUDA_ERROR_MPS_\w+)",
+        "{rank}was told to use CUDA's Multi-Process Service, and could not: {what}.",
+        "CUDA_MPS_PIPE_DIRECTORY is set, and on this node no daemon answers there, it is another user's, or it "
+        "has as "
+        "many clients as it may. The GPU itself is not to blame.",
+        "unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY   # before srun: one process for each GPU needs no "
+        "MPS",
+        "srun --ntasks-per-node=1 pgrep -a nvidia-cuda-mps    # where it is wanted: does it run on each node?",
+        source="docs.nvidia.com/deploy/mps",
     ),
     symptom(
         "driver-mismatch",
@@ -34,10 +60,21 @@ DEVICES = (
         1,
         r"no kernel image is available|is not compatible with the current PyTorch installation"
         r"|device kernel image is invalid|ptxas fatal\s*: Value 'sm_\d+\w?' is not defined"
-        r"|nvcc fatal\s*: Unsupported gpu architecture",
+        r"|nvcc fatal\s*: Unsupported gpu architecture"
+        r"|Cuda failure (?:\d+ )?'(?:named symbol not found|invalid device function)'",
         "{rank}has a build of PyTorch without code for this card: {line}",
         "The card is newer, or much older, than those that this build, or its compiler, was made for.",
         "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())'",
+        cases=(
+            case(
+                r"Cuda failure (?:\d+ )?'(?:named symbol|invalid device function|no kernel|device kernel)",
+                "It is the NCCL library that was loaded, not PyTorch: it was built for other cards than this one. "
+                "Mostly a module's, or one in LD_LIBRARY_PATH or LD_PRELOAD, instead of PyTorch's own.",
+                "echo $LD_LIBRARY_PATH $LD_PRELOAD ; module list    # in the job: which NCCL comes first?",
+                "env -u LD_LIBRARY_PATH -u LD_PRELOAD {rerun}    # or without that module",
+                saw="{rank}NCCL has no code for this card: {line}",
+            ),
+        ),
         source="github.com/pytorch/pytorch/issues/31285",
     ),
     symptom(
@@ -95,7 +132,19 @@ DEVICES = (
         "The rank was used as the index of the device, or local_rank where each process sees one GPU only.",
         "lab check 2.2",
         "srun bash -c 'echo $SLURM_PROCID: $CUDA_VISIBLE_DEVICES'   # in the job: who sees which",
-        unless=r"NCCL WARN",
+        unless=r"NCCL WARN|Cuda failure",
+        cases=(
+            case(
+                r"\bMIG-[0-9a-f]|\bMIG \d+\w\.\d+gb",
+                "The GPUs here are slices of a card (MIG), and a process sees one slice only, the first of "
+                "CUDA_VISIBLE_DEVICES: a second rank needs a whole GPU. NCCL joins no two slices of one card "
+                "either.",
+                "sinfo --format='%P %G' ; sbatch --gpus-per-node=TYPE:2 run.sh    # TYPE: one without MIG",
+                "sbatch --ntasks-per-node=1 --gpus-per-node=1 run.sh    # or one rank, on one slice",
+                anywhere=True,
+            ),
+        ),
+        source="docs.nvidia.com/datacenter/tesla/mig-user-guide",
     ),
     symptom(
         "same-gpu",
@@ -105,6 +154,26 @@ DEVICES = (
         "Each rank needs a GPU of its own: torch.cuda.set_device(local_rank) comes before the process group.",
         "lab check 2.2",
         "sbatch --ntasks-per-node=4 --gpus-per-node=4 run.sh   # as many GPUs as tasks",
+        cases=(
+            case(
+                r"\bMIG-[0-9a-f]|\bMIG \d+\w\.\d+gb",
+                "Both have a slice of one card (MIG): NCCL takes one rank for each card, and joins no slices.",
+                "sinfo --format='%P %G' ; sbatch --gpus-per-node=TYPE:2 run.sh    # TYPE: one without MIG",
+                anywhere=True,
+            ),
+        ),
+    ),
+    symptom(
+        "gpu-closed",
+        1,
+        r"Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions)",
+        "{rank}cannot open the GPUs (any more), though their driver is there: {line}",
+        "A container loses its GPUs when the host's systemd is reloaded (daemon-reload): what has them open runs "
+        "on, "
+        "each new process finds none. If nothing ran on a GPU before, it was started without them.",
+        "{rerun}    # a new job has a new container; one that ran to its end need not run again",
+        "ls -l /dev/nvidia* ; nvidia-smi -L    # in the container; administrators: /dev/char links, or cgroupfs",
+        source="github.com/NVIDIA/nvidia-container-toolkit/issues/48",
     ),
     symptom(
         "no-gpu",

@@ -99,14 +99,17 @@ LAUNCH = (
                 "sbatch --time=00:10:00 run.sh",
             ),
         ),
-        unless=rf"{_AWAY}|{_NOT_SET_UP}|{_CREDENTIAL}|Protocol authentication error|DOS line",
+        unless=rf"{_AWAY}|{_NOT_SET_UP}|{_CREDENTIAL}|Protocol authentication error|DOS line"
+        r"|already completing or completed",  # a step that had not begun when its job ended
     ),
     symptom(
         "step-waits",
         2,
         r"step creation (?:temporarily disabled|still disabled), retrying",
         "srun waits for what another step of the same job holds: {line}",
-        "A step inside of a step, or beside one that took all CPUs, GPUs or memory, never begins.",
+        "A step inside of a step, or beside one that took all CPUs, GPUs or memory, never begins: more time does "
+        "not "
+        "help.",
         "sbatch run.sh      # instead of srun run.sh: the script calls srun itself",
         "srun --overlap --ntasks=1 hostname    # a second step, on what the first one has",
         source="slurm.schedmd.com/srun.html",
@@ -183,10 +186,21 @@ LAUNCH = (
         r"execve\(\): .{0,200}Permission denied|\.(?:sh|sif|py): Permission denied|cannot execute binary file"
         r"|[Ee]xec format error|bin/python\d?\S{0,8}: (?:bad interpreter: )?Permission denied",
         "A program may not or cannot be executed on the node: {line}",
-        "It has no x permission, lies on a file system mounted noexec or closed to you, or is for another "
-        "processor.",
+        "It has no x permission, or lies on a file system mounted noexec or closed to you.",
         "chmod +x run.sh slurm/*.sh",
-        "uname -m ; file $(which python)    # on the node: x86_64 or aarch64?",
+        "srun --ntasks=1 bash -c 'ls -lL $(which python)'    # in the job: may you run it there?",
+        cases=(
+            case(
+                r"[Ee]xec format error|cannot execute binary file",
+                "It was made for another processor: an environment or image from an x86_64 login node does not "
+                "run on "
+                "aarch64 (Grace, Graviton), nor the other way round. A script without #! in its first line says "
+                "the "
+                "same.",
+                "uname -m ; srun --ntasks=1 uname -m    # alike here and on the node?",
+                "file -L $(which python)    # for which it is; then make the environment anew, on such a node",
+            ),
+        ),
         source="slurm.schedmd.com/faq.html",
     ),
     symptom(

@@ -6,6 +6,12 @@ from lab.slurm import messages
 
 _LOCKED = r"ibv_\w+|max locked memory|memlock"
 
+# The semaphore of a queue, between a traceback's frame and the exception.
+_SEMAPHORE = (
+    r"SemLock\W.*\n(?:.*\n){0,2}?(?:\[rank\d+\]: ?|\d+: )?(?:OSError|FileNotFoundError|PermissionError|"
+    r"BlockingIOError): \[Errno (?:28|2|13|38|30)\]"
+)
+
 MEMORY = (
     symptom(
         "gpu-memory-of-others",
@@ -113,7 +119,8 @@ MEMORY = (
         r"|insufficient shared memory"
         r"|Error while creating shared memory segment|unable to (?:open|mmap|write|resize"
         r"|allocate).{0,80}shared memory"
-        r"|DataLoader worker .{0,80}Bus error|torch_shm_manager",
+        r"|DataLoader worker .{0,80}Bus error|torch_shm_manager"
+        rf"|{_SEMAPHORE}",
         "Shared memory (/dev/shm) was full or too small: {line}",
         "NCCL's ranks of one node and the loader processes talk through it; a container often gets only 64 MB of "
         "it.",
@@ -128,8 +135,43 @@ MEMORY = (
                 "df -h /dev/shm     # inside the job or the container",
                 "NCCL_SHM_DISABLE=1 {rerun}   # without it; docker: --shm-size=16g or --ipc=host",
             ),
+            case(
+                rf"(?:{_SEMAPHORE})(?P<why>.{{0,80}})",
+                "Semaphores and queues of loader processes are files in /dev/shm: it is full (of files that dead "
+                "runs "
+                "have left: torch_*, sem.*, nccl-*), missing or closed there. No disk is meant.",
+                "df -h /dev/shm ; ls -l /dev/shm | head    # on that node, inside the container: rm those of "
+                "yours",
+                "{rerun} --num-workers 0   # the loaders then need none; docker: --shm-size=16g or --ipc=host",
+                saw="{rank}could not make a semaphore in shared memory (/dev/shm): {why}.",
+            ),
         ),
+        unless=r"directory for manager socket",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+    symptom(
+        "no-temporary-folder",
+        1,
+        r"could not generate a random directory for manager socket|mktemp: failed to create .{0,120}"
+        r"|No usable temporary directory found in.{0,120}|TMPDIR.{0,80}(?:does not exist|not a directory|No such)",
+        "The folder for temporary files (TMPDIR) cannot be written to: {line}",
+        "TMPDIR names a folder that this node does not have (that of another job, or of the login node), that is "
+        "full "
+        "or not yours. Shared memory is not meant.",
+        "srun --ntasks-per-node=1 bash -c 'echo $TMPDIR; ls -ld $TMPDIR'    # on each node: is it there?",
+        "TMPDIR=/tmp {rerun}    # or mkdir -p $TMPDIR in the job, on every node",
+        source="github.com/cvg/nice-slam/issues/111",
+    ),
+    symptom(
+        "socket-path",
+        0,
+        r"AF_UNIX path too long|(?:socket|unix).{0,60}path.{0,20}too long|sun_path.{0,40}too long",
+        "{rank}could not make a socket, for the path of its file is too long: {line}",
+        "TMPDIR is so long that the sockets of loader processes in it pass the limit of about 108 characters: "
+        "their "
+        "batches never come, and the job stands still until its time is up.",
+        "TMPDIR=/tmp {rerun}    # a short one; if run.sh or env/site.sh sets it, change it there",
+        source="github.com/riga/law/issues/184",
     ),
     symptom(
         "out-of-memory",
@@ -171,10 +213,20 @@ MEMORY = (
         "too-many-files",
         1,
         r"Too many open files|received 0 items of ancdata|\[Errno 24\]",
-        "{rank}had too many files open at once.",
+        "{rank}had too many files open at once: {line}",
         "Loader processes hand batches over through file descriptors.",
         "ulimit -n 65536     # before the run, in run.sh",
         "{rerun} --num-workers 2",
+        cases=(
+            case(
+                r"(?:NCCL WARN|NET/\w+|[Cc]all to \w+ failed|socket).{0,120}Too many open files",
+                "NCCL's connections are files too: with many ranks over TCP, and several sockets for each, the "
+                "limit of "
+                "a process (ulimit -n) is reached. What other ranks say of lost connections follows from it.",
+                "ulimit -n 65536     # before the run, in run.sh; administrators set the highest value",
+                "env -u NCCL_NSOCKS_PERTHREAD -u NCCL_SOCKET_NTHREADS {rerun}    # fewer sockets",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/multiprocessing.html",
     ),
 )

@@ -2,6 +2,7 @@
 
 from lab.diagnose.symptoms.entry import case, symptom
 from lab.diagnose.symptoms.files import INTERNET
+from lab.diagnose.symptoms.infiniband import INFINIBAND
 
 _RDMA = r"ibv_\w|NET/IB|NET/OFI|mlx\d_"  # what these lines tell of uses no sockets
 
@@ -89,6 +90,22 @@ NETWORK = (
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     symptom(
+        "launched-twice",
+        1,
+        r"\(world_size=(?P<size>\d{1,7}), (?:worker_count|num_workers_joined)=(?P<joined>\d{1,7})"
+        r"|(?P<came>\d{1,7})/(?P<of>\d{1,7}) clients joined",
+        "More processes have come to where the ranks meet ({joined}{came}) than the group has ({size}{of}): "
+        "{line}",
+        "The program was launched more than once: several tasks on a node that each run torchrun, a second job or "
+        "an old one at the same address and port. Then each rank is there twice, and nobody sees the number he "
+        "waits for.",
+        "srun --ntasks-per-node=1 torchrun ...    # one torchrun for each node; or one task for each GPU, and "
+        "none",
+        "srun bash -c 'echo $(hostname) $SLURM_PROCID $RANK'    # does each rank come once?",
+        when=lambda found: int(found["joined"] or found["came"]) > int(found["size"] or found["of"]),
+        source="github.com/Lightning-AI/pytorch-lightning/issues/14986",
+    ),
+    symptom(
         "rank-twice",
         1,
         r"Bootstrap Root : rank \d+ of \d+ ranks has already checked in|rank \d+ .{0,40}already checked in",
@@ -145,60 +162,7 @@ NETWORK = (
         ),
         source="docs.pytorch.org/docs/stable/elastic/rendezvous.html",
     ),
-    symptom(
-        "infiniband",
-        5,
-        r"NET/IB\w* ?: ?.{0,80}(?:error|Got completion.{0,80}status)|Got completion .{0,80}(?:with error|status=)"
-        r"|IBV_WC_\w+_ERR|Call to ibv_\w+ failed|ibv_\w+ failed with error|[Gg]ot (?:fatal )?async event"
-        r"|local QP operation",
-        "NCCL's connection over InfiniBand failed: {line}",
-        "Error 12 is an answer that did not come: a broken or badly set up link, or a rank at its other end that "
-        "has ended. Where a call failed, the job or its container may lack the device, or rights to it.",
-        "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
-        "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
-        "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
-        cases=(
-            case(
-                r"(?:ibv_modify_qp|RTR).{0,60}(?:\b110\b|timed out)",
-                "The cards of two nodes do not reach each other: cards (rails) that the fabric does not join, or "
-                "over "
-                "Ethernet (RoCE) the wrong address (GID) of a card.",
-                "NCCL_CROSS_NIC=0 {rerun}    # each card talks only to its like on the other node",
-                "srun --ntasks-per-node=1 show_gids    # RoCE: NCCL_IB_GID_INDEX names the one to take",
-                "NCCL_IB_DISABLE=1 {rerun}   # slower: goes on over TCP until your administrators know",
-            ),
-            case(
-                r"ibv_modify_qp.{0,80}(?:\b(?:22|101|113)\b|Invalid argument|unreachable|No route)",
-                "The address (GID) that was chosen for a card does not lead to the other node: over Ethernet "
-                "(RoCE) a "
-                "card has several.",
-                "srun --ntasks-per-node=1 show_gids    # which index is RoCE v2 with the node's own address?",
-                "NCCL_IB_GID_INDEX=3 {rerun}    # that index; NCCL_IB_HCA leaves cards out",
-            ),
-            case(
-                r"ibv_\w+.{0,60}(?:\b19\b|No such device)|ibv_(?:open_device|get_device_list)",
-                "The job or its container does not have the device, its driver or its library.",
-                "srun --ntasks-per-node=1 ls /dev/infiniband    # and in the container?",
-                "NCCL_IB_DISABLE=1 {rerun}   # slower: without InfiniBand",
-            ),
-            case(
-                r"(?:error|status=)\s?5\b|WR_FLUSH",
-                "Error 5 follows from another one: the connection had been given up, by this rank or the one at "
-                "its "
-                "other end. The first error that any node has printed says why.",
-                "grep -n -m 5 'NCCL WARN' {log}    # the earliest, and in the logs of the other nodes",
-            ),
-            case(
-                r"(?:error|status=)\s?(?:4|10)\b|(?:REM_ACCESS|LOC_PROT)",
-                "Errors 4 and 10 are memory that the card may not touch: mostly the GPU's (GPUDirect, "
-                "nvidia_peermem).",
-                "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
-                "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
-            ),
-        ),
-        unless=r"Cannot allocate memory|max locked|collective mismatch",
-        source="github.com/NVIDIA/nccl/issues/426",
-    ),
+    *INFINIBAND,
     symptom(
         "nccl-bootstrap",
         1,
@@ -222,7 +186,18 @@ NETWORK = (
         "NCCL_TOPO_FILE or NCCL_GRAPH_FILE names a file that is not there or not of this machine or job, or a "
         "container hides /sys.",
         "printenv NCCL_TOPO_FILE NCCL_GRAPH_FILE ; cat /etc/nccl.conf ~/.nccl.conf    # in the job",
-        "NCCL_TOPO_FILE= NCCL_GRAPH_FILE= {rerun}",
+        "env -u NCCL_TOPO_FILE -u NCCL_GRAPH_FILE {rerun}    # one that a nccl.conf sets must be taken out there",
+        cases=(
+            case(
+                r"graph/search\.cc|XML Import Channel|NCCL_GRAPH_FILE",
+                "NCCL_GRAPH_FILE names a plan of rings that is not there or was made for other GPUs than this "
+                "job has: "
+                "all of a node's, mostly.",
+                "printenv NCCL_GRAPH_FILE ; grep -n GRAPH /etc/nccl.conf ~/.nccl.conf    # in the job: who sets "
+                "it?",
+                "env -u NCCL_GRAPH_FILE {rerun}    # one that a nccl.conf sets must be taken out there",
+            ),
+        ),
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     symptom(

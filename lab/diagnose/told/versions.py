@@ -3,7 +3,7 @@
 import re
 
 from lab.base.words import one_line
-from lab.diagnose.finding import Finding
+from lab.diagnose.told.finding import Finding
 
 # "[rank3]: ...", "3: ..." (srun --label), "node01:100:231 [0] NCCL INFO ...".
 _WHO = re.compile(r"^(?:\[[^\]]*\] )?(?:\[rank(?P<rank>\d+)\]:|(?P<label>\d{1,5}):|(?P<node>[\w.-]+):\d+:\d+ \[)")

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from lab.base.words import one_line, rank_list
-from lab.diagnose.exceptions import RANK
-from lab.diagnose.finding import Finding
+from lab.diagnose.told.exceptions import RANK
+from lab.diagnose.told.finding import Finding
 
 _WAITED = re.compile(
     r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout: "

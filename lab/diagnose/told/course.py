@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.base.words import ordinal
-from lab.diagnose.finding import Finding
+from lab.diagnose.told.finding import Finding
 
 _NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
 _EPOCH = re.compile(

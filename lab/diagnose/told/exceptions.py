@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.words import one_line
-from lab.diagnose.finding import LOOK_IT_UP, UNKNOWN, Finding
+from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
@@ -167,7 +167,9 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     return Finding(
         "raised",
         f"{who} raised {text}, at {where}.",
-        "One rank's error ends the job; what the others say of lost connections follows from it.",
+        "A line of the program raised it: the lab knows no more about it. What other ranks say of lost "
+        "connections "
+        "follows from it.",
         (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
         order=3,
     )
