@@ -57,6 +57,7 @@ _TELLS = re.split(
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
 _NEAR = 8  # lines before and after one, in which the same error may have said more
+_PROGRAMS = ("srun ", "torch.", "gloo")  # are written so, at the beginning of a sentence too
 _NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
 _KNOWN = re.compile(r"\{(name|file|tool)\}")  # what a command may take from the line that a pattern has found
 _KEPT = 2000  # characters at both ends of a long line
@@ -275,7 +276,8 @@ def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: 
             break
     saw = saw.format_map(defaultdict(str, said))
     do = tuple(_KNOWN.sub(lambda name: said.get(name[1], name[0]), command) for command in do)
-    return Finding(symptom.name, saw[:1].upper() + saw[1:], means, do, order)
+    saw = saw if saw.startswith(_PROGRAMS) else saw[:1].upper() + saw[1:]
+    return Finding(symptom.name, saw, means, do, order)
 
 
 def first_error(log: str, *, alone: bool = True) -> Finding | None:

@@ -8,6 +8,7 @@ from lab.diagnose import logs, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
+from lab.diagnose.symptoms.table import brings_about
 from lab.diagnose.told import course, ends, exceptions, parted, versions, waited
 from lab.diagnose.told.finding import GOES_ON, UNKNOWN, Finding, interrupted
 from lab.slurm import messages
@@ -107,7 +108,12 @@ def findings(evidence: Evidence) -> list[Finding]:
         "container-not-started",
         "unused-parameters",
     }
-    once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
+    once = [
+        one
+        for one in once
+        if one is once[0]
+        or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
+    ]
     return [filled(one, evidence) for one in _placed(once, evidence.log)]
 
 

@@ -32,7 +32,7 @@ DEVICES = (
     symptom(
         "mps-daemon",
         0,
-        r"(?P<what>\bError (?:80[5-9]|810): .{0,100}|MPS (?:client|server|control daemon) .{0,100}"
+        r"(?P<what>\bError (?:80[5-9]|810): [^(\n]{0,100}|MPS (?:client|server|control daemon) .{0,100}"
         r"|cudaErrorMps\w+|CUDA_ERROR_MPS_\w+)",
         "{rank}was told to use CUDA's Multi-Process Service, and could not: {what}.",
         "CUDA_MPS_PIPE_DIRECTORY is set, and on this node no daemon answers there, it is another user's, or it "
@@ -226,6 +226,17 @@ DEVICES = (
         "or tasks that see one GPU each (--gpus-per-task).",
         "nvidia-smi topo -p2p r    # which pairs may read each other?",
         "NCCL_P2P_DISABLE=1 {rerun}    # through the host's memory",
+        cases=(
+            case(
+                r"invalid device ordinal",
+                "Each task sees one GPU only (--gpus-per-task, --gpu-bind, a container for each): NCCL cannot "
+                "open that "
+                "of its neighbour. It is not your program that asks for a wrong device.",
+                "sbatch --gpus-per-node=4 run.sh    # instead of --gpus-per-task: each task sees all, and takes "
+                "its own",
+                "NCCL_P2P_DISABLE=1 {rerun}    # or through the host's memory; NCCL_CUMEM_ENABLE=0 may do as well",
+            ),
+        ),
         source="github.com/ray-project/ray_lightning/issues/24",
     ),
     symptom(

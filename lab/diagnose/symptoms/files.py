@@ -50,7 +50,7 @@ FILES = (
                 "A file system that a program of its own serves (FUSE: s3fs, gcsfuse, sshfs, squashfuse): that "
                 "program "
                 "has ended on this node, perhaps for memory. Mount it again, or copy the data to the node first.",
-                "srun --ntasks=1 --nodelist=NODE ls {file}    # NODE: where it was lost",
+                "srun --ntasks=1 --nodelist=NODE ls {file}    # on the node that lost it",
                 "fusermount -u {file}    # on that node, then mount it again, and {rerun} --run-id {run_id} "
                 "--resume auto",
             ),
