@@ -133,11 +133,10 @@ def symptoms(log: str) -> list[Finding]:
     return [*doubt, *(one.told for one in seen)]
 
 
-def stopped_by(log: str) -> set[str]:
+def stopped_by(log: str, *, trained: bool) -> set[str]:
     """The symptoms of what ended a process, or kept it from beginning: no complaint that a program lives "
     "through."""
     errors, _ = _told_apart(_LONG.sub(_shortened, log))
-    trained = "[METRIC]" in log or overcome.since(log, len(log)) > 0
     found = {one: _first(one, errors) for one in SYMPTOMS if one.order <= _A_CAUSE}
     return {
         one.name

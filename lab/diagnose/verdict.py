@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-from lab.diagnose import logs, slurm_job
+from lab.diagnose import logs, overcome, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
@@ -14,6 +14,7 @@ from lab.diagnose.told.finding import GOES_ON, UNKNOWN, Finding, interrupted
 from lab.slurm import messages
 
 _TASKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)  # by run.sh
+_IN_THREAD = "Exception in thread"  # which ends that thread only
 _LIMIT = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
 _PLACE = re.compile(r", (?:at|in what) ([^,]+\.py, line \d+(?:, in \S+?)?)(?:, calls)?\.$")
 _OF_CODE = {symptom.name: symptom.pattern for symptom in CODE}
@@ -133,8 +134,10 @@ def _behind_its_cause(found: list[Finding], log: str) -> list[Finding]:
         return found
     limit = _LIMIT.search(log)
     before = log[: limit.start()] if limit else log
-    names = logs.stopped_by(before)
-    raised = exceptions.exception(before)
+    trained = max(overcome.since(before, len(before)), before.rfind("[METRIC]") + 1)
+    rest = before[trained:]  # what training went on after, was lived through
+    names = logs.stopped_by(rest, trained=bool(trained))
+    raised = None if _IN_THREAD in rest else exceptions.exception(rest)
     causes = [one for one in found if one.name in names or one == raised]
     if not causes:
         return found

@@ -132,6 +132,8 @@ def test_what_decides_is_said_and_what_cannot_help_is_not(log, said, unsaid):
         (RAISED + "KeyError: 'rate'\n" + LIMIT, ["raised", "time-limit"]),
         (LIMIT + RAISED + "KeyError: 'rate'\n", ["time-limit"]),  # what comes after it follows from it
         (TRAINS + LIMIT, ["time-limit"]),
+        (RAISED + "KeyError: 'rate'\n" + TRAINS + LIMIT, ["time-limit"]),  # was lived through
+        ("Exception in thread Thread-3 (watch):\n" + RAISED + "KeyError: 'rate'\n" + LIMIT, ["time-limit"]),
         ("No space left on device, trying elsewhere\n" + TRAINS + LIMIT, ["time-limit"]),
     ],
 )
