@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0: nothing is wrong, or it was explained; 1: something is wrong that the lab cannot explain."""
     from lab.diagnose.evidence import gather, latest_jobs, tasks
-    from lab.diagnose.finding import UNKNOWN
     from lab.diagnose.nccl_log import explained
+    from lab.diagnose.told.finding import UNKNOWN
     from lab.diagnose.unexplained import say_nothing_found
     from lab.diagnose.verdict import findings
 

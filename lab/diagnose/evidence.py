@@ -4,15 +4,15 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.base.errors import UserError
 from lab.collectives.lanes import Lane
-from lab.diagnose.dumps import is_dump, read_dump
 from lab.diagnose.places import named_after, records_of, where_submitted
 from lab.diagnose.slurm_job import stuck, submitted
+from lab.diagnose.told.dumps import is_dump, read_dump
 from lab.diagnose.torchrun_logs import last_attempt, told_apart
 from lab.slurm import accounting, messages, query
 from lab.slurm.query import SlurmJob
@@ -23,6 +23,7 @@ LATEST = ("train.err", "train.log")  # beside run.sh, of the latest job
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
 _JOB = re.compile(r"\d+(?:_\d+)?")
+_OF_JOB = re.compile(r"(?:slurm|train)-(\d+)\.(?:out|err|log)")  # as Slurm and run.sh name them
 _NOT_ENDED = ("", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
 _DEEP = 3  # folders below a run's own: checkpoints and traces lie there too, dumps and records of Slurm
 
@@ -32,6 +33,7 @@ class Evidence:
     """What is known of one job.
 
     log      what it printed: standard output, then errors
+    files    the files that hold that, errors last; those that are empty are left out
     status   what status.json says: running, done, interrupted, failed; "" without one
     state    what Slurm says of its end: TIMEOUT, NODE_FAIL, ...; "" where nothing does
     now      what Slurm says of it now, if it answers and knows the job
@@ -54,6 +56,7 @@ class Evidence:
     now: SlurmJob | None = None
     command: str = ""
     missing_log: str = ""
+    files: tuple[str, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -81,9 +84,11 @@ def gather(path: Path) -> Evidence:
             any((beside / name).is_file() for name in _RECORDS) or any(beside.glob("slurm-*/scontrol.txt"))
         ):
             return _folder(beside)  # train.err beside run.sh is a link to a run's own
-        log = messages.latest(_other_half(path)) + messages.latest(_text(path))
-        jobid = _job_in(log)
-        return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid))
+        halves = [*_other_half(path), path]
+        named = _OF_JOB.fullmatch(path.name)
+        log = "".join(_said(half, named[1] if named else "") for half in halves)
+        jobid = named[1] if named else _job_in(log)
+        return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid), files=_not_empty(halves))
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
@@ -160,8 +165,9 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
             unreadable.append(dump.name)
         else:
             lanes[rank] = lane
-    text = "".join(messages.latest(_text(file)) for file in logs) + told_apart(ranks, _text) if log else ""
-    jobid = _word(job.get("jobid")) or _word(config.get("jobid")) or _job_in(text)
+    number = _word(job.get("jobid")) or _word(config.get("jobid"))
+    text = "".join(_said(file, number) for file in logs) + told_apart(ranks, _text) if log else ""
+    jobid = number or _job_in(text)
     now = _now(jobid)
     if now is not None and _ended(now):
         for file in files:
@@ -181,6 +187,7 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
         unreadable=tuple(unreadable),
         now=now,
         command=submitted(_text(max(asked, key=lambda file: file.stat().st_mtime))) if asked else "",
+        files=_not_empty([*logs, *ranks]) if log else (),
     )
 
 
@@ -199,10 +206,14 @@ def _errors_last(file: Path) -> tuple[bool, str]:
     return file.suffix == ".err", file.name
 
 
-def _other_half(log: Path) -> str:
-    """What went to standard output, where `log` is what went to standard error."""
-    other = log.with_suffix(".log") if log.suffix == ".err" else log.with_suffix(".out")
-    return _text(other) if log.suffix == ".err" and other.is_file() else ""
+def _other_half(log: Path) -> list[Path]:
+    """The log of standard output, where `log` is that of standard error."""
+    other = log.with_suffix(".log")
+    return [other] if log.suffix == ".err" and other.is_file() else []
+
+
+def _not_empty(files: Iterable[Path]) -> tuple[str, ...]:
+    return tuple(str(file) for file in files if file.stat().st_size)
 
 
 def _text(file: Path) -> str:
@@ -218,6 +229,11 @@ def _text(file: Path) -> str:
             content += stream.read(TAIL)
     text = content.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     return text if text.endswith("\n") or not text else text + "\n"
+
+
+def _said(file: Path, job: str) -> str:
+    """What the last run of a job wrote into a log."""
+    return messages.latest(messages.of_job(_text(file), job))
 
 
 def _json(file: Path) -> Mapping[str, object]:

@@ -5,10 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from lab.base.words import one_line
-from lab.diagnose import exceptions, overcome
-from lab.diagnose.ends import ended
-from lab.diagnose.exceptions import GAVE_UP, RANK
-from lab.diagnose.finding import LOOK_IT_UP, UNKNOWN, Finding
+from lab.diagnose import overcome
 from lab.diagnose.symptoms.entry import Symptom
 from lab.diagnose.symptoms.table import (
     BEFORE_IT_RAN,
@@ -18,6 +15,10 @@ from lab.diagnose.symptoms.table import (
     may_be_another_matter,
     needs_a_run,
 )
+from lab.diagnose.told import exceptions
+from lab.diagnose.told.ends import ended
+from lab.diagnose.told.exceptions import GAVE_UP, RANK
+from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
 
 _OF_THE_GPU = ("out-of-gpu-memory", "gpu-memory-full", "gpu-fault")
 # What a rank meets, too, when another one has failed on its way to it.
@@ -52,8 +53,13 @@ _TELLS = re.split(
     "tcp_store|create_backend|exception ignored|"
     "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
+    "semlock|mig|worker_count|joined|"
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
+_NEAR = 8  # lines before and after one, in which the same error may have said more
+_PROGRAMS = ("srun ", "torch.", "gloo")  # are written so, at the beginning of a sentence too
+_NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
+_KNOWN = re.compile(r"\{(name|file|tool)\}")  # what a command may take from the line that a pattern has found
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
@@ -84,6 +90,8 @@ def symptoms(log: str) -> list[Finding]:
     began = overcome.since(log, failed if failed >= 0 else len(log))
     later = _told_apart(log[began:])[0] if began else ""
     errors, warnings = _told_apart(log)
+    # srun's bare label counts the tasks of its step: where ranks name themselves, it is another step's.
+    label = "task" if _NAMES_RANKS.search(log) else "rank"
     own = raised is not None and raised.name == "raised"
     since = errors.find(first) if own else -1
     failed_at = errors.find(first) if first and not _OF_A_CONNECTION.search(first) else -1
@@ -99,7 +107,8 @@ def symptoms(log: str) -> list[Finding]:
                     order = max(order, _FOLLOWS)
                 mild = text is errors and order <= _A_CAUSE and overcome.may_be(symptom.name, _line(found, text))
                 lived_through = mild and bool(began) and _first(symptom, later) is None
-                seen.append(_Seen(order, found.start(), _told(symptom, found, text, order), mild, lived_through))
+                told = _told(symptom, found, text, order, errors + warnings, label)
+                seen.append(_Seen(order, found.start(), told, mild, lived_through, _line(found, text)))
                 break
     if own and any(_first(symptom, f"{first}\n") for symptom in SYMPTOMS if symptom.order <= _A_CAUSE):
         own, since = False, -1  # a rule knows more of that exception
@@ -114,6 +123,8 @@ def symptoms(log: str) -> list[Finding]:
             seen.remove(one)
             seen.insert(0, one)
             break
+    # Of one and the same line, the first has said what there is to say.
+    seen = [one for n, one in enumerate(seen) if all(one.line != other.line for other in seen[:n])]
     if seen and seen[0].order >= AFTER_ALL:  # what is said before it; or at all, if it is but a warning
         end = len(errors) if seen[0].order == WARNED else errors.rfind("\n", 0, seen[0].at) + 1
         if (error := _first_error(errors[:end])) is not None:
@@ -122,15 +133,30 @@ def symptoms(log: str) -> list[Finding]:
     return [*doubt, *(one.told for one in seen)]
 
 
+def stopped_by(log: str, *, trained: bool) -> set[str]:
+    """The symptoms of what ended a process, or kept it from beginning: no complaint that a program lives "
+    "through."""
+    errors, _ = _told_apart(_LONG.sub(_shortened, log))
+    found = {one: _first(one, errors) for one in SYMPTOMS if one.order <= _A_CAUSE}
+    return {
+        one.name
+        for one, place in found.items()
+        if place is not None
+        and not overcome.may_be(one.name, _line(place, errors))
+        and not (trained and one.name in BEFORE_IT_RAN)
+    }
+
+
 @dataclass
 class _Seen:
-    """A symptom in a log: its order and place, whether a program may live through it, and whether it did."""
+    """A symptom in a log: its order, its place, whether a program may live through it or did, and its line."""
 
     order: int
     at: int
     told: Finding
     mild: bool
     lived_through: bool
+    line: str
 
     def follow(self) -> None:
         self.order = _FOLLOWS
@@ -208,7 +234,8 @@ def _shortened(line: re.Match[str]) -> str:
 def _first(symptom: Symptom, text: str) -> re.Match[str] | None:
     """The first place in which a line says this, and not something else."""
     for found in symptom.pattern.finditer(text):
-        if symptom.unless is None or not symptom.unless.search(_line(found, text)):
+        another = symptom.unless is not None and symptom.unless.search(_line(found, text))
+        if not another and (symptom.when is None or symptom.when(found)):
             return found
     return None
 
@@ -225,16 +252,31 @@ def _after(gave_up: dict[str, int], found: re.Match[str], text: str) -> bool:
     return any(at < found.start() for at in since)
 
 
-def _told(symptom: Symptom, found: re.Match[str], text: str, order: int) -> Finding:
+def _around(found: re.Match[str], text: str) -> str:
+    """The line in which something was found, with a few before and after it."""
+    at = text.rfind("\n", 0, found.start()) + 1
+    before, after = text[:at].splitlines()[-_NEAR:], text[at:].splitlines()[: _NEAR + 1]
+    return "\n".join((*before, *after))
+
+
+def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: str, label: str) -> Finding:
     line = _line(found, text)
     rank = RANK.match(line)
     said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
     if "ms" in said:
         said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
     said["line"] = one_line(RANK.sub("", line).removeprefix("main.py: "), 200)
-    said["rank"] = f"rank {rank[1] or rank[2]} " if rank else ""
-    saw = symptom.saw.format_map(defaultdict(str, said))
-    return Finding(symptom.name, saw[:1].upper() + saw[1:], symptom.means, symptom.do, order)
+    said["rank"] = f"{label if rank[2] else 'rank'} {rank[1] or rank[2]} " if rank else ""
+    saw, means, do = symptom.saw, symptom.means, symptom.do
+    for case in symptom.cases:
+        if (more := case.pattern.search(whole if case.anywhere else _around(found, text))) is not None:
+            said |= {name: one_line(value or "", 200) for name, value in more.groupdict().items()}
+            saw, means, do = case.saw or saw, case.means.format_map(defaultdict(str, said)), case.do
+            break
+    saw = saw.format_map(defaultdict(str, said))
+    do = tuple(_KNOWN.sub(lambda name: said.get(name[1], name[0]), command) for command in do)
+    saw = saw if saw.startswith(_PROGRAMS) else saw[:1].upper() + saw[1:]
+    return Finding(symptom.name, saw, means, do, order)
 
 
 def first_error(log: str, *, alone: bool = True) -> Finding | None:

@@ -21,6 +21,11 @@ _SWITCHED_OFF = (
 )
 _NO_P2P = re.compile(r"P2P is disabled between connected GPUs (\d+) and (\d+)")
 _MANY = 64 << 20
+# That a way was chosen does not say that it worked.
+_FAILED = {
+    "p2p": re.compile(r"p2p\.cc:\d+ NCCL WARN|peer access is not supported|failed to open CUDA IPC handle"),
+    "gdr": re.compile(r"Got completion .{0,80}(?:error|status=)\s?(?:4|10)\b"),
+}
 _LINKS = {
     "p2p": "Within a node GPUs reach each other's memory (P2P, {links}): NVLink or PCIe, as it should be.",
     "shm": "Within a node GPUs talk through the host's memory (SHM, {links}): slower; P2P was not possible.",
@@ -39,7 +44,7 @@ def explained(log: str) -> list[str]:
     said, nodes = _who(log)
     links = Counter(_kind(via) for _, _, via in _LINK.findall(log))
     ways = [
-        _LINKS[kind].format(links=f"{count} link{'s' * (count > 1)}")
+        _way(kind, count, failed=kind in _FAILED and _FAILED[kind].search(log) is not None)
         for kind, count in sorted(links.items())
         if kind in _LINKS
     ]
@@ -77,6 +82,11 @@ def _who(log: str) -> tuple[list[str], int]:
         f"network {network[1]}" if network else "",
     ]
     return [f"{', '.join(part for part in parts if part)}."], nodes
+
+
+def _way(kind: str, count: int, *, failed: bool) -> str:
+    said = _LINKS[kind].format(links=f"{count} link{'s' * (count > 1)}")
+    return said.replace(", as it should be.", ": it was chosen, and failed.") if failed else said
 
 
 def _kind(via: str) -> str:

@@ -4,7 +4,8 @@ import re
 
 # A line of a program that trains: an epoch or a step with its loss, or a bar that moves.
 _GOES_ON = re.compile(
-    r"\b(?:epoch|step|iter(?:ation)?|batch)\b.{0,60}\bloss\b\W{1,3}\d|\bloss\b\W{1,5}\d.{0,120}\b(?:epoch|step|iter)\b"
+    r"\b(?:epoch|step|iter(?:ation)?|batch)\b.{0,60}\bloss\b\W{1,3}\d|\bloss\b\W{1,5}\d.{0,120}\b(?:epoch|step"
+    r"|iter)\b"
     r"|\b[1-9]\d?%\|.{0,80}\d+/\d+ \[|\d(?:it/s|s/it)\b"
 )
 _IN_SUCH = ("loss", "%|", "it/s", "s/it")

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from lab.diagnose.finding import Finding
+from lab.diagnose.told.finding import Finding
 from lab.slurm import query
 from lab.slurm.query import SlurmJob
 
@@ -71,7 +71,7 @@ def waiting(number: str, job: SlurmJob, stopped: str = "") -> Finding | None:
             "goes-on",
             f"{stopped} The job, {number}, is {where}.",
             "It goes on from its last checkpoint by itself: do not submit it a second time.",
-            ("squeue --me", "tail -f train.log"),
+            ("squeue --me", "tail -f {log}"),
             order=-1,
         )
     if state == "PENDING":

@@ -1,5 +1,7 @@
 """What is said of a job in which the lab finds nothing that it knows: it goes on, it is done, or look there."""
 
+import shlex
+
 from lab.base.terminal import Page
 from lab.diagnose.evidence import Evidence
 
@@ -19,9 +21,9 @@ def say_nothing_found(page: Page, evidence: Evidence) -> bool:
         who = "Slurm" if slurm else "It"
         page.say(f"{who} says that it is running, and its log shows no error.", lead="  ")
         page.say("squeue --me   # is it still there?", lead="  try    ")
-        page.say(
-            "tail -f train.log   # does it still move? if not, it hangs: see docs/failures.md", lead="         "
-        )
+        if evidence.files:
+            logs = shlex.join(evidence.files[-2:])
+            page.line(f"         tail -f {logs}   # does it still move? if not, it hangs: see docs/failures.md")
         return False
     last = [line for line in log.splitlines() if line.strip()][-1:]
     page.say("Nothing here that the lab knows.", lead="  ")

@@ -2,18 +2,22 @@
 
 import dataclasses
 import re
-import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from lab.base.words import one_line
-from lab.diagnose import ends, exceptions, logs, parted, slurm_job
+from lab.diagnose import logs, overcome, slurm_job
 from lab.diagnose.evidence import Evidence
-from lab.diagnose.finding import GOES_ON, UNKNOWN, Finding, interrupted
+from lab.diagnose.filled import filled
+from lab.diagnose.symptoms.code import CODE
+from lab.diagnose.symptoms.table import brings_about
+from lab.diagnose.told import course, ends, exceptions, parted, versions, waited
+from lab.diagnose.told.finding import GOES_ON, UNKNOWN, Finding, interrupted
 from lab.slurm import messages
 
-_GLOO = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # where in gloo's sources: of no use to anyone here
 _TASKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)  # by run.sh
+_IN_THREAD = "Exception in thread"  # which ends that thread only
+_LIMIT = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
+_PLACE = re.compile(r", (?:at|in what) ([^,]+\.py, line \d+(?:, in \S+?)?)(?:, calls)?\.$")
+_OF_CODE = {symptom.name: symptom.pattern for symptom in CODE}
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 
 # What Slurm itself says of the end of a job, in its records or in the log.
@@ -73,11 +77,13 @@ _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 
 def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is wrong."""
-    found = sorted(_found(evidence), key=lambda finding: finding.order)
+    found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
     ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
     if (not found or ended_so) and not _goes_well(evidence):
         error = logs.first_error(evidence.log, alone=not found)
         found[:0] = [error] if error else []
+    if (course_of_it := course.went_wrong(evidence.log, alone=not found)) is not None:
+        found.append(course_of_it)
     once = [one for at, one in enumerate(found) if all(one.name != before.name for before in found[:at])]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
     again = {
@@ -96,10 +102,48 @@ def findings(evidence: Evidence) -> list[Finding]:
         "nccl-cuda",
         "ended-by-signal",
         "exited",
+        "killed",
+        "slurm-daemon",
+        "collectives-differ",
+        "nccl-bootstrap",
+        "container-not-started",
         "unused-parameters",
     }
-    once = [one for one in once if one is once[0] or (one.name not in again and one.order < logs.WARNED)]
-    return [_filled(one, evidence) for one in once]
+    once = [
+        one
+        for one in once
+        if one is once[0]
+        or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
+    ]
+    return [filled(one, evidence) for one in _placed(once, evidence.log)]
+
+
+def _placed(found: list[Finding], log: str) -> list[Finding]:
+    """With the user's line, where the first one is an exception of which a rule has more to say."""
+    if found and found[0].name in _OF_CODE:
+        raised = exceptions.exception(log)
+        if raised and _OF_CODE[found[0].name].search(raised.saw) and (place := _PLACE.search(raised.saw)):
+            saw = f"{found[0].saw.rstrip('. ')}, at {place[1]}."
+            found[0] = dataclasses.replace(found[0], saw=saw, do=(f"look at {place[1]}", *found[0].do))
+    return found
+
+
+def _behind_its_cause(found: list[Finding], log: str) -> list[Finding]:
+    """Put a time limit behind the error that was there before: what had failed stood still until then."""
+    if not found or found[0].name != "time-limit":
+        return found
+    limit = _LIMIT.search(log)
+    before = log[: limit.start()] if limit else log
+    trained = max(overcome.since(before, len(before)), before.rfind("[METRIC]") + 1)
+    rest = before[trained:]  # what training went on after, was lived through
+    names = logs.stopped_by(rest, trained=bool(trained))
+    raised = None if _IN_THREAD in rest else exceptions.exception(rest)
+    causes = [one for one in found if one.name in names or one == raised]
+    if not causes:
+        return found
+    late = max(causes[0].order + 1, 4)
+    found = [dataclasses.replace(one, order=late) if one.name == "time-limit" else one for one in found]
+    return sorted(found, key=lambda one: (one is not causes[0], one.order))
 
 
 def _goes_well(evidence: Evidence) -> bool:
@@ -167,12 +211,19 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         yield _STATES[in_log]
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")
+    if (versions_differ := versions.differ(evidence.log)) is not None:
+        yield versions_differ
     said = logs.symptoms(evidence.log)
     if evidence.status == "failed":  # the run may have written down what no log holds
         known = {one.name for one in said}
         said += [one for one in logs.symptoms(f"{evidence.reason}\n") if one.name not in known]
     yield from said
     raised = exceptions.exception(evidence.log)
+    if (apart := waited.apart(evidence.log)) is not None:
+        # Where a rank has failed, the others are left behind in whatever they were in.
+        yield dataclasses.replace(apart, order=4) if raised and raised.name == "raised" else apart
+    if (busy := waited.busy(evidence.log)) is not None:
+        yield busy
     if (hung := parted.from_dumps(evidence.lanes, evidence.world_size)) is not None:
         # A rank that has failed does not come to the next collective: then the others' waiting is no cause.
         failed = raised is not None or any(one.name == "program-said" for one in said)
@@ -191,40 +242,3 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
             ("{rerun}",),
             order=9 if exceptions.is_consequence(evidence.reason) else 5,
         )
-
-
-def _filled(finding: Finding, evidence: Evidence) -> Finding:
-    values = _values(evidence)
-    do = [_fill(command, values) for command in finding.do if evidence.jobid or "{job}" not in command]
-    saw = _GLOO.sub("", one_line(finding.saw, 400))
-    return Finding(finding.name, saw, finding.means, tuple(do), finding.order)
-
-
-def _fill(command: str, values: Mapping[str, str]) -> str:
-    for again in ("rerun", "longer"):
-        before, is_there, more = command.partition(f"{{{again}}} --")
-        if is_there:
-            more = f"--{more}"
-            command = f"{before}{slurm_job.changed(values[again], more.partition('#')[0])} {more}"
-    for name, value in values.items():
-        command = command.replace(f"{{{name}}}", value)
-    return command
-
-
-def _values(evidence: Evidence) -> dict[str, str]:
-    batch: Any = evidence.config.get("per_device_batch_size")
-    half = str(batch // 2) if isinstance(batch, int) and not isinstance(batch, bool) and batch > 1 else "32"
-    folder = evidence.name if evidence.run_id else "results/RUN"
-    launcher = "sbatch run.sh" if evidence.jobid else "./run.sh"
-    strategy = evidence.config.get("strategy")
-    known = f" --strategy {shlex.quote(strategy)}" if isinstance(strategy, str) else ""
-    rerun = evidence.command or launcher + known
-    return {
-        "rerun": rerun,
-        "longer": slurm_job.longer(rerun),
-        "half": half,
-        "job": evidence.jobid,
-        "run": folder,
-        "run_id": evidence.run_id or "NAME",
-        "log": f"{folder}/train.log" if evidence.run_id else evidence.name,
-    }

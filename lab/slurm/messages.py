@@ -21,7 +21,7 @@ _ENDS = {
 }
 # No job, or no step of it, was begun. What follows in the line says why, as it does after run.sh's own complaint.
 NOT_TAKEN = (
-    r"^(?:sbatch|srun|salloc): (?:error|fatal): (?:Batch job submission failed"
+    r"^(?:sbatch|srun|salloc): (?:error|fatal): (?:Batch job submission failed|Job submit/allocate failed"
     r"|Unable to (?:allocate resources|create step|confirm allocation|contact slurm controller)[^:\n]*)"
 )
 REFUSED_BY_RUN_SH = r"^run\.sh: (?!the job could not be queued|here begins job)"  # those two are notes
@@ -29,6 +29,14 @@ TASK_ENDED = re.compile(
     r"srun: error: \S+: (?P<who>task)s? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
 )
 _BEGINS = re.compile(r"^(?:job \d+(?:_\d+)?: \d+ ranks? on|run\.sh: here begins job) ", re.M)  # by run.sh
+
+# A job is ended, or begun, in a log that may be of several.
+_NAMES_JOB = re.compile(
+    r"^(?:slurmstepd\S*: error: \*\*\* (?:JOB|STEP) (?P<ended>\d+)\b.*CANCELLED"
+    r"|\W{0,4}[Jj]ob (?:ID )?(?P<begun>\d{3,})\b).*\n?",
+    re.M,
+)
+_OF_SLURM = re.compile(r"^(?:slurmstepd|srun)\S*: ", re.M)
 
 SAVED = 85  # the exit code of a rank that was told to stop, and has saved
 SAYS_NOTHING = (0, 1, 2)  # an error that the log tells of, a rank that has lost another, torchrun after either
@@ -52,7 +60,23 @@ def end_in(log: str) -> str:
 def latest(log: str) -> str:
     """What the last of the jobs that have gone on in a log wrote there; all of it where only one has."""
     begun = [found.start() for found in _BEGINS.finditer(log)]
-    return log[begun[-1] :] if begun else log
+    if not begun or (len(begun) == 1 and not _OF_SLURM.search(log[: begun[0]])):
+        return log  # what its own script has printed before
+    return log[begun[-1] :]
+
+
+def of_job(log: str, number: str = "") -> str:
+    """A log without what it has copied or kept of another job, up to the line in which Slurm ended that one.
+
+    Args:
+        number: of the job that is meant; else the last one that the log names
+    """
+    named = list(_NAMES_JOB.finditer(log))
+    mine = number or next((one["begun"] or one["ended"] for one in reversed(named)), "")
+    others = [one for one in named if one["ended"] not in (None, mine)]
+    rest = log[others[-1].end() :] if others else log
+    own = any(line.strip() and not _OF_SLURM.match(line) for line in rest.splitlines())
+    return rest if own else log  # of an array's task Slurm gives another number than its log's name
 
 
 def exit_code(ended: re.Match[str]) -> int:

@@ -1,6 +1,6 @@
 """A rank that fails leaves its last collectives behind, if it was asked to."""
 
-from lab.diagnose.dumps import is_dump, read_dump
+from lab.diagnose.told.dumps import is_dump, read_dump
 from lab.training.stepping.flight_recorder import dump
 
 

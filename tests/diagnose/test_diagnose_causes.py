@@ -120,7 +120,10 @@ CGROUP = "slurmstepd: error: xcgroup_instantiate: unable to create cgroup '/sys/
 @pytest.mark.parametrize(
     ("log", "cause"),
     [
-        (PACKAGED.format(file="data.py", kind="lmdb.ReadersFullError"), "unknown"),  # compiled: it leaves no frame
+        (
+            PACKAGED.format(file="data.py", kind="turbo.ReadersGoneError"),
+            "unknown",
+        ),  # compiled: it leaves no frame
         (PACKAGED.format(file="course/data.py", kind="course.data.EmptyError"), "raised"),
         (PACKAGED.format(file="data.py", kind="json.decoder.JSONDecodeError"), "raised"),
         (PACKAGED.format(file="data.py", kind="numpy.exceptions.AxisError"), "raised"),

@@ -11,17 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli import build_parser
+from lab.cli import build_parser, main
+from lab.diagnose import filled as filled_in
 from lab.diagnose import verdict
 from lab.diagnose.evidence import Evidence, gather
 from lab.diagnose.slurm_job import changed
 from lab.diagnose.symptoms.table import SYMPTOMS
+from lab.diagnose.told.finding import Finding
 from lab.runs.options import parse
 from lab.slurm.query import SlurmJob
 
 SLURM = {  # options of Slurm's programs that are told to anybody: man sbatch, srun, sacct, ...
     "sbatch": "--partition --account --time --nodes --ntasks-per-node --gpus-per-node --mem --exclude",
-    "srun": "--nodes --ntasks --ntasks-per-node --gpus --overlap --help --mpi",
+    "srun": "--nodes --nodelist --ntasks --ntasks-per-node --gpus --overlap --help --mpi --container-image",
     "sacct": "-j --format",
     "sinfo": "--format --list-reasons",
     "squeue": "--me --start",
@@ -37,16 +39,27 @@ RERUNS = (
 
 def said() -> list[str]:
     return [
-        *(do for symptom in SYMPTOMS for do in symptom.do),
+        *in_tables(),
         *(do for one in verdict._STATES.values() for do in one.do),
         *in_code(),
     ]
 
 
+def in_tables() -> Iterator[str]:
+    """Those of all symptoms and of their cases, with what a pattern can put into them put there."""
+    for symptom in SYMPTOMS:
+        cases = [(one.pattern, one.do) for one in symptom.cases]
+        for pattern, commands in ((symptom.pattern, symptom.do), *cases):
+            groups = {*pattern.groupindex, *symptom.pattern.groupindex}
+            for command in commands:
+                yield re.sub(r"\{(\w+)\}", lambda one, of=groups: "word" if one[1] in of else one[0], command)
+
+
 def in_code() -> Iterator[str]:
     """The commands that the code hands to a Finding: its fourth argument, as literals or by a constant's name."""
-    for file in sorted(Path(verdict.__file__).parent.glob("*.py")):
-        module = import_module(f"lab.diagnose.{file.stem}")
+    room = Path(verdict.__file__).parent
+    for file in sorted((*room.glob("*.py"), *room.glob("told/*.py"))):
+        module = import_module(f"lab.diagnose.{'.'.join(file.relative_to(room).with_suffix('').parts)}")
         for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "Finding" and len(call.args) > 3:
                 do = call.args[3]
@@ -67,8 +80,9 @@ def test_the_commands_in_the_code_are_found():
 
 
 def filled(command: str, rerun: str) -> str:
-    evidence = Evidence(name="results/a-run", log="", jobid="7", run_id="a-run", command=rerun)
-    return verdict._fill(command, verdict._values(evidence))
+    log = ("results/a-run/train.log", "results/a-run/train.err")
+    evidence = Evidence(name="results/a-run", log="", jobid="7", run_id="a-run", command=rerun, files=log)
+    return filled_in._fill(command, filled_in._values(evidence))
 
 
 @pytest.mark.parametrize("rerun", RERUNS)
@@ -93,6 +107,63 @@ def test_a_command_is_understood(command, rerun):
         script = next((i for i, word in enumerate(words) if word.endswith("run.sh")), None)
         if script is not None and program in ("sbatch", "./run.sh"):
             parse([word for word in words[script + 1 :] if word != "..."])
+
+
+# What reads the report itself must name a file of it: a folder is none to grep or tail ----------------------
+
+
+def a_log(folder: Path) -> Path:
+    (folder / "a log.err").write_text("line 1\n", encoding="utf-8")
+    return folder / "a log.err"
+
+
+def two_halves(folder: Path) -> Path:
+    (folder / "train-7.log").write_text("line 1\n", encoding="utf-8")
+    (folder / "train-7.err").write_text("line 2\n", encoding="utf-8")
+    return folder / "train-7.err"
+
+
+def a_folder(folder: Path) -> Path:
+    (folder / "train.log").write_text("line 1\n", encoding="utf-8")
+    (folder / "train.err").touch()
+    return folder
+
+
+def a_run(folder: Path) -> Path:
+    (folder / "status.json").write_text('{"status": "failed"}', encoding="utf-8")
+    (folder / "nccl-n1-2.log").write_text("line 2\n", encoding="utf-8")
+    return a_folder(folder)
+
+
+def logs_of_torchrun(folder: Path) -> Path:
+    for rank in "012345":
+        (folder / "run_1" / "attempt_0" / rank).mkdir(parents=True)
+        (folder / "run_1" / "attempt_0" / rank / "stderr.log").write_text("line 1\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("report", [a_log, two_halves, a_folder, a_run, logs_of_torchrun])
+def test_a_command_that_reads_the_report_names_files_of_it(report, tmp_path):
+    evidence = gather(report(tmp_path))
+    reading = [command for command in said() if re.search(r"\b(?:grep|tail|head|cat)\b.*\{log\}", command)]
+    assert len(reading) >= 5
+    finding = Finding("x", "", "", tuple(reading))
+    for command in filled_in.filled(finding, evidence).do:
+        text = command.partition("    #")[0].replace("tail -f", "tail")
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False, timeout=10)
+        assert (done.returncode in (0, 1), done.stderr) == (True, ""), command
+
+
+def test_where_there_is_no_log_no_command_reads_one():
+    finding = Finding("x", "", "", ("tail -n 3 {log}", "squeue --me"))
+    assert filled_in.filled(finding, Evidence(name="job 7", log="", jobid="7")).do == ("squeue --me",)
+
+
+def test_of_a_run_that_goes_on_its_own_log_is_named(tmp_path, capsys, monkeypatch):
+    folder = a_folder(tmp_path)
+    (folder / "status.json").write_text('{"status": "running"}', encoding="utf-8")
+    assert main(["diagnose", str(folder)]) == 0
+    assert f"tail -f {folder / 'train.log'} " in capsys.readouterr().out
 
 
 def test_an_option_replaces_those_that_it_does_not_go_with():

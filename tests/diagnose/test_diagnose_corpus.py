@@ -9,6 +9,12 @@ fourth_try.txt 12, 4 and 1 (12, 3, 2). Of the 52 of fifth_try.txt, mostly of kin
 by lot 37, 2 and 1; after these of the other 12 10, 2 and 0, and of the 16 of sixth_try.txt 14, 0 and 2; by these,
 of the 12 of seventh_try.txt 7, 1 and 4. Of the 60 of eighth_try.txt, 13 of them made up of the lines of several
 reports, 41, 4 and 15; by the rules mended by these, of the 44 of ninth_try.txt 39, 3 and 2 (before: 38, 2, 4).
+Of the 51 of tenth_try.txt, ten of them retyped from reports by which the rules had just been mended and the
+others written before they were run, 48, 2 and 1; the right answer to the last, that of two sizes which add up to
+less than was asked for, was then corrected. registry-pyxis127 and resume-transformerlm21 have since got sharper
+right answers. Of eleventh_try.txt the first 23 are retyped from reports that the rules had not known, of which 14
+were wrong and 9 unknown before they were mended; the others are their siblings, written with the rules. 19 older
+cases then got sharper right answers too: what their error means, instead of that the code raised it.
 What is new to the rules is worth less than what they have been mended by. Where a report held only its last lines,
 those before were added as such programs write them.
 """
@@ -19,9 +25,9 @@ from pathlib import Path
 import pytest
 
 from lab.diagnose.evidence import gather
-from lab.diagnose.finding import UNKNOWN
 from lab.diagnose.logs import symptoms
 from lab.diagnose.symptoms.table import SYMPTOMS
+from lab.diagnose.told.finding import UNKNOWN
 from lab.diagnose.verdict import findings
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -54,7 +60,7 @@ def said(tmp_path_factory) -> dict[str, tuple[str, str]]:
 
 def test_the_corpus_is_large_and_names_each_case_once():
     names = [what for what, *_ in cases()]
-    assert len(names) >= 450
+    assert len(names) >= 560
     assert len(set(names)) == len(names)
     known = {symptom.name for symptom in SYMPTOMS} | {
         UNKNOWN,
@@ -66,6 +72,9 @@ def test_the_corpus_is_large_and_names_each_case_once():
         "time-limit",
         "preempted",
         "cancelled",
+        "versions-differ",
+        "rank-busy",
+        "learned-nothing",
     }
     assert {right for _, right, _ in cases()} <= known
 

@@ -4,7 +4,7 @@ import pickle
 from pathlib import Path
 
 from lab.diagnose.evidence import gather
-from lab.diagnose.parted import from_dumps
+from lab.diagnose.told.parted import from_dumps
 from lab.diagnose.verdict import findings
 
 LOGS = Path(__file__).parent / "failed_jobs"

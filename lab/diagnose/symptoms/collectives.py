@@ -31,7 +31,7 @@ COLLECTIVES = (
         "Collectives are matched by their order: all ranks must call the same ones, with the same sizes.",
         _AGAIN,
         "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
-        unless=_CALL,
+        unless=rf"{_CALL}|bootstrap\.cc",
         source="docs.pytorch.org/docs/stable/distributed.html",
     ),
     symptom(

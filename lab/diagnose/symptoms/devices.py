@@ -1,19 +1,47 @@
 """GPUs: which one, whether it works, whether driver, card and build of PyTorch fit each other."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 
 DEVICES = (
     symptom(
         "driver-too-old",
         1,
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient"
-        r"|not supported in the installed CUDA driver",
-        "{rank}cannot use the GPU: its driver is older than this build of PyTorch needs.",
+        r"|not supported in the installed CUDA driver"
+        r"|PTX was compiled with an unsupported toolchain|UNSUPPORTED_PTX_VERSION|[Uu]nsupported PTX version"
+        r"|cudaErrorInsufficientDriver|(?:requires|needs) (?:a )?(?:newer|more recent) (?:NVIDIA |CUDA )?driver",
+        "{rank}cannot use the GPU: its driver is older than this build of PyTorch needs. {line}",
         "PyTorch brings its own CUDA, and that asks for a driver not older than itself. The run went on on the "
         "CPU, or ended.",
         "nvidia-smi    # CUDA Version: the newest that the driver knows; choose a build of PyTorch not above it",
         "lab doctor    # inside the job",
         source="github.com/ultralytics/yolov5/issues/2389",
+    ),
+    symptom(
+        "stub-driver",
+        0,
+        r"(?P<what>(?:\bError 34: )?CUDA driver is a stub library|\bError 34: .{0,80}|cudaErrorStubLibrary)",
+        "{rank}loads an empty stand-in for the driver's library (a stub of libcuda.so.1): {what}.",
+        "A folder called stubs, of the CUDA toolkit's, is in LD_LIBRARY_PATH: it is for the linker only. That no "
+        "GPU "
+        "is found follows from it.",
+        "echo $LD_LIBRARY_PATH | tr : '\\n' | grep stubs    # in the job: take this folder out where it is set",
+        "grep -n stubs ~/.bashrc env/*",
+        source="docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html",
+    ),
+    symptom(
+        "mps-daemon",
+        0,
+        r"(?P<what>\bError (?:80[5-9]|810): [^(\n]{0,100}|MPS (?:client|server|control daemon) .{0,100}"
+        r"|cudaErrorMps\w+|CUDA_ERROR_MPS_\w+)",
+        "{rank}was told to use CUDA's Multi-Process Service, and could not: {what}.",
+        "CUDA_MPS_PIPE_DIRECTORY is set, and on this node no daemon answers there, it is another user's, or it "
+        "has as "
+        "many clients as it may. The GPU itself is not to blame.",
+        "unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY   # before srun: one process for each GPU needs no "
+        "MPS",
+        "srun --ntasks-per-node=1 pgrep -a nvidia-cuda-mps    # where it is wanted: does it run on each node?",
+        source="docs.nvidia.com/deploy/mps",
     ),
     symptom(
         "driver-mismatch",
@@ -31,10 +59,22 @@ DEVICES = (
         "card-not-supported",
         1,
         r"no kernel image is available|is not compatible with the current PyTorch installation"
-        r"|device kernel image is invalid",
+        r"|device kernel image is invalid|ptxas fatal\s*: Value 'sm_\d+\w?' is not defined"
+        r"|nvcc fatal\s*: Unsupported gpu architecture"
+        r"|Cuda failure (?:\d+ )?'(?:named symbol not found|invalid device function)'",
         "{rank}has a build of PyTorch without code for this card: {line}",
-        "The card is newer, or much older, than those that this build was made for.",
+        "The card is newer, or much older, than those that this build, or its compiler, was made for.",
         "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())'",
+        cases=(
+            case(
+                r"Cuda failure (?:\d+ )?'(?:named symbol|invalid device function|no kernel|device kernel)",
+                "It is the NCCL library that was loaded, not PyTorch: it was built for other cards than this one. "
+                "Mostly a module's, or one in LD_LIBRARY_PATH or LD_PRELOAD, instead of PyTorch's own.",
+                "echo $LD_LIBRARY_PATH $LD_PRELOAD ; module list    # in the job: which NCCL comes first?",
+                "env -u LD_LIBRARY_PATH -u LD_PRELOAD {rerun}    # or without that module",
+                saw="{rank}NCCL has no code for this card: {line}",
+            ),
+        ),
         source="github.com/pytorch/pytorch/issues/31285",
     ),
     symptom(
@@ -48,6 +88,20 @@ DEVICES = (
         "sbatch --exclude=NODE run.sh    # without that node; tell your administrators node and GPU",
         "nvidia-smi --query-gpu=index,uuid,ecc.errors.uncorrected.volatile.total --format=csv    # on that node",
         source="docs.nvidia.com/deploy/xid-errors",
+    ),
+    symptom(
+        "nvlink-sharp",
+        1,
+        r"^.{0,200}(?:[Ff]ailed to (?:bind|create|add|map|allocate) NVLink SHARP"
+        r"|transport/nvls\.cc:\d+ NCCL WARN (?!.{0,80}(?:initialization error|out of memory))"
+        r"|cuMulticast\w+.{0,80}(?:[Ff]ail|[Ee]rror)|Disable NVLS \(NCCL_NVLS_ENABLE=0\))",
+        "NVLink SHARP (NVLS), with which NVSwitches add up for the GPUs, does not work on a node: {line}",
+        "The node's fabric manager or its NVSwitches are in a bad state, or are kept from the container or the "
+        "virtual machine: nothing that your program did.",
+        "NCCL_NVLS_ENABLE=0 {rerun}    # without it, a little slower",
+        "sbatch --exclude=NODE run.sh    # or without that node; tell your administrators",
+        unless=r"NCCL INFO",
+        source="github.com/NVIDIA/nccl/issues/1788",
     ),
     symptom(
         "gpu-fabric",
@@ -78,7 +132,19 @@ DEVICES = (
         "The rank was used as the index of the device, or local_rank where each process sees one GPU only.",
         "lab check 2.2",
         "srun bash -c 'echo $SLURM_PROCID: $CUDA_VISIBLE_DEVICES'   # in the job: who sees which",
-        unless=r"NCCL WARN",
+        unless=r"NCCL WARN|Cuda failure",
+        cases=(
+            case(
+                r"\bMIG-[0-9a-f]|\bMIG \d+\w\.\d+gb",
+                "The GPUs here are slices of a card (MIG), and a process sees one slice only, the first of "
+                "CUDA_VISIBLE_DEVICES: a second rank needs a whole GPU. NCCL joins no two slices of one card "
+                "either.",
+                "sinfo --format='%P %G' ; sbatch --gpus-per-node=TYPE:2 run.sh    # TYPE: one without MIG",
+                "sbatch --ntasks-per-node=1 --gpus-per-node=1 run.sh    # or one rank, on one slice",
+                anywhere=True,
+            ),
+        ),
+        source="docs.nvidia.com/datacenter/tesla/mig-user-guide",
     ),
     symptom(
         "same-gpu",
@@ -88,13 +154,33 @@ DEVICES = (
         "Each rank needs a GPU of its own: torch.cuda.set_device(local_rank) comes before the process group.",
         "lab check 2.2",
         "sbatch --ntasks-per-node=4 --gpus-per-node=4 run.sh   # as many GPUs as tasks",
+        cases=(
+            case(
+                r"\bMIG-[0-9a-f]|\bMIG \d+\w\.\d+gb",
+                "Both have a slice of one card (MIG): NCCL takes one rank for each card, and joins no slices.",
+                "sinfo --format='%P %G' ; sbatch --gpus-per-node=TYPE:2 run.sh    # TYPE: one without MIG",
+                anywhere=True,
+            ),
+        ),
+    ),
+    symptom(
+        "gpu-closed",
+        1,
+        r"Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions)",
+        "{rank}cannot open the GPUs (any more), though their driver is there: {line}",
+        "A container loses its GPUs when the host's systemd is reloaded (daemon-reload): what has them open runs "
+        "on, "
+        "each new process finds none. If nothing ran on a GPU before, it was started without them.",
+        "{rerun}    # a new job has a new container; one that ran to its end need not run again",
+        "ls -l /dev/nvidia* ; nvidia-smi -L    # in the container; administrators: /dev/char links, or cgroupfs",
+        source="github.com/NVIDIA/nvidia-container-toolkit/issues/48",
     ),
     symptom(
         "no-gpu",
         1,
         r"No (?:CUDA|HIP) GPUs are available|Torch not compiled with CUDA enabled|Found no NVIDIA driver"
         r"|no CUDA-capable device is detected|CUDA unknown error|no GPUs found|NVIDIA-SMI has failed because"
-        r"|Can't initialize NVML|hipErrorNoDevice"
+        r"|Can't initialize NVML|Failed to initialize NVML: (?!Driver)|hipErrorNoDevice"
         r"|Error: .{0,60}\b(?:CUDA|GPUs?|cuda|gpus?) (?:is|are) (?:not|un)(?: ?available| ?found|detected)"
         r"|Error: .{0,60}\b(?:needs|requires?) (?:a |an |at least \w+ )?(?:NVIDIA |CUDA )?GPU",
         "{rank}cannot use a GPU: {line}",
@@ -133,12 +219,24 @@ DEVICES = (
         r"peer access is not supported between|failed to open CUDA IPC handle"
         r"|cuMemImportFromShareableHandle.{0,80}fail"
         r"|CUDA_ERROR_PEER_ACCESS|peer mapping resources exhausted"
-        r"|mapping of buffer object failed|p2p\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid device ordinal'",
+        r"|mapping of buffer object failed|p2p\.cc:\d+ NCCL WARN C(?:uda|UDA) failure .{0,60}peer access"
+        r"|p2p\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid device ordinal'",
         "Two GPUs of one node cannot reach each other's memory: {line}",
         "Direct access (P2P) is not possible between these cards, or is kept from a container, a virtual machine "
         "or tasks that see one GPU each (--gpus-per-task).",
         "nvidia-smi topo -p2p r    # which pairs may read each other?",
         "NCCL_P2P_DISABLE=1 {rerun}    # through the host's memory",
+        cases=(
+            case(
+                r"invalid device ordinal",
+                "Each task sees one GPU only (--gpus-per-task, --gpu-bind, a container for each): NCCL cannot "
+                "open that "
+                "of its neighbour. It is not your program that asks for a wrong device.",
+                "sbatch --gpus-per-node=4 run.sh    # instead of --gpus-per-task: each task sees all, and takes "
+                "its own",
+                "NCCL_P2P_DISABLE=1 {rerun}    # or through the host's memory; NCCL_CUMEM_ENABLE=0 may do as well",
+            ),
+        ),
         source="github.com/ray-project/ray_lightning/issues/24",
     ),
     symptom(

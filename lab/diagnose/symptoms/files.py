@@ -1,7 +1,11 @@
 """Disks, data sets, checkpoints and the internet."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 
+_NO_LOCKS = (
+    r"No locks available|\[Errno 37\]|ENOLCK|lock.{0,80}(?:\[Errno (?:38|95|524)\]|Function not implemented"
+    r"|Operation not supported)"
+)
 INTERNET = r"urlopen error|Max retries exceeded|HTTPS?Connection|URLError|HTTPError"
 
 FILES = (
@@ -14,6 +18,20 @@ FILES = (
         "The disk is full, or your quota on it is used up.",
         "df -h . ; df -i . ; quota -s ; du -sh results/*",
         "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
+        cases=(
+            case(
+                r"(?:\[Errno 122\]|[Qq]uota)",
+                "Your quota on this disk is used up, of bytes or of files; the disk itself may have room.",
+                "quota -s ; du -sh results/* ; find . -xdev | wc -l    # bytes, and the number of files",
+                "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
+            ),
+            case(
+                r"['\" ]/(?:var/)?tmp/|torchinductor_|/\.triton/",
+                "The node's own disk below /tmp is full, by you or by others.",
+                "srun --ntasks-per-node=1 df -h /tmp    # on the job's nodes",
+                "TMPDIR=$SCRATCH {rerun}",
+            ),
+        ),
         unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory"
         r"|cgroup|inotify|slurmstepd: error",  # what is full there is no disk of the user's
     ),
@@ -25,16 +43,107 @@ FILES = (
         "{rank}lost the file system: {line}",
         "A shared disk did not answer this node: nothing that your program did.",
         "srun --ntasks=1 ls .    # does it answer now? then {rerun} --run-id {run_id} --resume auto",
+        cases=(
+            case(
+                r"(?:Transport endpoint is not connected"
+                r"|\[Errno 107\]).{0,40}?['\" ](?P<file>(?:/[\w.@+-]+){1,2})",
+                "A file system that a program of its own serves (FUSE: s3fs, gcsfuse, sshfs, squashfuse): that "
+                "program "
+                "has ended on this node, perhaps for memory. Mount it again, or copy the data to the node first.",
+                "srun --ntasks=1 --nodelist=NODE ls {file}    # on the node that lost it",
+                "fusermount -u {file}    # on that node, then mount it again, and {rerun} --run-id {run_id} "
+                "--resume auto",
+            ),
+            case(
+                r"(?:[Ss]tale|Input/output|Remote I/O|Errno).{0,80}?['\" ](?P<file>(?:/[\w.@+-]+){1,3})",
+                "A shared disk did not answer this node: nothing that your program did.",
+                "srun --ntasks=1 --nodelist=NODE ls {file}    # on the node that lost it: does it answer now?",
+                "{rerun} --run-id {run_id} --resume auto",
+            ),
+        ),
         source="nfs.sourceforge.net",
+    ),
+    symptom(
+        "no-locks",
+        1,
+        rf"{_NO_LOCKS}",
+        "{rank}asked for a lock on a file where there are none: {line}",
+        "The file system has no locks, or their service (lockd) does not run on this node: nobody holds the "
+        "file. Homes "
+        "on NFS and some parallel file systems are so mounted.",
+        "export HF_HOME=$SCRATCH/hf XDG_CACHE_HOME=$SCRATCH/cache   # where locks work; a cache may lie in /tmp "
+        "too",
+        "flock -n FILE true    # in the job, on a file there: does that fail too? then tell your administrators",
+        cases=(
+            case(
+                r"h5py|HDF5|unable to lock file|\.h5\b",
+                "The file system has no locks, or their service (lockd) does not run on this node: nobody holds "
+                "the "
+                "file. HDF5 can do without, where nobody writes.",
+                "HDF5_USE_FILE_LOCKING=FALSE {rerun}    # only where nobody writes to it",
+            ),
+        ),
+        source="github.com/h5py/h5py/issues/1101",
+    ),
+    symptom(
+        "lmdb",
+        1,
+        r"MDB_(?:READERS_FULL|MAP_FULL|BAD_RSLOT|TLS_FULL|VERSION_MISMATCH|INVALID|MAP_RESIZED|DBS_FULL)"
+        r"|lmdb\.(?:ReadersFull|MapFull|BadRslot|Lock|Invalid|ReadonlyError|TlsFull|VersionMismatch)\w*"
+        r"|lmdb\.Error: .{0,200}",
+        "{rank}could not read the LMDB data set: {line}",
+        "Not that the disk is full or the data is damaged. All processes of all ranks share one lock file beside "
+        "the "
+        "data, and its limits.",
+        "grep -n -A 4 'lmdb.open' *.py    # readonly=True, lock=False, readahead=False; opened in each loader "
+        "process",
+        cases=(
+            case(
+                r"READERS_FULL|ReadersFull",
+                "Its table of readers is full (126, if nothing else is said): all ranks' loader processes have a "
+                "place in "
+                "it, and those of runs that were killed keep theirs.",
+                "grep -n -A 4 'lmdb.open' *.py    # readonly=True, lock=False; or max_readers=2048",
+                "python -c 'import lmdb, sys; print(lmdb.open(sys.argv[1]).reader_check())' PATH    # frees dead "
+                "ones",
+                "{rerun} --num-workers 2    # or fewer readers",
+            ),
+            case(
+                r"MAP_FULL|MapFull|MAP_RESIZED",
+                "The size that was given when it was opened (map_size) is used up: not the disk.",
+                "grep -n -A 4 'lmdb.open' *.py    # map_size=2**40 costs nothing: it is but address space",
+            ),
+            case(
+                r"BAD_RSLOT|BadRslot|TLS_FULL",
+                "It was opened before the loader processes were forked, which then use one and the same reader.",
+                "grep -n -A 4 'lmdb.open' *.py    # open it in __getitem__, the first time, not in __init__",
+            ),
+            case(
+                r"(?:lmdb\.(?:Lock|Readonly)?Error): .{0,200}(?:No locks|[Pp]ermission|Read-only|temporarily"
+                r"|implemented)",
+                "It makes a lock file beside the data, which this file system or its rights do not allow.",
+                "grep -n -A 4 'lmdb.open' *.py    # readonly=True, lock=False",
+            ),
+        ),
+        source="lmdb.readthedocs.io",
     ),
     symptom(
         "file-locked",
         1,
-        r"unable to lock file|No locks available|database is locked|\[Errno 37\]",
+        r"unable to lock file|database is locked|Unable to (?:acquire|obtain) lock|filelock\S{0,20}Timeout",
         "{rank}found a file locked: {line}",
-        "Another process has it open for writing (each rank opens it?), or the file system knows no locks.",
+        "Another process has it open for writing (each rank opens it?), or one that was killed has left its lock.",
         "lsof FILE    # on the node: who has it open?",
-        "HDF5_USE_FILE_LOCKING=FALSE {rerun}    # only where nobody writes to it",
+        cases=(
+            case(
+                r"unable to lock file|h5py|HDF5|\.h5\b",
+                "Another process has it open for writing (each rank opens it?), or the file system knows no "
+                "locks.",
+                "lsof FILE    # on the node: who has it open?",
+                "HDF5_USE_FILE_LOCKING=FALSE {rerun}    # only where nobody writes to it",
+            ),
+        ),
+        unless=_NO_LOCKS,
         source="github.com/h5py/h5py/issues/1101",
     ),
     symptom(
@@ -90,15 +199,39 @@ FILES = (
         source="docs.pytorch.org/docs/stable/notes/serialization.html",
     ),
     symptom(
+        "other-optimizer",
+        1,
+        r"loaded state dict (?:contains|has) (?:a parameter group|a different number)",
+        "{rank}read the state of another optimizer from a checkpoint: {line}",
+        "Another set of parameters is trained than when it was saved (--fine-tune freezes some, a layer is new, "
+        "groups "
+        "were made otherwise). The weights may all have fitted: it is the optimizer's state that does not.",
+        "grep -n -E 'fine.tune|requires_grad|load_state_dict' *.py exercises/*.py    # the options of the run "
+        "before",
+        "{rerun}    # with the same options as then; or load the model only, and begin with a fresh optimizer",
+        source="docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.load_state_dict.html",
+    ),
+    symptom(
         "other-checkpoint",
         1,
         r"Error\(s\) in loading state_dict|Missing key in checkpoint state_dict"
-        r"|size mismatch for \S+: copying a param"
-        r"|loaded state dict (?:contains|has) (?:a parameter group|a different number)",
+        r"|size mismatch for \S+: copying a param",
         "{rank}read a checkpoint of another network: {line}",
         "Its tensors have other names or sizes than the network's: another --model, or one that was wrapped "
         "otherwise.",
         "lab check 1.1    # and the --model in the run's config.json",
+        cases=(
+            case(
+                r"[Kk]ey\(s\) in state_dict: .{0,40}?\"(?P<prefix>(?:module|_orig_mod|_fsdp_wrapped_module"
+                r"|_checkpoint_wrapped_module)\.)",
+                "Only the names differ, by {prefix}: one of the two was wrapped (module. is DDP's, _orig_mod. "
+                "that of "
+                "torch.compile), the other not.",
+                "grep -n -E 'state_dict\\(' *.py exercises/*.py    # save model.module.state_dict(), or take the "
+                "prefix "
+                "out: torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, '{prefix}')",
+            ),
+        ),
         source="docs.pytorch.org/tutorials/beginner/saving_loading_models.html",
     ),
     symptom(
@@ -118,6 +251,13 @@ FILES = (
         "{rank}could not download: {line}",
         "Compute nodes often have no internet, and servers refuse who asks too often.",
         "lab fetch cifar10 --data-dir data    # on the login node, before the job",
+        cases=(
+            case(
+                r"HTTP Error (?:4\d\d)|(?:403|404|429) Client Error|Too Many Requests",
+                "The server was reached, and refused: the file has moved, or too many have asked.",
+                "lab fetch cifar10 --data-dir data    # once, on the login node, not by every rank",
+            ),
+        ),
         source="docs.pytorch.org/vision/stable/datasets.html",
     ),
     symptom(

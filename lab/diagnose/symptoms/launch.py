@@ -1,6 +1,6 @@
 """Before the program ran: Slurm, the job script, the launcher."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 from lab.slurm import messages
 
 _AWAY = r"Socket timed out|Unable to contact slurm controller|[Zz]ero [Bb]ytes were transmitted"
@@ -30,6 +30,7 @@ LAUNCH = (
         "A node did not believe Slurm's credential: {line}",
         "munge does not run on a node, has another key, or the nodes' clocks differ: the administrators mend "
         "that.",
+        "sbatch --exclude=NODE run.sh   # without that node",
         "sinfo --list-reasons   # tell your administrators the node in the line above",
         source="github.com/dun/munge/wiki",
     ),
@@ -64,14 +65,51 @@ LAUNCH = (
         "The request does not fit this cluster: partition, account, nodes, GPUs, memory or time.",
         "sinfo --format='%P %l %D %c %m %G'   # partition, time limit, nodes, cores, memory, GPUs",
         "sbatch --partition=NAME --account=NAME --time=00:10:00 run.sh",
-        unless=rf"{_AWAY}|{_NOT_SET_UP}|{_CREDENTIAL}|Protocol authentication error|DOS line",
+        cases=(
+            case(
+                r"\b(?P<limit>(?:QOS|Assoc|Max|Grp)\w*(?:Per(?:User|Job|Account|Node)|Limit)\w*)\b",
+                "It is a limit of your account or of its QOS, not of the partition: the job asks for more than it "
+                "lets you have, with those that are in the queue already or without.",
+                "sacctmgr show qos format=Name,MaxWall,MaxTRESPerUser%40,MaxJobsPU,MaxSubmitPU    # the limits",
+                "squeue --me    # what you have already; then fewer nodes, less time, or another --qos",
+                saw="Slurm did not take the job, for the limit {limit}: {why}{said}.",
+            ),
+            case(
+                r"QOS|job submit limit",
+                "A limit of your account or of its QOS, not of the partition; which one, Slurm does not say here.",
+                "sacctmgr show qos format=Name,MaxWall,MaxTRESPerUser%40,MaxJobsPU,MaxSubmitPU    # the limits",
+                "squeue --me    # what you have already; then fewer nodes, less time, or another --qos",
+            ),
+            case(
+                r"[Ii]nvalid account|account/partition",
+                "The account is none of yours, or may not use this partition.",
+                "sacctmgr show assoc user=$USER format=Account,Partition,QOS%40    # which are yours?",
+                "sbatch --partition=NAME --account=NAME run.sh",
+            ),
+            case(
+                r"[Ii]nvalid partition",
+                "There is no partition of this name here, or you may not use it.",
+                "sinfo --format='%P %a %l %D'   # which are there?",
+                "sbatch --partition=NAME run.sh",
+            ),
+            case(
+                r"time limit",
+                "The job asks for more time than the partition allows.",
+                "sinfo --format='%P %l'   # partition, time limit",
+                "sbatch --time=00:10:00 run.sh",
+            ),
+        ),
+        unless=rf"{_AWAY}|{_NOT_SET_UP}|{_CREDENTIAL}|Protocol authentication error|DOS line"
+        r"|already completing or completed",  # a step that had not begun when its job ended
     ),
     symptom(
         "step-waits",
         2,
         r"step creation (?:temporarily disabled|still disabled), retrying",
         "srun waits for what another step of the same job holds: {line}",
-        "A step inside of a step, or beside one that took all CPUs, GPUs or memory, never begins.",
+        "A step inside of a step, or beside one that took all CPUs, GPUs or memory, never begins: more time does "
+        "not "
+        "help.",
         "sbatch run.sh      # instead of srun run.sh: the script calls srun itself",
         "srun --overlap --ntasks=1 hostname    # a second step, on what the first one has",
         source="slurm.schedmd.com/srun.html",
@@ -148,10 +186,21 @@ LAUNCH = (
         r"execve\(\): .{0,200}Permission denied|\.(?:sh|sif|py): Permission denied|cannot execute binary file"
         r"|[Ee]xec format error|bin/python\d?\S{0,8}: (?:bad interpreter: )?Permission denied",
         "A program may not or cannot be executed on the node: {line}",
-        "It has no x permission, lies on a file system mounted noexec or closed to you, or is for another "
-        "processor.",
+        "It has no x permission, or lies on a file system mounted noexec or closed to you.",
         "chmod +x run.sh slurm/*.sh",
-        "uname -m ; file $(which python)    # on the node: x86_64 or aarch64?",
+        "srun --ntasks=1 bash -c 'ls -lL $(which python)'    # in the job: may you run it there?",
+        cases=(
+            case(
+                r"[Ee]xec format error|cannot execute binary file",
+                "It was made for another processor: an environment or image from an x86_64 login node does not "
+                "run on "
+                "aarch64 (Grace, Graviton), nor the other way round. A script without #! in its first line says "
+                "the "
+                "same.",
+                "uname -m ; srun --ntasks=1 uname -m    # alike here and on the node?",
+                "file -L $(which python)    # for which it is; then make the environment anew, on such a node",
+            ),
+        ),
         source="slurm.schedmd.com/faq.html",
     ),
     symptom(
@@ -161,12 +210,32 @@ LAUNCH = (
         r"|Task launch for (?:StepId=)?\S+ failed on node|Application launch failed|[Pp]rolog(?: \w+)? (?:failed"
         r"|error)"
         r"|launch failed requeued held|Unable to launch (?:batch )?job|Slurmd could not (?:connect IO|execve)"
-        r"|slurmstepd: error: .{0,80}unable to (?:create|instan\w+) .{0,40}cgroup|Failed to invoke task plugins",
+        r"|slurmstepd: error: .{0,80}unable to (?:create|instan\w+) .{0,40}cgroup|Failed to invoke task plugins"
+        r"|container_[pg]_(?:join|create)|job_container(?:/tmpfs)?: |_(?:create|join)_ns\b"
+        r"|cgroup_[pg]_\w+ .{0,60}(?:fail|error)"
+        r"|slurmstepd: error: .{0,120}(?:cgroup|namespace|pam_\w+|prolog|epilog|spank_(?!pyxis)).{0,80}(?:fail"
+        r"|error|not)"
+        r"|slurmstepd: (?:error|fatal): .{0,60}(?:_fork_all_tasks|exec_task|job_manager|setup_\w+|initgroups"
+        r"|setuid"
+        r"|getpwuid|mkdir).{0,40}(?:fail|error|not)|task/\w+: .{0,60}failed",
         "A node could not start its part of the job: {line}",
         "The node is not in order, or Slurm's own scripts failed there: nothing that your program did.",
-        "sinfo --list-reasons   # then tell your administrators",
         "sbatch --exclude=NODE run.sh   # without that node",
-        unless=r"(?<!slurm_script: )No such file|Permission denied|credential|layout tasks",
+        "sinfo --list-reasons   # then tell your administrators",
+        unless=r"(?<!slurm_script: )(?<!\.ns: )(?<!\.active: )No such file|Permission denied|credential"
+        r"|layout tasks|memory cgroup out|oom|Memory cgroup",
+        source="slurm.schedmd.com/troubleshoot.html",
+    ),
+    symptom(
+        "slurm-daemon",
+        7,  # where nothing else is known: some of these are printed by jobs that do well
+        r"^(?:slurmstepd|slurmd|pam_slurm\w*)(?:-\S{1,60})?: (?:error|fatal): (?!\*\*\*|.{0,80}(?:execve"
+        r"|write to unblock|[Ee]xceeded"
+        r"|oom|chdir|pyxis|spank|Detected|Broken pipe|Connection refused|CANCELLED|x11|X11))\S.{1,300}",
+        "A part of Slurm on a node says that something failed, and nothing else does: {line}",
+        "That is said by Slurm itself, not by your program: the node, or Slurm's set-up there.",
+        "sbatch --exclude=NODE run.sh   # without that node: does it run?",
+        "sinfo --list-reasons   # then tell your administrators that line",
         source="slurm.schedmd.com/troubleshoot.html",
     ),
     symptom(

@@ -1,11 +1,55 @@
 """Memory of the GPU, of the node, shared memory, threads and files."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms import gpu_memory
+from lab.diagnose.symptoms.entry import case, symptom
 from lab.slurm import messages
 
 _LOCKED = r"ibv_\w+|max locked memory|memlock"
 
+# The semaphore of a queue, between a traceback's frame and the exception.
+_SEMAPHORE = (
+    r"SemLock\W.*\n(?:.*\n){0,2}?(?:\[rank\d+\]: ?|\d+: )?(?:OSError|FileNotFoundError|PermissionError|"
+    r"BlockingIOError): \[Errno (?:28|2|13|38|30)\]"
+)
+
 MEMORY = (
+    symptom(
+        "gpu-memory-of-others",
+        1,
+        gpu_memory.ASKED,
+        "{rank}found a GPU that another process has filled: {line}",
+        "The numbers say it: what this process holds is far less than the card has. The rest is a left-over "
+        "run's, "
+        "another job's, or another rank's on the same card; a smaller batch does not help.",
+        "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv    # in the job, on that node: whose?",
+        "ps -u $USER -o pid,etime,args | grep main.py  # on that node: is an old one of yours still there?",
+        "lab check 2.2    # does each rank use a GPU of its own? torch.load() without map_location uses GPU 0",
+        when=gpu_memory.held_by_others,
+        source="docs.pytorch.org/docs/stable/notes/cuda.html",
+    ),
+    symptom(
+        "gpu-memory-in-pieces",
+        1,
+        gpu_memory.ASKED,
+        "{rank}had GPU memory left, but in pieces that are too small: {line}",
+        "PyTorch keeps freed blocks, and cannot join them: more is reserved and unallocated than was asked for.",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {rerun}    # blocks that can grow",
+        "{rerun} --per-device-batch-size {half} --accumulate 2",
+        when=gpu_memory.in_pieces,
+        source="docs.pytorch.org/docs/stable/notes/cuda.html",
+    ),
+    symptom(
+        "tensor-too-large",
+        1,
+        gpu_memory.ASKED,
+        "{rank}asked for one tensor that is larger than the whole GPU: {line}",
+        "Mostly its shape is not what was meant (a flattened image, one number for each pair): no batch is small "
+        "enough for that.",
+        "{rerun} --per-device-batch-size 1    # does it still ask for so much? then it is the shape",
+        "lab check 1.1    # the shapes in the network",
+        when=gpu_memory.more_than_the_card,
+        source="docs.pytorch.org/docs/stable/notes/faq.html",
+    ),
     symptom(
         "out-of-gpu-memory",
         1,
@@ -16,6 +60,16 @@ MEMORY = (
         "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch, half the activations",
         "{rerun} --checkpoint-activations",
         "{rerun} --strategy fsdp                       # shards weights, gradients and optimizer",
+        cases=(
+            case(
+                r"total capac\w+ of (?:\d|1[01])\.\d+ GiB|; (?:\d|1[01])\.\d+ GiB total",
+                "The GPU is small, or a slice of one (MIG), which has a part of the card's memory only: weights, "
+                "gradients, optimizer and activations do not fit into it.",
+                "nvidia-smi -L    # in the job: does it say MIG? then ask Slurm for a whole card, or a larger one",
+                "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch",
+                "{rerun} --checkpoint-activations",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/notes/faq.html",
     ),
     symptom(
@@ -60,17 +114,64 @@ MEMORY = (
     symptom(
         "shared-memory",
         1,
-        r"/dev/shm.{0,200}No space left on device|No space left on device.{0,200}/dev/shm"
+        r"NCCL WARN .{0,80}(?:failed to (?:extend|open|mmap)|attaching to shared memory).{0,80}/dev/shm"
+        r"|/dev/shm.{0,200}No space left on device|No space left on device.{0,200}/dev/shm"
         r"|insufficient shared memory"
         r"|Error while creating shared memory segment|unable to (?:open|mmap|write|resize"
         r"|allocate).{0,80}shared memory"
-        r"|DataLoader worker .{0,80}Bus error|torch_shm_manager",
+        r"|DataLoader worker .{0,80}Bus error|torch_shm_manager"
+        rf"|{_SEMAPHORE}",
         "Shared memory (/dev/shm) was full or too small: {line}",
         "NCCL's ranks of one node and the loader processes talk through it; a container often gets only 64 MB of "
         "it.",
         "df -h /dev/shm     # inside the job or the container",
         "{rerun} --num-workers 0   # the loaders then need none; docker: --shm-size=16g or --ipc=host",
+        cases=(
+            case(
+                r"/dev/shm/nccl|shm(?:utils)?\.cc",
+                "NCCL's ranks of one node talk through it: a container often gets only 64 MB of it, or each rank "
+                "one "
+                "of its own.",
+                "df -h /dev/shm     # inside the job or the container",
+                "NCCL_SHM_DISABLE=1 {rerun}   # without it; docker: --shm-size=16g or --ipc=host",
+            ),
+            case(
+                rf"(?:{_SEMAPHORE})(?P<why>.{{0,80}})",
+                "Semaphores and queues of loader processes are files in /dev/shm: it is full (of files that dead "
+                "runs "
+                "have left: torch_*, sem.*, nccl-*), missing or closed there. No disk is meant.",
+                "df -h /dev/shm ; ls -l /dev/shm | head    # on that node, inside the container: rm those of "
+                "yours",
+                "{rerun} --num-workers 0   # the loaders then need none; docker: --shm-size=16g or --ipc=host",
+                saw="{rank}could not make a semaphore in shared memory (/dev/shm): {why}.",
+            ),
+        ),
+        unless=r"directory for manager socket",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+    symptom(
+        "no-temporary-folder",
+        1,
+        r"could not generate a random directory for manager socket|mktemp: failed to create .{0,120}"
+        r"|No usable temporary directory found in.{0,120}|TMPDIR.{0,80}(?:does not exist|not a directory|No such)",
+        "The folder for temporary files (TMPDIR) cannot be written to: {line}",
+        "TMPDIR names a folder that this node does not have (that of another job, or of the login node), that is "
+        "full "
+        "or not yours. Shared memory is not meant.",
+        "srun --ntasks-per-node=1 bash -c 'echo $TMPDIR; ls -ld $TMPDIR'    # on each node: is it there?",
+        "TMPDIR=/tmp {rerun}    # or mkdir -p $TMPDIR in the job, on every node",
+        source="github.com/cvg/nice-slam/issues/111",
+    ),
+    symptom(
+        "socket-path",
+        0,
+        r"AF_UNIX path too long|(?:socket|unix).{0,60}path.{0,20}too long|sun_path.{0,40}too long",
+        "{rank}could not make a socket, for the path of its file is too long: {line}",
+        "TMPDIR is so long that the sockets of loader processes in it pass the limit of about 108 characters: "
+        "their "
+        "batches never come, and the job stands still until its time is up.",
+        "TMPDIR=/tmp {rerun}    # a short one; if run.sh or env/site.sh sets it, change it there",
+        source="github.com/riga/law/issues/184",
     ),
     symptom(
         "out-of-memory",
@@ -83,6 +184,17 @@ MEMORY = (
         "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
         "sbatch --mem=64G run.sh ...    # ask for more",
         "{rerun} --num-workers 2        # or need less",
+        cases=(
+            case(
+                r"unable to mmap \d+ bytes from file </torch_\d+",
+                "Loader processes hand batches over in files that are mapped. Either memory ran out, or the "
+                "number of "
+                "maps (65530 in a process): then tensors of old batches are kept, in a list, say.",
+                "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS    # far below what it had? then it was the "
+                "maps",
+                "{rerun} --num-workers 2",
+            ),
+        ),
         unless=_LOCKED + r"|fork: |NET/\w+ ",
         source="slurm.schedmd.com/faq.html",
     ),
@@ -101,10 +213,20 @@ MEMORY = (
         "too-many-files",
         1,
         r"Too many open files|received 0 items of ancdata|\[Errno 24\]",
-        "{rank}had too many files open at once.",
+        "{rank}had too many files open at once: {line}",
         "Loader processes hand batches over through file descriptors.",
         "ulimit -n 65536     # before the run, in run.sh",
         "{rerun} --num-workers 2",
+        cases=(
+            case(
+                r"(?:NCCL WARN|NET/\w+|[Cc]all to \w+ failed|socket).{0,120}Too many open files",
+                "NCCL's connections are files too: with many ranks over TCP, and several sockets for each, the "
+                "limit of "
+                "a process (ulimit -n) is reached. What other ranks say of lost connections follows from it.",
+                "ulimit -n 65536     # before the run, in run.sh; administrators set the highest value",
+                "env -u NCCL_NSOCKS_PERTHREAD -u NCCL_SOCKET_NTHREADS {rerun}    # fewer sockets",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/multiprocessing.html",
     ),
 )

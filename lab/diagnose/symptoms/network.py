@@ -1,7 +1,10 @@
 """How the ranks find and reach each other: names, ports, interfaces, InfiniBand."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 from lab.diagnose.symptoms.files import INTERNET
+from lab.diagnose.symptoms.infiniband import INFINIBAND
+
+_RDMA = r"ibv_\w|NET/IB|NET/OFI|mlx\d_"  # what these lines tell of uses no sockets
 
 NETWORK = (
     symptom(
@@ -25,6 +28,7 @@ NETWORK = (
         "on each machine that machine itself.",
         "echo $MASTER_ADDR ; hostname ; ip -br addr    # on the node of rank 0",
         "sbatch run.sh   # meets on the job's first node",
+        unless=_RDMA,
         source="docs.pytorch.org/docs/stable/elastic/run.html",
     ),
     symptom(
@@ -82,8 +86,24 @@ NETWORK = (
         "The chosen interface or address does not lead there, or a firewall keeps them apart.",
         "srun --ntasks-per-node=1 ip -br addr",
         "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
-        unless=INTERNET,
+        unless=f"{INTERNET}|{_RDMA}",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    ),
+    symptom(
+        "launched-twice",
+        1,
+        r"\(world_size=(?P<size>\d{1,7}), (?:worker_count|num_workers_joined)=(?P<joined>\d{1,7})"
+        r"|(?P<came>\d{1,7})/(?P<of>\d{1,7}) clients joined",
+        "More processes have come to where the ranks meet ({joined}{came}) than the group has ({size}{of}): "
+        "{line}",
+        "The program was launched more than once: several tasks on a node that each run torchrun, a second job or "
+        "an old one at the same address and port. Then each rank is there twice, and nobody sees the number he "
+        "waits for.",
+        "srun --ntasks-per-node=1 torchrun ...    # one torchrun for each node; or one task for each GPU, and "
+        "none",
+        "srun bash -c 'echo $(hostname) $SLURM_PROCID $RANK'    # does each rank come once?",
+        when=lambda found: int(found["joined"] or found["came"]) > int(found["size"] or found["of"]),
+        source="github.com/Lightning-AI/pytorch-lightning/issues/14986",
     ),
     symptom(
         "rank-twice",
@@ -104,7 +124,7 @@ NETWORK = (
         "The interface that NCCL chose does not join the nodes, a firewall is there, or the other rank has ended.",
         "srun --ntasks-per-node=1 ip -br addr",
         "NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
-        unless=r"No route to host|Network is unreachable",
+        unless=rf"No route to host|Network is unreachable|{_RDMA}",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
     ),
     symptom(
@@ -120,22 +140,65 @@ NETWORK = (
         "grep -c 'rank' {log}                   # how many ranks have said anything?",
         "srun hostname                          # does each node start?",
         "GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0 sbatch run.sh   # the interface that joins the nodes",
+        cases=(
+            case(
+                r"errno: (?:113|101)\b(?: - (?P<why>[\w ]+))?|(?P<said>No route to host|Network is unreachable)",
+                "One node cannot reach the other ({why}{said}): the network between them, a firewall, or an "
+                "address "
+                "that is not the one by which the nodes know each other.",
+                "srun --ntasks-per-node=1 ping -c 1 $MASTER_ADDR    # in the job: which node gets no answer?",
+                "sbatch --exclude=NODE run.sh    # without that node; tell your administrators",
+                anywhere=True,
+            ),
+            case(
+                r"errno: 111\b",
+                "The node was reached, but nobody listened at this port: rank 0 had not begun, had ended, or was "
+                "told "
+                "another port.",
+                "srun bash -c 'echo $(hostname) $SLURM_PROCID $MASTER_ADDR $MASTER_PORT'    # the same for all?",
+                "grep -n -m 5 -i error {log}    # is there an earlier error of rank 0?",
+                anywhere=True,
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/elastic/rendezvous.html",
     ),
+    *INFINIBAND,
     symptom(
-        "infiniband",
-        5,
-        r"NET/IB\w* ?: ?.{0,80}(?:error|Got completion.{0,80}status)|Got completion .{0,80}(?:with error|status=)"
-        r"|IBV_WC_\w+_ERR|Call to ibv_\w+ failed|ibv_\w+ failed with error|[Gg]ot (?:fatal )?async event"
-        r"|local QP operation",
-        "NCCL's connection over InfiniBand failed: {line}",
-        "Error 12 is an answer that did not come: a broken or badly set up link, or a rank at its other end that "
-        "has ended. Where a call failed, the job or its container may lack the device, or rights to it.",
-        "NCCL_DEBUG=INFO {rerun}                # the lines before the error name the link",
-        "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
-        "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
-        unless=r"Cannot allocate memory|max locked|collective mismatch",
-        source="github.com/NVIDIA/nccl/issues/426",
+        "nccl-bootstrap",
+        1,
+        r"bootstrap\.cc:\d+ NCCL WARN Message truncated",
+        "NCCL's ranks did not understand each other while they met: {line}",
+        "No collective of the program had begun. The nodes load different versions of NCCL or have different "
+        "NCCL_ "
+        "variables, or two jobs meet at one port.",
+        "srun python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())'    # alike on all "
+        "nodes?",
+        "srun --ntasks-per-node=1 bash -c 'echo $(hostname) ${!NCCL_*}'    # and the NCCL_ variables?",
+        source="github.com/NVIDIA/nccl/issues/1176",
+    ),
+    symptom(
+        "nccl-topology",
+        2,
+        r"NCCL WARN .{0,60}(?:Could not open XML|XML (?:Mismatch|Parse|parse)).{0,200}"
+        r"|graph/(?:xml|search|topo)\.cc:\d+ NCCL WARN .{1,200}"
+        r"|NCCL WARN Could not find (?:a path|real path).{0,200}",
+        "NCCL could not read how the node's devices are joined: {line}",
+        "NCCL_TOPO_FILE or NCCL_GRAPH_FILE names a file that is not there or not of this machine or job, or a "
+        "container hides /sys.",
+        "printenv NCCL_TOPO_FILE NCCL_GRAPH_FILE ; cat /etc/nccl.conf ~/.nccl.conf    # in the job",
+        "env -u NCCL_TOPO_FILE -u NCCL_GRAPH_FILE {rerun}    # one that a nccl.conf sets must be taken out there",
+        cases=(
+            case(
+                r"graph/search\.cc|XML Import Channel|NCCL_GRAPH_FILE",
+                "NCCL_GRAPH_FILE names a plan of rings that is not there or was made for other GPUs than this "
+                "job has: "
+                "all of a node's, mostly.",
+                "printenv NCCL_GRAPH_FILE ; grep -n GRAPH /etc/nccl.conf ~/.nccl.conf    # in the job: who sets "
+                "it?",
+                "env -u NCCL_GRAPH_FILE {rerun}    # one that a nccl.conf sets must be taken out there",
+            ),
+        ),
+        source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     symptom(
         "network-plugin",

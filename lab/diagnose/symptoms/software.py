@@ -2,7 +2,8 @@
 
 import sys
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
+from lab.diagnose.symptoms.symbols import OF_A_LIBRARY
 
 # What a user's file may hide; of two of his own that import each other the same is said.
 _PYTHONS = "|".join(
@@ -47,12 +48,26 @@ SOFTWARE = (
         r"undefined symbol: \w+|symbol lookup error|relocation error|with link time reference"
         r"|\.so\S{0,20}: version \W?(?!GLIBC|CXXABI|GCC)[\w.]{1,60}\W? not found"
         r"|Mismatched NCCL version|NCCL version mismatch"
-        r"|cuDNN version incompatibility",
+        r"|cuDNN version incompatibility|CUDNN_STATUS_\w*VERSION_MISMATCH",
         "Two libraries do not fit each other: {line}",
         "Another NCCL, CUDA or cuDNN is loaded than the one PyTorch was built with: a module, or LD_LIBRARY_PATH.",
         "echo $LD_LIBRARY_PATH ; module list    # in the job",
         "env -u LD_LIBRARY_PATH {rerun}",
+        cases=OF_A_LIBRARY,
         source="github.com/pytorch/pytorch/issues/119932",
+    ),
+    symptom(
+        "static-tls",
+        0,
+        r"(?P<what>lib[\w.+-]{1,80}\.so[\w.]{0,20}): cannot allocate memory in static TLS block",
+        "The library {what} came too late to be loaded: {line}",
+        "No memory is short: the place for such libraries (static TLS, mostly on ARM) is given away in the order "
+        "of "
+        "imports, and another package with its own OpenMP (sklearn, cv2) came before torch.",
+        "grep -n import exercises/main.py exercises/data.py    # import torch first, before sklearn, cv2, scipy",
+        'LD_PRELOAD=$(python -c \'import glob, sysconfig; print(*glob.glob(sysconfig.get_paths()["purelib"] + '
+        '"/torch.libs/libgomp*"))\') {rerun}',
+        source="github.com/NVIDIA-AI-IOT/torch2trt/issues/563",
     ),
     symptom(
         "library-not-loaded",
@@ -117,6 +132,21 @@ SOFTWARE = (
         source="github.com/pytorch/pytorch/issues/37377",
     ),
     symptom(
+        "toolkit-mismatch",
+        1,
+        r"[Tt]he detected CUDA version .{0,40}mismatches the version that was used to compile"
+        r"|CUDA_HOME environment variable is not set"
+        r"|unsupported GNU version|gcc versions later than \d+ are not supported"
+        r"|ptxas fatal\s*: Unsupported \.version",
+        "What compiles CUDA code here does not fit this build of PyTorch: {line}",
+        "A package compiles itself with the CUDA toolkit that it finds (nvcc, ptxas, gcc): that must be of "
+        "PyTorch's "
+        "own version of CUDA.",
+        "python -c 'import torch; print(torch.version.cuda)' ; nvcc --version    # these two must be alike",
+        "module avail cuda    # or a package that is compiled already, for this PyTorch",
+        source="github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py",
+    ),
+    symptom(
         "compiler-missing",
         1,
         r"Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler found"
@@ -124,6 +154,20 @@ SOFTWARE = (
         "torch.compile found no compiler: {line}",
         "It makes and compiles C++ and Triton code, for which the node needs a compiler and Python's headers.",
         "module load gcc    # or CC= names one",
+        cases=(
+            case(
+                r"Python\.h: No such file",
+                "It compiles small modules for Python, and the node has a Python without its headers "
+                "(python3-dev, python3-devel): on the login node they may well be there.",
+                "srun --ntasks=1 python -c 'import sysconfig; print(sysconfig.get_path(\"include\"))'    # is "
+                "Python.h "
+                "in this folder?",
+                "LAB_ENV=~/venvs/torch {rerun}    # of a Python with headers: a module's, conda's, uv's; or "
+                "without "
+                "--compile",
+                saw="torch.compile did not find Python's headers: {line}",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
     ),
 )

@@ -1,5 +1,6 @@
 """All tables of symptoms as one. Of two that fit, the lower order counts, then the earlier place in the log."""
 
+from lab.diagnose.symptoms.code import CODE
 from lab.diagnose.symptoms.collectives import COLLECTIVES
 from lab.diagnose.symptoms.containers import CONTAINERS
 from lab.diagnose.symptoms.devices import DEVICES
@@ -10,7 +11,7 @@ from lab.diagnose.symptoms.network import NETWORK
 from lab.diagnose.symptoms.program import PROGRAM
 from lab.diagnose.symptoms.software import SOFTWARE
 
-_FAMILIES = (LAUNCH, SOFTWARE, CONTAINERS, MEMORY, DEVICES, FILES, NETWORK, COLLECTIVES, PROGRAM)
+_FAMILIES = (LAUNCH, SOFTWARE, CONTAINERS, MEMORY, DEVICES, FILES, NETWORK, COLLECTIVES, PROGRAM, CODE)
 SYMPTOMS = tuple(symptom for family in _FAMILIES for symptom in family)
 _FAMILY = {symptom.name: number for number, family in enumerate(_FAMILIES) for symptom in family}
 # What the other ranks meet when one has failed.
@@ -18,6 +19,15 @@ _BETWEEN_RANKS = (_FAMILY[NETWORK[0].name], _FAMILY[COLLECTIVES[0].name])
 # A cause, and what is known to be seen of it in another family.
 _BRINGS_ABOUT = {
     ("container-without-driver", "no-gpu"),
+    ("container-without-driver", "container-not-started"),
+    ("stub-driver", "no-gpu"),
+    ("mps-daemon", "no-gpu"),
+    ("gpu-closed", "no-gpu"),
+    ("driver-mismatch", "no-gpu"),
+    ("cpu-binding", "node-trouble"),
+    ("launched-twice", "ranks-missing"),
+    ("link-down", "infiniband"),
+    ("no-temporary-folder", "shared-memory"),
     ("device-assert", "gpu-memory-full"),
     ("folder-not-on-node", "file-not-found"),
     ("shared-memory", "disk-full"),
@@ -40,7 +50,7 @@ BEFORE_IT_RAN = frozenset(
 _NEEDS_THE_RIGHT_ONE = ("driver-too-old", "driver-mismatch", "card-not-supported", "no-gpu", "no-launcher")
 _IT_RAN = frozenset(
     symptom.name
-    for family in (MEMORY, DEVICES, NETWORK, COLLECTIVES, PROGRAM)
+    for family in (MEMORY, DEVICES, NETWORK, COLLECTIVES, PROGRAM, CODE)
     for symptom in family
     if symptom.name not in _NEEDS_THE_RIGHT_ONE
 )

@@ -3,8 +3,8 @@
 import re
 import signal
 
-from lab.diagnose import native
-from lab.diagnose.finding import Finding, interrupted
+from lab.diagnose.told import native
+from lab.diagnose.told.finding import Finding, interrupted
 from lab.slurm import messages
 
 # torchrun's words for how a process ended. Before its report, torchrun names the rank on its node only.
@@ -29,10 +29,12 @@ _LOOK_FOR_EXITS = ("tail -n 20 {log}", "grep -n 'exit(' exercises/*.py    # sys.
 _LOOK_AT_CRASHES = (
     "PYTHONFAULTHANDLER=1 {rerun}    # each rank's Python lines when it crashes",
     "echo $LD_LIBRARY_PATH ; module list    # in the job: what else is loaded?",
+    "ulimit -c unlimited    # in run.sh: then gdb python core, bt",
 )
 _MEANS: dict[int, str] = {
     signal.SIGTERM: "Somebody or something told the job to stop: scancel, a time limit, Ctrl-C.",
-    signal.SIGSEGV: "Compiled code touched memory that is not its own: a broken installation, or mixed versions.",
+    signal.SIGSEGV: "Compiled code touched memory that is not its own. Which, and why, this log does not say: is "
+    "it always the same rank or node, or since the last package that was installed?",
     signal.SIGABRT: "Compiled code gave up: the lines above its end say why.",
     signal.SIGUSR1: "The warning a minute before the time is up came before the run had begun: too little time.",
     signal.SIGBUS: "Shared memory, or a file on disk, ran out underneath the process.",
@@ -69,7 +71,8 @@ def ended(log: str) -> Finding | None:
     crashes = number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE)
     if crashes and (seen := crashed(log, who)) is not None:
         return seen
-    return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), (again,), order)
+    do = _LOOK_AT_CRASHES if crashes else (again,)
+    return Finding("ended-by-signal", saw, _MEANS.get(number, "It did not end by itself."), do, order)
 
 
 def crashed(log: str, who: str = "") -> Finding | None:

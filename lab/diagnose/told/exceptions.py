@@ -6,12 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.words import one_line
-from lab.diagnose.finding import LOOK_IT_UP, UNKNOWN, Finding
+from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _EXCEPTION = re.compile(r"^(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<text>.*))?$")
+# An exception of another process or thread, raised once more where its result was asked for. Python prints the
+# original first; PyTorch after it, below "Original Traceback".
+_CAUGHT = re.compile(r"Caught \w+ in (?:DataLoader worker|pin memory|replica|worker)")
+_ORIGINAL = "Original Traceback (most recent call last)"
+_GROUP = re.compile(
+    r"^\s*(?:\| ?|\+ (?=Exception Group Traceback))+(?:\s*\| ?)*"
+)  # the margin of an ExceptionGroup's parts
+# torchrun's report of what @record has kept: its rank, then the traceback, each line of it set in.
+_REPORTED_RANK = re.compile(r"^  rank\s+: (\d+) ")
+_REPORTED = "  traceback : Traceback (most recent call last)"
+_FIRST_OBSERVED = "Root Cause (first observed failure)"
 # Not where anything began: torchrun's own report, and ranks that have lost the one that failed.
 _CONSEQUENCE = re.compile(
     r"ChildFailedError|SignalException|SystemExit|[Cc]onnection (?:closed|reset) by|[Bb]roken ?[Pp]ipe"
@@ -87,15 +98,18 @@ def exception(log: str) -> Finding | None:
 def first_of(log: str) -> tuple[Finding, str] | None:
     """That exception, and the line in which it names itself."""
     blocks: dict[str, list[_Frame]] = {}  # rank -> the frames of the traceback that is being read
+    caught: dict[str, tuple[re.Match[str], list[_Frame], str]] = {}  # rank -> what is raised for another process
     gave_up: set[str] = set()
     aside: dict[str, bool] = {}  # rank -> whether that traceback is of an exception that Python went on after
     before = ""
     for line in log.splitlines():
         who = RANK.match(line)
         rank = (who[1] or who[2]) if who else ""
-        rest = line[who.end() :] if who else line
+        rest = _GROUP.sub("", line[who.end() :] if who else line)
         if waited := GAVE_UP.search(line):
             gave_up.add(waited["rank"])
+        elif rest.startswith(_ORIGINAL) and rank in caught:
+            blocks[rank] = list(caught[rank][1])  # the frames of the one that asked, then those of the origin
         elif rest.startswith("Traceback (most recent call last)"):
             blocks[rank] = []
             aside[rank] = before.startswith("Exception ignored in")
@@ -103,6 +117,10 @@ def first_of(log: str) -> tuple[Finding, str] | None:
             blocks.setdefault(rank, []).append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
         elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
             frames = blocks.pop(rank)
+            if rank not in caught and _CAUGHT.match(said["text"] or ""):
+                caught[rank] = said, frames, line
+                continue
+            caught.pop(rank, None)
             follows = is_consequence(rest) or frames[-1].file.endswith("/torch/multiprocessing/spawn.py")
             follows |= rank in gave_up if rank else bool(gave_up)
             follows |= aside.get(rank, False) or frames[-1].file.endswith("/multiprocessing/connection.py")
@@ -111,6 +129,26 @@ def first_of(log: str) -> tuple[Finding, str] | None:
         elif (open_block := blocks.get(rank)) and not open_block[-1].code:
             open_block[-1].code = rest.strip()
         before = rest
+    for rank, (said, frames, line) in caught.items():  # a log that ends there
+        return _raised(rank, said, frames), line
+    return _in_report(log)
+
+
+def _in_report(log: str) -> tuple[Finding, str] | None:
+    """That of the process which torchrun saw end first, where @record has kept its traceback, and no log has."""
+    rank = ""
+    frames: list[_Frame] | None = None
+    for line in log[max(log.rfind(_FIRST_OBSERVED), 0) :].splitlines():
+        if named := _REPORTED_RANK.match(line):
+            rank = named[1]
+        elif line.startswith(_REPORTED):
+            frames = []
+        elif frames is not None and (frame := _FRAME.match(line)):
+            frames.append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
+        elif frames and (said := _EXCEPTION.match(line.removeprefix("  "))):
+            return None if is_consequence(line) else (_raised(rank, said, frames), line)
+        elif frames and not frames[-1].code:
+            frames[-1].code = line.strip()
     return None
 
 
@@ -129,7 +167,9 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     return Finding(
         "raised",
         f"{who} raised {text}, at {where}.",
-        "One rank's error ends the job; what the others say of lost connections follows from it.",
+        "A line of the program raised it: the lab knows no more about it. What other ranks say of lost "
+        "connections "
+        "follows from it.",
         (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
         order=3,
     )

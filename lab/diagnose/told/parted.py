@@ -7,7 +7,7 @@ from lab.base.words import one_line, rank_list
 from lab.collectives.deadlock import Mismatch, find_mismatch
 from lab.collectives.lanes import Collective, Lane
 from lab.collectives.origin import Origin, origin
-from lab.diagnose.finding import Finding
+from lab.diagnose.told.finding import Finding
 
 MODULES = ("main", "train", "data", "distributed_utils", "ddp_utils", "fsdp_utils", "model")
 _MEANS = {

@@ -1,0 +1,120 @@
+"""Ranks that waited in vain in a collective: for whom, and what that one did, where the log shows it."""
+
+import re
+from collections.abc import Iterator
+
+from lab.base.words import one_line, rank_list
+from lab.diagnose.told.exceptions import RANK
+from lab.diagnose.told.finding import Finding
+
+_WAITED = re.compile(
+    r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout: "
+    r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<call>\w+),(?P<sizes>.{0,200}?)Timeout\(ms\)=(?P<ms>\d+)"
+)
+_IN_VAIN = re.compile(
+    r"Watchdog caught collective operation timeout|Timed out waiting \d+ms|failed to pass monitoredBarrier"
+)
+_GROUPS = re.compile(r"\[PG (?:ID )?(\d+) PG GUID|\[PG (\d+) Rank")
+_SIZE = re.compile(r"NumelIn=(\d+)")
+# Of these every rank brings as much as the others.
+_ALIKE = (
+    "ALLREDUCE",
+    "BROADCAST",
+    "REDUCE",
+    "ALLGATHER",
+    "_ALLGATHER_BASE",
+    "REDUCE_SCATTER",
+    "_REDUCE_SCATTER_BASE",
+)
+_RANKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)
+# "rank 0: decoding images: 40%", "0: 3/17 files", and bars of what is done once, by one rank.
+_NAMED = re.compile(
+    r"^(?:\[?[Rr]ank ?(?P<rank>\d+)\]?:?"
+    r"|(?P<label>\d{1,5}):) ?(?P<doing>\S.{0,200}?\b(?P<part>\d{1,3}(?:\.\d+)?) ?%.*)$"
+)
+_ONCE = re.compile(
+    r"^\W*(?P<doing>(?:\w+ ){0,3}?(?:Map|Filter|Group|Tokeniz|Running tokenizer|Download|Extract|Generat"
+    r"|Preprocess|Process|Prepar"
+    r"|Decod|Convert|Index|Build|Cach|Copy|Scan|Pack|Saving|Creating)\w*\b.{0,80}?\b(?P<part>\d{1,3}) ?%.*)$"
+)
+_TRAINS = re.compile(r"\bloss|\b[Ee]poch\b|\[METRIC\]|\b[Aa]cc(?:uracy)?\b|\btop-?\d|\butil|\bmem")
+
+
+def apart(log: str) -> Finding | None:
+    """Ranks that waited in different collectives under one number: each for what the others would not call."""
+    groups = {first or second for first, second in _GROUPS.findall(log)}
+    if len(groups) > 1:
+        return None  # each group of ranks has numbers of its own
+    calls: dict[str, dict[tuple[str, str], set[int]]] = {}
+    for one in _waits(log):
+        size = _SIZE.search(one["sizes"])
+        calls.setdefault(one["number"], {}).setdefault((one["call"], size[1] if size else ""), set()).add(
+            int(one["rank"])
+        )
+    for number, sides in calls.items():
+        if len(sides) > 1 and all(call in _ALIKE for call, _ in sides):
+            parts = "; ".join(
+                f"{rank_list(sorted(ranks))} called {call}" + (f" with {int(size):,} numbers" if size else "")
+                for (call, size), ranks in sides.items()
+            )
+            return Finding(
+                "collectives-differ",
+                f"As collective number {number} {parts}.",
+                "Collectives are matched by their order: one of the ranks had fewer or more of them before, "
+                "mostly "
+                "fewer batches, or a collective of its own.",
+                (
+                    "lab check 3.2 3.3    # has every rank as many batches?",
+                    "FLIGHT_RECORDER=1 {rerun}    # then lab diagnose {run} names the ranks and the lines",
+                ),
+                order=1,
+            )
+    return None
+
+
+def busy(log: str) -> Finding | None:
+    """The rank that was at work on something else while the others gave up waiting for it."""
+    if _IN_VAIN.search(log) is None:
+        return None
+    found = [(int(one["rank"]), int(one["number"]), int(one["ms"])) for one in _waits(log)]
+    waiting = {rank for rank, *_ in found}
+    missing = _missing(log, waiting)
+    at_work: tuple[int | None, re.Match[str]] | None = None
+    for line in log.splitlines():
+        if (named := _NAMED.match(line)) and not _TRAINS.search(line):
+            at_work = int(named["rank"] or named["label"]), named
+        elif (once := _ONCE.match(RANK.sub("", line))) and not _TRAINS.search(line):
+            at_work = missing, once
+        elif _TRAINS.search(line) and not _IN_VAIN.search(line):
+            at_work = None  # that was done, and training had begun
+    if at_work is None or at_work[0] in waiting or float(at_work[1]["part"]) >= 100:
+        return None
+    rank, doing = at_work[0], one_line(_IN_VAIN.split(at_work[1]["doing"])[0].strip(), 120)
+    who = f"Rank {rank}" if rank is not None else "A rank"
+    others = rank_list(sorted(waiting)) if waiting else "the others"
+    limit = f", after {max(ms for *_, ms in found) / 1000:g} s" if found else ""
+    return Finding(
+        "rank-busy",
+        f"{who} was still at work when {others} gave up waiting for it{limit}: {doing}",
+        "What one rank does while the others wait for it in a collective must end before their timeout.",
+        (
+            "lab fetch cifar10 --data-dir data    # what is done once for all ranks, done before the job",
+            "grep -n timeout exercises/*.py    # or a longer one: init_process_group(..., "
+            "timeout=timedelta(hours=2))",
+        ),
+        order=5,
+    )
+
+
+def _waits(log: str) -> Iterator[re.Match[str]]:
+    """Each rank's line, or lines, about a collective in which it has waited in vain."""
+    for line in log.splitlines():
+        if "Watchdog caught" in line and (found := _WAITED.search(line)) is not None:
+            yield found
+
+
+def _missing(log: str, waiting: set[int]) -> int | None:
+    """The one rank that did not wait, where the log says how many there were, or only one number is left out."""
+    size = int(said[-1]) if (said := _RANKS.findall(log)) else max(waiting, default=0) + 1
+    left = [rank for rank in range(min(size, 1 << 16)) if rank not in waiting]
+    return left[0] if len(left) == 1 else None
