@@ -243,7 +243,8 @@ def test_the_system_is_recorded_by_job(cluster, package, jobs):
 
 def test_gpus_are_sampled_on_every_node_while_the_ranks_run(cluster, package, jobs, tmp_path):
     tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\necho "$*"; echo "$CUDA_VISIBLE_DEVICES"; exec sleep 1000\n')
+    # Both lines at once: the job looks until there is something in the file.
+    tool.write_text('#!/bin/sh\nprintf "%s\\n%s\\n" "$*" "$CUDA_VISIBLE_DEVICES"; exec sleep 1000\n')
     tool.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     job = cluster.submit(
