@@ -117,7 +117,7 @@ class Group:
         self.results: list[GroupResult] = []  # of every group that has run
         self.orders: list[Order] = []  # what each of these was to do
         self.heard = False  # there was a report of ranks in which the student's code has run
-        self._server, self._env = server, env
+        self._server, self.env = server, env
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lab-groups")
 
     def observe(self, order: Order) -> list[Any]:
@@ -163,7 +163,7 @@ class Group:
         self._pool.shutdown(cancel_futures=at_once)
 
     def _run(self, order: Order) -> "GroupResult":
-        return self._rank_server().run(code=self.code, **vars(order) | {"env": {**order.env, **self._env}})
+        return self._rank_server().run(code=self.code, **vars(order) | {"env": {**order.env, **self.env}})
 
     def _rank_server(self) -> "RankServer":
         from lab.ranks.server import server

@@ -192,7 +192,7 @@ def rank_from_torchrun(said: str, look: str) -> Diagnosis:
     """Code that asks torchrun's variables for rank or world size. `said`: what came of it."""
     return Diagnosis(
         "rank-from-torchrun-only",
-        saw=f"started as by srun: {said}",
+        saw=f"started as by srun: {said.removeprefix('started as by srun: ')}",
         means="srun sets other variables than torchrun. The process group knows rank and world size.",
         look=look,
     )

@@ -139,25 +139,30 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
     """Told of the first line that asks for a number of its node, if without such numbers nothing is wrong."""
-    file, folder = syllabus()[check.exercise].file, group.code.resolve()
-    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
-    asked = [
-        (part.lineno, part.value)
-        for part in (ast.walk(tree) if tree else ())
-        if isinstance(part, ast.Constant) and part.value in LOCAL
-    ]
-    if not asked or file == _SETS_UP or re.search("device|gpu", diagnosis.name):  # a GPU is one of its node
+    place = "" if group.env else asks_for_its_node(check, group.code)
+    if not place or re.search("device|gpu", diagnosis.name):  # a GPU is one of its node
         return None
     if _left_with(dict.fromkeys(LOCAL), check, group) not in _WITHOUT_LOCAL:
         return None
-    line, name = min(asked)
     return Diagnosis(
         OF_A_NODE,
-        saw=f"on several nodes, each of which has its own {name}: {one_line(diagnosis.saw, 150)}",
+        saw=f"on several nodes, each of which numbers its own processes: {one_line(diagnosis.saw, 150)}",
         means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size().",
-        look=at_line(file, line, group.code),
+        look=place,
         details=diagnosis.details,
     )
+
+
+def asks_for_its_node(check: Check, code: Path) -> str:
+    """The first line with the name of a variable that numbers the processes of one node; "" where none has one.
+
+    distributed_utils.py asks for them by right, and its checks say what the launcher sets.
+    """
+    file, folder = syllabus()[check.exercise].file, code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / file), folder))) if file != _SETS_UP else None
+    constants = [part for part in (ast.walk(tree) if tree else ()) if isinstance(part, ast.Constant)]
+    line = min((part.lineno for part in constants if part.value in LOCAL), default=0)
+    return at_line(file, line, code) if line else ""
 
 
 def _set_otherwise(noted: Iterable[Variable]) -> list[Variable]:

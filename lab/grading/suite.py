@@ -26,9 +26,11 @@ from lab.grading.diagnosis import (
     Passed,
     unusable_report,
 )
+from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import FAILED, HELD, Compared, Ledger, in_words, merged, noted
-from lab.grading.retelling import retold
+from lab.grading.retelling import asks_for_its_node, retold
 from lab.grading.unreadable import unreadable
+from lab.ranks.rank import LOCAL
 from lab.ranks.reports import GroupResult
 from lab.ranks.server import RankServer, RankServerError
 from lab.ranks.server import server as shared_server
@@ -174,10 +176,20 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     """Run one check.
 
     An exception of the judge half itself is the lab's error, but not once it has got reports of a student's code:
-    whatever it stumbles over then came from there, as far as anybody can tell.
+    whatever it stumbles over then came from there, as far as anybody can tell. Code that asks for a number of its
+    node is run a second time as srun starts it, which sets none of torchrun's.
     """
+    result = _run_once(check, Group(code, check.exercise, server=server))
+    if not isinstance(result.outcome, Passed) or not (place := asks_for_its_node(check, code)):
+        return result
+    again = _run_once(check, Group(code, check.exercise, server=server, env=dict.fromkeys(LOCAL)))
+    if not isinstance(again.outcome, Failed):
+        return result
+    return replace(again, outcome=Failed(rank_from_torchrun(again.outcome.diagnosis.saw, place)))
+
+
+def _run_once(check: Check, group: Group) -> CheckResult:
     start = time.monotonic()
-    group = Group(code, check.exercise, server=server)
     outcome: Outcome = Passed()
     ledger = Ledger(group)
     try:
