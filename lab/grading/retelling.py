@@ -140,7 +140,7 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
     """Told of the first line that asks for a number of its node, if without such numbers nothing is wrong."""
     place = "" if group.env else asks_for_its_node(check, group.code)
-    if not place or re.search("device|gpu", diagnosis.name):  # a GPU is one of its node
+    if not place or "device" in diagnosis.name or "gpu" in diagnosis.name:  # a GPU is one of its node
         return None
     if _left_with(dict.fromkeys(LOCAL), check, group) not in _WITHOUT_LOCAL:
         return None
