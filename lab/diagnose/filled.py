@@ -17,11 +17,15 @@ _NAMES_NODE = re.compile(
     r"(?:failed on node |[Ff]ailure on |srun: error: (?=\S+: task))([\w.-]+)|(?:^"
     r"|\s)([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] "
 )
+_OURS = "exercises/main.py"
 _LOGS_NAMED = 4  # in a command: of a job with a log for each rank, the last ones
 _NODE_OPTION = re.compile(r"(--(?:exclude|nodelist)=)NODE ")
 _OF_TASK = re.compile(r"^(?P<who>Rank|Task) (?P<number>\d+)\b")
 _LABEL = re.compile(r"^(\d{1,5}): ", re.M)
 _TASKS_ENDED = re.compile(r"^srun: error: ([\w.-]+): tasks? ([\d,-]+): ", re.M)
+_REPORTED = re.compile(r"^\s+host\s+: ([\w.-]+)\n\s+rank\s+: (\d+) ", re.M)  # by torchrun
+_PROGRAM = re.compile(r"^(\w[\w./-]*\.py) FAILED$|\btorchrun\b.*?\s([\w./][\w./-]*\.py)\b", re.M)
+_BATCH = re.compile(r"^\s+batch\s+\d+ in all, (\d+) on each rank", re.M)
 _BY_SLURM = re.compile(r"^(?:srun|slurmstepd|sbatch|salloc): ", re.M)
 
 
@@ -31,8 +35,16 @@ def filled(finding: Finding, evidence: Evidence) -> Finding:
     do = [_fill(command, values) for command in finding.do if not any(f"{{{one}}}" in command for one in lacks)]
     if node := _node(finding.saw, evidence.log):
         do = [_NODE_OPTION.sub(rf"\g<1>{node} ", command) for command in do]
+    if (program := _program(evidence.log)) != _OURS:
+        do = [command.replace(_OURS, program).replace("grep main.py", f"grep {program}") for command in do]
     saw = _GLOO.sub("", one_line(finding.saw, 400))
     return Finding(finding.name, saw, finding.means, tuple(do), finding.order)
+
+
+def _program(log: str) -> str:
+    """The script that torchrun names in the log; the lab's own where it names none."""
+    named = [one or other for one, other in _PROGRAM.findall(log)]
+    return named[-1] if named else _OURS
 
 
 def _node(saw: str, log: str) -> str:
@@ -53,8 +65,11 @@ def _of_task(said: re.Match[str], log: str, nodes: list[str]) -> str:
     if said["who"] == "Task":
         labels = {int(label) for label in _LABEL.findall(log)}
         return nodes[number] if labels == set(range(len(nodes))) and number in labels else ""
+    hosts = {host for host, rank in _REPORTED.findall(log) if int(rank) == number}
+    if len(hosts) == 1:
+        return hosts.pop()
     for node, tasks in _TASKS_ENDED.findall(log):
-        ranges = [part.partition("-") for part in tasks.split(",") if part.strip("-")]
+        ranges = [part.strip("-").partition("-") for part in tasks.split(",") if part.strip("-")]
         if any(int(first) <= number <= int(last or first) for first, _, last in ranges):
             return str(node)
     return ""
@@ -73,6 +88,8 @@ def _fill(command: str, values: Mapping[str, str]) -> str:
 
 def _values(evidence: Evidence) -> dict[str, str]:
     batch: Any = evidence.config.get("per_device_batch_size")
+    if batch is None and (said := _BATCH.findall(evidence.log)):
+        batch = int(said[-1])
     half = str(batch // 2) if isinstance(batch, int) and not isinstance(batch, bool) and batch > 1 else "32"
     folder = evidence.name if evidence.run_id else "results/RUN"
     launcher = "sbatch run.sh" if evidence.jobid or _BY_SLURM.search(evidence.log) else "./run.sh"

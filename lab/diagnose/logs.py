@@ -59,7 +59,9 @@ _TELLS = re.split(
 _NEAR = 8  # lines before and after one, in which the same error may have said more
 _PROGRAMS = ("srun ", "torch.", "gloo")  # are written so, at the beginning of a sentence too
 _NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
-_KNOWN = re.compile(r"\{(name|file|tool)\}")  # what a command may take from the line that a pattern has found
+_KNOWN = re.compile(
+    r"\{(name|file|tool|prefix)\}"
+)  # what a command may take from the line that a pattern has found
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."

@@ -4,6 +4,7 @@ import shlex
 
 from lab.base.terminal import Page
 from lab.diagnose.evidence import Evidence
+from lab.diagnose.told import course
 
 
 def say_nothing_found(page: Page, evidence: Evidence) -> bool:
@@ -24,6 +25,9 @@ def say_nothing_found(page: Page, evidence: Evidence) -> bool:
         if evidence.files:
             logs = shlex.join(evidence.files[-2:])
             page.line(f"         tail -f {logs}   # does it still move? if not, it hangs: see docs/failures.md")
+        return False
+    if said in ("", "COMPLETED") and course.is_complete(log):
+        page.say("It trained for all its epochs, and its log shows no error.", lead="  ")
         return False
     last = [line for line in log.splitlines() if line.strip()][-1:]
     page.say("Nothing here that the lab knows.", lead="  ")

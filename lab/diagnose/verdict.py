@@ -9,7 +9,7 @@ from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
 from lab.diagnose.symptoms.table import brings_about
-from lab.diagnose.told import course, ends, exceptions, parted, versions, waited
+from lab.diagnose.told import course, ends, exceptions, launched, parted, versions, waited
 from lab.diagnose.told.finding import GOES_ON, UNKNOWN, Finding, interrupted
 from lab.slurm import messages
 
@@ -45,7 +45,7 @@ _STATES: Mapping[str, Finding] = {
         "Loader processes count too: each holds its batches, and a copy of what the data set holds.",
         (
             "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
-            "sbatch --mem=64G run.sh ...    # ask for more",
+            "sbatch --mem=64G run.sh    # with its options: ask for more",
             "{rerun} --num-workers 2        # or need less",
         ),
         order=0,
@@ -82,6 +82,8 @@ def findings(evidence: Evidence) -> list[Finding]:
     if (not found or ended_so) and not _goes_well(evidence):
         error = logs.first_error(evidence.log, alone=not found)
         found[:0] = [error] if error else []
+    if found and found[0].order == logs.WARNED and _trained(evidence.log):
+        found.clear()  # warnings only, of a program that did its work
     if (course_of_it := course.went_wrong(evidence.log, alone=not found)) is not None:
         found.append(course_of_it)
     once = [one for at, one in enumerate(found) if all(one.name != before.name for before in found[:at])]
@@ -154,6 +156,12 @@ def _goes_well(evidence: Evidence) -> bool:
     )
 
 
+def _trained(log: str) -> bool:
+    """Whether a log shows training, and no process of it that ended otherwise than by itself."""
+    shown = "[METRIC]" in log or overcome.since(log, len(log)) > 0
+    return shown and ends.ended(log) is None and not messages.end_in(log)
+
+
 def _found(evidence: Evidence) -> Iterator[Finding]:
     in_log = messages.end_in(evidence.log)
     if evidence.now is not None:
@@ -213,6 +221,11 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         yield interrupted(evidence.reason or "no reason on record")
     if (versions_differ := versions.differ(evidence.log)) is not None:
         yield versions_differ
+    for several_lines_say in (launched.in_each_task, launched.without_gpus, launched.on_one_gpu, waited.alone):
+        if (one := several_lines_say(evidence.log)) is not None:
+            yield one
+    if (all_waited := waited.together(evidence.log)) is not None:
+        yield all_waited
     said = logs.symptoms(evidence.log)
     if evidence.status == "failed":  # the run may have written down what no log holds
         known = {one.name for one in said}

@@ -15,6 +15,9 @@ less than was asked for, was then corrected. registry-pyxis127 and resume-transf
 right answers. Of eleventh_try.txt the first 23 are retyped from reports that the rules had not known, of which 14
 were wrong and 9 unknown before they were mended; the others are their siblings, written with the rules. 19 older
 cases then got sharper right answers too: what their error means, instead of that the code raised it.
+Those of twelfth_try.txt are cut from reports made up of the lines of several, of 40 of which 31 were right, 2
+unknown and 7 wrong before; 6 of its cases are their siblings, written with the rules, and timeout-basicsr737
+got a sharper right answer: that its cause cannot be told.
 What is new to the rules is worth less than what they have been mended by. Where a report held only its last lines,
 those before were added as such programs write them.
 """
@@ -60,7 +63,7 @@ def said(tmp_path_factory) -> dict[str, tuple[str, str]]:
 
 def test_the_corpus_is_large_and_names_each_case_once():
     names = [what for what, *_ in cases()]
-    assert len(names) >= 560
+    assert len(names) >= 575
     assert len(set(names)) == len(names)
     known = {symptom.name for symptom in SYMPTOMS} | {
         UNKNOWN,

@@ -86,7 +86,8 @@ DEVICES = (
         "{rank}has met a GPU or a link that is failing: {line}",
         "The hardware of this node: nothing that your program did.",
         "sbatch --exclude=NODE run.sh    # without that node; tell your administrators node and GPU",
-        "nvidia-smi --query-gpu=index,uuid,ecc.errors.uncorrected.volatile.total --format=csv    # on that node",
+        "srun --nodelist=NODE nvidia-smi --query-gpu=index,uuid,ecc.errors.uncorrected.volatile.total "
+        "--format=csv",
         source="docs.nvidia.com/deploy/xid-errors",
     ),
     symptom(
@@ -185,8 +186,8 @@ DEVICES = (
         r"|Error: .{0,60}\b(?:needs|requires?) (?:a |an |at least \w+ )?(?:NVIDIA |CUDA )?GPU",
         "{rank}cannot use a GPU: {line}",
         "The job got no GPU, or this build of PyTorch is one without CUDA.",
-        "srun --gpus=1 nvidia-smi",
-        "lab doctor     # inside the job",
+        "srun --gpus=1 nvidia-smi    # does a job that asks for one get it?",
+        "lab doctor     # inside the job, and the container",
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
     ),
     symptom(
@@ -196,8 +197,7 @@ DEVICES = (
         "{rank}hit an assertion in a CUDA kernel.",
         "Mostly a label outside 0 .. classes - 1. CUDA tells of it later, at a line that is not to blame.",
         "CUDA_LAUNCH_BLOCKING=1 {rerun}    # slow, but the traceback then names the right line",
-        "{rerun} --epochs 1    # the same on the CPU, with CUDA_VISIBLE_DEVICES= before it: the error is a plain "
-        "one there",
+        "sbatch --gpus-per-node=0 run.sh --epochs 1    # the same on the CPU: the error is a plain one there",
         source="docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html",
     ),
     symptom(

@@ -8,6 +8,13 @@ _NO_LOCKS = (
 )
 INTERNET = r"urlopen error|Max retries exceeded|HTTPS?Connection|URLError|HTTPError"
 
+# A path that two ranks name, each in a line of its own.
+_ONE_FILE_OF_TWO = (
+    r"^\[rank(?P<one>\d+)\]:.{0,200}[Ss]tale (?:NFS )?file handle: (?P<path>'[^'\n]+').*\n"
+    r"(?:.*\n){0,60}?\[rank(?!(?P=one)\])\d+\]:.{0,200}[Ss]tale (?:NFS )?file handle: (?P=path)"
+)
+_GONE = "{rank}had a file open that was taken from it: {line}"
+
 FILES = (
     symptom(
         "disk-full",
@@ -17,13 +24,13 @@ FILES = (
         "A file could not be written: {line}",
         "The disk is full, or your quota on it is used up.",
         "df -h . ; df -i . ; quota -s ; du -sh results/*",
-        "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
+        "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
         cases=(
             case(
                 r"(?:\[Errno 122\]|[Qq]uota)",
                 "Your quota on this disk is used up, of bytes or of files; the disk itself may have room.",
                 "quota -s ; du -sh results/* ; find . -xdev | wc -l    # bytes, and the number of files",
-                "{rerun} --save-frequency 10    # fewer checkpoints; or --output-dir on another disk",
+                "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
             ),
             case(
                 r"['\" ]/(?:var/)?tmp/|torchinductor_|/\.triton/",
@@ -53,6 +60,25 @@ FILES = (
                 "srun --ntasks=1 --nodelist=NODE ls {file}    # on the node that lost it",
                 "fusermount -u {file}    # on that node, then mount it again, and {rerun} --run-id {run_id} "
                 "--resume auto",
+            ),
+            case(
+                _ONE_FILE_OF_TWO,
+                "Several ranks found the same file gone while they had it open: each of them makes or writes it, "
+                "and on a shared disk (NFS) who replaces it takes it from the others. The disk is in order.",
+                "grep -n -E 'rank == 0|barrier|is_main_process' *.py    # rank 0 makes it first, the others after "
+                "a barrier",
+                "HF_HOME=/tmp/hf XDG_CACHE_HOME=/tmp/cache {rerun}    # or its cache on the node's own disk",
+                saw=_GONE,
+                anywhere=True,
+            ),
+            case(
+                r"[Ss]tale .{0,80}?['\" ]\S*[/.](?:\w*cache\w*|triton|torchinductor\w*)/",
+                "On a shared disk (NFS) a file is stale when another process has replaced or removed it: of a "
+                "cache, mostly another rank or job that writes it at the same time. The disk is in order.",
+                "HF_HOME=/tmp/hf XDG_CACHE_HOME=/tmp/cache TRITON_CACHE_DIR=/tmp/triton {rerun}    # on each "
+                "node's own disk",
+                "{rerun} --run-id {run_id} --resume auto",
+                saw=_GONE,
             ),
             case(
                 r"(?:[Ss]tale|Input/output|Remote I/O|Errno).{0,80}?['\" ](?P<file>(?:/[\w.@+-]+){1,3})",

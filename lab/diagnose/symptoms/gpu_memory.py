@@ -5,7 +5,7 @@ import re
 # Of both forms of the message, that before PyTorch 2.1 and that since.
 ASKED = r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ \w+).{0,1200}"
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_SIZE = r"([\d.]+ (?:bytes|[KMGT]iB))"
+_SIZE = r"(\d+(?:\.\d+)? (?:bytes|[KMGT]iB))"
 _TOTAL = (rf"total capac\w+ of {_SIZE}", rf"{_SIZE} total capacity")
 _FREE = (rf"of which {_SIZE} is free", rf"; {_SIZE} free")
 _OWN = (rf"this process has {_SIZE} memory in use", rf"{_SIZE} reserved in total", rf"{_SIZE} already allocated")

@@ -54,19 +54,29 @@ INFINIBAND = (
                 "NCCL_IB_DISABLE=1 {rerun}   # slower: without InfiniBand",
             ),
             case(
-                r"(?:error|status=)\s?5\b|WR_FLUSH",
-                "Error 5 follows from another one: the connection had been given up, by this rank or the one at "
-                "its "
-                "other end. The first error that any node has printed says why.",
-                "grep -n -m 5 'NCCL WARN' {log}    # the earliest, and in the logs of the other nodes",
-            ),
-            case(
                 r"(?:error|status=)\s?(?:4|10)\b|(?:REM_ACCESS|LOC_PROT)",
                 "Errors 4 and 10 are memory that the card may not touch, mostly the GPU's (GPUDirect): PCIe's "
                 "ACS or "
                 "the IOMMU is on, or nvidia_peermem does not fit. Your administrators can mend that.",
                 "NCCL_NET_GDR_LEVEL=LOC {rerun}         # without GPUDirect",
                 "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
+            ),
+            case(
+                r"(?:error|status=)\s?12\b|RETRY_EXC",
+                "Error 12 is an answer that did not come: a broken, badly set up or very busy link or card, or a "
+                "rank at "
+                "its other end that has ended. Errors 5 after it follow from it.",
+                "sbatch --exclude=NODE run.sh    # without that node, if it comes again; tell your administrators "
+                "nodes and card",
+                "NCCL_DEBUG=INFO {rerun}    # the lines before the error name the link",
+                "NCCL_IB_DISABLE=1 {rerun}    # slower: if it runs, InfiniBand is the trouble",
+            ),
+            case(
+                r"(?:error|status=)\s?5\b|WR_FLUSH",
+                "Error 5 follows from another one: the connection had been given up, by this rank or the one at "
+                "its "
+                "other end. The first error that any node has printed says why.",
+                "grep -n -m 5 'NCCL WARN' {log}    # the earliest, and in the logs of the other nodes",
             ),
         ),
         unless=r"Cannot allocate memory|max locked|collective mismatch",

@@ -57,7 +57,7 @@ MEMORY = (
         r"(?:total capac\w+ of (?P<total>[\d.]+ \wiB)|GPU \d+; (?P<all>[\d.]+ \wiB) total)",
         "{rank}ran out of GPU memory: it asked for {size} more, of {total}{all} in all.",
         "Weights, gradients, optimizer and activations of one device's batch do not fit.",
-        "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch, half the activations",
+        "{rerun} --per-device-batch-size {half} --accumulate 2   # less at a time; --accumulate makes up for it",
         "{rerun} --checkpoint-activations",
         "{rerun} --strategy fsdp                       # shards weights, gradients and optimizer",
         cases=(
@@ -66,7 +66,7 @@ MEMORY = (
                 "The GPU is small, or a slice of one (MIG), which has a part of the card's memory only: weights, "
                 "gradients, optimizer and activations do not fit into it.",
                 "nvidia-smi -L    # in the job: does it say MIG? then ask Slurm for a whole card, or a larger one",
-                "{rerun} --per-device-batch-size {half} --accumulate 2   # the same global batch",
+                "{rerun} --per-device-batch-size {half} --accumulate 2   # less at a time",
                 "{rerun} --checkpoint-activations",
             ),
         ),
@@ -146,7 +146,7 @@ MEMORY = (
                 saw="{rank}could not make a semaphore in shared memory (/dev/shm): {why}.",
             ),
         ),
-        unless=r"directory for manager socket",
+        unless=r"directory for manager socket|Too many open files",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
     ),
     symptom(
@@ -182,7 +182,7 @@ MEMORY = (
         "The job used more memory than it was given (the node's, not the GPU's): {line}",
         "Slurm or the kernel ends a job at its limit, in the midst of anything. Loader processes count too.",
         "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
-        "sbatch --mem=64G run.sh ...    # ask for more",
+        "sbatch --mem=64G run.sh    # with its options: ask for more",
         "{rerun} --num-workers 2        # or need less",
         cases=(
             case(
@@ -214,8 +214,11 @@ MEMORY = (
         1,
         r"Too many open files|received 0 items of ancdata|\[Errno 24\]",
         "{rank}had too many files open at once: {line}",
-        "Loader processes hand batches over through file descriptors.",
+        "Loader processes hand batches over through file descriptors, one or more for each tensor that is still "
+        "kept: of batches in a list, too.",
         "ulimit -n 65536     # before the run, in run.sh",
+        "grep -n -E 'append|set_sharing_strategy' *.py exercises/*.py    # keep .item() or copies; or "
+        "torch.multiprocessing.set_sharing_strategy('file_system')",
         "{rerun} --num-workers 2",
         cases=(
             case(

@@ -15,7 +15,8 @@ NETWORK = (
         "Another job on the same node meets there, or one that was left over from before.",
         "torchrun --standalone --nproc-per-node 2 exercises/main.py   # on one node: chooses a free port by "
         "itself",
-        "MASTER_PORT=$((10000 + RANDOM % 20000)) ...   # by hand; run.sh makes one of the job's number",
+        "torchrun --master-port $((10000 + RANDOM % 20000)) exercises/main.py   # it does not read MASTER_PORT; "
+        "run.sh makes one of the job's number",
         "ps -u $USER -o pid,etime,args | grep main.py  # on that node: is an old one still there?",
     ),
     symptom(
@@ -99,8 +100,8 @@ NETWORK = (
         "The program was launched more than once: several tasks on a node that each run torchrun, a second job or "
         "an old one at the same address and port. Then each rank is there twice, and nobody sees the number he "
         "waits for.",
-        "srun --ntasks-per-node=1 torchrun ...    # one torchrun for each node; or one task for each GPU, and "
-        "none",
+        "srun --ntasks-per-node=1 torchrun exercises/main.py    # one torchrun for each node; "
+        "or one task for each GPU, and none",
         "srun bash -c 'echo $(hostname) $SLURM_PROCID $RANK'    # does each rank come once?",
         when=lambda found: int(found["joined"] or found["came"]) > int(found["size"] or found["of"]),
         source="github.com/Lightning-AI/pytorch-lightning/issues/14986",

@@ -20,6 +20,11 @@ _BETWEEN_RANKS = (_FAMILY[NETWORK[0].name], _FAMILY[COLLECTIVES[0].name])
 _BRINGS_ABOUT = {
     ("container-without-driver", "no-gpu"),
     ("container-without-driver", "container-not-started"),
+    ("launched-twice", "port-in-use"),
+    ("same-gpu", "out-of-gpu-memory"),
+    ("same-gpu", "gpu-memory-of-others"),
+    ("same-gpu", "gpu-memory-in-pieces"),
+    ("same-gpu", "gpu-memory-full"),
     ("stub-driver", "no-gpu"),
     ("mps-daemon", "no-gpu"),
     ("gpu-closed", "no-gpu"),

@@ -14,6 +14,7 @@ _EPOCH = re.compile(
     rf"val_loss=(?P<valid>{_NUMBER}) acc=(?P<accuracy>{_NUMBER})",
     re.M,
 )
+_LENGTH = re.compile(r"^\s+length\s+(\d+) epochs?\b", re.M)
 _CLASSES = re.compile(r"images of (\d+) classes")
 # Of other programs: "loss: 0.31", "train_loss=nan", "'loss': nan". The last one says whether it came back.
 _LOSS = re.compile(
@@ -32,6 +33,12 @@ class _Epoch:
     train: float
     valid: float
     accuracy: float
+
+
+def is_complete(log: str) -> bool:
+    """Whether a log holds all the epochs that its run said it would train for."""
+    epochs, planned = _EPOCH.findall(log), _LENGTH.search(log)
+    return planned is not None and bool(epochs) and int(epochs[-1][0]) == int(planned[1])
 
 
 def went_wrong(log: str, *, alone: bool) -> Finding | None:

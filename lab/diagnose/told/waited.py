@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from lab.base.words import one_line, rank_list
 from lab.diagnose.told.exceptions import RANK
-from lab.diagnose.told.finding import Finding
+from lab.diagnose.told.finding import UNKNOWN, Finding
 
 _WAITED = re.compile(
     r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout: "
@@ -27,6 +28,17 @@ _ALIKE = (
     "_REDUCE_SCATTER_BASE",
 )
 _RANKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)
+_SIZES = re.compile(r"\bworld_size\W{1,3}(\d{1,6})\b|\bWORLD_SIZE=(\d{1,6})\b")
+_NAMED_RANKS = re.compile(r"^\[rank(\d{1,6})\]:|^\s+rank\s+: (\d{1,6}) \(local_rank", re.M)
+# A line for one rank only, and a call in it: "if rank == 0: save(model)".
+_FOR_ONE = re.compile(
+    r"^(?:\[rank(?P<rank>\d+)\]:)?[ \t]+File \"(?P<file>(?!.*(?:site|dist)-packages)[^\"]+)\", "
+    r"line (?P<line>\d+).*\n"
+    r"(?:\[rank\d+\]:)?\s+(?P<code>if .{0,80}?(?:rank\w*(?:\(\))? ?== ?0|not \w*rank\b"
+    r"|is_(?:\w+_)?(?:main|master|zero|rank_zero)\w*)"
+    r".{0,80}?: ?\S.*)",
+    re.M,
+)
 # "rank 0: decoding images: 40%", "0: 3/17 files", and bars of what is done once, by one rank.
 _NAMED = re.compile(
     r"^(?:\[?[Rr]ank ?(?P<rank>\d+)\]?:?"
@@ -70,6 +82,57 @@ def apart(log: str) -> Finding | None:
                 order=1,
             )
     return None
+
+
+def together(log: str) -> Finding | None:
+    """All ranks in one and the same collective, and none of them missing: what held it up is not in the log."""
+    waits = list(_waits(log))
+    ranks = sorted({int(one["rank"]) for one in waits})
+    alike = {(one["number"], one["call"], *_SIZE.findall(one["sizes"])) for one in waits}
+    named = {int(one or other) for one, other in _NAMED_RANKS.findall(log)}
+    sizes = [*_RANKS.findall(log), *(one or other for one, other in _SIZES.findall(log))]
+    size = max(map(int, sizes), default=max(named | set(ranks), default=0) + 1)
+    groups = {first or second for first, second in _GROUPS.findall(log)}
+    if len(ranks) < 2 or len(alike) > 1 or len(groups) > 1 or len(ranks) != size or ranks[-1] >= size:
+        return None
+    one = waits[0]
+    return Finding(
+        UNKNOWN,
+        f"All {size} ranks waited in {one['call']}, their collective number {one['number']}, until the timeout of "
+        f"{int(one['ms']) / 1000:g} s.",
+        "None of them was missing, and why it did not end cannot be told from this log: a GPU, a link between two "
+        "or NCCL itself stood still, or a rank came to it only after the others.",
+        (
+            "FLIGHT_RECORDER=1 {rerun}    # then lab diagnose {run} names the ranks and the lines",
+            "NCCL_DEBUG=INFO {rerun}    # how the GPUs are joined; NCCL_P2P_DISABLE=1: does it run without P2P?",
+            "py-spy dump --pid PID    # of each rank while it hangs: where is it?",
+        ),
+        order=7,
+    )
+
+
+def alone(log: str) -> Finding | None:
+    """One rank that waited in vain in a line that only it runs."""
+    found = list(_waits(log))
+    place = _FOR_ONE.search(log)
+    if place is None or len({one["rank"] for one in found}) != 1:
+        return None
+    rank = found[0]["rank"]
+    if place["rank"] not in (rank, None):
+        return None
+    where = f"{Path(place['file']).name}, line {place['line']}"
+    return Finding(
+        "collectives-differ",
+        f"Only rank {rank} came to {found[0]['call']}, its collective number {found[0]['number']}, at {where}: "
+        f"{one_line(place['code'], 120)}",
+        "The others never run what stands behind that condition: a collective in it (a barrier, or one in saving "
+        "a checkpoint) waits for them in vain.",
+        (
+            f"look at {where}: call it on all ranks; most such functions write on rank 0 only by themselves",
+            "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
+        ),
+        order=1,
+    )
 
 
 def busy(log: str) -> Finding | None:
