@@ -15,7 +15,8 @@ expect.set_options(timeout=PATIENCE)
 
 def run_cell(on: Page, source: str) -> None:
     """Click into the code cell that begins with `source`, press Shift+Enter, and wait until it has run."""
-    expect(on.locator("#jp-main-statusbar")).to_contain_text("Python 3 | Idle")  # a kernel is there
+    kernel = on.locator(".jp-NotebookPanel:visible .jp-Notebook-ExecutionIndicator")  # this notebook's own
+    expect(kernel).to_have_attribute("data-status", "idle")
     cell = on.locator(".jp-NotebookPanel:visible .jp-CodeCell", has_text=source)
     prompt = cell.locator(".jp-InputPrompt")
     before = prompt.inner_text()

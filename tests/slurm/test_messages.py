@@ -22,7 +22,11 @@ AGAIN = "run.sh: here begins job 12\n"
 ENDS = {
     "time limit": (TIME_LIMIT, states.TIMED_OUT, "time-limit"),
     "a step's time limit": (STEP.format(" DUE TO TIME LIMIT"), states.TIMED_OUT, "time-limit"),
-    "time limit after an exception": (RAISED + TIME_LIMIT, states.TIMED_OUT, "time-limit"),
+    "time limit after an exception": (
+        RAISED + TIME_LIMIT,
+        states.TIMED_OUT,
+        "raised",
+    ),  # what held the job up until then
     "node failure": (
         JOB.format(" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"),
         *(states.NODE_FAILURE, "node-failure"),
