@@ -17,7 +17,7 @@ def run_cell(on: Page, source: str) -> None:
     """Click into the code cell that begins with `source`, press Shift+Enter, and wait until it has run."""
     shown = on.locator(".jp-NotebookPanel:visible").get_attribute("id")
     name = on.locator(f'.lm-TabBar-tab[data-id="{shown}"] .lm-TabBar-tabLabel').inner_text()
-    kernel = on.locator(f'#jp-main-statusbar [title="Change kernel for {name}"]')  # not that of the notebook before
+    kernel = on.locator(f'#jp-main-statusbar [title="Change kernel for {name}"]')  # no other notebook's
     expect(kernel).to_have_text("Python 3 | Idle")
     cell = on.locator(".jp-NotebookPanel:visible .jp-CodeCell", has_text=source)
     prompt = cell.locator(".jp-InputPrompt")
