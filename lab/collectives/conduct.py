@@ -14,7 +14,7 @@ import ast
 import builtins
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from typing import Any
 # "train.py:41:1:rank == 0": this condition in that line goes that way on every rank, to see whether that is what
 # is wrong.
 FORCED = "LAB_FORCED_CONDITION"
+# "train.py:41:an error": what the `try` or `suppress` of that line guards fails at once on every rank, in these
+# words: to see what comes of it.
+FAILING = "LAB_FAILING_TRY"
 
 VARIABLES = (
     *("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
@@ -36,6 +39,11 @@ _caught: dict[tuple[str, int, str], list[Any]] = {}
 _took: dict[tuple[str, int, str], set[bool]] = {}
 _set: list[list[Any]] = []
 _forced: list[tuple[str, int, bool, str]] = []
+_failing: list[tuple[str, int, str]] = []
+
+# What an error of the machine or of other ranks may come as. Narrower ones are asked for by many a right `except`.
+_ANY_ERROR = {"Exception", "BaseException", "RuntimeError"}
+_OF_THE_MACHINE = ("OutOfMemoryError", "AcceleratorError", "DistError", "DistBackendError", "DistNetworkError")
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,10 @@ def begin(code: Path) -> None:
     if file:
         line, way, text = rest.split(":", 2)
         _forced.append((file, int(line), way == "1", text))
+    file, _, rest = os.environ.pop(FAILING, "").partition(":")
+    if file:
+        line, words = rest.split(":", 1)
+        _failing.append((file, int(line), words))
     kind = type(os.environ)
     for name in ("__setitem__", "__delitem__"):
         setattr(kind, name, _noting(getattr(kind, name), str(code)))
@@ -161,6 +173,41 @@ def _note_took(value: Any, path: str, line: int, text: str) -> bool:
     return way
 
 
+def hidden_by(node: ast.AST) -> tuple[int, ast.expr] | None:
+    """The line and a class of errors that a `try` or a `suppress` keeps, whatever they tell; None: no such."""
+    for line, kinds in _kept_by(node):
+        for one in kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]:
+            name = ast.unparse(one).rpartition(".")[2]
+            if name in _ANY_ERROR:
+                return line, ast.Name("RuntimeError", ast.Load())
+            if name in _OF_THE_MACHINE:
+                return line, one
+    return None
+
+
+def _kept_by(node: ast.AST) -> Iterator[tuple[int, ast.expr]]:
+    """The line and the classes of each handler that lets nothing out of it."""
+    if isinstance(node, ast.Try):
+        for handler in node.handlers:
+            if not any(isinstance(part, ast.Raise) or _ends(part) for part in ast.walk(handler)):
+                yield handler.lineno, handler.type or ast.Name("BaseException", ast.Load())
+    elif isinstance(node, ast.With):
+        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+        suppressed = [call for call in calls if ast.unparse(call.func).endswith("suppress")]
+        yield from ((node.lineno, ast.Tuple(call.args, ast.Load())) for call in suppressed)
+
+
+def _ends(node: ast.AST) -> bool:
+    """Whether it is a call that ends the process."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in (
+        "exit",
+        "quit",
+        "sys.exit",
+        "os._exit",
+        "os.abort",
+    )
+
+
 class Noting(ast.NodeTransformer):
     """Puts the notes into a module's tree.
 
@@ -176,7 +223,13 @@ class Noting(ast.NodeTransformer):
             node.body.insert(0, self._caught(node, node.type))
         return node
 
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        node.body = self._failing(node) + node.body
+        self.generic_visit(node)
+        return node
+
     def visit_With(self, node: ast.With) -> ast.AST:
+        node.body = self._failing(node) + node.body
         self.generic_visit(node)
         for item in node.items:
             call = item.context_expr
@@ -208,6 +261,17 @@ class Noting(ast.NodeTransformer):
         if isinstance(node.value, ast.BoolOp):  # `rank == 0 and optimizer.step()`
             node.value.values[0] = self._took(node.value.values[0])
         return node
+
+    def _failing(self, node: ast.Try | ast.With) -> list[ast.stmt]:
+        """An error at the beginning of what it guards, if that is to be tried."""
+        said = [
+            words for file, line, words in _failing if (file, line) == (os.path.basename(self.path), node.lineno)
+        ]
+        hidden = hidden_by(node) if said else None
+        if hidden is None:
+            return []
+        error = ast.Call(hidden[1], [ast.Constant(said[0])], [])
+        return [ast.copy_location(ast.Raise(error), node.body[0])]
 
     def _each(self, test: ast.expr) -> ast.expr:
         """With a note of each part of `a and b`: while `a` guards it, as before, `b` can be tried."""

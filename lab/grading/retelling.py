@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.base.source import parsed, searchable
 from lab.base.words import one_line, rank_list
-from lab.collectives.conduct import FORCED, Caught, Variable
+from lab.collectives.conduct import FORCED, Caught, Variable, hidden_by
 from lab.grading import hang
 from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
@@ -65,6 +65,7 @@ _OTHERWISE = (
 _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 _TRIES = 2  # conditions
+_SO = " caught it. So "
 _SETS_UP = "distributed_utils.py"  # which asks for the launcher's numbers by right
 # What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
 _WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
@@ -73,6 +74,7 @@ _LONG = ("5.1", "6.1")
 # and of an optimizer each rank steps a share of its own.
 _PARTED_BY_RIGHT = ("3.1", "9.3", "9.6")
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 Place = tuple[str, int, str]  # file, line, the condition's text
 
 
@@ -129,8 +131,7 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
     said = f"{caught.type}: {one_line(caught.message, 90)}" if caught.message else caught.type
     return Diagnosis(
         SWALLOWED,
-        saw=f"{caught.function}() raised {said}, and line {caught.handler} caught it. "
-        f"So {one_line(diagnosis.saw, 110)}",
+        saw=f"{caught.function}() raised {said}, and line {caught.handler}{_SO}{one_line(diagnosis.saw, 110)}",
         means="An error that is caught is still one: what it kept from happening is missing. Let it come out.",
         look=at_line(caught.file, caught.line, group.code),
         details=diagnosis.details,
@@ -163,6 +164,26 @@ def asks_for_its_node(check: Check, code: Path) -> str:
     constants = [part for part in (ast.walk(tree) if tree else ()) if isinstance(part, ast.Constant)]
     line = min((part.lineno for part in constants if part.value in LOCAL), default=0)
     return at_line(file, line, code) if line else ""
+
+
+def keeps_errors(check: Check, code: Path) -> list[tuple[int, int]]:
+    """Where a function of the exercise's file catches any error and raises none: the `try`, the `except`."""
+    folder = code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / syllabus()[check.exercise].file), folder)))
+    functions = [part for part in (ast.walk(tree) if tree else ()) if isinstance(part, _Function)]
+    guards = [part for one in functions for part in ast.walk(one) if isinstance(part, ast.Try | ast.With)]
+    return sorted({(one.lineno, hidden[0]) for one in guards if (hidden := hidden_by(one))})[:_TRIES]
+
+
+def went_on(said: str, line: int, check: Check, code: Path) -> Diagnosis:
+    """An error that the check has made was kept by the `except` of a line. `said`: what came of it."""
+    return Diagnosis(
+        SWALLOWED,
+        saw=f"the check made an error come up here, and line {line} kept it to itself: "
+        f"{one_line(said.partition(_SO)[2] or said, 150)}",
+        means="Out of memory, a rank that is gone, a full disk: such an error must end the run. Let it come out.",
+        look=at_line(syllabus()[check.exercise].file, line, code),
+    )
 
 
 def _set_otherwise(noted: Iterable[Variable]) -> list[Variable]:

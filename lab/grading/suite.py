@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import re
 import sys
 import time
 import traceback
@@ -11,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lab.base.source import searchable
 from lab.base.startup import no_collections
+from lab.collectives.conduct import FAILING
 from lab.grading.check import CHECKS, Check, Group, Order
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import (
@@ -28,13 +31,15 @@ from lab.grading.diagnosis import (
 )
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import FAILED, HELD, Compared, Ledger, in_words, merged, noted
-from lab.grading.retelling import asks_for_its_node, retold
+from lab.grading.retelling import SWALLOWED, asks_for_its_node, keeps_errors, retold, went_on
 from lab.grading.unreadable import unreadable
 from lab.ranks.rank import LOCAL
 from lab.ranks.reports import GroupResult
 from lab.ranks.server import RankServer, RankServerError
 from lab.ranks.server import server as shared_server
 from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
+
+_RAISED = re.compile(r"\braised \w*(Error|Exception)")
 
 
 @dataclass(frozen=True)
@@ -177,15 +182,28 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
 
     An exception of the judge half itself is the lab's error, but not once it has got reports of a student's code:
     whatever it stumbles over then came from there, as far as anybody can tell. Code that asks for a number of its
-    node is run a second time as srun starts it, which sets none of torchrun's.
+    node is run once more as srun starts it, which sets none of torchrun's; code that keeps errors to itself, with
+    an error in there: that has to come out, or to change nothing.
     """
     result = _run_once(check, Group(code, check.exercise, server=server))
-    if not isinstance(result.outcome, Passed) or not (place := asks_for_its_node(check, code)):
-        return result
-    again = _run_once(check, Group(code, check.exercise, server=server, env=dict.fromkeys(LOCAL)))
-    if not isinstance(again.outcome, Failed):
-        return result
-    return replace(again, outcome=Failed(rank_from_torchrun(again.outcome.diagnosis.saw, place)))
+    if isinstance(result.outcome, Passed) and (place := asks_for_its_node(check, code)):
+        again = _run_once(check, Group(code, check.exercise, server=server, env=dict.fromkeys(LOCAL)))
+        if isinstance(again.outcome, Failed):
+            return replace(again, outcome=Failed(rank_from_torchrun(again.outcome.diagnosis.saw, place)))
+    for line, handler in keeps_errors(check, code) if isinstance(result.outcome, Passed) else ():
+        error = f"{Path(syllabus()[check.exercise].file).name}:{line}:an error that the check has made"
+        again = _run_once(check, Group(code, check.exercise, server=server, env={FAILING: error}))
+        if isinstance(again.outcome, Failed) and not _comes_out(again, again.outcome.diagnosis):
+            return replace(again, outcome=Failed(went_on(again.outcome.diagnosis.saw, handler, check, code)))
+    return result
+
+
+def _comes_out(result: CheckResult, told: Diagnosis) -> bool:
+    """Whether some error came out of the student's code: the one that was made, or one that followed from it."""
+    if told.name == SWALLOWED:
+        return False
+    reports = [report for _, group in result.groups for report in group.reports]
+    return bool(_RAISED.search(searchable(told.saw))) or any(report.status == "raised" for report in reports)
 
 
 def _run_once(check: Check, group: Group) -> CheckResult:

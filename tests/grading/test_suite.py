@@ -389,3 +389,42 @@ def test_check_registers_in_file_order_and_replaces_on_reload(monkeypatch):
 
     check("9.9", "second again")(two)
     assert [(c.title, c.name) for c in CHECKS.pop("9.9")] == [("first", "one"), ("second again", "two")]
+
+
+# An error in the guarded lines must come out, or change nothing ---------------------------------------------
+
+GUARDED = """
+    from contextlib import suppress
+
+    def answer(rank):
+        found = 0
+        {guard}
+            found = 42
+        {handler}
+        return found
+"""
+GUARDS = {  # the guard, the handler -> whether it is refused
+    ("try:", "except Exception:\n            print('never mind')"): True,
+    ("try:", "except (KeyError, RuntimeError):\n            pass"): True,
+    ("try:", "except:\n            pass"): True,
+    ("with suppress(Exception):", ""): True,
+    ("try:", "except Exception as error:\n            raise ValueError('no answer') from error"): False,
+    ("try:", "except Exception:\n            raise SystemExit(1)"): False,
+    ("try:", "except KeyError:\n            pass"): False,  # asked for by name
+    ("try:", "except Exception:\n            found = 42"): False,  # another way to the same
+    ("try:", "finally:\n            print('done')"): False,
+}
+
+
+@pytest.mark.parametrize(("guard", "handler"), GUARDS)
+def test_an_error_that_is_kept_is_refused_where_it_changes_the_answer(tmp_path: Path, guard: str, handler: str):
+    code = dedent(GUARDED).format(guard=guard, handler=dedent(handler).replace("\n        ", "\n    "))
+    result = run(tmp_path, code, expects_42())
+    if not GUARDS[guard, handler]:
+        assert isinstance(result.outcome, Passed)
+        return
+    assert isinstance(result.outcome, Failed)
+    assert result.outcome.diagnosis.name == "error-swallowed"
+    line = next(i for i, text in enumerate(code.splitlines(), 1) if text.strip().startswith(("except", "with")))
+    assert result.outcome.diagnosis.look.startswith(f"data.py:{line}  ")
+    assert "the ranks said [0, 0]" in result.outcome.diagnosis.saw
