@@ -149,6 +149,13 @@ def stopped_by(log: str, *, trained: bool) -> set[str]:
     }
 
 
+def complains(log: str) -> bool:
+    """Whether a log speaks of an error that is no consequence of another process's end."""
+    errors, _ = _told_apart(_LONG.sub(_shortened, log))
+    known = any(_first(one, errors) for one in SYMPTOMS if one.order < AFTER_ALL)
+    return known or _first_error(errors) is not None
+
+
 @dataclass
 class _Seen:
     """A symptom in a log: its order, its place, whether a program may live through it or did, and its line."""

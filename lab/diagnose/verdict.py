@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-from lab.diagnose import logs, overcome, slurm_job
+from lab.diagnose import ended_well, logs, overcome, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
@@ -77,6 +77,9 @@ _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 
 def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is wrong."""
+    if came_through(evidence) is not None:
+        course_of_it = course.went_wrong(evidence.log, alone=True)
+        return [filled(course_of_it, evidence)] if course_of_it else []
     found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
     ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
     if (not found or ended_so) and not _goes_well(evidence):
@@ -118,6 +121,16 @@ def findings(evidence: Evidence) -> list[Finding]:
         or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
     ]
     return [filled(one, evidence) for one in _placed(once, evidence.log)]
+
+
+def came_through(evidence: Evidence) -> ended_well.End | None:
+    """The end of a run of which neither its records, nor Slurm, nor its log say that anything failed."""
+    slurm = evidence.now.state if evidence.now else evidence.state
+    known = evidence.status or evidence.lanes or evidence.missing_log or slurm not in ("", "COMPLETED")
+    end = None if known else ended_well.end_of(evidence.log, completed=slurm == "COMPLETED")
+    if end is None or course.is_cut_short(evidence.log) or logs.complains(end.rest):
+        return None
+    return end
 
 
 def _placed(found: list[Finding], log: str) -> list[Finding]:
