@@ -53,7 +53,7 @@ _TELLS = re.split(
     "tcp_store|create_backend|exception ignored|"
     "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
-    "semlock|mig|worker_count|joined|"
+    "semlock|mig|worker_count|joined|downloading|100% /|.local/lib|local-rank|local_rank|no such option|consume|"
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
 )
 _NEAR = 8  # lines before and after one, in which the same error may have said more
@@ -62,6 +62,9 @@ _NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
 _KNOWN = re.compile(
     r"\{(name|file|tool|prefix)\}"
 )  # what a command may take from the line that a pattern has found
+_SOURCE = re.compile(
+    r"^(?:\[rank\d+\]:|\d{1,5}:)?\s{4,}(?:raise |return |assert |if |with |for |self\.|\w[\w., ]* = |\w[\w.]*\()"
+)
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
@@ -188,7 +191,8 @@ def _is_killed(log: str) -> bool:
 
 
 def _in_doubt(seen: list[_Seen], log: str, raised: Finding | None, since: int) -> list[Finding]:
-    """That it is not known which of two was the cause, where both look like one and neither explains the other."""
+    """That it is not known which of two was the cause, where both look like one and neither explains the "
+    "other."""
     if not seen or not (cause := seen[0]).order <= _VAGUE_AT:
         return []
     rivals = [other for other in seen[1:] if _rivals(cause, other, log)]
@@ -242,11 +246,15 @@ def _shortened(line: re.Match[str]) -> str:
 
 def _first(symptom: Symptom, text: str) -> re.Match[str] | None:
     """The first place in which a line says this, and not something else."""
+    in_source = None  # a traceback's line of code that holds the words is not the message
     for found in symptom.pattern.finditer(text):
-        another = symptom.unless is not None and symptom.unless.search(_line(found, text))
+        line = _line(found, text)
+        another = symptom.unless is not None and symptom.unless.search(line)
         if not another and (symptom.when is None or symptom.when(found)):
-            return found
-    return None
+            if not _SOURCE.match(line):
+                return found
+            in_source = in_source or found
+    return in_source
 
 
 def _line(found: re.Match[str], text: str) -> str:
@@ -275,6 +283,7 @@ def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: 
     if "ms" in said:
         said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
     said["line"] = one_line(RANK.sub("", line).removeprefix("main.py: "), 200)
+    said["of"] = f" of {label if rank[2] else 'rank'} {rank[1] or rank[2]}" if rank else ""
     said["rank"] = f"{label if rank[2] else 'rank'} {rank[1] or rank[2]} " if rank else ""
     saw, means, do = symptom.saw, symptom.means, symptom.do
     for case in symptom.cases:

@@ -10,7 +10,8 @@ from lab.diagnose.told import course
 from lab.diagnose.verdict import came_through
 
 _BROKEN_OFF = (
-    "It is still running, was killed from outside (a time limit, memory, the node), or what it said last was not "
+    "It is still running, was killed from outside (a time limit, memory, the node), or what it said last "
+    "was not "
     "written any more, or into another file: from this log it cannot be told."
 )
 

@@ -61,7 +61,8 @@ SOFTWARE = (
         0,
         r"(?P<what>lib[\w.+-]{1,80}\.so[\w.]{0,20}): cannot allocate memory in static TLS block",
         "The library {what} came too late to be loaded: {line}",
-        "No memory is short: the place for such libraries (static TLS, mostly on ARM) is given away in the order "
+        "No memory is short: the place for such libraries (static TLS, mostly on ARM) is given away in "
+        "the order "
         "of "
         "imports, and another package with its own OpenMP (sklearn, cv2) came before torch.",
         "grep -n import exercises/main.py exercises/data.py    # import torch first, before sklearn, cv2, scipy",
@@ -92,6 +93,17 @@ SOFTWARE = (
         "NumPy 1.",
         "python -m pip check    # with the job's Python",
         "python -m pip install --upgrade torch torchvision    # both at once, in a new environment",
+        cases=(
+            case(
+                r"/\.local/lib/python[\d.]+/site-packages/(?P<name>\w+)/",
+                "{name} comes from ~/.local, where pip install --user puts it, before that of the "
+                "environment: it "
+                "was made for another version.",
+                "PYTHONNOUSERSITE=1 {rerun}    # without ~/.local",
+                "python -m pip list --user    # what is there; pip uninstall {name} takes it away",
+                anywhere=True,
+            ),
+        ),
         source="github.com/pytorch/vision/issues/8100",
     ),
     symptom(
