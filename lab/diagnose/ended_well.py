@@ -97,6 +97,7 @@ _TRIED_AGAIN = re.compile(
 )
 _EXCEPTION = re.compile(r"^(?:\d+: )?Traceback \(most recent call last\)")
 _AT_THE_TOP = re.compile(r'^\s+File "[^"]+", line \d+, in <module>')
+_A_GOOD_WHILE = 5  # lines that show training
 _LONGEST = 1000  # characters of a line that are looked at
 
 
@@ -135,6 +136,23 @@ def end_of(log: str, *, completed: bool = False) -> End | None:
         return None
     said = lines[last] if last >= 0 else "COMPLETED"
     return End(said.strip(), "".join(f"{line}\n" for line in lines[worked + 1 :]))
+
+
+def breaks_off(log: str) -> str | None:
+    """The last lines of a log that ends while its program trains, and no process ended; None of any other.
+
+    What was printed before them did not stop it: the program has gone on for a good while.
+    """
+    lines = overcome.IGNORED.sub("", log).rstrip().splitlines()
+    if not lines or not overcome.trains(lines[-1]):
+        return None
+    seen = _read(lines)
+    if seen is None or seen.at_the_top >= 0:
+        return None
+    steps = [at for at, line in enumerate(lines) if at > seen.raised and overcome.trains(line)]
+    if len(steps) < _A_GOOD_WHILE:
+        return None
+    return "".join(f"{line}\n" for line in lines[steps[-_A_GOOD_WHILE] :])
 
 
 @dataclass

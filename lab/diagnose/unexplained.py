@@ -44,7 +44,7 @@ def say_nothing_found(page: Page, evidence: Evidence) -> bool:
         return False
     last = [line for line in log.splitlines() if line.strip()][-1:]
     if last and overcome.trains(last[0]):
-        page.say("The log ends in the midst of training, and shows no error.", lead="  ")
+        page.say("The log ends in the midst of training, and shows nothing that stopped it.", lead="  ")
         page.say(one_line(last[0]), lead="  last   ")
         page.say(_BROKEN_OFF, lead="  means  ")
         job = evidence.jobid or "JOB"

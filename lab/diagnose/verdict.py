@@ -79,7 +79,7 @@ _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is "
     "wrong."""
-    if came_through(evidence) is not None:
+    if came_through(evidence) is not None or breaks_off(evidence):
         course_of_it = course.went_wrong(evidence.log, alone=True)
         return [filled(course_of_it, evidence)] if course_of_it else []
     found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
@@ -134,6 +134,14 @@ def came_through(evidence: Evidence) -> ended_well.End | None:
     if end is None or course.is_cut_short(evidence.log) or logs.complains(end.rest):
         return None
     return end
+
+
+def breaks_off(evidence: Evidence) -> bool:
+    """Whether a job is known by its log alone, and that ends while the program trains, whatever came before."""
+    if evidence.status or evidence.lanes or evidence.missing_log or evidence.state or evidence.now:
+        return False
+    rest = ended_well.breaks_off(evidence.log)
+    return rest is not None and not logs.complains(rest)
 
 
 def _placed(found: list[Finding], log: str) -> list[Finding]:

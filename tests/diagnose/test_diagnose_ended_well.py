@@ -86,3 +86,26 @@ def test_the_line_that_says_so_is_shown_and_that_a_log_breaks_off(tmp_path, caps
     assert main(["diagnose", str(log)]) == 1
     out = capsys.readouterr().out
     assert [words for words in ("in the midst of training", "466/1250", "sacct") if words not in out] == []
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "trying batch size 128 ... CUDA out of memory. Tried to allocate 1.50 GiB. -> halving\n",
+        "wandb: Network error (ConnectTimeout), entering retry loop.\n",
+        "PIL.UnidentifiedImageError: cannot identify image file '/d/1.jpg': skipped\n",
+        "OSError: [Errno 116] Stale file handle: '/d/2.jpg', trying again\n",
+        UNCAUGHT.replace("<module>", "log_metrics"),
+    ],
+)
+def test_what_training_went_on_after_for_a_good_while_is_no_finding_of_a_log_that_breaks_off(complaint):
+    assert findings(of(complaint + STEPS)) != []
+    assert findings(of(complaint + 3 * STEPS)) == []
+    assert findings(of(3 * STEPS + complaint)) != []
+    assert findings(of(complaint + 3 * STEPS + OF_A_RANK)) != []
+    assert findings(Evidence(name="x", log=complaint + 3 * STEPS, state="FAILED")) != []
+
+
+def test_what_ended_the_program_is_no_complaint_of_it():
+    assert [one.name for one in findings(of(UNCAUGHT + 3 * STEPS))] == ["raised"]
+    assert [one.name for one in findings(of(OF_A_RANK + 3 * STEPS))] == ["raised"]

@@ -273,6 +273,7 @@ LAUNCH = (
         "The environment could not be activated: {line}",
         "A job's shell has not read what conda init wrote, or the environment is not there under this name.",
         "LAB_ENV=$CONDA_PREFIX sbatch run.sh    # its folder is enough: nothing needs to be activated",
+        "source $(conda info --base)/etc/profile.d/conda.sh    # in a script of your own, before conda activate",
         source="docs.conda.io",
     ),
     symptom(

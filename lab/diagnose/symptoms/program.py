@@ -83,6 +83,21 @@ PROGRAM = (
         "The program was started with python alone: no launcher told it its rank and the number of ranks.",
         "torchrun --standalone --nproc-per-node 2 exercises/main.py",
         "sbatch run.sh   # on a cluster",
+        cases=(
+            case(
+                r"^srun: error: \S+: tasks? |\bSLURM_(?:NTASKS|PROCID) ?=",
+                "srun numbers the processes, as SLURM_PROCID and SLURM_NTASKS: RANK, WORLD_SIZE and the "
+                "address where "
+                "they meet are names that torchrun sets, or the job script from those.",
+                "srun --ntasks-per-node=1 torchrun --nnodes $SLURM_NNODES --nproc-per-node gpu "
+                "--rdzv-backend c10d "
+                "--rdzv-endpoint $MASTER_ADDR:29500 exercises/main.py    # one torchrun for each node",
+                "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS python "
+                "exercises/main.py'    # MASTER_ADDR and MASTER_PORT exported before",
+                anywhere=True,
+            ),
+        ),
+        source="docs.pytorch.org/docs/stable/distributed.html",
     ),
     symptom(
         "not-by-srun",

@@ -24,7 +24,11 @@ def differ(log: str) -> Finding | None:
     for name, pattern in _VERSIONS.items():
         named: dict[str, set[str]] = {}  # who -> the versions that it has named
         for line in log.splitlines():
-            if name.lower() in line.lower() and (version := pattern.search(line)) and (who := _WHO.match(line)):
+            if (
+                name.lower().removeprefix("py") in line.lower()
+                and (version := pattern.search(line))
+                and (who := _WHO.match(line))
+            ):
                 rank = who["rank"] or who["label"]
                 named.setdefault(f"rank {rank}" if rank else who["node"] or who["host"], set()).add(version[1])
         # Who has named two of them is no witness: an earlier attempt is in the log too.
