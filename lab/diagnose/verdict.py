@@ -243,7 +243,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
     if in_log in _STATES and in_log != "OUT_OF_MEMORY" and not (in_log == "REQUEUED" and evidence.now is not None):
         stopped_by = _STATES[in_log]
         if in_log == "NODE_FAIL" and (node := _FAILED_NODE.search(evidence.log)) is not None:
-            stopped_by = dataclasses.replace(stopped_by, saw=f"A node of the job failed: {node[1]}.")
+            stopped_by = dataclasses.replace(stopped_by, saw=f"A node of the job failed. It is {node[1]}.")
         yield stopped_by
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")

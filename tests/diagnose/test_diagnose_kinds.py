@@ -244,7 +244,7 @@ def test_the_one_node_that_a_log_names_is_left_out(where, node):
             "numbers 158 159",
             "left out",
         ),
-        ("srun: error: Node failure on c24-11\n", "failed: c24-11", "your program did wrong"),
+        ("srun: error: Node failure on c24-11\n", "failed. It is c24-11", "your program did wrong"),
         (
             "FATAL: container creation failed: mount source /scratch/p1/imagenet doesn't exist\n",
             "ls -d /scratch/p1/imagenet",

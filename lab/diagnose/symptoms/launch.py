@@ -75,7 +75,7 @@ LAUNCH = (
                 "The step asks for more than its job was given: srun's options go beyond those of #SBATCH. The "
                 "cluster could well have more.",
                 "grep -n -E '#SBATCH|srun' *.sh    # tasks, CPUs, GPUs, memory: the job's must hold the step's",
-                "sbatch --ntasks-per-node=4 --cpus-per-task=8 run.sh    # what srun asks for, asked of the job",
+                "sbatch --ntasks-per-node=4 run.sh    # what srun asks for, asked of the job",
                 saw="Slurm did not take a step of the job: {why}{said}.",
             ),
             case(

@@ -141,7 +141,7 @@ def beyond_the_gpus(log: str) -> Finding | None:
     if local_ranks and not by_rank and 0 not in local_ranks:
         ranks = rank_list(sorted(local_ranks)).replace("rank", "local rank", 1)
         return _of_devices(
-            f"{ranks.capitalize()} asked for a GPU that is not there, local rank 0 did not", _EITHER
+            f"{ranks.capitalize()} asked for a GPU that this process cannot see, local rank 0 did not", _EITHER
         )
     return None
 
