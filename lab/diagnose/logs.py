@@ -34,8 +34,7 @@ _OF_A_CONNECTION = re.compile(r"NCCL|[Gg]loo|TCPStore|[Ss]ocket|Dist\w+Error|[Cc
 _REPORTED = re.compile(r"failed \(exitcode: |^srun: error: \S+: tasks? \d|CANCELLED AT|(?i:oom[-_]kill)", re.M)
 # That there was a connection, or the wait of ranks that had met.
 _LOST = ("rank-lost", "nccl-timeout", "gloo-timeout", "collective-timeout", "barrier-missed", "infiniband")
-AFTER_ALL = 8  # from this order on a finding follows from something else, or is only a warning
-_FOLLOWS = 9  # the order of what is known to follow from something else
+AFTER_ALL, _FOLLOWS = 8, 9  # from the first on a finding follows from something else, or is only a warning
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 # A name for which there is no IPv4 address either will not be found the next time.
 _WARNING = re.compile(
@@ -43,25 +42,10 @@ _WARNING = re.compile(
 )
 _LONG = re.compile(r"^.{4001,}$", re.M)
 _MOST = 1 << 18  # characters at both ends of what all patterns are tried on
-# Words of which every line that a symptom is seen in holds one, whatever is seen there.
-_TELLS = re.split(
-    r"\|",
-    "error|fail|warn|fatal|not|no |cannot|can't|unable|invalid|kill|denied|exceed|signal|timed|timeout|"
-    "missing|nan| inf|lost|xid|oom|out of|assert|cancel|unrecognized|mismatch|break|illegal|sigill|busy|"
-    "reset|closed|pipe|unexpected|exit|main.py|srun|slurm|sbatch|run.sh|already|retry|again|alloc|full|"
-    "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
-    "tcp_store|create_backend|exception ignored|"
-    "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
-    "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
-    "semlock|mig|worker_count|joined|downloading|100% /|.local/lib|local-rank|local_rank|no such option|consume|"
-    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
-)
 _NEAR = 8  # lines before and after one, in which the same error may have said more
 _PROGRAMS = ("srun ", "torch.", "gloo")  # are written so, at the beginning of a sentence too
 _NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
-_KNOWN = re.compile(
-    r"\{(name|file|tool|prefix)\}"
-)  # what a command may take from the line that a pattern has found
+_KNOWN = re.compile(r"\{(name|file|tool|prefix)\}")  # what a command may take from the line that was found
 _SOURCE = re.compile(
     r"^(?:\[rank\d+\]:|\d{1,5}:)?\s{4,}(?:raise |return |assert |if |with |for |self\.|\w[\w., ]* = |\w[\w.]*\()"
 )
@@ -235,7 +219,7 @@ def _told_apart(log: str) -> tuple[str, str]:
 
 def _telling(log: str) -> str:
     """The lines that may say what went wrong: of a long log, most tell how training goes on."""
-    told = [line for line in log.splitlines() if any(word in line.lower() for word in _TELLS)]
+    told = [line for line in log.splitlines() if any(word in line.lower() for word in overcome.TELLS)]
     text = "\n".join((*told, ""))
     return text if len(text) <= 2 * _MOST else f"{text[:_MOST]}\n{text[-_MOST:]}"
 

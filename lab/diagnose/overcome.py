@@ -60,6 +60,19 @@ HARMLESS = re.compile(
     re.M,
 )
 
+# Words of which every line that a symptom is seen in holds one, whatever is seen there.
+TELLS = re.split(
+    r"\|",
+    "error|fail|warn|fatal|not|no |cannot|can't|unable|invalid|kill|denied|exceed|signal|timed|timeout|"
+    "missing|nan| inf|lost|xid|oom|out of|assert|cancel|unrecognized|mismatch|break|illegal|sigill|busy|"
+    "reset|closed|pipe|unexpected|exit|main.py|srun|slurm|sbatch|run.sh|already|retry|again|alloc|full|"
+    "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
+    "tcp_store|create_backend|exception ignored|"
+    "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
+    "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
+    "semlock|mig|worker_count|joined|downloading|100% /|.local/lib|local-rank|local_rank|no such option|consume|"
+    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
+)
 # An exception that nobody could catch any more, mostly while Python tidied up.
 IGNORED = re.compile(
     r"^Exception ignored in.*\n(?:Traceback.*\n)?(?:[ \t].*\n)*\w\S*(?:Error|Exception)\b.*\n?", re.M
