@@ -1,4 +1,4 @@
-"""The internet, which a compute node mostly has not: what helps depends on what was to be downloaded."""
+"""The internet, which a compute node mostly has not, and what came from it not whole."""
 
 from lab.diagnose.symptoms.entry import case, symptom
 
@@ -73,6 +73,40 @@ NO_INTERNET = symptom(
             "The server was reached, and refused: the file has moved, or too many have asked.",
             "grep -n -i -E 'download|url' *.py    # what it is: fetched once, on the login node, not by "
             "every rank",
+        ),
+    ),
+    source="docs.pytorch.org/vision/stable/datasets.html",
+)
+
+BROKEN_DATA = symptom(
+    "broken-data",
+    1,
+    r"UnidentifiedImageError|image file is truncated|cannot identify image file"
+    r"|[Ff]ile not found or corrupted"
+    r"|Dataset not found or corrupted|BadZipFile|BadGzipFile|Compressed file ended before|tarfile\.ReadError"
+    r"|MDB_CORRUPTED|CorruptedError|zlib\.error: Error -[35]",
+    "{rank}found data that is damaged or not whole: {line}",
+    "A download or a copy was cut off, or several ranks wrote it at the same time.",
+    "ls -lL FILE    # the one in the line: remove it, and fetch it once more, on the login node",
+    "grep -n 'download=' *.py    # by rank 0 alone, the others after a barrier",
+    cases=(
+        case(
+            r"^(?:\[rank\d+\]: ?|\d+: )?(Downloading \S+) .*\n(?:.*\n){0,9}?(?:\[rank\d+\]: ?|\d+: )?\1 ",
+            "Several ranks downloaded it at the same time to one place, and each found what another was "
+            "writing: the file on the server is in order.",
+            "grep -n 'download=' *.py    # by rank 0 alone, the others after dist.barrier(); or before the job",
+            "rm -r data ; lab fetch cifar10 --data-dir data    # once, on the login node; mnist too",
+            anywhere=True,
+        ),
+        case(
+            r"(?i:cifar)",
+            "A download or a copy was cut off, or several ranks wrote it at the same time.",
+            "lab fetch cifar10 --data-dir data    # on the login node, once; remove the damaged file before",
+        ),
+        case(
+            r"(?i:mnist)",
+            "A download or a copy was cut off, or several ranks wrote it at the same time.",
+            "lab fetch mnist --data-dir data    # on the login node, once; remove the damaged file before",
         ),
     ),
     source="docs.pytorch.org/vision/stable/datasets.html",
