@@ -1,4 +1,5 @@
-"""Everything that a job left behind, read once. Nothing in a file can raise here: it may be cut off or garbled."""
+"""Everything that a job left behind, read once. Nothing in a file can raise here: it may be cut off or "
+"garbled."""
 
 import json
 import os
@@ -22,6 +23,7 @@ STUCK = 3  # jobs that can never start, to be named without being asked for
 LATEST = ("train.err", "train.log")  # beside run.sh, of the latest job
 _LOGS = ("*.log", "*.err", "*.out")
 _RECORDS = ("status.json", "config.json", "job.json")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[(?:0|1|[349]\d)(?:;\d{1,3})*m")  # of some the escape was lost
 _JOB = re.compile(r"\d+(?:_\d+)?")
 _OF_JOB = re.compile(r"(?:slurm|train)-(\d+)\.(?:out|err|log)")  # as Slurm and run.sh name them
 _NOT_ENDED = ("", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
@@ -65,7 +67,8 @@ class Evidence:
 
 
 def gather(path: Path) -> Evidence:
-    """Read a run's folder, a log, a job's number, or a flight recorder's dump (and those of the ranks beside it).
+    """Read a run's folder, a log, a job's number, or a flight recorder's dump (and those of the ranks "
+    "beside it).
 
     Raises:
         UserError: there is nothing to read at `path`.
@@ -227,7 +230,7 @@ def _text(file: Path) -> str:
             content = stream.read(HEAD) + b"\n"
             stream.seek(size - TAIL)
             content += stream.read(TAIL)
-    text = content.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = _COLOURS.sub("", content.decode("utf-8", errors="replace")).replace("\r\n", "\n").replace("\r", "\n")
     return text if text.endswith("\n") or not text else text + "\n"
 
 

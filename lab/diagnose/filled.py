@@ -1,4 +1,5 @@
-"""A finding's commands with the job's own names in them: its node, its logs, the command that submits it again."""
+"""A finding's commands with the job's own names in them: its node, its logs, the command that submits it "
+"again."""
 
 import re
 import shlex
@@ -16,6 +17,15 @@ _ENDED_ON = re.compile(r"^srun: error: ([\w.-]+): tasks? \d", re.M)
 _NAMES_NODE = re.compile(
     r"(?:failed on node |[Ff]ailure on |srun: error: (?=\S+: task))([\w.-]+)|(?:^"
     r"|\s)([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] "
+)
+# Where a log tells of the one node that it is from.
+_MENTIONS_NODE = re.compile(
+    r"^\s+host\s+: ([\w.-]+)$|\b(?:running|started|starting|allocated)(?: on)?(?: host"
+    r"| node)?:? ([a-z][\w.-]*\d)\b"
+    r"|\b(?:nvidia-smi|dmesg|[ep]rolog|node|host) on ([a-z][\w.-]*\d)\b"
+    r"|\bSLURM_(?:JOB_)?NODELIST ?= ?([a-z][\w.-]*\d)\s|\b[Hh]ost(?:name)?\s?[:=] ?([a-z][\w.-]*\d)\b"
+    r"|slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON ([\w.-]+) ",
+    re.M | re.I,
 )
 _OURS = "exercises/main.py"
 _LOGS_NAMED = 4  # in a command: of a job with a log for each rank, the last ones
@@ -55,7 +65,10 @@ def _node(saw: str, log: str) -> str:
     nodes = set(ran_on[-1].split()) if ran_on else set(_ENDED_ON.findall(log))
     if len(nodes) == 1:
         return nodes.pop()
-    return _of_task(said, log, ran_on[-1].split() if ran_on else []) if (said := _OF_TASK.match(saw)) else ""
+    if (said := _OF_TASK.match(saw)) and (node := _of_task(said, log, ran_on[-1].split() if ran_on else [])):
+        return node
+    mentioned = set() if nodes else {next(filter(None, names)) for names in _MENTIONS_NODE.findall(log)}
+    return mentioned.pop() if len(mentioned) == 1 else ""
 
 
 def _of_task(said: re.Match[str], log: str, nodes: list[str]) -> str:

@@ -34,8 +34,7 @@ _OF_A_CONNECTION = re.compile(r"NCCL|[Gg]loo|TCPStore|[Ss]ocket|Dist\w+Error|[Cc
 _REPORTED = re.compile(r"failed \(exitcode: |^srun: error: \S+: tasks? \d|CANCELLED AT|(?i:oom[-_]kill)", re.M)
 # That there was a connection, or the wait of ranks that had met.
 _LOST = ("rank-lost", "nccl-timeout", "gloo-timeout", "collective-timeout", "barrier-missed", "infiniband")
-AFTER_ALL = 8  # from this order on a finding follows from something else, or is only a warning
-_FOLLOWS = 9  # the order of what is known to follow from something else
+AFTER_ALL, _FOLLOWS = 8, 9  # from the first on a finding follows from something else, or is only a warning
 # PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
 # A name for which there is no IPv4 address either will not be found the next time.
 _WARNING = re.compile(
@@ -43,25 +42,13 @@ _WARNING = re.compile(
 )
 _LONG = re.compile(r"^.{4001,}$", re.M)
 _MOST = 1 << 18  # characters at both ends of what all patterns are tried on
-# Words of which every line that a symptom is seen in holds one, whatever is seen there.
-_TELLS = re.split(
-    r"\|",
-    "error|fail|warn|fatal|not|no |cannot|can't|unable|invalid|kill|denied|exceed|signal|timed|timeout|"
-    "missing|nan| inf|lost|xid|oom|out of|assert|cancel|unrecognized|mismatch|break|illegal|sigill|busy|"
-    "reset|closed|pipe|unexpected|exit|main.py|srun|slurm|sbatch|run.sh|already|retry|again|alloc|full|"
-    "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
-    "tcp_store|create_backend|exception ignored|"
-    "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
-    "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
-    "semlock|mig|worker_count|joined|"
-    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
-)
 _NEAR = 8  # lines before and after one, in which the same error may have said more
 _PROGRAMS = ("srun ", "torch.", "gloo")  # are written so, at the beginning of a sentence too
 _NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
-_KNOWN = re.compile(
-    r"\{(name|file|tool|prefix)\}"
-)  # what a command may take from the line that a pattern has found
+_KNOWN = re.compile(r"\{(name|file|tool|prefix)\}")  # what a command may take from the line that was found
+_SOURCE = re.compile(
+    r"^(?:\[rank\d+\]:|\d{1,5}:)?\s{4,}(?:raise |return |assert |if |with |for |self\.|\w[\w., ]* = |\w[\w.]*\()"
+)
 _KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
@@ -145,8 +132,15 @@ def stopped_by(log: str, *, trained: bool) -> set[str]:
         for one, place in found.items()
         if place is not None
         and not overcome.may_be(one.name, _line(place, errors))
-        and not (trained and one.name in BEFORE_IT_RAN)
+        and not (trained and one.name in BEFORE_IT_RAN and one.name != "step-waits")  # which lasts until then
     }
+
+
+def complains(log: str) -> bool:
+    """Whether a log speaks of an error that is no consequence of another process's end."""
+    errors, _ = _told_apart(_LONG.sub(_shortened, log))
+    known = any(_first(one, errors) for one in SYMPTOMS if one.order < AFTER_ALL)
+    return known or _first_error(errors) is not None
 
 
 @dataclass
@@ -181,7 +175,8 @@ def _is_killed(log: str) -> bool:
 
 
 def _in_doubt(seen: list[_Seen], log: str, raised: Finding | None, since: int) -> list[Finding]:
-    """That it is not known which of two was the cause, where both look like one and neither explains the other."""
+    """That it is not known which of two was the cause, where both look like one and neither explains the "
+    "other."""
     if not seen or not (cause := seen[0]).order <= _VAGUE_AT:
         return []
     rivals = [other for other in seen[1:] if _rivals(cause, other, log)]
@@ -224,7 +219,7 @@ def _told_apart(log: str) -> tuple[str, str]:
 
 def _telling(log: str) -> str:
     """The lines that may say what went wrong: of a long log, most tell how training goes on."""
-    told = [line for line in log.splitlines() if any(word in line.lower() for word in _TELLS)]
+    told = [line for line in log.splitlines() if any(word in line.lower() for word in overcome.TELLS)]
     text = "\n".join((*told, ""))
     return text if len(text) <= 2 * _MOST else f"{text[:_MOST]}\n{text[-_MOST:]}"
 
@@ -235,11 +230,15 @@ def _shortened(line: re.Match[str]) -> str:
 
 def _first(symptom: Symptom, text: str) -> re.Match[str] | None:
     """The first place in which a line says this, and not something else."""
+    in_source = None  # a traceback's line of code that holds the words is not the message
     for found in symptom.pattern.finditer(text):
-        another = symptom.unless is not None and symptom.unless.search(_line(found, text))
+        line = _line(found, text)
+        another = symptom.unless is not None and symptom.unless.search(line)
         if not another and (symptom.when is None or symptom.when(found)):
-            return found
-    return None
+            if not _SOURCE.match(line):
+                return found
+            in_source = in_source or found
+    return in_source
 
 
 def _line(found: re.Match[str], text: str) -> str:
@@ -268,6 +267,7 @@ def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: 
     if "ms" in said:
         said["seconds"] = f"{int(said['ms'][:12]) / 1000:g}"
     said["line"] = one_line(RANK.sub("", line).removeprefix("main.py: "), 200)
+    said["of"] = f" of {label if rank[2] else 'rank'} {rank[1] or rank[2]}" if rank else ""
     said["rank"] = f"{label if rank[2] else 'rank'} {rank[1] or rank[2]} " if rank else ""
     saw, means, do = symptom.saw, symptom.means, symptom.do
     for case in symptom.cases:

@@ -1,4 +1,5 @@
-"""What NCCL's own log (NCCL_DEBUG=INFO) says of how the GPUs talk: rings, transports, GPUDirect RDMA, switches."""
+"""What NCCL's own log (NCCL_DEBUG=INFO) says of how the GPUs talk: rings, transports, GPUDirect RDMA, "
+"switches."""
 
 import re
 from collections import Counter
@@ -24,7 +25,8 @@ _MANY = 64 << 20
 # That a way was chosen does not say that it worked.
 _FAILED = {
     "p2p": re.compile(r"p2p\.cc:\d+ NCCL WARN|peer access is not supported|failed to open CUDA IPC handle"),
-    "gdr": re.compile(r"Got completion .{0,80}(?:error|status=)\s?(?:4|10)\b"),
+    "gdr": re.compile(r"Got completion .{0,80}(?:error|status=)\s?(?:4|10)\b|NCCL WARN Call to ibv_\w+ failed"),
+    "rdma": re.compile(r"NCCL WARN Call to ibv_\w+ failed"),
 }
 _LINKS = {
     "p2p": "Within a node GPUs reach each other's memory (P2P, {links}): NVLink or PCIe, as it should be.",
@@ -86,7 +88,11 @@ def _who(log: str) -> tuple[list[str], int]:
 
 def _way(kind: str, count: int, *, failed: bool) -> str:
     said = _LINKS[kind].format(links=f"{count} link{'s' * (count > 1)}")
-    return said.replace(", as it should be.", ": it was chosen, and failed.") if failed else said
+    if not failed:
+        return said
+    return said.replace(", as it should be.", ": it was chosen, and failed.").replace(
+        ": slower.", ": it was chosen, and failed."
+    )
 
 
 def _kind(via: str) -> str:

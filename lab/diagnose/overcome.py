@@ -2,15 +2,30 @@
 
 import re
 
-# A line of a program that trains: an epoch or a step with its loss, or a bar that moves.
-_GOES_ON = re.compile(
-    r"\b(?:epoch|step|iter(?:ation)?|batch)\b.{0,60}\bloss\b\W{1,3}\d|\bloss\b\W{1,5}\d.{0,120}\b(?:epoch|step"
-    r"|iter)\b"
-    r"|\b[1-9]\d?%\|.{0,80}\d+/\d+ \[|\d(?:it/s|s/it)\b"
+# A line of a program that trains: an epoch or a step with its loss or its measure, or a bar that moves.
+_COUNTS = r"\b(?:epochs?|steps?|iter(?:ation)?s?|it|batch|updates?|train)\b"
+_VALUE = r"\W{1,5}(?:\d|nan\b)"
+_MEASURE = (
+    rf"\b(?:\w+[_/ @-])?(?:loss(?:es)?|acc\w*|top-?[15]|ppl|perplexity|miou|map\S*|psnr|f1|wer|bleu|auc|mse|mae"
+    rf"|dice|reward){_VALUE}"
 )
-_IN_SUCH = ("loss", "%|", "it/s", "s/it")
+_GOES_ON = re.compile(
+    rf"{_COUNTS}.{{0,200}}?{_MEASURE}|{_MEASURE}.{{0,120}}{_COUNTS}"
+    rf"|{_COUNTS}\W{{0,4}}\d+.{{0,120}}?\b(?:improved to|lr|skipped|tok\w*/s\w*|samples/s\w*|img/s\w*"
+    rf"|time){_VALUE}"
+    r"|\b[1-9]\d?%\|.{0,80}\d+/\d+ \[|\d(?:it/s|s/it)\b|\d/\d+ \[[=>.]+\].{0,80}loss|^\d+\|\d+\|loss: \d"
+    r"|\baccuracy: \d+/\d+|^\s*\d+/\d+\s+[\d.]+g\s+[\d.]+"
+)
+_IN_SUCH = ("loss", "%|", "it/s", "s/it", "epoch", "step", "iter", "accuracy: ", "g  ")
+# Bars of what is done before, or beside, training; one that is full may be of anything.
+_NO_TRAINING = re.compile(
+    r"^\W*100%\|(?!.*loss)|download|\bmap\b ?(?:\(|:)|tokeniz|\bload|extract|preprocess|resolving"
+    r"|fetching|filter|generating|saving"
+    r"|building|caching|copying|sanity|\bvalid\w*:|\beval\w*:|predict|\binstall"
+)
 # An exception names itself, or is about to be raised.
 _ERROR = re.compile(r"(?:^|[\s.:])\w*(?:Error|Exception)\b(?:: |$)|^\s*(?:\[rank\d+\]:|\d+:)?\s*raise ")
+_LONGEST = 1000  # characters of a line that are looked at
 _WORD = re.compile(r"[a-z]{5,}")
 _SAYS_NOTHING = {
     "error",
@@ -30,7 +45,8 @@ _SAYS_NOTHING = {
 _LASTING = ("out-of-memory", "loader-died", "failing-gpu", "infiniband", "not-finite", "keyboard", "hung-up")
 # Warnings of programs and of Python: of what was overcome, or did no harm.
 WARNS = re.compile(
-    r"^(?!.*(?:NCCL WARN|CUDA initialization|current PyTorch installation|nv files|NVIDIA (?:binaries|libraries)))"
+    r"^(?!.*(?:NCCL WARN|CUDA initialization|current PyTorch installation|nv files|NVIDIA (?:binaries"
+    r"|libraries)))"
     r".*(?:\[WARNING\]|\bWARNING(?::| )|\w+Warning: ).*\n?",
     re.M,
 )
@@ -44,6 +60,19 @@ HARMLESS = re.compile(
     re.M,
 )
 
+# Words of which every line that a symptom is seen in holds one, whatever is seen there.
+TELLS = re.split(
+    r"\|",
+    "error|fail|warn|fatal|not|no |cannot|can't|unable|invalid|kill|denied|exceed|signal|timed|timeout|"
+    "missing|nan| inf|lost|xid|oom|out of|assert|cancel|unrecognized|mismatch|break|illegal|sigill|busy|"
+    "reset|closed|pipe|unexpected|exit|main.py|srun|slurm|sbatch|run.sh|already|retry|again|alloc|full|"
+    "symbol|version|compat|peer|errno|status=|/dev/shm|unreachable|refused|interface|architecture|sighup|"
+    "tcp_store|create_backend|exception ignored|"
+    "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
+    "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
+    "semlock|mig|worker_count|joined|downloading|100% /|.local/lib|local-rank|local_rank|no such option|consume|"
+    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
+)
 # An exception that nobody could catch any more, mostly while Python tidied up.
 IGNORED = re.compile(
     r"^Exception ignored in.*\n(?:Traceback.*\n)?(?:[ \t].*\n)*\w\S*(?:Error|Exception)\b.*\n?", re.M
@@ -55,15 +84,21 @@ def since(log: str, failed: int) -> int:
     end = failed
     while end > 0:
         begin = log.rfind("\n", 0, end - 1) + 1
-        line = log[begin:end].lower()
-        if any(word in line for word in _IN_SUCH) and _GOES_ON.search(line):
+        if trains(log[begin:end]):
             return end
         end = begin
     return 0
 
 
+def trains(line: str) -> bool:
+    """Whether a line shows that a program trains."""
+    line = line[:_LONGEST].lower()
+    return any(word in line for word in _IN_SUCH) and bool(_GOES_ON.search(line)) and not _NO_TRAINING.search(line)
+
+
 def may_be(name: str, line: str) -> bool:
-    """Whether a program may live through what this line complains of: not through an exception, or Slurm's end."""
+    """Whether a program may live through what this line complains of: not through an exception, or "
+    "Slurm's end."""
     slurms = line.startswith(("slurmstepd", "srun:")) and "chdir" not in line
     return name not in _LASTING and not slurms and not _ERROR.search(line)
 

@@ -3,8 +3,17 @@
 import shlex
 
 from lab.base.terminal import Page
+from lab.base.words import one_line
+from lab.diagnose import overcome
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.told import course
+from lab.diagnose.verdict import came_through
+
+_BROKEN_OFF = (
+    "It is still running, was killed from outside (a time limit, memory, the node), or what it said last "
+    "was not "
+    "written any more, or into another file: from this log it cannot be told."
+)
 
 
 def say_nothing_found(page: Page, evidence: Evidence) -> bool:
@@ -29,7 +38,19 @@ def say_nothing_found(page: Page, evidence: Evidence) -> bool:
     if said in ("", "COMPLETED") and course.is_complete(log):
         page.say("It trained for all its epochs, and its log shows no error.", lead="  ")
         return False
+    if (end := came_through(evidence)) is not None:
+        page.say("The run came to its end, and nothing failed after it.", lead="  ")
+        page.say(one_line(end.said), lead="  last   ")
+        return False
     last = [line for line in log.splitlines() if line.strip()][-1:]
+    if last and overcome.trains(last[0]):
+        page.say("The log ends in the midst of training, and shows nothing that stopped it.", lead="  ")
+        page.say(one_line(last[0]), lead="  last   ")
+        page.say(_BROKEN_OFF, lead="  means  ")
+        job = evidence.jobid or "JOB"
+        page.line(f"  try    sacct -j {job} --format=JobID,State,ExitCode,End,NodeList    # how Slurm saw it end")
+        page.line("         squeue --me    # or is it still running?")
+        return True
     page.say("Nothing here that the lab knows.", lead="  ")
     if evidence.now is not None and slurm:
         page.say(f"{evidence.now.state}, exit code {evidence.now.exit_code or 'unknown'}", lead="  Slurm  ")

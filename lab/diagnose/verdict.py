@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-from lab.diagnose import logs, overcome, slurm_job
+from lab.diagnose import ended_well, logs, overcome, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
@@ -18,6 +18,7 @@ _IN_THREAD = "Exception in thread"  # which ends that thread only
 _LIMIT = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
 _PLACE = re.compile(r", (?:at|in what) ([^,]+\.py, line \d+(?:, in \S+?)?)(?:, calls)?\.$")
 _OF_CODE = {symptom.name: symptom.pattern for symptom in CODE}
+_FAILED_NODE = re.compile(r"^srun: error: Node failure on ([\w.-]+)", re.M)
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 
 # What Slurm itself says of the end of a job, in its records or in the log.
@@ -76,7 +77,11 @@ _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """All that is known, causes before consequences, with the commands filled in. Empty where nothing is wrong."""
+    """All that is known, causes before consequences, with the commands filled in. Empty where nothing is "
+    "wrong."""
+    if came_through(evidence) is not None or breaks_off(evidence):
+        course_of_it = course.went_wrong(evidence.log, alone=True)
+        return [filled(course_of_it, evidence)] if course_of_it else []
     found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
     ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
     if (not found or ended_so) and not _goes_well(evidence):
@@ -90,6 +95,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
     again = {
         "raised",
+        "library-said",
         "program-said",
         "failed",
         UNKNOWN,
@@ -118,6 +124,24 @@ def findings(evidence: Evidence) -> list[Finding]:
         or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
     ]
     return [filled(one, evidence) for one in _placed(once, evidence.log)]
+
+
+def came_through(evidence: Evidence) -> ended_well.End | None:
+    """The end of a run of which neither its records, nor Slurm, nor its log say that anything failed."""
+    slurm = evidence.now.state if evidence.now else evidence.state
+    known = evidence.status or evidence.lanes or evidence.missing_log or slurm not in ("", "COMPLETED")
+    end = None if known else ended_well.end_of(evidence.log, completed=slurm == "COMPLETED")
+    if end is None or course.is_cut_short(evidence.log) or logs.complains(end.rest):
+        return None
+    return end
+
+
+def breaks_off(evidence: Evidence) -> bool:
+    """Whether a job is known by its log alone, and that ends while the program trains, whatever came before."""
+    if evidence.status or evidence.lanes or evidence.missing_log or evidence.state or evidence.now:
+        return False
+    rest = ended_well.breaks_off(evidence.log)
+    return rest is not None and not logs.complains(rest)
 
 
 def _placed(found: list[Finding], log: str) -> list[Finding]:
@@ -177,7 +201,8 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
     if tasks and 0 < evidence.world_size < int(tasks[-1]):
         yield Finding(
             "worlds-of-one",
-            f"Slurm started {tasks[-1]} ranks, but the run's world had {evidence.world_size}: several runs of it "
+            f"Slurm started {tasks[-1]} ranks, but the run's world had {evidence.world_size}: several "
+            f"runs of it "
             f"trained "
             "apart, and wrote to one folder.",
             "RANK and WORLD_SIZE of another launcher were left in the shell, or each torchrun met only itself.",
@@ -216,12 +241,21 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         yield _STATES[evidence.state]
     # Of memory a symptom tells, which knows the kernel's words too; of a job put back into the queue, Slurm above.
     if in_log in _STATES and in_log != "OUT_OF_MEMORY" and not (in_log == "REQUEUED" and evidence.now is not None):
-        yield _STATES[in_log]
+        stopped_by = _STATES[in_log]
+        if in_log == "NODE_FAIL" and (node := _FAILED_NODE.search(evidence.log)) is not None:
+            stopped_by = dataclasses.replace(stopped_by, saw=f"A node of the job failed. It is {node[1]}.")
+        yield stopped_by
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")
     if (versions_differ := versions.differ(evidence.log)) is not None:
         yield versions_differ
-    for several_lines_say in (launched.in_each_task, launched.without_gpus, launched.on_one_gpu, waited.alone):
+    for several_lines_say in (
+        launched.in_each_task,
+        launched.without_gpus,
+        launched.beyond_the_gpus,
+        launched.on_one_gpu,
+        waited.alone,
+    ):
         if (one := several_lines_say(evidence.log)) is not None:
             yield one
     if (all_waited := waited.together(evidence.log)) is not None:

@@ -1,6 +1,6 @@
 """Collectives that did not match, and what the other ranks say when one has ended: mostly consequences."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
 
 _AGAIN = "FLIGHT_RECORDER=1 {rerun}    # then lab diagnose {run} names the ranks and the lines"
 
@@ -48,7 +48,7 @@ COLLECTIVES = (
         "unused-parameters-named",
         0,
         r"Parameters which did not receive grad for rank \d+: (?P<names>.{1,300})",
-        "{rank}DDP still waits for gradients of the step before, those of {names}.",
+        "DDP{of} still waits for gradients of the step before, those of {names}.",
         "These parameters had no part in the loss: use them in forward(), or leave them out of the network.",
         "lab check 4.1 6.1",
         "grep -n find_unused_parameters exercises/*.py    # =True lets DDP look for them in each step, at a price",
@@ -58,16 +58,30 @@ COLLECTIVES = (
         "unused-parameters",
         1,
         r"Expected to have finished reduction in the prior iteration",
-        "{rank}DDP still waits for gradients of the step before.",
+        "DDP{of} still waits for gradients of the step before.",
         "Some parameters had no part in the loss, or a backward pass was left out.",
         "lab check 4.1 6.1",
         "TORCH_DISTRIBUTED_DEBUG=INFO {rerun}    # names the parameters",
+        cases=(
+            case(
+                r"Parameter indices which did not receive grad for rank \d+: (?P<name>\d[\d ]{0,200})",
+                "These had no part in the loss of that step, as the head of another task has none: use "
+                "all outputs "
+                "in the loss, or let DDP look for them.",
+                "grep -n DistributedDataParallel *.py exercises/*.py    # find_unused_parameters=True, at a price",
+                "TORCH_DISTRIBUTED_DEBUG=INFO {rerun}    # names the parameters",
+                "lab check 4.1 6.1",
+                saw="DDP{of} still waits for gradients of the step before, those of the parameters with the "
+                "numbers {name}.",
+            ),
+        ),
+        source="docs.pytorch.org/docs/stable/distributed.html",
     ),
     symptom(
         "ready-twice",
         1,
         r"Expected to mark a variable ready only once",
-        "{rank}DDP got the gradient of a parameter twice in one step.",
+        "DDP{of} got the gradient of a parameter twice in one step.",
         "A parameter is used again after its backward pass (checkpointing with reentry), or two backward passes "
         "share it.",
         "lab check 4.1 6.1",

@@ -14,7 +14,8 @@ CONTAINERS = (
         r"|\[ERROR\] URL \S{1,200}/(?P<file>[^/\s]{1,100}\.(?:sqsh|sif))\S{0,60} returned error",
         "The container's image, {name}{file}, was looked for in a registry: its name was not taken for a file's.",
         "To pyxis only a name that begins with / or ./ is a file: all others are those of images in a registry.",
-        "srun --ntasks=1 ls -l {name}{file}    # its whole path, with / or ./ before it: for --container-image or "
+        "srun --ntasks=1 ls -l {name}{file}    # its whole path, with / or ./ before it: for "
+        "--container-image or "
         "image= in edf.toml",
         source="github.com/NVIDIA/pyxis/issues/127",
     ),
@@ -42,7 +43,8 @@ CONTAINERS = (
         cases=(
             case(
                 rf"(?:{_ENROOT}).{{0,300}}",
-                "The registry refused (a private image and no login, no such name or tag, too many requests), or "
+                "The registry refused (a private image and no login, no such name or tag, too many "
+                "requests), or "
                 "the "
                 "node has no internet. 'Authentication succeeded' may be that of nobody in particular.",
                 "enroot import -o $SCRATCH/image.sqsh docker://REGISTRY#NAME:TAG    # once, where there is "
@@ -140,6 +142,14 @@ CONTAINERS = (
         "echo $APPTAINER_BIND $SINGULARITY_BIND    # and the mounts in edf.toml",
         cases=(
             case(
+                r"mount source (?P<file>/\S+) (?:doesn't|does not) exist",
+                "--bind, APPTAINER_BIND or the mounts of edf.toml name a path that this node does not "
+                "have: deleted, "
+                "misspelt, or on a file system that is not mounted there.",
+                "srun --ntasks-per-node=1 ls -d {file}    # outside of the container: is it there, on each node?",
+                "echo $APPTAINER_BIND $SINGULARITY_BIND    # and the mounts in edf.toml",
+            ),
+            case(
                 _ENROOT,
                 "--container-mounts or the mounts of edf.toml name a path that this node does not have, or that "
                 "may "
@@ -187,7 +197,8 @@ CONTAINERS = (
             ),
             case(
                 _SINGULARITY,
-                "The node does not let you mount the image (user namespaces, FUSE), the image is damaged, or the "
+                "The node does not let you mount the image (user namespaces, FUSE), the image is damaged, "
+                "or the "
                 "container's program is not in order there.",
                 "singularity exec $LAB_ENV true    # on the node: with --debug it says more",
             ),

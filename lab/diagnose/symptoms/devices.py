@@ -22,7 +22,8 @@ DEVICES = (
         0,
         r"(?P<what>(?:\bError 34: )?CUDA driver is a stub library|\bError 34: .{0,80}|cudaErrorStubLibrary)",
         "{rank}loads an empty stand-in for the driver's library (a stub of libcuda.so.1): {what}.",
-        "A folder called stubs, of the CUDA toolkit's, is in LD_LIBRARY_PATH: it is for the linker only. That no "
+        "A folder called stubs, of the CUDA toolkit's, is in LD_LIBRARY_PATH: it is for the linker only. "
+        "That no "
         "GPU "
         "is found follows from it.",
         "echo $LD_LIBRARY_PATH | tr : '\\n' | grep stubs    # in the job: take this folder out where it is set",
@@ -38,7 +39,8 @@ DEVICES = (
         "CUDA_MPS_PIPE_DIRECTORY is set, and on this node no daemon answers there, it is another user's, or it "
         "has as "
         "many clients as it may. The GPU itself is not to blame.",
-        "unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY   # before srun: one process for each GPU needs no "
+        "unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY   # before srun: one process for each GPU "
+        "needs no "
         "MPS",
         "srun --ntasks-per-node=1 pgrep -a nvidia-cuda-mps    # where it is wanted: does it run on each node?",
         source="docs.nvidia.com/deploy/mps",
@@ -64,11 +66,13 @@ DEVICES = (
         r"|Cuda failure (?:\d+ )?'(?:named symbol not found|invalid device function)'",
         "{rank}has a build of PyTorch without code for this card: {line}",
         "The card is newer, or much older, than those that this build, or its compiler, was made for.",
-        "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())'",
+        "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())'    # is its sm_ there?",
+        "python -m pip install --upgrade torch    # a build whose list holds it, in a new environment",
         cases=(
             case(
                 r"Cuda failure (?:\d+ )?'(?:named symbol|invalid device function|no kernel|device kernel)",
-                "It is the NCCL library that was loaded, not PyTorch: it was built for other cards than this one. "
+                "It is the NCCL library that was loaded, not PyTorch: it was built for other cards than "
+                "this one. "
                 "Mostly a module's, or one in LD_LIBRARY_PATH or LD_PRELOAD, instead of PyTorch's own.",
                 "echo $LD_LIBRARY_PATH $LD_PRELOAD ; module list    # in the job: which NCCL comes first?",
                 "env -u LD_LIBRARY_PATH -u LD_PRELOAD {rerun}    # or without that module",
@@ -119,9 +123,11 @@ DEVICES = (
         1,
         r"device\(s\) is/are busy or unavailable|all CUDA-capable devices are busy",
         "{rank}was given a GPU that is busy or closed: {line}",
-        "It is in exclusive mode and has a process already (of another rank, or left over), or its node is not in "
+        "It is in exclusive mode and has a process already (of another rank, or left over), or its node "
+        "is not in "
         "order.",
         "nvidia-smi    # in the job, on that node: compute mode and processes",
+        "grep -n -E 'torch.load|set_device|cuda\\(' *.py    # torch.load() without map_location uses GPU 0",
         "lab check 2.2    # does each rank use a GPU of its own?",
         source="github.com/pytorch/pytorch/issues/1494",
     ),
@@ -130,7 +136,8 @@ DEVICES = (
         1,
         r"invalid device ordinal|device >= 0 && device < num_gpus",
         "{rank}asked for a GPU that this process cannot see.",
-        "The rank was used as the index of the device, or local_rank where each process sees one GPU only.",
+        "There are more processes on the node than GPUs for them, the rank was used as the index of the device "
+        "instead of the local rank, or each process sees one GPU only, which is 0.",
         "lab check 2.2",
         "srun bash -c 'echo $SLURM_PROCID: $CUDA_VISIBLE_DEVICES'   # in the job: who sees which",
         unless=r"NCCL WARN|Cuda failure",
@@ -169,7 +176,8 @@ DEVICES = (
         1,
         r"Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions)",
         "{rank}cannot open the GPUs (any more), though their driver is there: {line}",
-        "A container loses its GPUs when the host's systemd is reloaded (daemon-reload): what has them open runs "
+        "A container loses its GPUs when the host's systemd is reloaded (daemon-reload): what has them "
+        "open runs "
         "on, "
         "each new process finds none. If nothing ran on a GPU before, it was started without them.",
         "{rerun}    # a new job has a new container; one that ran to its end need not run again",
@@ -195,7 +203,8 @@ DEVICES = (
         1,
         r"device-side assert triggered|\.cu:\d+: .{0,200}: block: \[.{0,120}Assertion .{0,120} failed",
         "{rank}hit an assertion in a CUDA kernel.",
-        "Mostly a label outside 0 .. classes - 1. CUDA tells of it later, at a line that is not to blame.",
+        "Mostly a label outside 0 .. classes - 1, as 255 for no class. CUDA tells of it later, at a line "
+        "that is not to blame.",
         "CUDA_LAUNCH_BLOCKING=1 {rerun}    # slow, but the traceback then names the right line",
         "sbatch --gpus-per-node=0 run.sh --epochs 1    # the same on the CPU: the error is a plain one there",
         source="docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html",
@@ -222,7 +231,8 @@ DEVICES = (
         r"|mapping of buffer object failed|p2p\.cc:\d+ NCCL WARN C(?:uda|UDA) failure .{0,60}peer access"
         r"|p2p\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid device ordinal'",
         "Two GPUs of one node cannot reach each other's memory: {line}",
-        "Direct access (P2P) is not possible between these cards, or is kept from a container, a virtual machine "
+        "Direct access (P2P) is not possible between these cards, or is kept from a container, a virtual "
+        "machine "
         "or tasks that see one GPU each (--gpus-per-task).",
         "nvidia-smi topo -p2p r    # which pairs may read each other?",
         "NCCL_P2P_DISABLE=1 {rerun}    # through the host's memory",

@@ -1,12 +1,12 @@
 """Disks, data sets, checkpoints and the internet."""
 
+from lab.diagnose.symptoms.downloads import BROKEN_DATA, NO_INTERNET
 from lab.diagnose.symptoms.entry import case, symptom
 
 _NO_LOCKS = (
     r"No locks available|\[Errno 37\]|ENOLCK|lock.{0,80}(?:\[Errno (?:38|95|524)\]|Function not implemented"
     r"|Operation not supported)"
 )
-INTERNET = r"urlopen error|Max retries exceeded|HTTPS?Connection|URLError|HTTPError"
 
 # A path that two ranks name, each in a line of its own.
 _ONE_FILE_OF_TWO = (
@@ -27,16 +27,23 @@ FILES = (
         "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
         cases=(
             case(
-                r"(?:\[Errno 122\]|[Qq]uota)",
+                r"^(?:\[rank\d+\]: ?|\d+: )?(?P<line>.*(?:\[Errno 122\]|[Qq]uota).*)$",
                 "Your quota on this disk is used up, of bytes or of files; the disk itself may have room.",
                 "quota -s ; du -sh results/* ; find . -xdev | wc -l    # bytes, and the number of files",
                 "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
             ),
             case(
-                r"['\" ]/(?:var/)?tmp/|torchinductor_|/\.triton/",
-                "The node's own disk below /tmp is full, by you or by others.",
+                r"['\" ]/(?:var/)?tmp/|torchinductor_|/\.triton/|\b100% /(?:var/)?tmp$",
+                "The node's own disk below /tmp is full, by you or by others; of some nodes it is memory.",
                 "srun --ntasks-per-node=1 df -h /tmp    # on the job's nodes",
-                "TMPDIR=$SCRATCH {rerun}",
+                "TMPDIR=$SCRATCH HF_HOME=$SCRATCH/hf {rerun}",
+            ),
+            case(
+                r"\b100% (?P<file>/\S*)$",
+                "The disk is full: df, in the log, names {file}.",
+                "df -h {file} ; du -sh {file}/* | sort -h | tail",
+                "{rerun} --output-dir $SCRATCH/results    # another disk",
+                anywhere=True,
             ),
         ),
         unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory"
@@ -56,16 +63,19 @@ FILES = (
                 r"|\[Errno 107\]).{0,40}?['\" ](?P<file>(?:/[\w.@+-]+){1,2})",
                 "A file system that a program of its own serves (FUSE: s3fs, gcsfuse, sshfs, squashfuse): that "
                 "program "
-                "has ended on this node, perhaps for memory. Mount it again, or copy the data to the node first.",
+                "has ended on this node, perhaps for memory. Mount it again, or copy the data to the node "
+                "first.",
                 "srun --ntasks=1 --nodelist=NODE ls {file}    # on the node that lost it",
                 "fusermount -u {file}    # on that node, then mount it again, and {rerun} --run-id {run_id} "
                 "--resume auto",
             ),
             case(
                 _ONE_FILE_OF_TWO,
-                "Several ranks found the same file gone while they had it open: each of them makes or writes it, "
+                "Several ranks found the same file gone while they had it open: each of them makes or "
+                "writes it, "
                 "and on a shared disk (NFS) who replaces it takes it from the others. The disk is in order.",
-                "grep -n -E 'rank == 0|barrier|is_main_process' *.py    # rank 0 makes it first, the others after "
+                "grep -n -E 'rank == 0|barrier|is_main_process' *.py    # rank 0 makes it first, the "
+                "others after "
                 "a barrier",
                 "HF_HOME=/tmp/hf XDG_CACHE_HOME=/tmp/cache {rerun}    # or its cache on the node's own disk",
                 saw=_GONE,
@@ -118,7 +128,8 @@ FILES = (
         r"|lmdb\.(?:ReadersFull|MapFull|BadRslot|Lock|Invalid|ReadonlyError|TlsFull|VersionMismatch)\w*"
         r"|lmdb\.Error: .{0,200}",
         "{rank}could not read the LMDB data set: {line}",
-        "Not that the disk is full or the data is damaged. All processes of all ranks share one lock file beside "
+        "Not that the disk is full or the data is damaged. All processes of all ranks share one lock file "
+        "beside "
         "the "
         "data, and its limits.",
         "grep -n -A 4 'lmdb.open' *.py    # readonly=True, lock=False, readahead=False; opened in each loader "
@@ -126,11 +137,13 @@ FILES = (
         cases=(
             case(
                 r"READERS_FULL|ReadersFull",
-                "Its table of readers is full (126, if nothing else is said): all ranks' loader processes have a "
+                "Its table of readers is full (126, if nothing else is said): all ranks' loader processes "
+                "have a "
                 "place in "
                 "it, and those of runs that were killed keep theirs.",
                 "grep -n -A 4 'lmdb.open' *.py    # readonly=True, lock=False; or max_readers=2048",
-                "python -c 'import lmdb, sys; print(lmdb.open(sys.argv[1]).reader_check())' PATH    # frees dead "
+                "python -c 'import lmdb, sys; print(lmdb.open(sys.argv[1]).reader_check())' PATH    # "
+                "frees dead "
                 "ones",
                 "{rerun} --num-workers 2    # or fewer readers",
             ),
@@ -191,17 +204,7 @@ FILES = (
         "{rerun} --output-dir $SCRATCH/results",
         unless=r"execve",
     ),
-    symptom(
-        "broken-data",
-        1,
-        r"UnidentifiedImageError|image file is truncated|cannot identify image file|[Ff]ile not found or corrupted"
-        r"|Dataset not found or corrupted|BadZipFile|BadGzipFile|Compressed file ended before|tarfile\.ReadError"
-        r"|MDB_CORRUPTED|CorruptedError|zlib\.error: Error -[35]",
-        "{rank}found data that is damaged or not whole: {line}",
-        "A download or a copy was cut off, or several ranks wrote it at the same time.",
-        "lab fetch cifar10 --data-dir data    # on the login node, once; remove the damaged file before",
-        source="docs.pytorch.org/vision/stable/datasets.html",
-    ),
+    BROKEN_DATA,
     symptom(
         "broken-checkpoint",
         1,
@@ -253,7 +256,8 @@ FILES = (
                 "Only the names differ, by {prefix}: one of the two was wrapped (module. is DDP's, _orig_mod. "
                 "that of "
                 "torch.compile), the other not.",
-                "grep -n -E 'state_dict\\(' *.py exercises/*.py    # save model.module.state_dict(), or take the "
+                "grep -n -E 'state_dict\\(' *.py exercises/*.py    # save model.module.state_dict(), or "
+                "take the "
                 "prefix "
                 "out: torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, '{prefix}')",
             ),
@@ -269,23 +273,7 @@ FILES = (
         "grep -n 'torch.load' exercises/*.py    # torch.load(..., map_location=device)",
         source="docs.pytorch.org/docs/stable/generated/torch.load.html",
     ),
-    symptom(
-        "no-internet",
-        1,
-        rf"(?:{INTERNET}|LocalEntryNotFoundError|We couldn't connect to|ConnectTimeout|Could not resolve host"
-        r"|HTTP Error \d{3})",
-        "{rank}could not download: {line}",
-        "Compute nodes often have no internet, and servers refuse who asks too often.",
-        "lab fetch cifar10 --data-dir data    # on the login node, before the job",
-        cases=(
-            case(
-                r"HTTP Error (?:4\d\d)|(?:403|404|429) Client Error|Too Many Requests",
-                "The server was reached, and refused: the file has moved, or too many have asked.",
-                "lab fetch cifar10 --data-dir data    # once, on the login node, not by every rank",
-            ),
-        ),
-        source="docs.pytorch.org/vision/stable/datasets.html",
-    ),
+    NO_INTERNET,
     symptom(
         "file-not-found",
         2,

@@ -6,7 +6,8 @@ from lab.slurm import messages
 _AWAY = r"Socket timed out|Unable to contact slurm controller|[Zz]ero [Bb]ytes were transmitted"
 _NOT_SET_UP = r"s_p_parse_file|Unable to process configuration file|Could not establish a configuration source"
 _CREDENTIAL = (
-    r"(?:slurm|srun|sbatch|salloc|munge|auth).{0,120}(?:[Ii]nvalid|[Ee]xpired|[Rr]ewound)(?: \w+){0,2} credential"
+    r"(?:slurm|srun|sbatch|salloc|munge|auth).{0,120}(?:[Ii]nvalid|[Ee]xpired"
+    r"|[Rr]ewound)(?: \w+){0,2} credential"
     r"|[Mm]unge (?:decode|encode) failed"
     r"|[Jj]ob credential (?:expired|invalid|revoked)"
 )
@@ -40,7 +41,8 @@ LAUNCH = (
         r"^(?P<program>sbatch|srun|salloc): (?:error: |fatal: )?(?:(?:unrecognized|invalid) option"
         r"|(?=.{0,120}mutually exclusive))(?P<what>.{0,160})",
         "{program} does not accept an option:{what}.",
-        "This Slurm is older or lacks the plugin that adds it (--environment and --container-image are plugins'); "
+        "This Slurm is older or lacks the plugin that adds it (--environment and --container-image are "
+        "plugins'); "
         "or variables that an outer job left (SLURM_MEM_PER_CPU, SBATCH_...) speak against it.",
         "srun --help",
         "printenv | grep -E '^(SLURM|SBATCH|SALLOC)_'    # where you submit: unset what another job has left",
@@ -67,8 +69,19 @@ LAUNCH = (
         "sbatch --partition=NAME --account=NAME --time=00:10:00 run.sh",
         cases=(
             case(
+                r"Unable to create step .{0,60}(?:More processors|Requested node config"
+                r"|[Ii]nvalid generic resource"
+                r"|[Mm]emory required|[Tt]ask count|More nodes)",
+                "The step asks for more than its job was given: srun's options go beyond those of #SBATCH. The "
+                "cluster could well have more.",
+                "grep -n -E '#SBATCH|srun' *.sh    # tasks, CPUs, GPUs, memory: the job's must hold the step's",
+                "sbatch --ntasks-per-node=4 run.sh    # what srun asks for, asked of the job",
+                saw="Slurm did not take a step of the job: {why}{said}.",
+            ),
+            case(
                 r"\b(?P<limit>(?:QOS|Assoc|Max|Grp)\w*(?:Per(?:User|Job|Account|Node)|Limit)\w*)\b",
-                "It is a limit of your account or of its QOS, not of the partition: the job asks for more than it "
+                "It is a limit of your account or of its QOS, not of the partition: the job asks for more "
+                "than it "
                 "lets you have, with those that are in the queue already or without.",
                 "sacctmgr show qos format=Name,MaxWall,MaxTRESPerUser%40,MaxJobsPU,MaxSubmitPU    # the limits",
                 "squeue --me    # what you have already; then fewer nodes, less time, or another --qos",
@@ -107,7 +120,8 @@ LAUNCH = (
         2,
         r"step creation (?:temporarily disabled|still disabled), retrying",
         "srun waits for what another step of the same job holds: {line}",
-        "A step inside of a step, or beside one that took all CPUs, GPUs or memory, never begins: more time does "
+        "A step inside of a step, or beside one that took all CPUs, GPUs or memory, never begins: more "
+        "time does "
         "not "
         "help.",
         "sbatch run.sh      # instead of srun run.sh: the script calls srun itself",
@@ -131,7 +145,8 @@ LAUNCH = (
         r"Invalid MPI (?:type|plugin)|cannot find mpi plugin|couldn't find the specified plugin name for mpi/"
         r"|not built with SLURM's PMI support|PMI2?_Init failed",
         "Slurm and MPI do not fit each other: {line}",
-        "SLURM_MPI_TYPE or --mpi names a plugin that this site does not have, or that its MPI was not built for; "
+        "SLURM_MPI_TYPE or --mpi names a plugin that this site does not have, or that its MPI was not "
+        "built for; "
         "PyTorch needs none.",
         "srun --mpi=list",
         "SLURM_MPI_TYPE=none {rerun}",
@@ -258,6 +273,7 @@ LAUNCH = (
         "The environment could not be activated: {line}",
         "A job's shell has not read what conda init wrote, or the environment is not there under this name.",
         "LAB_ENV=$CONDA_PREFIX sbatch run.sh    # its folder is enough: nothing needs to be activated",
+        "source $(conda info --base)/etc/profile.d/conda.sh    # in a script of your own, before conda activate",
         source="docs.conda.io",
     ),
     symptom(

@@ -1,7 +1,7 @@
 """How the ranks find and reach each other: names, ports, interfaces, InfiniBand."""
 
+from lab.diagnose.symptoms.downloads import INTERNET
 from lab.diagnose.symptoms.entry import case, symptom
-from lab.diagnose.symptoms.files import INTERNET
 from lab.diagnose.symptoms.infiniband import INFINIBAND
 
 _RDMA = r"ibv_\w|NET/IB|NET/OFI|mlx\d_"  # what these lines tell of uses no sockets
@@ -25,7 +25,8 @@ NETWORK = (
         r"Cannot assign requested address|EADDRNOTAVAIL|errno: 99\b"
         r"|client socket has timed out .{0,80}connect to \(?(?:127\.\d+\.\d+\.\d+|localhost)\b",
         "Rank 0 is not at the address where the ranks are to meet: {line}",
-        "MASTER_ADDR or --rdzv-endpoint names another machine than the one of rank 0; 127.0.0.1 and localhost are "
+        "MASTER_ADDR or --rdzv-endpoint names another machine than the one of rank 0; 127.0.0.1 and "
+        "localhost are "
         "on each machine that machine itself.",
         "echo $MASTER_ADDR ; hostname ; ip -br addr    # on the node of rank 0",
         "sbatch run.sh   # meets on the job's first node",
@@ -62,7 +63,8 @@ NETWORK = (
         4,  # it may follow from a rank that has ended before
         r"connectFullMesh failed|gloo/transport/tcp/\w+\.cc:\d+\] connect \[",
         "gloo's ranks cannot reach each other: {line}",
-        "The node's name leads to an address that the others cannot reach (127.0.1.1, docker0), or a firewall is "
+        "The node's name leads to an address that the others cannot reach (127.0.1.1, docker0), or a "
+        "firewall is "
         "there.",
         "srun --ntasks-per-node=1 hostname -i    # not 127.0.1.1; and ip -br addr",
         "GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
@@ -97,7 +99,8 @@ NETWORK = (
         r"|(?P<came>\d{1,7})/(?P<of>\d{1,7}) clients joined",
         "More processes have come to where the ranks meet ({joined}{came}) than the group has ({size}{of}): "
         "{line}",
-        "The program was launched more than once: several tasks on a node that each run torchrun, a second job or "
+        "The program was launched more than once: several tasks on a node that each run torchrun, a "
+        "second job or "
         "an old one at the same address and port. Then each rank is there twice, and nobody sees the number he "
         "waits for.",
         "srun --ntasks-per-node=1 torchrun exercises/main.py    # one torchrun for each node; "
@@ -143,6 +146,14 @@ NETWORK = (
         "GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0 sbatch run.sh   # the interface that joins the nodes",
         cases=(
             case(
+                r"`srun` command is available on your system but is not used",
+                "Lightning says it: the program was started in a Slurm job without srun, so it runs on "
+                "the first "
+                "node only, and the ranks of the others were never started.",
+                "srun python train.py    # in the script; --nodes and --ntasks-per-node as num_nodes and devices",
+                anywhere=True,
+            ),
+            case(
                 r"errno: (?:113|101)\b(?: - (?P<why>[\w ]+))?|(?P<said>No route to host|Network is unreachable)",
                 "One node cannot reach the other ({why}{said}): the network between them, a firewall, or an "
                 "address "
@@ -153,7 +164,8 @@ NETWORK = (
             ),
             case(
                 r"errno: 111\b",
-                "The node was reached, but nobody listened at this port: rank 0 had not begun, had ended, or was "
+                "The node was reached, but nobody listened at this port: rank 0 had not begun, had ended, "
+                "or was "
                 "told "
                 "another port.",
                 "srun bash -c 'echo $(hostname) $SLURM_PROCID $MASTER_ADDR $MASTER_PORT'    # the same for all?",

@@ -1,6 +1,67 @@
 """What main.py refuses, what it says of itself, and mistakes in how a program starts processes."""
 
-from lab.diagnose.symptoms.entry import symptom
+from lab.diagnose.symptoms.entry import case, symptom
+
+# Of click, absl, fire, hydra and the Trainer's parser.
+_OTHER_PARSERS = (
+    r"Error: (?=No such option|no such option)|FATAL Flags parsing error: |ERROR: (?=Could not consume arg)"
+    r"|(?:ValueError: )(?=Some specified arguments are not used by the HfArgumentParser)"
+)
+_REFUSED = (
+    r"(?:[Uu]nrecognized (?:arguments|override)|[Nn]o such option|Unknown command line flag"
+    r"|Could not consume arg"
+    r"|not used by the HfArgumentParser|LexerNoViableAlt\w*)"
+)
+_TAKES_BOTH = (
+    "grep -n -E 'local.rank' *.py    # parser.add_argument('--local-rank', '--local_rank', type=int, "
+    "default=int(os.environ.get('LOCAL_RANK', 0)))"
+)
+_READS_THE_VARIABLE = "grep -n -E 'local.rank' *.py    # int(os.environ['LOCAL_RANK']): torchrun sets it"
+_MADE_BY_THE_LAUNCHER = (
+    case(
+        rf"{_REFUSED}.{{0,60}}\blocal-rank",
+        "It is the launcher's own argument, not yours: since PyTorch 2 torch.distributed.launch calls it "
+        "--local-rank, and a program that was written for an older one knows --local_rank, or none.",
+        "torchrun --standalone --nproc-per-node 2 exercises/main.py    # gives none: LOCAL_RANK is in the "
+        "environment",
+        _TAKES_BOTH,
+        saw="The program does not know an argument that its launcher has added: {why}.",
+    ),
+    case(
+        rf"{_REFUSED}.{{0,60}}\blocal_rank",
+        "It is the launcher's own argument, not yours: torch.distributed.launch before PyTorch 2, and "
+        "deepspeed, "
+        "add --local_rank, and the program knows none, or --local-rank.",
+        "torchrun --standalone --nproc-per-node 2 exercises/main.py    # gives none: LOCAL_RANK is in the "
+        "environment",
+        _TAKES_BOTH,
+        saw="The program does not know an argument that its launcher has added: {why}.",
+    ),
+    case(
+        r"(?:required|Missing option).{0,60}\blocal[-_]rank",
+        "It waits for an argument of an older launcher: torchrun gives none, and sets LOCAL_RANK instead.",
+        _READS_THE_VARIABLE,
+        "python -m torch.distributed.launch --nproc_per_node=2 exercises/main.py    # until then: adds it",
+        saw="The program wants an argument that its launcher does not give: {why}.",
+    ),
+    case(
+        rf"{_REFUSED}.{{0,60}}--(?P<name>n?proc[-_]per[-_]node|nnodes|node[-_]rank|master[-_](?:addr"
+        rf"|port)|rdzv\S*"
+        r"|standalone|num_processes|num_machines|machine_rank)",
+        "It is an option of the launcher, and stands behind the program's name: what stands there is the "
+        "program's.",
+        "torchrun --standalone --nproc-per-node 2 exercises/main.py    # the launcher's options first, "
+        "then the program",
+        saw="The program was given an option of its launcher: {why}.",
+    ),
+    case(
+        rf"ipykernel_launcher\.py: error: |{_REFUSED}.{{0,80}}-f \S{{1,200}}kernel\S{{1,80}}\.json",
+        "In a notebook the command line is that of the notebook's kernel, not the program's: parse_args() "
+        "reads it.",
+        "grep -n parse_args *.py    # parse_args([]), or with a list of options, in a notebook",
+        saw="A notebook's cell read the command line of its kernel: {why}.",
+    ),
+)
 
 PROGRAM = (
     symptom(
@@ -22,6 +83,21 @@ PROGRAM = (
         "The program was started with python alone: no launcher told it its rank and the number of ranks.",
         "torchrun --standalone --nproc-per-node 2 exercises/main.py",
         "sbatch run.sh   # on a cluster",
+        cases=(
+            case(
+                r"^srun: error: \S+: tasks? |\bSLURM_(?:NTASKS|PROCID) ?=",
+                "srun numbers the processes, as SLURM_PROCID and SLURM_NTASKS: RANK, WORLD_SIZE and the "
+                "address where "
+                "they meet are names that torchrun sets, or the job script from those.",
+                "srun --ntasks-per-node=1 torchrun --nnodes $SLURM_NNODES --nproc-per-node gpu "
+                "--rdzv-backend c10d "
+                "--rdzv-endpoint $MASTER_ADDR:29500 exercises/main.py    # one torchrun for each node",
+                "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS python "
+                "exercises/main.py'    # MASTER_ADDR and MASTER_PORT exported before",
+                anywhere=True,
+            ),
+        ),
+        source="docs.pytorch.org/docs/stable/distributed.html",
     ),
     symptom(
         "not-by-srun",
@@ -69,11 +145,26 @@ PROGRAM = (
     symptom(
         "option-refused",
         1,
-        r"^(?:\[rank\d+\]: ?|\d+: )?\S{0,100}\.py: error: (?P<why>.+)$",
+        rf"^(?:\[rank\d+\]: ?|\d+: )?(?:\S{{0,100}}\.py: error: |{_OTHER_PARSERS})(?P<why>.+)$",
         "The program did not understand its command line: {why}.",
         "An option is misspelt, has a value that it does not take, or stands before run.sh instead of after it.",
         "python exercises/main.py --help",
+        cases=_MADE_BY_THE_LAUNCHER,
         source="docs.python.org/3/library/argparse.html",
+    ),
+    symptom(
+        "tasks-differ",
+        1,
+        r"You set `(?P<what>devices|num_nodes)=(?P<wanted>\d+)` in Lightning, but the number of (?:tasks per node"
+        r"|nodes) "
+        r"configured in SLURM `(?P<name>--[\w-]+)=(?P<given>\d+)`",
+        "Lightning was told {what}={wanted}, and Slurm {name}={given}: they must be the same.",
+        "Slurm starts the processes, one for each GPU, and Lightning only counts them. To change the Trainer's "
+        "number instead, as the message proposes, leaves GPUs or nodes without work.",
+        "sbatch --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 run.sh    # num_nodes nodes with devices "
+        "tasks each",
+        "grep -n -E '#SBATCH|srun' *.sh ; grep -n -E 'devices|num_nodes' *.py",
+        source="lightning.ai/docs/pytorch/stable/clouds/cluster_advanced.html",
     ),
     symptom(
         "program-said",

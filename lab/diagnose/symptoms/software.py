@@ -2,14 +2,93 @@
 
 import sys
 
-from lab.diagnose.symptoms.entry import case, symptom
-from lab.diagnose.symptoms.symbols import OF_A_LIBRARY
+from lab.diagnose.symptoms.entry import Case, case, symptom
 
 # What a user's file may hide; of two of his own that import each other the same is said.
 _PYTHONS = "|".join(
     (*sorted(sys.stdlib_module_names), "torch(?:vision)?", "numpy", "datasets", "PIL", "yaml", "wandb")
 )
 _OURS = "main|train|data|model|distributed_utils|ddp_utils|fsdp_utils|fast|from_scratch|solutions|exercises"
+
+# Which library a missing symbol is of: its name begins as that library's do.
+_LOOK = "echo $LD_LIBRARY_PATH $LD_PRELOAD ; module list    # in the job"
+_WITHOUT = "env -u LD_LIBRARY_PATH -u LD_PRELOAD {rerun}    # only what PyTorch brings along"
+_ANOTHER = "Another {} is loaded than the one PyTorch was built with: a module's, or one in LD_LIBRARY_PATH."
+
+_SYMBOL = r"(?:undefined symbol: |relocation error: .{{0,200}}symbol )_{{0,2}}(?:{})"
+
+
+def _of(begins: str, means: str, *do: str, also: str = "") -> Case:
+    """Args: also: other words that name this library."""
+    return case(_SYMBOL.format(begins) + (f"|{also}" if also else ""), means, *do)
+
+
+OF_A_LIBRARY = (
+    _of(
+        r"iJIT_|mkl_|MKL_|cblas_",
+        "It is a symbol of MKL's: conda has put a newer or older MKL beside this PyTorch than it was built with "
+        "(2024.1 "
+        "and later lack iJIT_NotifyEvent).",
+        "conda install 'mkl<2024.1'    # or PyTorch from pip, in a fresh environment",
+        "python -m pip list ; conda list mkl",
+    ),
+    _of(
+        r"cudnn\w+",
+        _ANOTHER.format("cuDNN"),
+        _LOOK,
+        "python -c 'import torch; print(torch.backends.cudnn.version())' ; python -m pip list | grep -i cudnn",
+        _WITHOUT,
+        also=r"CUDNN_STATUS_\w*VERSION_MISMATCH|cuDNN version incompatibility",
+    ),
+    _of(
+        r"p?nccl\w+",
+        _ANOTHER.format("NCCL"),
+        _LOOK,
+        "python -c 'import torch; print(torch.cuda.nccl.version())' ; python -m pip list | grep -i nccl",
+        _WITHOUT,
+        also=r"Mismatched NCCL version|NCCL version mismatch",
+    ),
+    _of(
+        r"(?:nvJitLink|cusparse|cublas|cusolver|cufft|curand|nvrtc|cupti|nvtx)\w*",
+        "It is a symbol of one of CUDA's libraries: a CUDA module or toolkit of another version hides those that "
+        "PyTorch brings along.",
+        _LOOK,
+        "python -m pip list | grep -i nvidia    # all of one version of CUDA?",
+        _WITHOUT,
+    ),
+    _of(r"(?:cuda[A-Z]|cu[A-Z])\w*", _ANOTHER.format("CUDA, or an older driver,"), _LOOK, "nvidia-smi", _WITHOUT),
+    _of(
+        r"(?:ZNK?(?:\d+|S\w)?(?:2at|3c10|5torch|6caffe2)|ZN(?:2at|3c10|5torch|6caffe2)|ZNK(?:2at|3c10|5torch)"
+        r"|THP|aoti_)",
+        "It is a symbol of PyTorch's own: a package with compiled parts (flash-attn, apex, torchvision, "
+        "xformers) was "
+        "built for another version of it.",
+        "python -m pip list | grep -i -E 'torch|flash|apex|xformers'",
+        "python -m pip install --no-build-isolation --force-reinstall --no-deps PACKAGE    # that package, built "
+        "anew",
+    ),
+    _of(
+        r"(?:GOMP|kmpc|omp|kmp)_\w+",
+        "It is a symbol of OpenMP's: conda's or a compiler's libgomp, libiomp5 or libomp is found instead of the "
+        "other.",
+        _LOOK,
+        "MKL_THREADING_LAYER=GNU {rerun}",
+    ),
+    _of(
+        r"(?:ucp|uct|ucs|ucm|P?MPI|ompi|opal|PMI\w?|fi|ibv|mlx5|nccl_net)_\w+",
+        "It is a symbol of MPI's or of the network's libraries (UCX, libfabric, rdma-core): modules of different "
+        "releases are loaded together. PyTorch with NCCL needs no MPI.",
+        _LOOK,
+        "module purge ; {rerun}",
+    ),
+    _of(
+        r"(?:Py[A-Z_]|ffi_)\w*",
+        "It is a symbol of Python's: the module was compiled for another version of Python than the one that "
+        "runs.",
+        "python --version ; python -m pip --version    # of one Python, and in the environment?",
+        "python -m pip install --force-reinstall --no-deps PACKAGE    # the one whose file the line names",
+    ),
+)
 
 SOFTWARE = (
     symptom(
@@ -61,7 +140,8 @@ SOFTWARE = (
         0,
         r"(?P<what>lib[\w.+-]{1,80}\.so[\w.]{0,20}): cannot allocate memory in static TLS block",
         "The library {what} came too late to be loaded: {line}",
-        "No memory is short: the place for such libraries (static TLS, mostly on ARM) is given away in the order "
+        "No memory is short: the place for such libraries (static TLS, mostly on ARM) is given away in "
+        "the order "
         "of "
         "imports, and another package with its own OpenMP (sklearn, cv2) came before torch.",
         "grep -n import exercises/main.py exercises/data.py    # import torch first, before sklearn, cv2, scipy",
@@ -92,6 +172,17 @@ SOFTWARE = (
         "NumPy 1.",
         "python -m pip check    # with the job's Python",
         "python -m pip install --upgrade torch torchvision    # both at once, in a new environment",
+        cases=(
+            case(
+                r"/\.local/lib/python[\d.]+/site-packages/(?P<name>\w+)/",
+                "{name} comes from ~/.local, where pip install --user puts it, before that of the "
+                "environment: it "
+                "was made for another version.",
+                "PYTHONNOUSERSITE=1 {rerun}    # without ~/.local",
+                "python -m pip list --user    # what is there; pip uninstall {name} takes it away",
+                anywhere=True,
+            ),
+        ),
         source="github.com/pytorch/vision/issues/8100",
     ),
     symptom(

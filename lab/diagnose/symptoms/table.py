@@ -37,6 +37,10 @@ _BRINGS_ABOUT = {
     ("folder-not-on-node", "file-not-found"),
     ("shared-memory", "disk-full"),
     ("container-not-started", "node-trouble"),
+    ("failing-gpu", "gpu-fault"),
+    ("too-many-threads", "keyboard"),
+    ("dos-line-ends", "program-not-found"),
+    ("dos-line-ends", "option-refused"),
 }
 # What a shell, a module system or Slurm says before the program, which may then run all the same.
 BEFORE_IT_RAN = frozenset(

@@ -41,6 +41,11 @@ def is_complete(log: str) -> bool:
     return planned is not None and bool(epochs) and int(epochs[-1][0]) == int(planned[1])
 
 
+def is_cut_short(log: str) -> bool:
+    """Whether a log says for how many epochs its run was to train, and does not hold them all."""
+    return _LENGTH.search(log) is not None and not is_complete(log)
+
+
 def went_wrong(log: str, *, alone: bool) -> Finding | None:
     """A loss that is no number or grows, or an accuracy that stays at chance.
 

@@ -61,10 +61,27 @@ _NOT_OURS = (
 )
 _CHECKS_ITS_CALLER = re.compile(
     r"/torch/(?:nn|optim|autograd|utils/data|functional\.py|_?tensor\.py|_utils\.py|random\.py|serialization\.py"
-    r"|utils/_contextlib\.py|amp|distributed/(?:distributed_c10d|c10d_logger|fsdp|_composable|tensor|device_mesh))"
+    r"|utils/_contextlib\.py|amp|distributed/(?:distributed_c10d|c10d_logger|fsdp|_composable|tensor"
+    r"|device_mesh))"
     r"|/torchvision/|/numpy/|/PIL/|/lib/python[\d.]+/(?!(?:site|dist)-packages)|<frozen|/lab/"
 )
 _CHECKING = ("__main__", "torch", "torchvision", "numpy", "lab")  # what they refuse is their caller's to mend
+# What a library written in Python checks, and says how it wants it: "HINT: set `devices=1`".
+_SAYS_WHAT_TO_DO = re.compile(
+    r"\bHINT:|\bHint:|\b(?:please|Please|try|Try|consider|Consider) (?!(?:report|file|open|re-?run"
+    r"|check the|include|contact|again)\b)"
+    r"[a-z]+ing\b|\b(?:please|Please) (?:use|set|pass|make sure|ensure|specify|provide|install|update"
+    r"|upgrade|call|add|choose|select)\b"
+    r"|\b(?:You (?:need to|must|should|have to|can)|you (?:need to|must|should|have to)) (?!(?:report"
+    r"|file)\b)[a-z]+"
+    r"|\b(?:[Ss]et|[Pp]ass|[Uu]se) `[^`]{1,80}`|\bDid you (?:mean|forget)|\b[Mm]ake sure (?:that |to )?\w+"
+)
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/(\w+)")
+_IT_SAYS_ITSELF = (
+    "The library says itself what it wants, in its message; the lab knows no more about it. What it "
+    "proposes may be "
+    "one of two ways: where two numbers or options differ, the other one can be the wrong one."
+)
 _NOT_KNOWN = (
     "The lab does not know this error. It comes from the system, the driver or a library, not from a line of "
     "yours: "
@@ -161,6 +178,18 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     at = own[-1] if own else frames[-1]
     where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
     foreign = _of_another_package(said["type"], own)
+    if own and not _ENVIRONMENT.search(text) and _elsewhere(at, frames, text) and _SAYS_WHAT_TO_DO.search(text):
+        library = _library(frames)
+        return Finding(
+            "library-said",
+            f"{who} was refused by {library}, in what {where}, calls: {text}",
+            _IT_SAYS_ITSELF,
+            (
+                f"look at {where}    # and at the job's options: srun, sbatch, torchrun",
+                f"python -m pip show {library}",
+            ),
+            order=3,
+        )
     if not own or foreign or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
         below = f", in what {where}, calls" if own else ""
         return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, LOOK_IT_UP, order=6)
@@ -173,6 +202,12 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
         (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
         order=3,
     )
+
+
+def _library(frames: list[_Frame]) -> str:
+    """The package whose line raised it, as its folder is called."""
+    named = _LIBRARY.search(frames[-1].file)
+    return named[1] if named else Path(frames[-1].file).stem
 
 
 def _no_such_program(said: str, at: _Frame) -> Finding:
@@ -194,7 +229,8 @@ def _of_another_package(kind: str, own: list[_Frame]) -> bool:
 
 
 def _elsewhere(own: _Frame, frames: list[_Frame], text: str) -> bool:
-    """Whether a library failed by itself: while it was imported, or deep in what is not made to check its caller.
+    """Whether a library failed by itself: while it was imported, or deep in what is not made to check "
+    "its caller.
 
     A call of Python's own functions, and what torch.nn and its like refuse, are the caller's to mend.
     """

@@ -2,7 +2,7 @@
 
 import re
 
-from lab.base.words import one_line
+from lab.base.words import one_line, rank_list
 from lab.diagnose.told.exceptions import RANK
 from lab.diagnose.told.finding import Finding
 
@@ -23,12 +23,49 @@ _NO_DRIVER = re.compile(
     re.M,
 )
 _CONTAINER = re.compile(
-    r"^(?![ \t]*#)(?:.*[ \t/])?(?:(?P<tool>apptainer|singularity|docker|podman)\s+(?:-\S+\s+)*(?:exec|run|shell)\s"
+    r"^(?![ \t]*#)(?:.*[ \t/])?(?:(?P<tool>apptainer|singularity|docker|podman)\s+(?:-\S+\s+)*(?:exec|run"
+    r"|shell)\s"
     r"|srun\s.*--container-image).*$",
     re.M,
 )
 _WITH_GPUS = re.compile(r"\s--(?:nv|nvccli|rocm)\b|--gpus\b|--runtime[= ]nvidia|--device[= ]\S*nvidia")
 _NV_IS_SET = re.compile(r"\b(?:APPTAINER|SINGULARITY)_NV(?:CCLI)?=")
+
+_NO_SUCH_GPU = re.compile(r"^.*(?:invalid device ordinal|device >= 0 && device < num_gpus).*$", re.M)
+_OF_NCCL = re.compile(r"NCCL WARN|Cuda failure")
+_MIG = re.compile(r"\bMIG-[0-9a-f]|\bMIG \d+\w\.\d+gb")
+_GPUS = re.compile(
+    r"(?:--gres[= ]|--gpus-per-node[= ]|TresPerNode=)(?:gres:"
+    r"|gres/)?(?:gpu[:=])?(?:[A-Za-z][\w.-]*:)?(?P<number>\d{1,2})\b"
+    r"|SLURM_GPUS_ON_NODE ?= ?(?P<all>\d{1,2})\b"
+    r"|(?:CUDA_VISIBLE_DEVICES|SLURM_JOB_GPUS) ?[=:] ?(?P<names>\d{1,2}(?:,\d{1,2})*)\b"
+)
+_PROCESSES = re.compile(
+    r"--nproc[-_]per[-_]node[= ](\d{1,3})\b|--ntasks-per-node[= ](\d{1,3})\b"
+    r"|\bSLURM_NTASKS_PER_NODE ?= ?(\d{1,3})\b"
+    r"|\bLOCAL_WORLD_SIZE ?= ?(\d{1,3})\b"
+)
+_RANK_AND_LOCAL = re.compile(r"^\s+rank\s+: (\d+) \(local_rank: (\d+)\)\n\s+exitcode\s+: 1 ", re.M)
+_LOCAL_RANK = re.compile(r"failed \(exitcode: 1\) local_rank: (\d+)")
+_TOO_FEW = (
+    "Each process needs a GPU of its own: more were started than the job has GPUs on this node. The local "
+    "ranks that "
+    "have one are not to blame."
+)
+_BY_RANK = (
+    "The rank was used as the index of the device. On the first node it is the local rank too; on the "
+    "others it is "
+    "larger than the number of their GPUs."
+)
+_ONE_EACH = (
+    "Each process sees one GPU only, and there it is number 0; or more processes were started than the "
+    "job has GPUs."
+)
+_EITHER = (
+    "Either more processes were started than there are GPUs, or each sees one GPU only, which is number 0 "
+    "to it: "
+    "which of both, CUDA_VISIBLE_DEVICES in the job says. On one node rank and local rank are the same."
+)
 
 _BYTES = r"\d+(?:\.\d+)? (?:bytes|[KMGT]iB)"
 _FULL = re.compile(rf"^.*CUDA out of memory\. Tried to allocate (?P<asked>{_BYTES}).*$", re.M)
@@ -58,7 +95,8 @@ def in_each_task(log: str) -> Finding | None:
 
 
 def _torchruns(log: str) -> int:
-    """How many there were on one node, as the script, srun's report or torchrun's own lines show; 0 if none do."""
+    """How many there were on one node, as the script, srun's report or torchrun's own lines show; 0 if "
+    "none do."""
     asked = [int(one or other) for one, other in _PER_NODE.findall(log)]
     if (by_srun := _SRUN.search(log)) is not None:
         if (own := _PER_NODE.search(by_srun["options"])) is not None:
@@ -73,6 +111,64 @@ def _count(tasks: str) -> int:
     """Of "0,2-3" three."""
     ranges = [part.strip("-").partition("-") for part in tasks.split(",") if part.strip("-")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
+
+
+def beyond_the_gpus(log: str) -> Finding | None:
+    """A rank that asked for a GPU that is not there: for want of GPUs, or by its rank instead of its "
+    "local rank."""
+    refused = _NO_SUCH_GPU.search(log)
+    if refused is None or _OF_NCCL.search(refused[0]) or _MIG.search(log):
+        return None
+    gpus = min((_gpus_in(found) for found in _GPUS.finditer(log)), default=0)
+    processes = max(
+        (int(number) for numbers in _PROCESSES.findall(log) for number in numbers if number), default=0
+    )
+    places = {int(local): int(rank) for rank, local in _RANK_AND_LOCAL.findall(log)}
+    local_ranks = {int(number) for number in _LOCAL_RANK.findall(log)} | set(places)
+    by_rank = [rank for local, rank in places.items() if rank != local and (not gpus or local < gpus <= rank)]
+    if gpus and processes > gpus:
+        saw = f"{processes} processes were started on a node, and {gpus} GPU{'s' * (gpus > 1)} given to it"
+        return _of_devices(saw, _TOO_FEW, gpus)
+    if gpus and local_ranks and min(local_ranks) >= gpus:
+        ranks = rank_list(sorted(local_ranks)).replace("rank", "local rank", 1)
+        saw = f"{ranks.capitalize()} found no GPU of that number: the job has {gpus} on the node"
+        return _of_devices(saw, _ONE_EACH if gpus == 1 else _TOO_FEW, gpus)
+    if by_rank and len(by_rank) == len(places):
+        ranks = rank_list(sorted(by_rank))
+        return _of_devices(
+            f"{ranks.capitalize()} asked for a GPU of that number: on its node it has another", _BY_RANK
+        )
+    if local_ranks and not by_rank and 0 not in local_ranks:
+        ranks = rank_list(sorted(local_ranks)).replace("rank", "local rank", 1)
+        return _of_devices(
+            f"{ranks.capitalize()} asked for a GPU that this process cannot see, local rank 0 did not", _EITHER
+        )
+    return None
+
+
+def _of_devices(saw: str, means: str, gpus: int = 0) -> Finding:
+    there = gpus or "$SLURM_GPUS_ON_NODE"
+    first = f"torchrun --nproc-per-node {there} exercises/main.py    # as many as there are GPUs"
+    more = "sbatch --ntasks-per-node=4 --gpus-per-node=4 run.sh    # or more GPUs: as many as processes"
+    code = "grep -n -E 'set_device|cuda:|device_ids' *.py exercises/*.py    # LOCAL_RANK, not RANK"
+    who = "srun bash -c 'echo $SLURM_PROCID: $CUDA_VISIBLE_DEVICES'   # in the job: who sees which"
+    do = {
+        _TOO_FEW: (first, more, who),
+        _BY_RANK: (code, "lab check 2.2", who),
+        _ONE_EACH: (
+            "sbatch --gpus-per-node=4 run.sh    # instead of --gpus-per-task or --gpu-bind: each takes its own",
+            code,
+            who,
+        ),
+        _EITHER: (who, first, code),
+    }[means]
+    return Finding("device-index", f"{saw} (invalid device ordinal).", means, do, order=1)
+
+
+def _gpus_in(found: re.Match[str]) -> int:
+    """How many GPUs of a node a line tells of: a number, or a list as CUDA_VISIBLE_DEVICES has it."""
+    number, names = found["number"] or found["all"], found["names"]
+    return int(number) if number else names.count(",") + 1
 
 
 def without_gpus(log: str) -> Finding | None:

@@ -6,7 +6,10 @@ from lab.base.words import one_line
 from lab.diagnose.told.finding import Finding
 
 # "[rank3]: ...", "3: ..." (srun --label), "node01:100:231 [0] NCCL INFO ...".
-_WHO = re.compile(r"^(?:\[[^\]]*\] )?(?:\[rank(?P<rank>\d+)\]:|(?P<label>\d{1,5}):|(?P<node>[\w.-]+):\d+:\d+ \[)")
+_WHO = re.compile(
+    r"^(?:\[[^\]]*\] )?(?:\[rank(?P<rank>\d+)\]:|(?P<label>\d{1,5}):|(?P<node>[\w.-]+):\d+:\d+ \["
+    r"|(?P<host>[A-Za-z][\w.-]*\d[\w.-]*): )"
+)
 _VERSIONS = {
     "NCCL": re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)"),
     "PyTorch": re.compile(r"(?:PyTorch|[Tt]orch)(?: version)?(?:: ?|==| )v?(\d+\.\d+(?:\.\d+)?)"),
@@ -21,9 +24,13 @@ def differ(log: str) -> Finding | None:
     for name, pattern in _VERSIONS.items():
         named: dict[str, set[str]] = {}  # who -> the versions that it has named
         for line in log.splitlines():
-            if name.lower() in line.lower() and (version := pattern.search(line)) and (who := _WHO.match(line)):
+            if (
+                name.lower().removeprefix("py") in line.lower()
+                and (version := pattern.search(line))
+                and (who := _WHO.match(line))
+            ):
                 rank = who["rank"] or who["label"]
-                named.setdefault(f"rank {rank}" if rank else who["node"], set()).add(version[1])
+                named.setdefault(f"rank {rank}" if rank else who["node"] or who["host"], set()).add(version[1])
         # Who has named two of them is no witness: an earlier attempt is in the log too.
         sure = {who: next(iter(versions)) for who, versions in named.items() if len(versions) == 1}
         nodes = {who: version for who, version in sure.items() if not who.startswith("rank ")}

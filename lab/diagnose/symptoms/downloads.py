@@ -1,0 +1,113 @@
+"""The internet, which a compute node mostly has not, and what came from it not whole."""
+
+from lab.diagnose.symptoms.entry import case, symptom
+
+INTERNET = r"urlopen error|Max retries exceeded|HTTPS?Connection|URLError|HTTPError"
+_OFTEN = "Compute nodes often have no internet, and servers refuse who asks too often."
+_OFFLINE = "HF_HUB_OFFLINE=1 {rerun}    # with the same HF_HOME as there: it then asks nobody"
+
+NO_INTERNET = symptom(
+    "no-internet",
+    1,
+    rf"(?:{INTERNET}|LocalEntryNotFoundError|We couldn't connect to|ConnectTimeout|Could not resolve host"
+    r"|HTTP Error \d{3})",
+    "{rank}could not download: {line}",
+    _OFTEN,
+    "srun --ntasks=1 curl -sI https://HOST | head -n 1    # HOST: of the line; has the node internet at all?",
+    "grep -n -i -E 'download|url' *.py    # what it is: fetched on the login node, before the job",
+    cases=(
+        case(
+            r"/datasets/(?P<name>[\w.-]+/[\w.-]+)/resolve/",
+            f"{_OFTEN} It is a data set of Hugging Face's, and not whole in the cache of this user (HF_HOME).",
+            "hf download --repo-type dataset {name}    # on the login node, before the job; older: "
+            "huggingface-cli",
+            _OFFLINE,
+        ),
+        case(
+            r"(?:(?:huggingface\.co|url: )/|looks like )(?P<name>[\w.-]+/[\w.-]+)(?:/resolve/| is not the path)",
+            f"{_OFTEN} It is a model of Hugging Face's, and not whole in the cache of this user (HF_HOME).",
+            "hf download {name}    # on the login node, before the job; older: huggingface-cli download",
+            _OFFLINE,
+        ),
+        case(
+            r"huggingface|hf_hub|/transformers/|LocalEntryNotFound|hf\.co\b",
+            f"{_OFTEN} It is something of Hugging Face's, and not whole in the cache of this user (HF_HOME).",
+            "hf download NAME    # on the login node, before the job; a data set with --repo-type dataset",
+            _OFFLINE,
+        ),
+        case(
+            r"wandb",
+            "The node does not reach the service that keeps the curves, wandb: training needs none of it.",
+            "WANDB_MODE=offline {rerun}    # then, on the login node: wandb sync wandb/offline-run-*",
+        ),
+        case(
+            r"(?P<tool>mlflow|neptune|comet_ml|clearml|swanlab|tensorboard\.dev)",
+            "The node does not reach the service that keeps the curves, {tool}: training needs none of it.",
+            "grep -n {tool} *.py    # its offline mode, or a folder instead of a server; then {rerun}",
+        ),
+        case(
+            r"\bpip\b|/simple/|No matching distribution",
+            f"{_OFTEN} A job has what its environment has: it installs nothing.",
+            "python -m pip install -r requirements.txt    # on the login node, into the job's environment",
+        ),
+        case(
+            r"unable to access 'https?://\S+'|\bgit clone\b",
+            f"{_OFTEN} It is a repository of git's.",
+            "git clone URL    # on the login node, before the job",
+        ),
+        case(
+            r"(?i:cifar)",
+            _OFTEN,
+            "lab fetch cifar10 --data-dir data    # on the login node, before the job",
+        ),
+        case(r"(?i:mnist)", _OFTEN, "lab fetch mnist --data-dir data    # on the login node, before the job"),
+        case(
+            r"\.pth\b|torch/hub|\btimm\b",
+            f"{_OFTEN} It is a model's weights, which torch.hub keeps in $TORCH_HOME (~/.cache/torch).",
+            "python -c 'import torchvision; torchvision.models.resnet50(weights=\"DEFAULT\")'    # the "
+            "program's "
+            "own model, on the login node, before the job",
+        ),
+        case(
+            r"HTTP Error (?:4\d\d)|(?:403|404|429) Client Error|Too Many Requests",
+            "The server was reached, and refused: the file has moved, or too many have asked.",
+            "grep -n -i -E 'download|url' *.py    # what it is: fetched once, on the login node, not by "
+            "every rank",
+        ),
+    ),
+    source="docs.pytorch.org/vision/stable/datasets.html",
+)
+
+BROKEN_DATA = symptom(
+    "broken-data",
+    1,
+    r"UnidentifiedImageError|image file is truncated|cannot identify image file"
+    r"|[Ff]ile not found or corrupted"
+    r"|Dataset not found or corrupted|BadZipFile|BadGzipFile|Compressed file ended before|tarfile\.ReadError"
+    r"|MDB_CORRUPTED|CorruptedError|zlib\.error: Error -[35]",
+    "{rank}found data that is damaged or not whole: {line}",
+    "A download or a copy was cut off, or several ranks wrote it at the same time.",
+    "ls -lL FILE    # the one in the line: remove it, and fetch it once more, on the login node",
+    "grep -n 'download=' *.py    # by rank 0 alone, the others after a barrier",
+    cases=(
+        case(
+            r"^(?:\[rank\d+\]: ?|\d+: )?(Downloading \S+) .*\n(?:.*\n){0,9}?(?:\[rank\d+\]: ?|\d+: )?\1 ",
+            "Several ranks downloaded it at the same time to one place, and each found what another was "
+            "writing: the file on the server is in order.",
+            "grep -n 'download=' *.py    # by rank 0 alone, the others after dist.barrier(); or before the job",
+            "rm -r data ; lab fetch cifar10 --data-dir data    # once, on the login node; mnist too",
+            anywhere=True,
+        ),
+        case(
+            r"(?i:cifar)",
+            "A download or a copy was cut off, or several ranks wrote it at the same time.",
+            "lab fetch cifar10 --data-dir data    # on the login node, once; remove the damaged file before",
+        ),
+        case(
+            r"(?i:mnist)",
+            "A download or a copy was cut off, or several ranks wrote it at the same time.",
+            "lab fetch mnist --data-dir data    # on the login node, once; remove the damaged file before",
+        ),
+    ),
+    source="docs.pytorch.org/vision/stable/datasets.html",
+)
