@@ -16,6 +16,7 @@ from lab.ranks.reports import GroupResult
 RECEIVE, MESSAGES = r"\b(i?recv|recv_object_list)\(", r"\b(i?(recv|send)|(recv|send)_object_list)\("
 SENDING, OBJECTS = r"broadcast|gather|scatter", r"_object"
 FILES = r"\bexists\(|is_file\(|isfile\(|\bglob\(|listdir\("
+LOCKS = r"flock|lockf|lock\(|\.acquire\("
 IN_ORDER = "the first before the others"
 
 
@@ -97,15 +98,25 @@ def judge_loading(look: Look, reports: Sequence[Any], layouts: list[list[int]]) 
                 "type": str,
                 "slept": bool,
                 "not_awaited": bool,
+                "partial": bool,
+                "is_load": bool,
             }
         ],
     )
     expect_as_many(reports, len(layouts))
+    ahead = [{rank for rank, report in enumerate(reports) if loads_ahead(report[number])} for number in (0, 1)]
     for number, layout in enumerate(layouts):
-        judge_layout(look, layout, [report[number] for report in reports])
+        judge_layout(look, layout, [report[number] for report in reports], ahead)
 
 
-def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]]) -> None:
+def loads_ahead(report: dict[str, Any]) -> bool:
+    """Whether a rank calls load() before it comes to any barrier."""
+    names = [event["what"] for event in report["events"]]
+    return "load" in names and "barrier" not in names[: names.index("load")]
+
+
+def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]], ahead: list[set[int]]) -> None:
+    """Args: `ahead` are the ranks that load ahead of a barrier, in each layout."""
     firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
     names = [[event["what"] for event in report["events"]] for report in reports]
     others = [rank for rank in range(len(reports)) if rank not in layout]
@@ -113,6 +124,7 @@ def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]]) -
     with part("everybody loads once", after=[IN_ORDER]):
         judge_counts(look, [*layout, *others], reports, names, firsts)
     with part(IN_ORDER):
+        judge_firsts(look, layout, others, reports, names, firsts, ahead)
         judge_order(look, layout, others, reports, names, firsts)
 
 
@@ -142,6 +154,13 @@ def judge_counts(
                 means="Reading and decoding a data set takes minutes on a real one; once is enough.",
                 look=look(r"load\(\)"),
             )
+        if count == 0 and reports[rank]["is_load"]:
+            raise Diagnosis(
+                "load-not-called",
+                saw=f"{firsts}: rank {rank} never called load(): load_once() returned the function itself.",
+                means="Without () a function is only named, and nothing is called: write load().",
+                look=look(r"\breturn\b.*\bload\b(?!\()", r"=.*\bload\b(?!\()", r"\breturn\b"),
+            )
         if count == 0 and reports[rank]["type"] == "NoneType":
             raise Diagnosis(
                 "others-get-none",
@@ -165,6 +184,55 @@ def judge_counts(
                 means="The caller needs what load() gave.",
                 look=look(r"^load\(\)$", r"\breturn\b", r"load\(\)"),
             )
+
+
+def judge_firsts(
+    look: Look,
+    layout: list[int],
+    others: list[int],
+    reports: list[dict[str, Any]],
+    names: list[list[str]],
+    firsts: str,
+    ahead: list[set[int]],
+) -> None:
+    """Exactly those that are to go first do, where some did: their number and their ranks are not for the code."""
+    went = {rank for rank in range(len(reports)) if loads_ahead(reports[rank])}
+    waits = [one for one in names if "barrier" in one]
+    unended = [
+        rank
+        for rank in layout
+        if "barrier" in names[rank][: names[rank].index("loaded") if "loaded" in names[rank] else None]
+        and "barrier" not in names[rank][: names[rank].index("load")]
+    ]
+    if unended and waits:
+        raise Diagnosis(
+            "barrier-before-loaded",
+            saw=f"{firsts}: rank {unended[0]} came to the barrier before its load() had ended.",
+            means="The barrier lets the others go on when the first one has come to it: load() must be over then.",
+            look=look(r"submit\(|Thread\(|\.start\(|Process\(", r"barrier\("),
+        )
+    if went == {0, *layout} and 0 in others:
+        raise Diagnosis(
+            "rank-0-instead-of-is-first",
+            saw=f"{firsts}, but rank 0 called load() before the barrier too.",
+            means="Rank 0 is a process like all others here: is_first alone says who goes first.",
+            look=look(r"rank"),
+        )
+    if not went and 0 in others and ahead[1] == {0}:
+        raise Diagnosis(
+            "rank-0-instead-of-is-first",
+            saw=f"{firsts}, but rank {layout[0]} waited in the barrier, and then all loaded at once.",
+            means="Where each node has its own disk, rank 0 cannot download for the others: is_first says who.",
+            look=look(r"rank"),
+        )
+    if late := [rank for rank in layout if went and rank not in went and went < set(layout)]:
+        raise Diagnosis(
+            "not-every-first",
+            saw=f"{firsts}: {rank_list(late)} waited in the barrier, and then loaded together with "
+            f"{rank_list(others)}.",
+            means="Each file system has its own first process: all that is_first names load before the barrier.",
+            look=look(r"\.index\(|\b(min|max|next)\(|argmax|\[0\]", r"rank", r"load\(\)"),
+        )
 
 
 def judge_order(
@@ -222,6 +290,27 @@ def judge_order(
             saw=f"{saw[:-1]}: it had looked for a file only.",
             means="A file may be left of the run before, and another node never sees it: wait in a barrier.",
             look=file,
+        )
+    if not passed and "def " not in (word := look(r"broadcast|scatter")):
+        raise Diagnosis(
+            "word-of-another-rank",
+            saw=f"{saw[:-1]}: it had waited for a word of another rank.",
+            means="It waits for the rank that gives it, which need not have waited: a barrier is for every rank.",
+            look=word,
+        )
+    if any(report["partial"] for report in reports):
+        raise Diagnosis(
+            "barrier-of-some",
+            saw=f"{saw[:-1]}: the barrier was that of a group of some ranks only.",
+            means="A barrier holds up the ranks of its group; to all others it is nothing. Take the one of all.",
+            look=look(r"new_group|split_group|group\s*=", r"barrier\("),
+        )
+    if not passed and "def " not in (lock := look(LOCKS)):
+        raise Diagnosis(
+            "lock-instead-of-barrier",
+            saw=f"{saw[:-1]}: a lock is for whoever comes first.",
+            means="A lock keeps them apart, but in any order, and on one node only: is_first says who goes first.",
+            look=lock,
         )
     if any(reports[rank]["slept"] for rank in early) and not passed:
         raise Diagnosis(
