@@ -8,7 +8,7 @@ from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
-from lab.checks.distributed_utils.judge_refused import judge_refused
+from lab.checks.distributed_utils.judge_refused import judge_group_asked, judge_refused
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -288,13 +288,7 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
             )
         swallowed = look.swallows() if case.kind in ("mixed", "missing", "number") else ""
         raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=swallowed or look(*patterns))
-    if "process group" in error["message"]:
-        raise Diagnosis(
-            "group-not-there-yet",
-            saw=f"{case}: raised {error_text(error)}",
-            means="setup() reads this before there is a process group: go by the variables alone.",
-            look=error_place(error, look),
-        )
+    judge_group_asked(look, case, error)
     if "ValueError" not in error["bases"]:
         raise Diagnosis(
             "not-a-value-error",

@@ -3,9 +3,20 @@
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import error_text, fail
+from lab.checks.common.report import error_place, error_text, fail
 from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
 from lab.grading.diagnosis import Diagnosis
+
+
+def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:
+    """The error is not that of a process group, which nobody has joined yet."""
+    if "process group" in error["message"] and not error["text"].startswith("raise"):
+        raise Diagnosis(
+            "group-not-there-yet",
+            saw=f"{case}: raised {error_text(error)}",
+            means="setup() reads this before there is a process group: go by the variables alone.",
+            look=error_place(error, look),
+        )
 
 
 def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[int], first_node: bool) -> NoReturn:
@@ -15,6 +26,7 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
         refused: the world sizes that are refused, where rank 0 of others is not.
         first_node: whether the processes of the first node are refused, and no others.
     """
+    judge_group_asked(look, case, error)
     saw = f"{case}: raised {error_text(error)}"
     if "ValueError" not in error["bases"] or not error["text"].startswith("raise"):
         fail(error, f"{case}: {look.function}()", look)

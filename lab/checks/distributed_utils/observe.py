@@ -107,7 +107,8 @@ def collectives_begun() -> int:
     """How many collectives this rank has begun, and groups it has made."""
     if not dist.is_initialized():
         return 0
-    number: int = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group()
+    group: Any = dist.distributed_c10d._get_default_group()
+    number: int = group._get_sequence_number_for_group()
     return number + int(dist.distributed_c10d._world.group_count)
 
 
