@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import argument_of, beside, swallows
 from lab.checks.common.report import expect, fits, numbers
 from lab.grading.diagnosis import Diagnosis
 
@@ -286,24 +287,24 @@ def helped(tmp_path: Path) -> Path:
 
 
 def test_an_error_is_swallowed_in_a_helper_too_and_not_where_another_is_raised(helped: Path):
-    assert Look(helped, "data.py", "read").swallows() == "data.py:8  except ValueError:"
-    assert Look(helped, "data.py", "number").swallows() == "data.py:8  except ValueError:"
-    assert Look(helped, "data.py", "join").swallows() == ""
+    assert swallows(Look(helped, "data.py", "read")) == "data.py:8  except ValueError:"
+    assert swallows(Look(helped, "data.py", "number")) == "data.py:8  except ValueError:"
+    assert swallows(Look(helped, "data.py", "join")) == ""
 
 
 def test_an_exercise_of_its_own_is_no_helper(helped: Path):
     (helped / "data.py").write_text(HELPED.replace("number", "setup"))
-    assert Look(helped, "data.py", "read").swallows() == ""
+    assert swallows(Look(helped, "data.py", "read")) == ""
 
 
 def test_a_line_beside_the_functions(helped: Path):
-    assert Look(helped, "data.py", "read").beside("NODEID") == 'data.py:2  NAMES = {"srun": "SLURM_NODEID"}'
-    assert Look(helped, "data.py", "read").beside("int") == ""
+    assert beside(Look(helped, "data.py", "read"), "NODEID") == 'data.py:2  NAMES = {"srun": "SLURM_NODEID"}'
+    assert beside(Look(helped, "data.py", "read"), "int") == ""
 
 
 def test_the_line_of_an_argument_or_of_what_made_it(helped: Path):
     look = Look(helped, "data.py", "join")
-    assert look.argument_of("init", "rank") == "data.py:20  rank = launch.local_rank"
-    assert look.argument_of("init", "world_size") == "data.py:23  world_size=launch.world_size,"
-    assert look.argument_of("init", "timeout", 0) == "data.py:25  init(timeout)"
-    assert look.argument_of("init", "backend") == ""
+    assert argument_of(look, "init", "rank") == "data.py:20  rank = launch.local_rank"
+    assert argument_of(look, "init", "world_size") == "data.py:23  world_size=launch.world_size,"
+    assert argument_of(look, "init", "timeout", 0) == "data.py:25  init(timeout)"
+    assert argument_of(look, "init", "backend") == ""

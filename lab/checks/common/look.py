@@ -12,8 +12,6 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 RETURN = r"\breturn\b"
 
-OF_EXERCISES = ("read_launch_environment", "setup", "cleanup", "is_main_process")  # what others of them call
-
 
 @dataclass(frozen=True)
 class Look:
@@ -71,6 +69,11 @@ class Look:
             return at(self.name, end, lines[end - 1].split("#")[0].strip())
         return f"{self.name}:{node.lineno}  def {node.name}(...)"
 
+    def source(self) -> tuple[list[str], ast.Module | None, _Function | None]:
+        """The lines of the file, its tree, and that of the function; None where there is no such thing."""
+        lines = _read(self.code / self.file)
+        return lines, parsed("\n".join(lines)), _find(lines, self.function)
+
     def line(self, number: int) -> str:
         """The place of a line of the file, as a rank reports it; the function's first line where there is none."""
         lines = _read(self.code / self.file)
@@ -112,55 +115,6 @@ class Look:
             alike = [line for line in made if re.search(like, searchable(lines[line - 1]))]
             return self.line([*alike, *made, value.lineno][0])
         return ""
-
-    def argument_of(self, function: str, keyword: str, position: int | None = None) -> str:
-        """The place of an argument of a call, or of what has made the variable that is handed on as it is.
-
-        "" where there is no such call or argument.
-        """
-        node = _find(_read(self.code / self.file), self.function)
-        for call in calls_of(node, function) if node else ():
-            given = {one.arg: one.value for one in call.keywords}
-            by_place = call.args[position : position + 1] if position is not None else []
-            for value in [*filter(None, [given.get(keyword)]), *by_place]:
-                if isinstance(value, ast.Name) and node and assignments(node, value.id):
-                    return self.source_of(function, keyword, position)
-                return self.line(value.lineno)
-        return ""
-
-    def swallows(self) -> str:
-        """Where the function, or a helper of it, catches an error and raises none; "" where it does so nowhere."""
-        lines = _read(self.code / self.file)
-        for part in (part for node in self._with_helpers(lines) for part in ast.walk(node)):
-            suppresses = isinstance(part, ast.With) and "suppress" in ast.unparse(part.items[0])
-            catches = isinstance(part, ast.ExceptHandler) and not any(
-                isinstance(one, ast.Raise) for one in ast.walk(part)
-            )
-            if suppresses or catches:
-                return self.line(part.lineno)  # type: ignore[attr-defined]
-        return ""
-
-    def beside(self, pattern: str) -> str:
-        """The first line of the file outside of all functions that the pattern matches; "" where there is none."""
-        lines = _read(self.code / self.file)
-        tree = parsed("\n".join(lines))
-        for part in tree.body if tree else ():
-            if not isinstance(part, _Function | ast.ClassDef):
-                for number in range(part.lineno, (part.end_lineno or part.lineno) + 1):
-                    if re.search(pattern, searchable(lines[number - 1].split("#")[0])):
-                        return self.line(number)
-        return ""
-
-    def _with_helpers(self, lines: list[str]) -> list[_Function]:
-        """The function, and those of the file that it calls and that no exercise asks for."""
-        node, tree = _find(lines, self.function), parsed("\n".join(lines))
-        called = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else set()
-        helpers = [
-            part
-            for part in (tree.body if tree else ())
-            if isinstance(part, _Function) and part.name in called - set(OF_EXERCISES) and part is not node
-        ]
-        return [node, *helpers] if node else []
 
     def left_early(self) -> str:
         """The place of a `return` or `break` inside of a loop, in a branch of it; "" where there is none."""

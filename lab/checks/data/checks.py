@@ -10,12 +10,11 @@ from lab.checks.data.draw import DrawnLoaders, draw_gpu, draw_validation_sets, d
 from lab.checks.data.judge_arguments import HANDED_ON, judge_alone, judge_arguments, judge_idle, judge_refusals
 from lab.checks.data.judge_loading import (
     IN_ORDER,
-    judge_failed_load,
     judge_loading,
     judge_messages,
     judge_waiting,
 )
-from lab.checks.data.judge_nccl import judge_nccl, judge_told
+from lab.checks.data.judge_nccl import judge_failed_load, judge_nccl, judge_told
 from lab.checks.data.judge_sampling import NEW_ORDER, OWN_SAMPLES, counted_from_0, judge_drawing
 from lab.checks.data.judge_validation import (
     FILLER_SHAPE,

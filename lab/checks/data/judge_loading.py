@@ -7,7 +7,8 @@ from typing import Any
 from lab.base.source import searchable
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
-from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, remembered
+from lab.checks.common.report import expect, expect_as_many, remembered
+from lab.checks.data.judge_firsts import judge_firsts, loads_ahead
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
@@ -109,12 +110,6 @@ def judge_loading(look: Look, reports: Sequence[Any], layouts: list[list[int]]) 
         judge_layout(look, layout, [report[number] for report in reports], ahead)
 
 
-def loads_ahead(report: dict[str, Any]) -> bool:
-    """Whether a rank calls load() before it comes to any barrier."""
-    names = [event["what"] for event in report["events"]]
-    return "load" in names and "barrier" not in names[: names.index("load")]
-
-
 def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]], ahead: list[set[int]]) -> None:
     """Args: `ahead` are the ranks that load ahead of a barrier, in each layout."""
     firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
@@ -184,55 +179,6 @@ def judge_counts(
                 means="The caller needs what load() gave.",
                 look=look(r"^load\(\)$", r"\breturn\b", r"load\(\)"),
             )
-
-
-def judge_firsts(
-    look: Look,
-    layout: list[int],
-    others: list[int],
-    reports: list[dict[str, Any]],
-    names: list[list[str]],
-    firsts: str,
-    ahead: list[set[int]],
-) -> None:
-    """Exactly those that are to go first do, where some did: their number and their ranks are not for the code."""
-    went = {rank for rank in range(len(reports)) if loads_ahead(reports[rank])}
-    waits = [one for one in names if "barrier" in one]
-    unended = [
-        rank
-        for rank in layout
-        if "barrier" in names[rank][: names[rank].index("loaded") if "loaded" in names[rank] else None]
-        and "barrier" not in names[rank][: names[rank].index("load")]
-    ]
-    if unended and waits:
-        raise Diagnosis(
-            "barrier-before-loaded",
-            saw=f"{firsts}: rank {unended[0]} came to the barrier before its load() had ended.",
-            means="The barrier lets the others go on when the first one has come to it: load() must be over then.",
-            look=look(r"submit\(|Thread\(|\.start\(|Process\(", r"barrier\("),
-        )
-    if went == {0, *layout} and 0 in others:
-        raise Diagnosis(
-            "rank-0-instead-of-is-first",
-            saw=f"{firsts}, but rank 0 called load() before the barrier too.",
-            means="Rank 0 is a process like all others here: is_first alone says who goes first.",
-            look=look(r"rank"),
-        )
-    if not went and 0 in others and ahead[1] == {0}:
-        raise Diagnosis(
-            "rank-0-instead-of-is-first",
-            saw=f"{firsts}, but rank {layout[0]} waited in the barrier, and then all loaded at once.",
-            means="Where each node has its own disk, rank 0 cannot download for the others: is_first says who.",
-            look=look(r"rank"),
-        )
-    if late := [rank for rank in layout if went and rank not in went and went < set(layout)]:
-        raise Diagnosis(
-            "not-every-first",
-            saw=f"{firsts}: {rank_list(late)} waited in the barrier, and then loaded together with "
-            f"{rank_list(others)}.",
-            means="Each file system has its own first process: all that is_first names load before the barrier.",
-            look=look(r"\.index\(|\b(min|max|next)\(|argmax|\[0\]", r"rank", r"load\(\)"),
-        )
 
 
 def judge_order(
@@ -332,25 +278,3 @@ def judge_order(
         means="Nothing makes the others wait, so they find half a file, or none.",
         look=barrier_line,
     )
-
-
-def judge_failed_load(look: Look, reports: Sequence[Any], message: str) -> None:
-    """The error of load(), with this message, comes out as it is, and at once."""
-    expect(reports, {"error": (None, ERROR), "calls": int})
-    error = reports[0]["error"]
-    if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
-        instead = "nothing" if error is None else error_text(error)
-        raise Diagnosis(
-            "error-swallowed",
-            saw=f"load() raised OSError: {message}; out of load_once() came {instead}.",
-            means="The real reason is lost: a full disk, a missing folder.",
-            look=look(r"except"),
-        )
-    if reports[0]["calls"] > 1:
-        raise Diagnosis(
-            "load-retried",
-            saw=f"load() raised OSError: {message}; load_once() called it {reports[0]['calls']} times.",
-            means="What failed may have left half a file, and nobody waits for a second try: let the error end "
-            "the job.",
-            look=look(r"except", r"load\(\)", last=True),
-        )

@@ -1,10 +1,11 @@
-"""Judges what load_once() asks of nccl and of a GPU, of which the ranks of a check have neither."""
+"""Judges what load_once() asks of nccl and of a GPU, of which the ranks of a check have neither, and its errors."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import swallows
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
 from lab.grading.diagnosis import Diagnosis
 
@@ -78,7 +79,7 @@ def judge_told(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> Non
                 "error-swallowed",
                 saw=f"on {who} the barrier raised DistBackendError, and load_once() came back all the same.",
                 means="A barrier that fails has held nobody up: the first one may be dead, and its file a half.",
-                look=look.swallows() or look(r"except|suppress", r"barrier"),
+                look=swallows(look) or look(r"except|suppress", r"barrier"),
             )
         error = report["load_error"]
         if report["load_failed"] and (
@@ -89,5 +90,27 @@ def judge_told(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> Non
                 saw=f"on {who} load() raised OSError: {given['message']}; out of load_once() came "
                 f"{'nothing' if error is None else error_text(error)}.",
                 means="The real reason is lost: a full disk, a missing folder.",
-                look=look.swallows() or look(r"except|suppress", r"load\(\)"),
+                look=swallows(look) or look(r"except|suppress", r"load\(\)"),
             )
+
+
+def judge_failed_load(look: Look, reports: Sequence[Any], message: str) -> None:
+    """The error of load(), with this message, comes out as it is, and at once."""
+    expect(reports, {"error": (None, ERROR), "calls": int})
+    error = reports[0]["error"]
+    if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
+        instead = "nothing" if error is None else error_text(error)
+        raise Diagnosis(
+            "error-swallowed",
+            saw=f"load() raised OSError: {message}; out of load_once() came {instead}.",
+            means="The real reason is lost: a full disk, a missing folder.",
+            look=look(r"except"),
+        )
+    if reports[0]["calls"] > 1:
+        raise Diagnosis(
+            "load-retried",
+            saw=f"load() raised OSError: {message}; load_once() called it {reports[0]['calls']} times.",
+            means="What failed may have left half a file, and nobody waits for a second try: let the error end "
+            "the job.",
+            look=look(r"except", r"load\(\)", last=True),
+        )

@@ -6,6 +6,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import beside, swallows
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
 from lab.checks.distributed_utils.judge_refused import judge_group_asked, judge_refused
@@ -162,7 +163,7 @@ def judge_numbers(
                     "other-slurm-variables",
                     saw=f"{case}: raised {error_text(answer['error'])}",
                     means=f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
-                    look=look.beside("|".join(other)) or look("|".join(other), r"SRUN|SLURM"),
+                    look=beside(look, "|".join(other)) or look("|".join(other), r"SRUN|SLURM"),
                 )
             raise Diagnosis(
                 "srun-not-read",
@@ -286,7 +287,7 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
                 means="A sentence, or an exception that nobody raises, stops nothing: raise ValueError(...).",
                 look=unraised,
             )
-        swallowed = look.swallows() if case.kind in ("mixed", "missing", "number") else ""
+        swallowed = swallows(look) if case.kind in ("mixed", "missing", "number") else ""
         raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=swallowed or look(*patterns))
     judge_group_asked(look, case, error)
     if "ValueError" not in error["bases"]:

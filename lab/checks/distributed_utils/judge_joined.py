@@ -6,6 +6,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import argument_of, swallows
 from lab.checks.common.report import error_place, error_text, expect, fail
 from lab.checks.distributed_utils.draw import TORCHRUN
 from lab.checks.distributed_utils.judge_environments import ACCEPTED
@@ -54,13 +55,13 @@ def judge_joined(
                 saw=f"{got} The launcher says {world_size} ranks.",
                 means="With too few, ranks train without each other; with too many, all wait for ranks that "
                 "never come.",
-                look=look.argument_of("init_process_group", "world_size", 3) or line,
+                look=argument_of(look, "init_process_group", "world_size", 3) or line,
             )
         raise Diagnosis(
             "wrong-rank",
             saw=f"{got} The launcher says rank {rank}.",
             means="Two processes with the same rank wait for ever for the one that is missing.",
-            look=look.argument_of("init_process_group", "rank", 4) or line,
+            look=argument_of(look, "init_process_group", "rank", 4) or line,
         )
     if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
         raise Diagnosis(
@@ -117,7 +118,7 @@ def judge_joined(
             "timeout-ignored",
             saw=f"{saw}{given}.",
             means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
-            look=look.argument_of("init_process_group", "timeout", 2) or line,
+            look=argument_of(look, "init_process_group", "timeout", 2) or line,
         )
     if call["type"] != "device":
         raise Diagnosis(
@@ -162,14 +163,14 @@ def judge_told(look: Look, report: dict[str, Any]) -> None:
             "error-swallowed",
             saw="init_process_group() of nccl raised DistNetworkError, and setup() came back as if all were well.",
             means="This rank would go on alone, or in another group than the others: let the error come out.",
-            look=look.swallows() or look(r"\bexcept\b|suppress", r"init_process_group"),
+            look=swallows(look) or look(r"\bexcept\b|suppress", r"init_process_group"),
         )
     if not report["choosing_told"]:
         raise Diagnosis(
             "error-swallowed",
             saw="torch.cuda.set_device() raised an error, and setup() came back as if all were well.",
             means="This rank would go on with the CPU, or with another process's GPU: let the error come out.",
-            look=look.swallows() or look(r"\bexcept\b|suppress", r"set_device"),
+            look=swallows(look) or look(r"\bexcept\b|suppress", r"set_device"),
         )
     if report["guessed"]:
         name, means = ACCEPTED["none"]
@@ -178,5 +179,5 @@ def judge_told(look: Look, report: dict[str, Any]) -> None:
             saw="with none of the launcher's variables set setup() came back, although read_launch_environment() "
             "refuses them.",
             means=means,
-            look=look.swallows() or look(r"\bexcept\b|\.get\(|getenv|setdefault", r"init_process_group"),
+            look=swallows(look) or look(r"\bexcept\b|\.get\(|getenv|setdefault", r"init_process_group"),
         )
