@@ -1,4 +1,4 @@
-"""Judges what load_once() asks of nccl and of a GPU, of which the ranks of a check have neither, and its errors."""
+"""Judges what load_once() asks of nccl and of a GPU, of which the ranks of a check have neither; its errors."""
 
 import re
 from collections.abc import Sequence
