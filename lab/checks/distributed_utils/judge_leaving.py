@@ -70,7 +70,7 @@ def _guard(look: Look) -> str:
     """The place of the `if` around destroy_process_group() that asks for more or else than is_initialized()."""
     place = look.under(r"destroy")
     condition = re.sub(r"(torch\.)?(distributed|dist)\.|\bis_available\(\) and ", "", searchable(place))
-    told = re.search(r"  if is_initialized\(\):|rank|main", condition)  # of ranks another word is said
+    told = re.search(r"  if is_initialized\(\):|rank|main", searchable(condition))  # of ranks another word is said
     return "" if told else place
 
 
