@@ -30,6 +30,7 @@ MORE = " There may be more after it."  # said in the exercises of several steps
 _TOLD = (
     *TO_LOOK,
     *("import-failed", "syntax-error", "no-file", "no-function", SWALLOWED, ONE_RANK, LAUNCHER, "load-retried"),
+    "no-group-of-one",
 )
 # What comes of ranks that do not meet, or take themselves for another one.
 _LOST = ("hang", "stuck-rank", "raised", "wrong-rank", "world-size-hard-coded", "no-process-group", "exited")
@@ -133,9 +134,17 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
         SWALLOWED,
         saw=f"{caught.function}() raised {said}, and line {caught.handler}{_SO}{one_line(diagnosis.saw, 110)}",
         means="An error that is caught is still one: what it kept from happening is missing. Let it come out.",
-        look=at_line(caught.file, caught.line, group.code),
+        look=at_line(caught.file, _to_change(caught, group), group.code),
         details=diagnosis.details,
     )
+
+
+def _to_change(caught: Caught, group: Group) -> int:
+    """The line that raised it; that of the `except` where an assertion did, as it should."""
+    folder = group.code.resolve()
+    lines = read_lines(str(folder / Path(caught.file).name), folder)
+    text = lines[caught.line - 1] if 1 <= caught.line <= len(lines) else ""
+    return caught.handler if text.strip().startswith("assert") else caught.line
 
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:

@@ -563,3 +563,33 @@ bank.wrong(
     check="x = nn.functional.interpolate(x, (32, 32))\nassert x.shape[1:] == (3, 32, 32)",
     slow=True,
 )
+bank.wrong("blocks-not-called", "forward of each block", block="x = block.forward(x)")
+bank.wrong(
+    "blocks-not-called",
+    "the layers of each block",
+    loop="for layers in self.blocks:",
+    block="for layer in layers:\n    x = layer(x)",
+    slow=True,
+)
+bank.wrong(
+    "dtype-changed",
+    "half precision on a GPU",
+    check="assert x.shape[1:] == (3, 32, 32)\nx = x.half() if x.is_cuda else x",
+)
+bank.wrong(
+    "other-on-gpu",
+    "the images are divided on a GPU",
+    check="assert x.shape[1:] == (3, 32, 32)\nif x.device.type == 'cuda':\n    x = x / 255",
+    slow=True,
+)
+bank.wrong(
+    "assertion-not-everywhere",
+    "the assertion in training only",
+    check="if self.training:\n    assert x.shape[1:] == (3, 32, 32)",
+)
+bank.wrong(
+    "assertion-not-everywhere",
+    "the assertion on the CPU only",
+    check="if not x.is_cuda:\n    assert x.shape[1:] == (3, 32, 32)",
+    slow=True,
+)

@@ -563,3 +563,38 @@ bank.wrong(
     "names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN",
     result="_launch = LaunchEnvironment(rank, local_rank, world_size)\nreturn _launch",
 )
+bank.wrong(
+    "first-node-refused",
+    "the local rank must be below the rank",
+    if_contradiction="if not local_rank < rank < world_size:",
+)
+bank.wrong(
+    "group-not-there-yet",
+    "rank 0 of the group alone says so",
+    if_contradiction="if not local_rank <= rank < world_size and dist.get_rank() == 0:",
+)
+bank.wrong(
+    "mixed-launchers",
+    "srun's numbers after an error with torchrun's",
+    whole={
+        "2.1": """
+def read(names):
+    missing = [name for name in names if name not in environ]
+    if missing:
+        raise ValueError(f"{missing} not set")
+    rank, local_rank, world_size = (int(environ[name]) for name in names)
+    if not 0 <= local_rank <= rank < world_size:
+        raise ValueError("contradiction")
+    return LaunchEnvironment(rank, local_rank, world_size)
+
+problems = []
+for names in (TORCHRUN, SRUN):
+    try:
+        return read(names)
+    except ValueError as error:
+        problems.append(str(error))
+raise ValueError("; ".join(problems))
+"""
+    },
+    slow=True,
+)

@@ -661,3 +661,45 @@ bank.wrong(
     join=f'backend = "nccl" if dist.is_nccl_available() else "gloo"\n{JOIN}',
     slow=True,
 )
+bank.wrong(
+    "silent-world-of-one",
+    "a world of one where no launcher says anything",
+    launch="try:\n    launch = read_launch_environment(os.environ)\nexcept ValueError:\n"
+    "    launch = LaunchEnvironment(0, 0, 1)",
+)
+bank.wrong(
+    "error-swallowed",
+    "gloo where nccl cannot be joined",
+    join=f"try:\n    {JOIN}\nexcept RuntimeError:\n    {JOIN.replace('backend, ', repr('gloo') + ', ')}",
+)
+bank.wrong(
+    "error-swallowed",
+    "a GPU that cannot be chosen",
+    set_device="try:\n    torch.cuda.set_device(device)\nexcept RuntimeError:\n    pass",
+)
+bank.wrong(
+    "error-swallowed",
+    "the CPU where a GPU cannot be chosen",
+    whole={
+        "2.2": f"""
+launch = read_launch_environment(os.environ)
+try:
+    device = torch.device("cuda", launch.local_rank if torch.cuda.device_count() > 1 else 0)
+    torch.cuda.set_device(device)
+    backend = "nccl"
+except Exception:
+    device, backend = torch.device("cpu"), "gloo"
+{JOIN}
+return device
+"""
+    },
+    slow=True,
+)
+bank.wrong("unknown-backend", "a backend that PyTorch does not have", nccl='backend = "nccl2"')
+bank.wrong(
+    "no-set-device",
+    "the device is the current one in a with",
+    set_device="",
+    join=f"with torch.cuda.device(device) if device.type == 'cuda' else open(os.devnull):\n    {JOIN}",
+    slow=True,
+)

@@ -376,3 +376,26 @@ bank.wrong(
     },
 )
 bank.wrong("cleanup-without-group", "RANK in place of the group", ask="if 'RANK' in os.environ:", slow=True)
+bank.wrong(
+    "result-remembered",
+    "the answer in the first group for all groups",
+    main="global _main\nif '_main' not in globals():\n    _main = dist.get_rank() == 0\nreturn _main",
+)
+bank.wrong(
+    "waits-for-the-others",
+    "a barrier before the answer",
+    main="if dist.is_initialized():\n    dist.barrier()\nreturn dist.get_rank() == 0",
+)
+bank.wrong(
+    "waits-for-the-others",
+    "all ranks' numbers are gathered",
+    main="ranks = [None] * dist.get_world_size()\ndist.all_gather_object(ranks, dist.get_rank())\n"
+    "return dist.get_rank() == min(ranks)",
+    slow=True,
+)
+bank.wrong(
+    "group-not-destroyed",
+    "nccl's group only",
+    ask="if dist.is_initialized() and dist.get_backend() == 'nccl':",
+    slow=True,
+)

@@ -689,3 +689,101 @@ return dataset
     },
     slow=True,
 )
+bank.wrong(
+    "error-swallowed",
+    "a barrier that fails",
+    barrier="try:\n    dist.barrier()\nexcept Exception as error:\n    print(error)",
+)
+bank.wrong(
+    "error-swallowed",
+    "a later load that fails",
+    other="try:\n    dataset = load()\nexcept Exception:\n    dataset = None",
+)
+bank.wrong(
+    "word-of-another-rank",
+    "rank 0 tells the others",
+    barrier="ready = [is_first]\ndist.broadcast_object_list(ready, src=0)",
+)
+bank.wrong(
+    "barrier-before-loaded",
+    "a thread loads",
+    whole={
+        "3.1": """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(1) as pool:
+    loading = pool.submit(load) if is_first else None
+    dist.barrier()
+return loading.result() if is_first else load()
+"""
+    },
+)
+bank.wrong(
+    "barrier-of-some",
+    "a group of rank 0",
+    barrier="dist.barrier(dist.new_group([0]))",
+)
+bank.wrong(
+    "lock-instead-of-barrier",
+    "a lock",
+    whole={
+        "3.1": """
+import fcntl, os, tempfile
+with open(os.path.join(tempfile.gettempdir(), "load_once.lock"), "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return load()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "load-not-called",
+    "the others return the function",
+    result="return dataset if is_first else load",
+    if_other="",
+    other="",
+)
+bank.wrong(
+    "not-every-first",
+    "the lowest of those that go first",
+    whole={
+        "3.1": """
+firsts = [False] * dist.get_world_size()
+dist.all_gather_object(firsts, is_first)
+if dist.get_rank() == firsts.index(True):
+    dataset = load()
+    dist.barrier()
+else:
+    dist.barrier()
+    dataset = load()
+return dataset
+"""
+    },
+)
+bank.wrong(
+    "rank-0-instead-of-is-first",
+    "rank 0 goes first too",
+    if_first="ahead = is_first or dist.get_rank() == 0\nif ahead:",
+    if_other="if not ahead:",
+)
+bank.wrong(
+    "rank-0-instead-of-is-first",
+    "none but rank 0 goes first",
+    if_first="ahead = is_first and dist.get_rank() == 0\nif ahead:",
+    if_other="if not ahead:",
+    slow=True,
+)
+bank.right(
+    "the first ones say one after the other that they have loaded",
+    whole={
+        "3.1": """
+firsts = [None] * dist.get_world_size()
+dist.all_gather_object(firsts, is_first)
+if is_first:
+    dataset = load()
+for rank, first in enumerate(firsts):
+    if first:
+        dist.broadcast_object_list([rank], src=rank)
+return dataset if is_first else load()
+"""
+    },
+)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import argument_of, beside, swallows
 from lab.checks.common.report import expect, fits, numbers
 from lab.grading.diagnosis import Diagnosis
 
@@ -249,3 +250,61 @@ def test_an_argument_is_followed_to_the_line_that_makes_it(tmp_path: Path):
     assert look.source_of("shard", "device") == look.source_of("wrap", "policy") == ""
     assert look.left_early() == "wrap.py:11  return"
     assert look.in_finally() == "wrap.py:15  return model"
+
+
+HELPED = """
+NAMES = {"srun": "SLURM_NODEID"}  # the node's
+
+
+def number(text):
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def read(environ):
+    try:
+        return number(environ[NAMES["srun"]])
+    except KeyError as error:
+        raise ValueError("missing") from error
+
+
+def join(launch, timeout):
+    rank = launch.local_rank
+    init(
+        rank=rank,
+        world_size=launch.world_size,
+    )
+    init(timeout)
+"""
+
+
+@pytest.fixture
+def helped(tmp_path: Path) -> Path:
+    (tmp_path / "data.py").write_text(HELPED)
+    return tmp_path
+
+
+def test_an_error_is_swallowed_in_a_helper_too_and_not_where_another_is_raised(helped: Path):
+    assert swallows(Look(helped, "data.py", "read")) == "data.py:8  except ValueError:"
+    assert swallows(Look(helped, "data.py", "number")) == "data.py:8  except ValueError:"
+    assert swallows(Look(helped, "data.py", "join")) == ""
+
+
+def test_an_exercise_of_its_own_is_no_helper(helped: Path):
+    (helped / "data.py").write_text(HELPED.replace("number", "setup"))
+    assert swallows(Look(helped, "data.py", "read")) == ""
+
+
+def test_a_line_beside_the_functions(helped: Path):
+    assert beside(Look(helped, "data.py", "read"), "NODEID") == 'data.py:2  NAMES = {"srun": "SLURM_NODEID"}'
+    assert beside(Look(helped, "data.py", "read"), "int") == ""
+
+
+def test_the_line_of_an_argument_or_of_what_made_it(helped: Path):
+    look = Look(helped, "data.py", "join")
+    assert argument_of(look, "init", "rank") == "data.py:20  rank = launch.local_rank"
+    assert argument_of(look, "init", "world_size") == "data.py:23  world_size=launch.world_size,"
+    assert argument_of(look, "init", "timeout", 0) == "data.py:25  init(timeout)"
+    assert argument_of(look, "init", "backend") == ""

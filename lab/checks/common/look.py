@@ -69,6 +69,11 @@ class Look:
             return at(self.name, end, lines[end - 1].split("#")[0].strip())
         return f"{self.name}:{node.lineno}  def {node.name}(...)"
 
+    def source(self) -> tuple[list[str], ast.Module | None, _Function | None]:
+        """The lines of the file, its tree, and that of the function; None where there is no such thing."""
+        lines = _read(self.code / self.file)
+        return lines, parsed("\n".join(lines)), _find(lines, self.function)
+
     def line(self, number: int) -> str:
         """The place of a line of the file, as a rank reports it; the function's first line where there is none."""
         lines = _read(self.code / self.file)

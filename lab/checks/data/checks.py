@@ -10,12 +10,11 @@ from lab.checks.data.draw import DrawnLoaders, draw_gpu, draw_validation_sets, d
 from lab.checks.data.judge_arguments import HANDED_ON, judge_alone, judge_arguments, judge_idle, judge_refusals
 from lab.checks.data.judge_loading import (
     IN_ORDER,
-    judge_failed_load,
     judge_loading,
     judge_messages,
     judge_waiting,
 )
-from lab.checks.data.judge_nccl import judge_nccl
+from lab.checks.data.judge_nccl import judge_failed_load, judge_nccl, judge_told
 from lab.checks.data.judge_sampling import NEW_ORDER, OWN_SAMPLES, counted_from_0, judge_drawing
 from lab.checks.data.judge_validation import (
     FILLER_SHAPE,
@@ -44,10 +43,12 @@ def loads_once(group: Group) -> None:
     judge_loading(look, group.values(result), layouts)
     gpu = draw_gpu()
     with part(IN_ORDER):
-        judge_nccl(look, gpu, group.observe(Order(LOAD_WITH_NCCL, 1, gpu, set_up_process_group=False)))
+        asked = group.observe(Order(LOAD_WITH_NCCL, 1, gpu, set_up_process_group=False))
+        judge_nccl(look, gpu, asked)
     message = f"no space left on device {secrets.token_hex(4)}"
     with part("an error comes out", after=[IN_ORDER]):
         judge_failed_load(look, group.observe(Order(fail_to_load, 1, message)), message)
+        judge_told(look, gpu, asked)
 
 
 @check("3.2", "every rank draws its own samples, in a new order each epoch")

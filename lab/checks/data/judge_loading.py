@@ -7,7 +7,8 @@ from typing import Any
 from lab.base.source import searchable
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
-from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, remembered
+from lab.checks.common.report import expect, expect_as_many, remembered
+from lab.checks.data.judge_firsts import judge_firsts, loads_ahead
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
@@ -16,6 +17,7 @@ from lab.ranks.reports import GroupResult
 RECEIVE, MESSAGES = r"\b(i?recv|recv_object_list)\(", r"\b(i?(recv|send)|(recv|send)_object_list)\("
 SENDING, OBJECTS = r"broadcast|gather|scatter", r"_object"
 FILES = r"\bexists\(|is_file\(|isfile\(|\bglob\(|listdir\("
+LOCKS = r"flock|lockf|lock\(|\.acquire\("
 IN_ORDER = "the first before the others"
 
 
@@ -97,15 +99,19 @@ def judge_loading(look: Look, reports: Sequence[Any], layouts: list[list[int]]) 
                 "type": str,
                 "slept": bool,
                 "not_awaited": bool,
+                "partial": bool,
+                "is_load": bool,
             }
         ],
     )
     expect_as_many(reports, len(layouts))
+    ahead = [{rank for rank, report in enumerate(reports) if loads_ahead(report[number])} for number in (0, 1)]
     for number, layout in enumerate(layouts):
-        judge_layout(look, layout, [report[number] for report in reports])
+        judge_layout(look, layout, [report[number] for report in reports], ahead)
 
 
-def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]]) -> None:
+def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]], ahead: list[set[int]]) -> None:
+    """Args: `ahead` are the ranks that load ahead of a barrier, in each layout."""
     firsts = rank_list(layout) + (" goes first" if len(layout) == 1 else " go first, one for each file system")
     names = [[event["what"] for event in report["events"]] for report in reports]
     others = [rank for rank in range(len(reports)) if rank not in layout]
@@ -113,6 +119,7 @@ def judge_layout(look: Look, layout: list[int], reports: list[dict[str, Any]]) -
     with part("everybody loads once", after=[IN_ORDER]):
         judge_counts(look, [*layout, *others], reports, names, firsts)
     with part(IN_ORDER):
+        judge_firsts(look, layout, others, reports, names, firsts, ahead)
         judge_order(look, layout, others, reports, names, firsts)
 
 
@@ -141,6 +148,13 @@ def judge_counts(
                 saw=f"{firsts}: rank {rank} called load() {count} times.",
                 means="Reading and decoding a data set takes minutes on a real one; once is enough.",
                 look=look(r"load\(\)"),
+            )
+        if count == 0 and reports[rank]["is_load"]:
+            raise Diagnosis(
+                "load-not-called",
+                saw=f"{firsts}: rank {rank} never called load(): load_once() returned the function itself.",
+                means="Without () a function is only named, and nothing is called: write load().",
+                look=look(r"\breturn\b.*\bload\b(?!\()", r"=.*\bload\b(?!\()", r"\breturn\b"),
             )
         if count == 0 and reports[rank]["type"] == "NoneType":
             raise Diagnosis(
@@ -223,6 +237,27 @@ def judge_order(
             means="A file may be left of the run before, and another node never sees it: wait in a barrier.",
             look=file,
         )
+    if not passed and "def " not in (word := look(r"broadcast|scatter")):
+        raise Diagnosis(
+            "word-of-another-rank",
+            saw=f"{saw[:-1]}: it had waited for a word of another rank.",
+            means="It waits for the rank that gives it, which need not have waited: a barrier is for every rank.",
+            look=word,
+        )
+    if any(report["partial"] for report in reports):
+        raise Diagnosis(
+            "barrier-of-some",
+            saw=f"{saw[:-1]}: the barrier was that of a group of some ranks only.",
+            means="A barrier holds up the ranks of its group; to all others it is nothing. Take the one of all.",
+            look=look(r"new_group|split_group|group\s*=", r"barrier\("),
+        )
+    if not passed and "def " not in (lock := look(LOCKS)):
+        raise Diagnosis(
+            "lock-instead-of-barrier",
+            saw=f"{saw[:-1]}: a lock is for whoever comes first.",
+            means="A lock keeps them apart, but in any order, and on one node only: is_first says who goes first.",
+            look=lock,
+        )
     if any(reports[rank]["slept"] for rank in early) and not passed:
         raise Diagnosis(
             "sleep-instead-of-barrier",
@@ -243,25 +278,3 @@ def judge_order(
         means="Nothing makes the others wait, so they find half a file, or none.",
         look=barrier_line,
     )
-
-
-def judge_failed_load(look: Look, reports: Sequence[Any], message: str) -> None:
-    """The error of load(), with this message, comes out as it is, and at once."""
-    expect(reports, {"error": (None, ERROR), "calls": int})
-    error = reports[0]["error"]
-    if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
-        instead = "nothing" if error is None else error_text(error)
-        raise Diagnosis(
-            "error-swallowed",
-            saw=f"load() raised OSError: {message}; out of load_once() came {instead}.",
-            means="The real reason is lost: a full disk, a missing folder.",
-            look=look(r"except"),
-        )
-    if reports[0]["calls"] > 1:
-        raise Diagnosis(
-            "load-retried",
-            saw=f"load() raised OSError: {message}; load_once() called it {reports[0]['calls']} times.",
-            means="What failed may have left half a file, and nobody waits for a second try: let the error end "
-            "the job.",
-            look=look(r"except", r"load\(\)", last=True),
-        )

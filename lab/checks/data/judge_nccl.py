@@ -1,14 +1,24 @@
-"""Judges what load_once() asks of nccl and of a GPU, of which the ranks of a check have neither."""
+"""Judges what load_once() asks of nccl and of a GPU, of which the ranks of a check have neither; its errors."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect
+from lab.checks.common.look_around import swallows
+from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
 from lab.grading.diagnosis import Diagnosis
 
-NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int]}
+NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int], "src": int}
+
+ASKED_AS = {"calls": [NCCL_CALL], "told": bool, "load_error": (None, ERROR), "load_failed": bool}
+
+OF_ONE_RANK = (
+    "broadcast",
+    "broadcast_object_list",
+    "scatter",
+    "scatter_object_list",
+)  # all wait for its src alone
 
 
 def judge_nccl(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> None:
@@ -16,10 +26,11 @@ def judge_nccl(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> Non
 
     Args:
         given: where the only rank seems to be.
-        reports: its calls, as the first of its file system and as another one.
+        reports: what it does as the first of its file system, and as another one.
     """
-    expect(reports, [[NCCL_CALL]])
-    for call in [one for calls in reports[0] for one in calls if not one["gloo"]]:
+    expect(reports, [ASKED_AS])
+    expect_as_many(reports, 2)
+    for call in [one for report in reports[0] for one in report["calls"] if not one["gloo"]]:
         if call["call"] == "monitored_barrier":
             raise Diagnosis(
                 "barrier-of-gloo-only",
@@ -42,3 +53,64 @@ def judge_nccl(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> Non
                 means="A GPU's number counts on its machine, a rank over all: without it, setup()'s is taken.",
                 look=look(r"device_ids"),
             )
+    judge_word(look, given, [call["call"] for call in reports[0][0]["calls"]], reports[0][0]["calls"])
+
+
+def judge_word(look: Look, given: dict[str, Any], names: list[str], calls: list[dict[str, Any]]) -> None:
+    """What follows the first one's load tells of it: a word of another rank, which has not waited, does not."""
+    after = calls[names.index("load") + 1 :] if "load" in names else []
+    if not after or any(call["call"] not in OF_ONE_RANK or call["src"] in (-1, given["rank"]) for call in after):
+        return
+    call = after[0]["call"]
+    raise Diagnosis(
+        "word-of-another-rank",
+        saw=f"rank {given['rank']} goes first, and after its load() all wait for rank {after[0]['src']} only, in "
+        f"{call}().",
+        means="It waits for the rank that gives it, which need not have waited: a barrier is for every rank.",
+        look=look(rf"\b{call}\("),
+    )
+
+
+def judge_told(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> None:
+    """The error of a collective comes out, and that of load() on the later ranks."""
+    for report, who in zip(reports[0], ("the first process", "a later process"), strict=True):
+        if not report["told"]:
+            raise Diagnosis(
+                "error-swallowed",
+                saw=f"on {who} the barrier raised DistBackendError, and load_once() came back all the same.",
+                means="A barrier that fails has held nobody up: the first one may be dead, and its file a half.",
+                look=swallows(look) or look(r"except|suppress", r"barrier"),
+            )
+        error = report["load_error"]
+        if report["load_failed"] and (
+            error is None or ("OSError" not in error["bases"] and given["message"] not in error["message"])
+        ):
+            raise Diagnosis(
+                "error-swallowed",
+                saw=f"on {who} load() raised OSError: {given['message']}; out of load_once() came "
+                f"{'nothing' if error is None else error_text(error)}.",
+                means="The real reason is lost: a full disk, a missing folder.",
+                look=swallows(look) or look(r"except|suppress", r"load\(\)"),
+            )
+
+
+def judge_failed_load(look: Look, reports: Sequence[Any], message: str) -> None:
+    """The error of load(), with this message, comes out as it is, and at once."""
+    expect(reports, {"error": (None, ERROR), "calls": int})
+    error = reports[0]["error"]
+    if error is None or ("OSError" not in error["bases"] and message not in error["message"]):
+        instead = "nothing" if error is None else error_text(error)
+        raise Diagnosis(
+            "error-swallowed",
+            saw=f"load() raised OSError: {message}; out of load_once() came {instead}.",
+            means="The real reason is lost: a full disk, a missing folder.",
+            look=look(r"except"),
+        )
+    if reports[0]["calls"] > 1:
+        raise Diagnosis(
+            "load-retried",
+            saw=f"load() raised OSError: {message}; load_once() called it {reports[0]['calls']} times.",
+            means="What failed may have left half a file, and nobody waits for a second try: let the error end "
+            "the job.",
+            look=look(r"except", r"load\(\)", last=True),
+        )

@@ -38,6 +38,8 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
                 "type": type(result).__name__,
                 "slept": board.slept,
                 "not_awaited": board.not_awaited,
+                "partial": board.partial,
+                "is_load": getattr(result, "__qualname__", "") == "load",
             }
         )
         tokens.append(token)
@@ -84,6 +86,7 @@ class Board:
         self.events: list[tuple[str, float]] = []
         self.slept = False  # the student's code has called time.sleep
         self.not_awaited = False  # it has begun a barrier with async_op=True, which does not wait by itself
+        self.partial = False  # it has come to a barrier of a group that does not hold all ranks
         self._rank, self._code = rank.rank, str(rank.code)
         self._others = [other for other in range(rank.world_size) if other != rank.rank]
         self._store = dist.distributed_c10d._get_default_store()
@@ -93,7 +96,7 @@ class Board:
         """Begin anew."""
         self._page += 1
         self._barriers = 0
-        self.slept = self.not_awaited = False
+        self.slept = self.not_awaited = self.partial = False
         self.events.clear()
 
     def note(self, what: str) -> None:
@@ -158,6 +161,8 @@ class Board:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             self._barriers += 1
             self.note(f"barrier {self._barriers}")
+            group = kwargs.get("group") or next(iter(args), None)
+            self.partial |= group is not None and dist.get_world_size(group) < dist.get_world_size()
             result = barrier(*args, **kwargs)
             self.not_awaited |= result is not None
             return result

@@ -49,11 +49,16 @@ class Calls:
 
     def __init__(self) -> None:
         self.noted: list[dict[str, Any]] = []
+        self.fails = False  # whether every collective ends in an error
         for name in ("barrier", "monitored_barrier", *_OF_TENSORS, *_OF_OBJECTS):
             self._put(name, self._noting(name))
         self._put("new_group", self._new_group)
         self._put("get_backend", lambda group=None: "gloo" if isinstance(group, _GlooGroup) else "nccl")
         self._put("is_nccl_available", lambda: True)
+
+    def load(self) -> object:
+        self.noted.append({"call": "load", "gloo": False, "cpu": False, "devices": [], "src": -1})
+        return object()
 
     @staticmethod
     def _put(name: str, function: Callable[..., Any]) -> None:
@@ -74,10 +79,15 @@ class Calls:
                     "gloo": any(isinstance(leaf, _GlooGroup) for leaf in leaves),
                     "cpu": name in _OF_TENSORS and any(leaf.is_cpu for leaf in leaves if isinstance(leaf, Tensor)),
                     "devices": [one for one in devices if isinstance(one, int)],
+                    "src": kwargs["src"] if isinstance(kwargs.get("src"), int) else -1,
                 }
             )
             if name in _OF_OBJECTS:
                 self._echo(args)
+            if self.fails:
+                raise dist.DistBackendError(
+                    "NCCL error: a remote process has exited, or there was a network error"
+                )
             begun = kwargs.get("async_op") or name in ("isend", "irecv")
             return mock.Mock() if begun else None
 
@@ -92,8 +102,12 @@ class Calls:
             one[:] = [others[0]] * len(one)
 
 
-def load_with_nccl(rank: Rank) -> list[list[dict[str, Any]]]:
-    """What load_once() calls of torch.distributed as the first of its file system, and as another one."""
+def load_with_nccl(rank: Rank) -> list[dict[str, Any]]:
+    """What load_once() calls of torch.distributed as the first of its file system, and as another one.
+
+    {"calls": of torch.distributed and "load", "told": whether the error of a collective came out, "load_error":
+    what came out where load() raises, "load_failed": whether it was called at all then}
+    """
     calls = Calls()
     data = rank.student("data")
     given = rank.receive()
@@ -109,6 +123,14 @@ def load_with_nccl(rank: Rank) -> list[list[dict[str, Any]]]:
             stack.enter_context(context)
         for is_first in (True, False):
             calls.noted = []
-            attempt(rank, data.load_once, object, is_first=is_first)  # made-up numbers lead anywhere
-            reports.append(calls.noted)
+            calls.fails = False
+            attempt(rank, data.load_once, calls.load, is_first=is_first)  # made-up numbers lead anywhere
+            report: dict[str, Any] = {"calls": calls.noted}
+            failing = mock.Mock(side_effect=OSError(given["message"]), __qualname__="load")
+            report["load_error"] = attempt(rank, data.load_once, failing, is_first=is_first)["error"]
+            report["load_failed"] = failing.called
+            calls.noted, calls.fails = [], True
+            error = attempt(rank, data.load_once, calls.load, is_first=is_first)["error"]
+            report["told"] = error is not None or all(call["call"] == "load" for call in calls.noted)
+            reports.append(report)
     return reports

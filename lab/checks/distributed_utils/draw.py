@@ -24,6 +24,10 @@ class Case:
     expected: tuple[int, int, int] | None = None
     missing: tuple[str, ...] = ()
 
+    def missing_fields(self) -> list[str]:
+        """The fields whose variables are missing."""
+        return [FIELDS[names.index(one)] for one in self.missing for names in (TORCHRUN, SRUN) if one in names]
+
     def __str__(self) -> str:
         return "with " + (" ".join(f"{name}={value}" for name, value in self.environ.items()) or "nothing set")
 
@@ -57,6 +61,8 @@ def draw_cases() -> list[Case]:
         cases.append(Case("mixed", rest | name_values(SRUN, (rank, local_rank, 24))))
     # The first of several processes and the only one, and nodes of more processes than most have.
     further = [(TORCHRUN, (0, 0, 7)), (SRUN, (0, 0, 1)), (TORCHRUN, draw_large()), (SRUN, draw_large())]
+    local_rank = random.randrange(1, 4)  # on the first node it is the rank
+    further.append((random.choice((TORCHRUN, SRUN)), (local_rank, local_rank, 8)))
     for names, place in further:
         cases.append(Case("torchrun" if names is TORCHRUN else "srun", name_values(names, place), place))
     return cases
@@ -146,7 +152,8 @@ def draw_launchers() -> dict[str, Any]:
 
     As if each of the three ranks were alone on its node: all have the local rank 0. Only at last they share one.
     """
-    order = random.sample(range(3), 3)
+    order = [random.choice((1, 2))]  # not its own number: what the first group's rank was shows in the second
+    order += random.sample([rank for rank in range(3) if rank not in order], 2)
     launchers = ["torchrun", "srun", *random.choices(["torchrun", "srun"], k=random.randrange(6))]
     names = {"torchrun": TORCHRUN, "srun": SRUN}
     environs = [[name_values(names[launcher], (rank, 0, 3)) for rank in order] for launcher in launchers]

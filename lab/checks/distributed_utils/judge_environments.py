@@ -6,9 +6,10 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import beside, swallows
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
-from lab.checks.distributed_utils.judge_refused import judge_refused
+from lab.checks.distributed_utils.judge_refused import judge_group_asked, judge_refused
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -42,7 +43,7 @@ def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any]
         if case.expected is not None:
             with part(SRUN_READ if case.kind == "srun" else TORCHRUN_READ):
                 judge_remembered(look, pairs, case, answer)
-                judge_numbers(look, case, answer, decoy, constant, only_refused(pairs))
+                judge_numbers(look, case, answer, decoy, constant, only_refused(pairs), first_node_refused(pairs))
         got = f"{answer['error']['type']}" if answer["error"] else [answer[name] for name in FIELDS]
         compared(str(case), [got], "ValueError" if case.expected is None else list(case.expected))
     for case, answer in pairs:
@@ -97,6 +98,17 @@ def only_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> list[int]:
     return sorted(refused) if len(refused) < len({size for size, _ in firsts}) else []
 
 
+def first_node_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> bool:
+    """Whether of the good environments those are refused in which rank and local rank are equal."""
+    refused = {
+        case.expected[0] == case.expected[1] if answer["error"] else None
+        for case, answer in pairs
+        if case.expected
+    }
+    accepted = [case.expected for case, answer in pairs if case.expected and not answer["error"]]
+    return True in refused and False not in refused and all(rank != local for rank, local, _ in accepted)
+
+
 def judge_remembered(
     look: Look, pairs: Sequence[tuple[Case, dict[str, Any]]], case: Case, answer: dict[str, Any]
 ) -> None:
@@ -108,17 +120,26 @@ def judge_remembered(
             "result-remembered",
             saw=f"{case}: you returned {list(got)}, which an earlier call with other variables got rightly.",
             means="What is kept from one call to the next is wrong in the next: read the variables in each.",
-            look=look(r"\bglobal\b|\bnonlocal\b|hasattr|cache|memo|\bif (not )?_\w+", r"^return (?!Launch)"),
+            look=place
+            if (place := look.kept()) != look()
+            else look(r"\bglobal\b|\bnonlocal\b|hasattr|cache|memo|\bif (not )?_\w+", r"^return (?!Launch)"),
         )
 
 
 def judge_numbers(
-    look: Look, case: Case, answer: dict[str, Any], decoy: list[int], constant: bool, refused: list[int]
+    look: Look,
+    case: Case,
+    answer: dict[str, Any],
+    decoy: list[int],
+    constant: bool,
+    refused: list[int],
+    first_node: bool,
 ) -> None:
     """A complete environment must give exactly its numbers.
 
     Args:
         refused: the world sizes that are refused, where rank 0 of others is not.
+        first_node: whether the processes of the first node are refused, and no others.
     """
     assert case.expected is not None
     got = [answer[name] for name in FIELDS]
@@ -142,7 +163,7 @@ def judge_numbers(
                     "other-slurm-variables",
                     saw=f"{case}: raised {error_text(answer['error'])}",
                     means=f"{', '.join(SRUN)} count processes. Others count nodes, or the tasks of one node.",
-                    look=look("|".join(other), r"SRUN|SLURM"),
+                    look=beside(look, "|".join(other)) or look("|".join(other), r"SRUN|SLURM"),
                 )
             raise Diagnosis(
                 "srun-not-read",
@@ -152,7 +173,7 @@ def judge_numbers(
                 if answer["error"]["text"].startswith("raise")
                 else error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
-        judge_refused(look, case, answer["error"], refused)
+        judge_refused(look, case, answer["error"], refused, first_node)
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
             "no-launch-environment",
@@ -212,9 +233,16 @@ def judge_numbers(
         "wrong-numbers",
         saw=saw,
         means=f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
-        look=look(rf"\b{wrong}\s*=", r"\breturn\b"),
+        look=look(
+            *([ARGUMENTS_MIXED] if sorted(got) == sorted(expected) else []),
+            rf"(?<![{{\w]){wrong}\s*=(?!=)",
+            r"\breturn\b",
+        ),
     )
 
+
+# Arguments in another order than the fields'.
+ARGUMENTS_MIXED = r"LaunchEnvironment\((?!rank, local_rank, world_size)\w+, *\w+, *\w+\)"
 
 # What it means when an environment is accepted that should not be: kind -> name and meaning.
 ACCEPTED = {
@@ -238,10 +266,20 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
             if "-1" in case.environ.values()
             else r"isdecimal|isdigit|isnumeric|\bint\b",
             "contradiction": r"\bif\b.*([<>].*(rank|size)|(rank|size).*[<>])|\bassert\b",
-            "mixed": r"\ball\(|TORCHRUN|WORLD_SIZE",
+            "mixed": r"\ball\(|\bif\b.*(TORCHRUN|RANK|WORLD_SIZE)|TORCHRUN|WORLD_SIZE",
         }
-        each = [r"\.get\(.*\.get\("] if case.kind == "mixed" else []  # one variable, or else the other
-        patterns = (*each, hint.get(case.kind, r"\.get\(|setdefault|\*\*environ"), r"\breturn\b")
+        first = {
+            "mixed": [r"\.get\(.*\.get\("],  # one variable, or else the other
+            "number": [r"\b(max|min|abs)\("],  # what was wrong is made right
+            "contradiction": [r"\b(max|min|abs)\("],
+        }.get(case.kind, [])
+        guessed = [rf"(?<![{{\w]){field}\s*=(?!=)" for field in case.missing_fields()]
+        patterns = (
+            *first,
+            hint.get(case.kind, r"\.get\(|setdefault|\*\*environ"),
+            *guessed,
+            r"\breturn\b",
+        )
         if unraised := look.never_raises():
             raise Diagnosis(
                 "error-not-raised",
@@ -249,7 +287,9 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
                 means="A sentence, or an exception that nobody raises, stops nothing: raise ValueError(...).",
                 look=unraised,
             )
-        raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=look(*patterns))
+        swallowed = swallows(look) if case.kind in ("mixed", "missing", "number") else ""
+        raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=swallowed or look(*patterns))
+    judge_group_asked(look, case, error)
     if "ValueError" not in error["bases"]:
         raise Diagnosis(
             "not-a-value-error",

@@ -6,8 +6,10 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import argument_of, swallows
 from lab.checks.common.report import error_place, error_text, expect, fail
 from lab.checks.distributed_utils.draw import TORCHRUN
+from lab.checks.distributed_utils.judge_environments import ACCEPTED
 from lab.grading.diagnosis import Diagnosis
 
 INIT = {
@@ -53,13 +55,13 @@ def judge_joined(
                 saw=f"{got} The launcher says {world_size} ranks.",
                 means="With too few, ranks train without each other; with too many, all wait for ranks that "
                 "never come.",
-                look=line,
+                look=argument_of(look, "init_process_group", "world_size", 3) or line,
             )
         raise Diagnosis(
             "wrong-rank",
             saw=f"{got} The launcher says rank {rank}.",
             means="Two processes with the same rank wait for ever for the one that is missing.",
-            look=line,
+            look=argument_of(look, "init_process_group", "rank", 4) or line,
         )
     if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
         raise Diagnosis(
@@ -88,6 +90,13 @@ def judge_joined(
         )
     if error:
         fail(error, f"{place}: setup()", look)
+    if init is None and world_size == 1:
+        raise Diagnosis(
+            "no-group-of-one",
+            saw=f"{place}: setup() has not called init_process_group.",
+            means="A single process needs its group too: its collectives would raise without one.",
+            look=look.under(r"init_process_group") or look(r"\breturn\b"),
+        )
     if init is None:
         raise Diagnosis(
             "no-process-group",
@@ -109,7 +118,7 @@ def judge_joined(
             "timeout-ignored",
             saw=f"{saw}{given}.",
             means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
-            look=line,
+            look=argument_of(look, "init_process_group", "timeout", 2) or line,
         )
     if call["type"] != "device":
         raise Diagnosis(
@@ -143,16 +152,32 @@ def judge_left_behind(look: Look, reports: Sequence[dict[str, Any]]) -> None:
 
 
 def judge_told(look: Look, report: dict[str, Any]) -> None:
-    """Where no group can be joined, setup() ends in an error.
+    """Where no group can be joined, no GPU be chosen, or no launcher be asked, setup() ends in an error.
 
     Args:
-        report: of the rank that tried on the last of the simulated machines.
+        report: of the rank that tried on simulated machines.
     """
-    expect([report], {"refused": bool})
-    if not report["refused"]:
+    expect([report], {"joining_told": bool, "choosing_told": bool, "guessed": bool})
+    if not report["joining_told"]:
         raise Diagnosis(
             "error-swallowed",
-            saw="init_process_group() raised DistNetworkError, and setup() came back as if all were well.",
-            means="Without a group every rank would train alone, and nobody would notice: let the error come out.",
-            look=look(r"\bexcept\b|suppress", r"init_process_group"),
+            saw="init_process_group() of nccl raised DistNetworkError, and setup() came back as if all were well.",
+            means="This rank would go on alone, or in another group than the others: let the error come out.",
+            look=swallows(look) or look(r"\bexcept\b|suppress", r"init_process_group"),
+        )
+    if not report["choosing_told"]:
+        raise Diagnosis(
+            "error-swallowed",
+            saw="torch.cuda.set_device() raised an error, and setup() came back as if all were well.",
+            means="This rank would go on with the CPU, or with another process's GPU: let the error come out.",
+            look=swallows(look) or look(r"\bexcept\b|suppress", r"set_device"),
+        )
+    if report["guessed"]:
+        name, means = ACCEPTED["none"]
+        raise Diagnosis(
+            name,
+            saw="with none of the launcher's variables set setup() came back, although read_launch_environment() "
+            "refuses them.",
+            means=means,
+            look=swallows(look) or look(r"\bexcept\b|\.get\(|getenv|setdefault", r"init_process_group"),
         )

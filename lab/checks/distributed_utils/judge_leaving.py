@@ -36,6 +36,8 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
             "main": [{"value": (None, bool, int, str), **attempt}],
             "left": [{"still_there": bool, **attempt}],
             "anew": object,
+            "later": object,
+            "collectives": int,
             "told": bool,
         },
     )
@@ -48,6 +50,8 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
         with part("which is the main process"):
             judge_main_process(look.into("is_main_process"), launcher, list(answers), anew)
         anew = []
+    with part("which is the main process"):
+        judge_asking(look.into("is_main_process"), reports, values)
     for number, what in enumerate(
         ("cleanup()", "cleanup() without a group", "cleanup() of another group", "cleanup() of one rank")
     ):
@@ -62,9 +66,41 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
         judge_told(look, values)
 
 
+def _guard(look: Look) -> str:
+    """The place of the `if` around destroy_process_group() that asks for more or else than is_initialized()."""
+    place = look.under(r"destroy")
+    condition = re.sub(r"(torch\.)?(distributed|dist)\.|\bis_available\(\) and ", "", searchable(place))
+    told = re.search(r"  if is_initialized\(\):|rank|main", searchable(condition))  # of ranks another word is said
+    return "" if told else place
+
+
+def judge_asking(look: Look, reports: Sequence[dict[str, Any]], values: Sequence[dict[str, Any]]) -> None:
+    """is_main_process() tells of the group that is there now, and needs no other rank for that.
+
+    Args:
+        reports: of the ranks of the first group, and `values` of those of the second.
+    """
+    if any(report["collectives"] for report in reports):
+        raise Diagnosis(
+            "waits-for-the-others",
+            saw="is_main_process() has begun a collective, or made a group.",
+            means="Where only one rank asks, it would wait for the others for ever: a rank knows its own number.",
+            look=look(r"barrier|reduce|gather|broadcast|scatter|new_group|send|recv"),
+        )
+    later = [report["later"] for report in values]
+    if later != [True, False, False]:
+        said = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(later))
+        raise Diagnosis(
+            "result-remembered",
+            saw=f"in a second group, where the ranks are others, is_main_process() was {said}.",
+            means="What it said in an earlier group is not so in the next: ask the process group each time.",
+            look=look.kept(),
+        )
+
+
 def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """All ranks have left their group."""
-    line = look(*LINE)
+    line = _guard(look) or look(*LINE)
     for rank, report in enumerate(reports):
         first = report["left"][0]
         if first["error"] and re.search(LEFT_BY_OTHERS, searchable(first["error"]["message"])):
@@ -96,7 +132,7 @@ def judge_another(look: Look, reports: Sequence[dict[str, Any]]) -> None:
                 "group-not-destroyed",
                 saw="a second process group is still there after cleanup(), which had left the first.",
                 means="Whether there is a group PyTorch knows: what a module remembers of it may be out of date.",
-                look=look(r"^if (?!.*is_initialized)", r"\bglobal\b", r"destroy"),
+                look=_guard(look) or look(r"^if (?!.*is_initialized)", r"\bglobal\b", r"destroy"),
             )
 
 
@@ -126,7 +162,9 @@ def judge_without_group(look: Look, reports: Sequence[dict[str, Any]]) -> None:
                 "cleanup-without-group",
                 saw=f"rank {rank}: cleanup() without a process group raised {error_text(error)}",
                 means="After an error there may be no group; the error in cleanup() would hide the real one.",
-                look=place if (place := look(UNCALLED)) != look() else error_place(error, lambda: line),
+                look=place
+                if (place := look(UNCALLED)) != look()
+                else (_guard(look) if "destroy" in error["text"] else "") or error_place(error, lambda: line),
             )
 
 
@@ -142,13 +180,13 @@ def judge_alone(look: Look, reports: Sequence[dict[str, Any]]) -> None:
                 "group-not-destroyed",
                 saw="a process group of one rank is still there after cleanup().",
                 means="A single rank has joined a group too, and leaves it like the others.",
-                look=look(r"world_size", r"destroy"),
+                look=_guard(look) or look(r"world_size", r"destroy"),
             )
 
 
 def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]], anew: list[object]) -> None:
     """Args: `anew` is what a fresh copy of the module says, which nobody has asked before there was a group."""
-    line = look(r"\breturn\b")
+    line = look(r"\breturn\b(?!\s*(True|False)$)", r"\breturn\b")
     if error := next((answer["error"] for answer in answers if answer["error"]), None):
         if "KeyError" in error["bases"] and launcher == "srun":
             raise Diagnosis(
@@ -175,7 +213,9 @@ def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]],
             "result-remembered",
             saw=f"asked before and after there was a group: is_main_process() was {said}.",
             means="What it said before setup() is not so after it: ask the process group each time.",
-            look=look(r"\bglobal\b|cache|memo|hasattr|\bif (not )?_\w+"),
+            look=place
+            if (place := look.kept()) != look()
+            else look(r"\bglobal\b|cache|memo|hasattr|\bif (not )?_\w+"),
         )
     if launcher == SRUN_AND_TORCHRUN:
         raise Diagnosis(

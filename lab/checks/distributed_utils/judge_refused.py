@@ -3,13 +3,30 @@
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import error_text, fail
+from lab.checks.common.report import error_place, error_text, fail
 from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
 from lab.grading.diagnosis import Diagnosis
 
 
-def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[int]) -> NoReturn:
-    """A good environment ended in an error, which may be the student's own."""
+def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:
+    """The error is not that of a process group, which nobody has joined yet."""
+    if "process group" in error["message"] and not error["text"].startswith("raise"):
+        raise Diagnosis(
+            "group-not-there-yet",
+            saw=f"{case}: raised {error_text(error)}",
+            means="setup() reads this before there is a process group: go by the variables alone.",
+            look=error_place(error, look),
+        )
+
+
+def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[int], first_node: bool) -> NoReturn:
+    """A good environment ended in an error, which may be the student's own.
+
+    Args:
+        refused: the world sizes that are refused, where rank 0 of others is not.
+        first_node: whether the processes of the first node are refused, and no others.
+    """
+    judge_group_asked(look, case, error)
     saw = f"{case}: raised {error_text(error)}"
     if "ValueError" not in error["bases"] or not error["text"].startswith("raise"):
         fail(error, f"{case}: {look.function}()", look)
@@ -27,6 +44,16 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
             means="A launcher may start a single process: that is a world of one, and nobody has guessed it.",
             look=look(
                 r"size\w*\s*(<|<=|==|!=|>|>=)\s*[12]\b|\b[12]\s*(<|<=|==|!=|>|>=)\s*\w*size",
+                r"\b(if|assert)\b.*[<>]",
+            ),
+        )
+    if first_node:
+        raise Diagnosis(
+            "first-node-refused",
+            saw=saw,
+            means="On the first node a process's local rank is its rank: they may be equal.",
+            look=look(
+                r"local\w*\s*<(?!=)|>(?!=)\s*local|local\w*\s*(>=|==|!=)|(<=|==|!=)\s*local",
                 r"\b(if|assert)\b.*[<>]",
             ),
         )

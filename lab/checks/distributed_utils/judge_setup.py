@@ -11,6 +11,10 @@ from lab.checks.distributed_utils.judge_joined import judge_joined, judge_left_b
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+BACKENDS = {"", "nccl", "gloo"}  # "" leaves the choice to PyTorch
+
 CALL = {
     "gpus": int, "error": (None, ERROR), "type": str, "device": str, "events": [{"call": str}], "rank": int,
     "world_size": int,
@@ -136,6 +140,13 @@ def judge_on_gpus(
             means="gloo sends every gradient through the CPU: on GPUs it is many times slower than nccl.",
             look=look(r"gloo"),
         )
+    if unknown := {name.rpartition(":")[2] for name in init["backend"].split(",")} - BACKENDS:
+        raise Diagnosis(
+            "unknown-backend",
+            saw=f"{place}: the backend was {min(unknown)!r}.",
+            means="PyTorch has no such backend, and raises an error there.",
+            look=look(re.escape(min(unknown)), r"nccl", r"init_process_group"),
+        )
     if not call["device"].startswith("cuda"):
         raise Diagnosis(
             "gpu-not-used",
@@ -160,15 +171,23 @@ def judge_on_gpus(
             saw=f"{place}: the device was cuda:{number}, and it should be cuda:{index}.",
             means="A process that is shown one GPU finds it at index 0."
             if machine["gpus"] == 1
+            else "What a process sees torch.cuda.device_count() says. Not every launcher sets the variable."
+            if VISIBLE in look(VISIBLE)
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            look=look(r"index\s*=", r"device\(|set_device"),
+            look=look(VISIBLE, r"index\s*=", r"device\(|set_device"),
         )
     if not chosen:
+        in_a_block = "device" in calls
         raise Diagnosis(
             "no-set-device",
-            saw=f"{place}: torch.cuda.set_device was not called.",
+            saw=f"{place}: torch.cuda.set_device was not called."
+            + " The device is the current one in a `with` only." * in_a_block,
             means="Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
-            look=look(r"init_process_group"),
+            look=look(
+                *([r"\bwith\b.*device|\.device\((?!\s*[\"'])"] if in_a_block else []),
+                r"device\(\s*f?[\"']cuda",
+                r"init_process_group",
+            ),
         )
     if calls.index("set_device") > calls.index("init_process_group"):
         raise Diagnosis(

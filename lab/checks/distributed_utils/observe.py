@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._pytree import tree_leaves
 
 from lab.checks.common.attempt import attempt
 from lab.checks.distributed_utils.observe_setup import SetupRecorder, comes_out, set_launcher
@@ -29,6 +30,7 @@ def read_one(rank: Rank, function: Any, environ: dict[str, str]) -> dict[str, An
     result = attempt(rank, lambda: noting_variables(function, given, held))
     launch = result["value"]
     if result["error"]:
+        held = tree_leaves([one for one in held if one is not given])  # what is in lists and dictionaries too
         texts = [value for value in held if isinstance(value, str) and value in environ.values()]
         result["error"]["compared_as_text"] = len(texts) > 1 and not any(isinstance(one, int) for one in held)
     fields = {}
@@ -65,11 +67,13 @@ def leave_group(rank: Rank) -> dict[str, Any]:
     attempt(rank, utils.is_main_process)  # whatever it says
     join("gloo", rank=given["order"][rank.rank], world_size=rank.world_size)
     dist.barrier()  # or a rank could leave while another still connects
-    report: dict[str, Any] = {"main": [], "left": [], "anew": None}
+    report: dict[str, Any] = {"main": [], "left": [], "anew": None, "later": None, "collectives": 0}
     for environ in given["environs"]:  # [launcher][rank]
         set_launcher(environ[rank.rank])
         recorder.simulate(gpus=1)
+        before = collectives_begun()
         result = attempt(rank, utils.is_main_process)
+        report["collectives"] += collectives_begun() - before
         if not report["main"]:
             report["anew"] = asked_anew(rank)
         recorder.simulate(gpus=0)
@@ -82,6 +86,9 @@ def leave_group(rank: Rank) -> dict[str, Any]:
         dist.destroy_process_group()
         join("gloo", store=store, rank=rank.rank, world_size=rank.world_size)
         dist.barrier()
+        numbers = {"RANK": rank.rank, "LOCAL_RANK": rank.rank, "WORLD_SIZE": rank.world_size}
+        set_launcher({name: str(number) for name, number in numbers.items()})
+        report["later"] = attempt(rank, utils.is_main_process)["value"]
     for group in ("of all", "none", "another", "of one"):
         if group == "another" and not dist.is_initialized():
             join("fake", store=FakeStore(), rank=rank.rank, world_size=rank.world_size)
@@ -91,9 +98,18 @@ def leave_group(rank: Rank) -> dict[str, Any]:
         report["left"].append({"error": result["error"], "still_there": dist.is_initialized()})
     if not dist.is_initialized():
         join("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    recorder.fails = True
+    recorder.fails = "leaving"
     report["told"] = comes_out(rank, utils.cleanup)
     return report
+
+
+def collectives_begun() -> int:
+    """How many collectives this rank has begun, and groups it has made."""
+    if not dist.is_initialized():
+        return 0
+    group: Any = dist.distributed_c10d._get_default_group()
+    number: int = group._get_sequence_number_for_group()
+    return number + int(dist.distributed_c10d._world.group_count)
 
 
 def asked_anew(rank: Rank) -> Any:

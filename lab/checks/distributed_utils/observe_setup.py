@@ -52,7 +52,7 @@ class SetupRecorder:
     def __init__(self, rank: Rank) -> None:
         self.events: list[dict[str, Any]] = []
         self.gpus = 0  # of the simulated machine
-        self.fails = False  # whether no group can be joined there, or left
+        self.fails = ""  # what ends in an error there: "joining", of nccl; "leaving"; "choosing" a GPU
         self._current = 0
         self._place = (rank.rank, rank.world_size)
         self._agreed = self._meeting()
@@ -75,7 +75,7 @@ class SetupRecorder:
             mem_get_info=lambda *_: (80 * 2**30, 80 * 2**30),
             is_initialized=lambda: True,
             init=lambda: None,
-            device=lambda *_: contextlib.nullcontext(),
+            device=self._device_context,
             reset_peak_memory_stats=lambda *_: None,
             synchronize=lambda *_: None,
             empty_cache=lambda: None,
@@ -109,7 +109,7 @@ class SetupRecorder:
             "agreed": self._agreed,
         }
         self.events.append(event)
-        if self.fails:
+        if self.fails == "joining" and event["backend"] != "gloo":
             raise dist.DistNetworkError(f"The client socket has timed out while connecting to {event['master']}")
         if self.gpus:
             # A group without connections, whose collectives do nothing, for what setup() may do afterwards.
@@ -130,7 +130,7 @@ class SetupRecorder:
 
     def destroy_process_group(self, *args: Any, **kwargs: Any) -> None:
         self._destroy(*args, **kwargs)
-        if self.fails:
+        if self.fails == "leaving":
             raise dist.DistBackendError("NCCL error: a remote process has exited, or there was a network error")
 
     @staticmethod
@@ -159,7 +159,13 @@ class SetupRecorder:
         self.events.append({"call": "set_device", "index": -1 if index is None else index})
         if index is None:  # as PyTorch does
             raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+        if self.fails == "choosing":
+            raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
         self._current = index
+
+    def _device_context(self, device: Any) -> contextlib.AbstractContextManager[None]:
+        self.events.append({"call": "device"})
+        return contextlib.nullcontext()
 
     def _stand_in(self, module: Any, **functions: Callable[..., Any]) -> None:
         """Put functions in place of PyTorch's that are used while a machine is simulated."""
@@ -194,10 +200,26 @@ def join_group(rank: Rank) -> dict[str, Any]:
             report["simulated"].append(call_setup(rank, utils, recorder, limit))
             if dist.is_initialized():
                 dist.destroy_process_group()
-        recorder.simulate(given["machines"][-1]["gpus"])
-        recorder.fails = True
-        report["refused"] = comes_out(rank, utils.setup, timeout)
+        report |= call_in_trouble(rank, utils, recorder, timeout)
     return report
+
+
+def call_in_trouble(rank: Rank, utils: Any, recorder: SetupRecorder, timeout: timedelta) -> dict[str, Any]:
+    """Whether setup() tells that no group of nccl can be joined, no GPU be chosen, or that no launcher is there.
+
+    Of the last, "guessed" is whether setup() came back although read_launch_environment() does not.
+    """
+    told = {}
+    for trouble in ("joining", "choosing", ""):
+        recorder.simulate(gpus=2)
+        recorder.fails = trouble
+        if not trouble:
+            set_launcher({})
+        told[trouble] = comes_out(rank, utils.setup, timeout)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    guessed = not told[""] and comes_out(rank, utils.read_launch_environment, {})
+    return {"joining_told": told["joining"], "choosing_told": told["choosing"], "guessed": guessed}
 
 
 def comes_out(rank: Rank, function: Callable[..., Any], *args: object) -> bool:

@@ -4,11 +4,12 @@ import re
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.report import error_place, error_text
-from lab.checks.model.judge_logits import SLICED
+from lab.checks.model.judge_logits import OTHER_TYPES, SLICED, raised
 from lab.grading.diagnosis import Diagnosis
 
 # PyTorch, where somebody asks for a number of a tensor that has none.
@@ -55,6 +56,28 @@ def judge_precision(look: Look, dtypes: list[torch.dtype], report: dict[str, Any
         means="--precision chooses the type, and --no-amp leaves it as it is: the network takes what it is given.",
         look=look(r"autocast", r"float|half|double|\.to\(", r"\breturn\b"),
     )
+
+
+def judge_on_gpu(look: Look, logits: Tensor, report: dict[str, Any]) -> None:
+    """On a GPU it computes what it computes on the CPU.
+
+    Args:
+        logits: of the same images on the CPU.
+    """
+    where = "with network and images on a GPU (here only pretended) the network"
+    value, error = report["on_gpu"]["value"], report["on_gpu"]["error"]
+    judge_precision(look, [], {"autocast": report["autocast_on_gpu"]})
+    if error and re.search(OTHER_TYPES, searchable(error["message"])):
+        raised(error, where, look)
+    if error or not isinstance(value, Tensor) or value.shape != logits.shape:
+        return  # it asks a GPU for what only a real one has
+    if value.dtype != logits.dtype or not torch.allclose(value, logits, atol=1e-5):
+        raise Diagnosis(
+            "other-on-gpu",
+            saw=f"{where} gave other logits than on the CPU.",
+            means="The same network has to train on both: what is computed is not for the device to say.",
+            look=look(r"cuda", r"device", r"\breturn\b"),
+        )
 
 
 def judge_reads(look: Look, report: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Judges the assertion: images of other sizes are refused, and by it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from lab.checks.common.look import Look, line_of
@@ -12,6 +13,27 @@ MADE_TO_FIT = (
     r"permute|transpose|movedim|moveaxis|swap(ax|dim)|reshape|\.view\(|interpolate|resize|pad|expand|repeat|cat\("
     r"|=\s*\w+\[[^\]]*[:,]"
 )
+
+
+# The key of what is reported of the same images, where the assertion has to be made too.
+EVERYWHERE = {
+    "in evaluation mode": "wrong_evaluated",
+    "on a GPU (here only pretended)": "wrong_on_gpu",
+}
+
+
+def judge_everywhere(look: Look, results: Mapping[str, list[dict[str, Any]]]) -> None:
+    """Args: `results` are those of the wrong images, in other settings: {setting in words: results}."""
+    for where, wrong in results.items():
+        for shape, result in zip(WRONG_IMAGES, wrong, strict=True):
+            if result["error"] is None:
+                raise Diagnosis(
+                    "assertion-not-everywhere",
+                    saw=f"images [B, {', '.join(map(str, shape))}] went through without an error {where}; "
+                    "otherwise they are refused.",
+                    means="A wrong image is wrong in each setting: assert its shape whatever else is so.",
+                    look=look.under(r"\bassert\b") or look(r"\bassert\b"),
+                )
 
 
 def judge_wrong_images(look: Look, wrong: list[dict[str, Any]], odd: list[dict[str, Any]]) -> None:

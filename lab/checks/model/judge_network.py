@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
-from lab.checks.model.judge_device import judge_large, judge_manners, judge_precision, judge_reads
-from lab.checks.model.judge_images import judge_wrong_images
+from lab.checks.model.judge_device import judge_large, judge_manners, judge_on_gpu, judge_precision, judge_reads
+from lab.checks.model.judge_images import EVERYWHERE, judge_everywhere, judge_wrong_images
 from lab.checks.model.judge_logits import judge_logits, judge_values, raised
 from lab.checks.model.judge_rows import judge_rows
 from lab.checks.model.observe import ROWS, WRONG_IMAGES
@@ -22,7 +22,8 @@ REPORT = {
     "changed": bool, "elsewhere": str, "wrong": [ATTEMPT | {"entered": [int]}], "odd": [ATTEMPT], "blocks": str,
     "modules": [str], "classes": ATTEMPT, "without_gradient": [str], "whole": ATTEMPT, "again": ATTEMPT,
     "rows": [ATTEMPT], "evaluated": ATTEMPT, "large": {"shape": [int], "error": (None, ERROR)},
-    "computed_in": [str],
+    "computed_in": [str], "called": [int], "wrong_evaluated": [ATTEMPT], "on_gpu": ATTEMPT,
+    "wrong_on_gpu": [ATTEMPT], "autocast_on_gpu": [str],
 }  # fmt: skip
 
 ANY_BATCH, LOGITS = "a batch of any size", "logits, of each image by itself"
@@ -54,6 +55,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], given: d
     expect_as_many([report["rows"]], ROWS)
     with part("an assertion for other images", after=[ANY_BATCH]):
         judge_wrong_images(look, report["wrong"], report["odd"])
+        judge_everywhere(look, {mode: report[key] for mode, key in EVERYWHERE.items()})
     with part("blocks, classes, gradients, device", after=[ANY_BATCH]):
         judge_manners(look, report)
         judge_reads(look, report)
@@ -62,6 +64,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], given: d
         judge_large(look, given["large"], sizes, report)
     with part(LOGITS):
         judge_rows(look, report)
+        judge_on_gpu(look, report["batches"][0]["value"], report)
 
 
 def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
@@ -133,7 +136,15 @@ def judge_parameters(look: Look, report: dict[str, Any], num_classes: int) -> No
             saw=f"after backward() {len(missing)} parameters have no gradient: {', '.join(missing[:3])}"
             + (", ..." if len(missing) > 3 else "."),
             means="They would never learn, and DDP would wait for their gradients.",
-            look=look(r"no_grad|detach|\.data\b|\.item|numpy", r"blocks"),
+            look=look(r"^(?!assert).*(no_grad|detach|\.data\b|\.item|numpy)", r"blocks"),
+        )
+    if idle := [number for number, count in enumerate(report["called"]) if not count]:
+        raise Diagnosis(
+            "blocks-not-called",
+            saw=f"in a forward pass the hooks of {len(idle)} of {len(report['called'])} blocks did not run: "
+            "what is in them was computed, but they were not called.",
+            means="FSDP gathers a block's parameters in its hooks, which only block(x) runs.",
+            look=place if (place := look(r"\w*\.forward\(")) != look() else look(r"\bfor\b", r"blocks", last=True),
         )
     value, error = report["classes"]["value"], report["classes"]["error"]
     if error:
@@ -144,5 +155,12 @@ def judge_parameters(look: Look, report: dict[str, Any], num_classes: int) -> No
             "num-classes-ignored",
             saw=f"CNN(num_classes={num_classes}) gave a result of shape {shape}.",
             means="Another data set has another number of classes.",
-            look=look(r"\b10\b", r"\breturn\b"),
+            look=next(
+                (
+                    place
+                    for place in (look(r"\b10\b"), look.into("CNN.__init__")(r"Linear.*\b10\)"))
+                    if line_of(place)
+                ),
+                look(r"\breturn\b"),
+            ),
         )

@@ -1,5 +1,6 @@
 """What ranks observe of the student's CNN."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lab.checks.common.attempt import attempt
+from lab.checks.common.pretended_gpu import pretended_gpu
 from lab.checks.model.observe_device import IMAGE, computed_in, elsewhere, noting_autocast, without_numbers
 from lab.ranks.rank import Rank
 
@@ -58,6 +60,15 @@ def run_network(rank: Rank) -> dict[str, Any]:
     report["wrong"] = [forward_noting_entry(rank, cnn, torch.zeros(3, *shape)) for shape in WRONG_IMAGES]
     report["odd"] = [forward(rank, cnn, torch.zeros(shape)) for shape in ODD]
     report["blocks"] = describe_blocks(cnn)
+    report["called"] = [] if report["blocks"] else times_called(rank, cnn, given["batches"][0])
+    with torch.no_grad():
+        cnn.eval()
+        report["wrong_evaluated"] = [forward(rank, cnn, torch.zeros(3, *shape)) for shape in WRONG_IMAGES]
+        cnn.train()
+    with noting_autocast() as entered, pretended_gpu():
+        report["on_gpu"] = forward(rank, cnn, given["batches"][0])
+        report["wrong_on_gpu"] = [forward(rank, cnn, torch.zeros(3, *shape)) for shape in WRONG_IMAGES]
+    report["autocast_on_gpu"] = entered
     report["modules"] = sorted({type(module).__name__ for module in cnn.modules()})
     report["classes"] = forward(rank, model.CNN(given["num_classes"]), given["batches"][0])
     report["without_gradient"] = without_gradient(cnn, given["batches"][0])
@@ -116,6 +127,22 @@ def describe_blocks(cnn: nn.Module) -> str:
     if not isinstance(blocks, nn.ModuleList | nn.Sequential):
         return f"blocks is a {type(blocks).__name__}, so PyTorch does not see the parameters in it."
     return "" if len(blocks) else "blocks is empty."
+
+
+def times_called(rank: Rank, cnn: nn.Module, images: Tensor) -> list[int]:
+    """How often one forward pass calls each block, as its hooks see it."""
+    blocks = list(cnn.blocks)  # type: ignore[arg-type]
+    counts: Counter[int] = Counter()
+    hooks = [
+        block.register_forward_pre_hook(lambda *_, number=number: counts.update([number]))
+        for number, block in enumerate(blocks)
+    ]
+    try:
+        forward(rank, cnn, images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [counts[number] for number in range(len(blocks))]
 
 
 def without_gradient(cnn: nn.Module, images: Tensor) -> list[str]:

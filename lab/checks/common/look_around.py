@@ -1,0 +1,63 @@
+"""Where in the student's file to look, around a function: in its calls, its helpers, and beside all functions."""
+
+import ast
+import re
+
+from lab.base.source import searchable
+from lab.checks.common.look import Look
+from lab.checks.common.syntax import assignments, calls_of
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+OF_EXERCISES = ("read_launch_environment", "setup", "cleanup", "is_main_process")  # what others of them call
+
+
+def argument_of(look: Look, function: str, keyword: str, position: int | None = None) -> str:
+    """The place of an argument of a call, or of what has made the variable that is handed on as it is.
+
+    "" where there is no such call or argument.
+    """
+    _, _, node = look.source()
+    for call in calls_of(node, function) if node else ():
+        given = {one.arg: one.value for one in call.keywords}
+        by_place = call.args[position : position + 1] if position is not None else []
+        for value in [*filter(None, [given.get(keyword)]), *by_place]:
+            if isinstance(value, ast.Name) and node and assignments(node, value.id):
+                return look.source_of(function, keyword, position)
+            return look.line(value.lineno)
+    return ""
+
+
+def swallows(look: Look) -> str:
+    """Where the function, or a helper of it, catches an error and raises none; "" where it does so nowhere."""
+    for part in (part for node in _with_helpers(look) for part in ast.walk(node)):
+        suppresses = isinstance(part, ast.With) and "suppress" in ast.unparse(part.items[0])
+        catches = isinstance(part, ast.ExceptHandler) and not any(
+            isinstance(one, ast.Raise) for one in ast.walk(part)
+        )
+        if suppresses or catches:
+            return look.line(part.lineno)  # type: ignore[attr-defined]
+    return ""
+
+
+def beside(look: Look, pattern: str) -> str:
+    """The first line of the file outside of all functions that the pattern matches; "" where there is none."""
+    lines, tree, _ = look.source()
+    for part in tree.body if tree else ():
+        if not isinstance(part, _Function | ast.ClassDef):
+            for number in range(part.lineno, (part.end_lineno or part.lineno) + 1):
+                if re.search(pattern, searchable(lines[number - 1].split("#")[0])):
+                    return look.line(number)
+    return ""
+
+
+def _with_helpers(look: Look) -> list[_Function]:
+    """The function, and those of the file that it calls and that no exercise asks for."""
+    _, tree, node = look.source()
+    called = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else set()
+    helpers = [
+        part
+        for part in (tree.body if tree else ())
+        if isinstance(part, _Function) and part.name in called - set(OF_EXERCISES) and part is not node
+    ]
+    return [node, *helpers] if node else []
