@@ -126,7 +126,8 @@ bank.wrong(
 
 # ---- seen in other settings, on other ranks, in other hands
 
-bank.right(
+bank.wrong(
+    "device-ids-on-cpu",
     "current device if available",
     ids="device_ids = [torch.cuda.current_device()] if torch.cuda.is_available() else None",
 )
@@ -471,11 +472,6 @@ bank.right(
     "asserts that the model is there",
     move="model.to(device)\nassert all(parameter.device.type == device.type for parameter in model.parameters())",
     ids="device_ids = [next(model.parameters()).get_device()] if next(model.parameters()).is_cuda else None",
-)
-bank.wrong(
-    "device-ids-on-cpu",
-    "device_ids wherever there is a GPU",
-    ids="device_ids = [torch.cuda.current_device()] if torch.cuda.is_available() else None",
 )
 bank.wrong(
     "wrong-device",

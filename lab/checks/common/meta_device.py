@@ -68,6 +68,7 @@ def one_gpu_a_node(*, seen: bool = True) -> Iterator[None]:
         seen: whether CUDA says that it is there; what asks how many there are is told so in any case.
     """
     known: dict[str, Any] = {"device_count": gpus_of_a_node(1)}
+    counting = _for_students(torch.accelerator.device_count, known["device_count"])
     if seen:
         known |= {"current_device": 0, "set_device": None, "synchronize": None, "empty_cache": None}
     with ExitStack() as stack:
@@ -75,6 +76,7 @@ def one_gpu_a_node(*, seen: bool = True) -> Iterator[None]:
             stack.enter_context(
                 mock.patch.object(torch.cuda, name, _for_students(getattr(torch.cuda, name), value))
             )
+        stack.enter_context(mock.patch.object(torch.accelerator, "device_count", counting))
         if seen:
             stack.enter_context(seeing_a_gpu())
         yield

@@ -218,10 +218,10 @@ def replaced(fsdp_utils: ModuleType, **functions: Callable[..., Any]) -> Iterato
 
 def fail_to_shard(fsdp_utils: ModuleType) -> str:
     """The type of what get_fsdp_model returns where fully_shard raises; "" where that comes out."""
-    with replaced(
-        fsdp_utils, init_device_mesh=mock.Mock(), fully_shard=no_memory, broadcast=lambda *_, **__: None
-    ):
-        return swallowed(fsdp_utils.get_fsdp_model, TinyNet(), CPU)
+    failing = mock.Mock(side_effect=no_memory)
+    with replaced(fsdp_utils, init_device_mesh=mock.Mock(), fully_shard=failing, broadcast=mock.Mock()):
+        kind = swallowed(fsdp_utils.get_fsdp_model, TinyNet(), CPU)
+    return kind if failing.called else ""
 
 
 class OffloadError(Exception):
