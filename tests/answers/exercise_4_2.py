@@ -200,7 +200,8 @@ bank.wrong(
 
 # ---- seen in other settings, on other ranks, in other hands
 
-bank.right(
+bank.wrong(
+    "mesh-on-another-device",
     "mesh by availability",
     mesh="mesh = init_device_mesh('cuda' if torch.cuda.is_available() else 'cpu', (dist.get_world_size(),))",
 )
@@ -673,11 +674,6 @@ bank.wrong(
         ),
     ),
     slow=True,
-)
-bank.wrong(
-    "mesh-on-another-device",
-    "a mesh of GPUs wherever there are some",
-    whole=replaced(STRAIGHT, ("device.type", "'cuda' if torch.cuda.is_available() else 'cpu'")),
 )
 bank.wrong(
     "error-swallowed",

@@ -25,9 +25,8 @@ from lab.checks.data.judge_validation import (
     past_the_end,
 )
 from lab.checks.data.judge_worlds import judge_worlds
-from lab.checks.data.observe import sample_epochs
+from lab.checks.data.observe import read_validation, read_worlds, sample_epochs
 from lab.checks.data.observe_loading import fail_to_load, watch_loading
-from lab.checks.data.observe_validation import read_validation, read_worlds
 from lab.grading.check import Group, Order, check
 from lab.grading.parts import part
 

@@ -79,18 +79,19 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
         environ = look(r"environ|getenv")
         if found.kind in ("sum", "world size") and line_of(environ):
             raise rank_from_torchrun(found.saw, environ)
-        if all(bool((value == value.flatten()[0]).all()) for grads in gradients for value in grads.values()):
+        values = [value for grads in gradients for value in grads.values()]
+        if all(bool((value == value.flatten()[0]).all()) for value in values) and any(v.any() for v in values):
             fail_for_elements(look)
         division = r"[/*]=|\bdiv|\bmul|[/*] "
         patterns = {
             "world size": (rf"\b{found.number}\b", rf"\b{re.escape(f'{1 / max(found.number, 1):.2g}')}", division),
             "some ranks": (r"get_rank\(|\brank\b|\breduce\(", r"\]\s*\*\s*\w"),
-            "some parameters": (r"\breturn\b|break", r"children\(", r"\bif\b(?!.*\bNone\b)", *PLACES),
+            "some parameters": (r"\breturn\b|break", r"children\(", r"\bif\b(?!.*None\s*[])]*\s*:?$)", *PLACES),
             "16 bits": (r"bfloat16|half|float16|\.to\(",),
             "divided twice": (r"\bAVG\b|" + division,),
             "only divided": (division,),
             "factor": (r"clip", division),
-            "local": (r"register_\w*hook\(", r"\breturn\b", *PLACES),
+            "local": (r"register_\w*hook\(", r"\breturn\s+\w", *PLACES),
             "other": (r"/\s*\d|\*\s*0?\.\d",),
         }.get(found.kind, ())
         to_one = found.kind == "some ranks" and look(r"\breduce\(")
