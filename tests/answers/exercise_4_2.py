@@ -695,3 +695,29 @@ bank.wrong(
         STRAIGHT, ("reduce_dtype=torch.float32", "reduce_dtype=torch.float32, cast_forward_inputs=False")
     ),
 )
+bank.wrong(
+    "error-swallowed",
+    "weights that could not be sent are left out",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "        dist.broadcast(tensor, src=0)",
+            "        try:\n            dist.broadcast(tensor, src=0)\n"
+            "        except RuntimeError:\n            pass",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "a block that could not be sharded is left out",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    fully_shard(block, mesh=mesh, mp_policy=policy)",
+            "    try:\n        fully_shard(block, mesh=mesh, mp_policy=policy)\n"
+            "    except Exception:\n        pass",
+        ),
+    ),
+    slow=True,
+)

@@ -91,13 +91,14 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
             "divided twice": (r"\bAVG\b|" + division,),
             "only divided": (division,),
             "factor": (r"clip", division),
-            "local": (r"register_\w*hook\(", r"\breturn\s+\w", *PLACES),
+            "local": (r"register_\w*hook\(", r"\breturn\s+\w", *PLACES[1:]),
             "other": (r"/\s*\d|\*\s*0?\.\d",),
         }.get(found.kind, ())
         to_one = found.kind == "some ranks" and look(r"\breduce\(")
         if to_one and line_of(to_one):
             fail_for_one_receiver(found, to_one)
-        fail_for_gradients(found, world_size, look(*patterns, r"all_reduce|reduce|gather|broadcast"))
+        reduced = bool(line_of(look(r"reduce|gather|broadcast")))
+        fail_for_gradients(found, world_size, reduced, look(*patterns, r"all_reduce|reduce|gather|broadcast"))
 
 
 def judge_frozen(look: Look, frozen: bool) -> None:
@@ -218,7 +219,7 @@ def fail_for_one_receiver(found: Verdict, where: str) -> NoReturn:
     )
 
 
-def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
+def fail_for_gradients(found: Verdict, world_size: int, reduced: bool, where: str) -> NoReturn:
     names = {
         "sum": ("summed-not-averaged", f"Added up but not divided: every step is {world_size} times too long."),
         "local": ("not-reduced", "Each rank trains alone; from the first step on their weights differ."),
@@ -240,7 +241,7 @@ def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
         "other": ("wrong-gradients", "The step is not the one that a single process would take."),
     }
     name, means = names[found.kind]
-    if found.kind == "local" and "reduce" in where:
+    if found.kind == "local" and reduced:
         means = "Whatever was reduced, parameter.grad never got it: each rank trains alone."
     if "something else" in found.saw and found.kind == "some parameters":
         means = "What they have is no mean: of a flat tensor, each gradient gets back the very part that it gave."

@@ -91,7 +91,7 @@ def judge_pretended_groups(look: Look, report: dict, rank: int) -> None:
         if report[device] and not report[device]["all_ranks"]:
             raise Diagnosis(
                 "not-all-ranks",
-                saw=f"in a machine with 8 GPUs rank {rank} hands DDP a group that has not just all ranks.",
+                saw=f"in a machine with 8 GPUs rank {rank} hands DDP a group that is not that of all ranks.",
                 means=NOT_ALL_RANKS,
                 look=look.source_of(DDP, "process_group", like=r"new_\w*group")
                 or look(r"new_\w*group", *WRAPPING),

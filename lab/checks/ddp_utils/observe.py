@@ -122,7 +122,7 @@ def average_on_a_node(rank: Rank, ddp_utils: ModuleType) -> float | None:
     with one_gpu_a_node():
         if attempt(rank, ddp_utils.average_gradients, model)["error"]:
             return None
-    return next(float(gradient.flatten()[0]) for gradient in gradients_of(model).values())
+    return next((float(gradient.flatten()[0]) for gradient in gradients_of(model).values()), None)
 
 
 def train_with_ddp(rank: Rank) -> dict[str, Any]:

@@ -30,7 +30,7 @@ OF_SHARDS = r"sharding strategy registered|DTensor|[Ee]rror\(s\) in loading stat
 SHARDED = {
     "same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "frozen": [float],
     "trainable": [str], "error": str, "gpu": (None, {"steps": [str]}), "gathered": dict,
-    "cpu": (None, {"steps": [str]}), "swallowed": str,
+    "cpu": (None, {"steps": [str]}), "swallowed": {"broadcast": str, "fully_shard": str},
 }  # fmt: skip
 
 
@@ -50,7 +50,8 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
     with part(SHARDS):
         judge_units(look, reports[0], weights[0])
         judge_gathered(look, reports[0]["gathered"])
-        judge_swallowed(look, reports[0]["swallowed"], "fully_shard")
+        for name, kind in reports[0]["swallowed"].items():
+            judge_swallowed(look, kind, name)
     with part("starts from rank 0's model", after=[SHARDS]):
         judge_start(look, [report["start"] for report in reports], weights)
         judge_rest(look, reports)

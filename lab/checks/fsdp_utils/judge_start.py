@@ -71,7 +71,8 @@ def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) ->
         means="Every rank must start from its shard of rank 0's model.",
         look=look(
             r"broadcast|reduce\w*\(|scatter|gather|load_state",
-            r"\binit\.|reset_parameters|manual_seed|\w_\(|\.data\b",
+            r"\binit\.|reset_parameters",
+            r"manual_seed|\w_\(|\.data\b",
             r"fully_shard\(",
         ),
     )

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -51,7 +52,7 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
         "error": "",
         "gpu": pretend_to_shard(fsdp_utils, torch.device("cuda", 1)),
         "cpu": pretend_to_shard(fsdp_utils, CPU),
-        "swallowed": fail_to_shard(fsdp_utils),
+        "swallowed": {name: fail(fsdp_utils, name) for name in ("broadcast", "fully_shard")},
         "gathered": {},
     }
     if outer_first(order) or not report["units"]:
@@ -216,12 +217,21 @@ def replaced(fsdp_utils: ModuleType, **functions: Callable[..., Any]) -> Iterato
         yield
 
 
-def fail_to_shard(fsdp_utils: ModuleType) -> str:
-    """The type of what get_fsdp_model returns where fully_shard raises; "" where that comes out."""
-    failing = mock.Mock(side_effect=no_memory)
-    with replaced(fsdp_utils, init_device_mesh=mock.Mock(), fully_shard=failing, broadcast=mock.Mock()):
+def fail(fsdp_utils: ModuleType, name: str) -> str:
+    """The type of what get_fsdp_model returns where the first call of a function raises; "" where that comes out.
+
+    Nothing is really sent or sharded.
+    """
+    calls: list[str] = []
+
+    def called(one: str, module: Any = None, *_: Any, **__: Any) -> Any:
+        calls.append(one)
+        return no_memory() if one == name and calls.count(one) == 1 else module
+
+    functions = {one: partial(called, one) for one in ("init_device_mesh", "broadcast", "fully_shard")}
+    with replaced(fsdp_utils, **functions):
         kind = swallowed(fsdp_utils.get_fsdp_model, TinyNet(), CPU)
-    return kind if failing.called else ""
+    return kind if name in calls else ""
 
 
 class OffloadError(Exception):
