@@ -27,5 +27,5 @@ def get_ddp_model(model: nn.Module, device: torch.device, *, bucket_cap_mb: floa
     With gradient_as_bucket_view=True the gradients live in the buckets, and need not be copied there and back: it
     is for you to choose, here.
     """
-    # TODO 4.1: move the model to its device, then wrap it. device_ids is for CUDA only.
+    # TODO 4.1: move the model to its device, then wrap it. device_ids is for a CUDA device only.
     raise NotImplementedError("Exercise 4.1 is not done yet: get_ddp_model() in ddp_utils.py")

@@ -6,7 +6,7 @@ is missing. Whether an answer is right is not decided here: nothing in this file
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.base.source import parsed, searchable
@@ -18,6 +18,7 @@ from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
 from lab.grading.places import at_line, read_lines
 from lab.grading.unread import dropped, of_the_source, unordered, unread
+from lab.ranks.environment import ONE_NODE
 from lab.ranks.rank import LOCAL
 from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
@@ -67,6 +68,7 @@ _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # 
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 _TRIES = 2  # conditions
 _SO = " caught it. So "
+_COUNTS = "device_count"
 _SETS_UP = "distributed_utils.py"  # which asks for the launcher's numbers by right
 # What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
 _WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
@@ -148,16 +150,22 @@ def _to_change(caught: Caught, group: Group) -> int:
 
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    """Told of the first line that asks for a number of its node, if without such numbers nothing is wrong."""
-    place = "" if group.env else asks_for_its_node(check, group.code)
+    """Told of the first line that asks for a number of its node, if with all ranks on one nothing is wrong."""
+    numbers = "" if group.env else asks_for_its_node(check, group.code)
+    place = numbers or ("" if group.env else _counts_gpus(check, group.code))
     if not place or "device" in diagnosis.name or "gpu" in diagnosis.name:  # a GPU is one of its node
         return None
-    if _left_with(dict.fromkeys(LOCAL), check, group) not in _WITHOUT_LOCAL:
+    env: dict[str, str | None] = {**dict.fromkeys(LOCAL), ONE_NODE: "1"}
+    if _left_with(env, check, group) not in _WITHOUT_LOCAL:
         return None
     return Diagnosis(
         OF_A_NODE,
-        saw=f"on several nodes, each of which numbers its own processes: {one_line(diagnosis.saw, 150)}",
-        means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size().",
+        saw="on several nodes, each "
+        + ("of which numbers its own processes: " if numbers else "with GPUs of its own: ")
+        + one_line(diagnosis.saw, 150),
+        means="Each node counts its ranks from 0. The group has dist.get_rank() and dist.get_world_size()."
+        if numbers
+        else "device_count() counts the GPUs of one node only; dist.get_world_size() counts all ranks.",
         look=place,
         details=diagnosis.details,
     )
@@ -168,10 +176,20 @@ def asks_for_its_node(check: Check, code: Path) -> str:
 
     distributed_utils.py asks for them by right, and its checks say what the launcher sets.
     """
+    return _first_line(check, code, lambda part: isinstance(part, ast.Constant) and part.value in LOCAL)
+
+
+def _counts_gpus(check: Check, code: Path) -> str:
+    """The first line that asks how many GPUs the node has; "" where none does."""
+    return _first_line(check, code, lambda part: isinstance(part, ast.Attribute) and part.attr == _COUNTS)
+
+
+def _first_line(check: Check, code: Path, wanted: Callable[[ast.AST], bool]) -> str:
     file, folder = syllabus()[check.exercise].file, code.resolve()
     tree = parsed("\n".join(read_lines(str(folder / file), folder))) if file != _SETS_UP else None
-    constants = [part for part in (ast.walk(tree) if tree else ()) if isinstance(part, ast.Constant)]
-    line = min((part.lineno for part in constants if part.value in LOCAL), default=0)
+    line = min(
+        (getattr(part, "lineno", 0) for part in (ast.walk(tree) if tree else ()) if wanted(part)), default=0
+    )
     return at_line(file, line, code) if line else ""
 
 

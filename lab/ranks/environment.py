@@ -16,6 +16,9 @@ _LAUNCHER_PREFIXES = (
     *("TORCHELASTIC_", "TORCH_DISTRIBUTED_", "TORCH_NCCL_", "TORCH_FR_", "NCCL_", "GLOO_"),
     *("LOCAL_", "GROUP_", "ROLE_", "MASTER_"),
 )
+# Where it is set, all ranks seem to be on one node: to see whether a count of its GPUs is what is wrong.
+ONE_NODE = "LAB_ONE_NODE"
+
 _LAUNCHER_NAMES = {"RANK", "WORLD_SIZE"}
 
 

@@ -746,3 +746,75 @@ bank.wrong(
     "one replica",
     whole=replaced(STRAIGHT, ("seed=seed, ", "num_replicas=1, rank=0, seed=seed, ")),
 )
+
+# ---- what the validation loader reads, whatever 3.3 is; and nodes with GPUs of their own
+
+SHARD = "DataLoader(shard, "
+OWN_SHARD = "ValidationShard(valid_set, dist.get_rank(), world_size)"
+
+bank.right(
+    "a list of samples in place of the class",
+    valid="padded = -(-len(valid_set) // world_size) * world_size\n"
+    "mine = [valid_set[i] if i < len(valid_set) else (valid_set[0][0], IGNORED) "
+    "for i in range(rank, padded, world_size)]\n" + VALID.replace("shard", "mine"),
+)
+bank.right(
+    "a subclass of the shard that knows its rank",
+    whole=replaced(
+        STRAIGHT,
+        (
+            f"shard = {OWN_SHARD}",
+            "class Mine(ValidationShard):\n    def __init__(self, data):\n"
+            "        super().__init__(data, dist.get_rank(), dist.get_world_size())\n\nshard = Mine(valid_set)",
+        ),
+    ),
+)
+bank.wrong(
+    "validation-of-training-set",
+    "a shard of the training set",
+    whole=replaced(STRAIGHT, (OWN_SHARD, OWN_SHARD.replace("valid_set", "train_set"))),
+)
+bank.wrong(
+    "shard-arguments-swapped",
+    "the rank before the data set",
+    whole=replaced(STRAIGHT, (OWN_SHARD, "ValidationShard(dist.get_rank(), valid_set, world_size)")),
+)
+bank.wrong(
+    "shard-arguments-not-numbers",
+    "get_rank is not called",
+    whole=replaced(STRAIGHT, (OWN_SHARD, OWN_SHARD.replace("get_rank()", "get_rank"))),
+)
+bank.wrong(
+    "validation-not-as-sharded",
+    "a part of the shard's samples",
+    whole=replaced(
+        STRAIGHT,
+        (SHARD, "DataLoader([shard[i] for i in range(len(shard) // batch_size * batch_size)] or shard, "),
+    ),
+)
+bank.wrong(
+    "validation-not-as-sharded",
+    "every N-th sample, without filler",
+    whole=replaced(
+        STRAIGHT,
+        (
+            f"shard = {OWN_SHARD}",
+            "shard = [valid_set[i] for i in range(dist.get_rank(), len(valid_set), world_size)]",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "validation-sampled-again",
+    "a sampler that pads, of the whole set",
+    whole=replaced(
+        STRAIGHT,
+        (SHARD + "batch_size, ", "DataLoader(valid_set, batch_size, sampler=DistributedSampler(valid_set), "),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "local-number-as-global",
+    "divided by the node's GPUs",
+    world="import torch\nrank, world_size = dist.get_rank(), torch.cuda.device_count() or dist.get_world_size()",
+)

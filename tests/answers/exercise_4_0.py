@@ -574,3 +574,31 @@ bank.wrong(
     "breaks where there is no gradient",
     loop="for p in model.parameters():\n    if p.grad is None: break",
 )
+
+# ---- on nodes with GPUs of their own, and where a collective fails
+
+bank.wrong(
+    "local-number-as-global",
+    "divided by the node's GPUs",
+    whole=replaced(STRAIGHT, ("dist.get_world_size()", "torch.cuda.device_count() or dist.get_world_size()")),
+)
+bank.wrong(
+    "error-swallowed",
+    "an all-reduce that fails is left out",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "        dist.all_reduce(p.grad)",
+            "        try:\n            dist.all_reduce(p.grad)\n        except Exception:\n            pass",
+        ),
+    ),
+)
+bank.wrong(
+    "mean-of-elements",
+    "the mean of a gradient's numbers",
+    whole=replaced(
+        STRAIGHT,
+        ("dist.all_reduce(p.grad)", "mean = p.grad.mean()\n        dist.all_reduce(mean)"),
+        ("p.grad /= dist.get_world_size()", "p.grad.fill_(mean / dist.get_world_size())"),
+    ),
+)

@@ -126,7 +126,8 @@ bank.wrong(
 
 # ---- seen in other settings, on other ranks, in other hands
 
-bank.right(
+bank.wrong(
+    "device-ids-on-cpu",
     "current device if available",
     ids="device_ids = [torch.cuda.current_device()] if torch.cuda.is_available() else None",
 )
@@ -449,4 +450,72 @@ bank.wrong(
     "device_ids for the GPU, which nobody uses",
     wrap=WRAP.replace("device_ids=device_ids", "device_ids=[device]"),
     slow=True,
+)
+
+# ---- in a machine with GPUs, on nodes with GPUs of their own, and where DDP fails
+
+bank.right(
+    "a subclass that takes its GPU from the moved model",
+    whole={
+        "4.1": """
+class Replicated(DistributedDataParallel):
+    pass
+
+moved = model.to(device)
+home = next(moved.parameters()).device
+ids = [home] if home.type == "cuda" else None
+return Replicated(moved, device_ids=ids, bucket_cap_mb=bucket_cap_mb)
+"""
+    },
+)
+bank.right(
+    "asserts that the model is there",
+    move="model.to(device)\nassert all(parameter.device.type == device.type for parameter in model.parameters())",
+    ids="device_ids = [next(model.parameters()).get_device()] if next(model.parameters()).is_cuda else None",
+)
+bank.wrong(
+    "wrong-device",
+    "on the GPU wherever there is one",
+    move="model.to(torch.device('cuda') if torch.cuda.is_available() else device)",
+    slow=True,
+)
+bank.wrong(
+    "wrong-output-device", "results to GPU 0", wrap=WRAP[:-1] + ", output_device=0 if device_ids else None)"
+)
+bank.wrong(
+    "error-swallowed",
+    "the bare model where DDP fails",
+    wrap="try:\n    " + WRAP + "\nexcept Exception:\n    return model",
+)
+bank.wrong(
+    "local-number-as-global",
+    "a group of the node's ranks",
+    wrap="group, _ = dist.new_subgroups(torch.cuda.device_count() or dist.get_world_size())\n"
+    + WRAP[:-1]
+    + ", process_group=group)",
+)
+bank.wrong(
+    "local-number-as-global",
+    "a group of the node's ranks, on GPUs",
+    wrap="size = torch.cuda.device_count() if device.type == 'cuda' else dist.get_world_size()\n"
+    "group, _ = dist.new_subgroups(size)\n" + WRAP[:-1] + ", process_group=group)",
+    slow=True,
+)
+bank.wrong(
+    "wrapped-twice",
+    "a wrapper of a wrapper",
+    wrap=WRAP.replace("DistributedDataParallel(model,", "DistributedDataParallel(DistributedDataParallel(model),"),
+)
+bank.wrong(
+    "hook-sums",
+    "a hook that sums",
+    wrap=WRAP.replace("return", "wrapped =")
+    + """
+def summed(state, bucket):
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+wrapped.register_comm_hook(None, summed)
+return wrapped
+""",
 )

@@ -200,7 +200,8 @@ bank.wrong(
 
 # ---- seen in other settings, on other ranks, in other hands
 
-bank.right(
+bank.wrong(
+    "mesh-on-another-device",
     "mesh by availability",
     mesh="mesh = init_device_mesh('cuda' if torch.cuda.is_available() else 'cpu', (dist.get_world_size(),))",
 )
@@ -645,4 +646,78 @@ bank.wrong(
     "every layer of a block, BatchNorms too",
     block="for layer in block:\n    if list(layer.parameters()):\n"
     "        fully_shard(layer, mesh=mesh, mp_policy=policy)\nfully_shard(block, mesh=mesh, mp_policy=policy)",
+)
+
+# ---- in a machine with GPUs, on nodes with GPUs of their own, and where fully_shard fails
+
+bank.right(
+    "a mesh of where the moved model is",
+    whole=replaced(
+        STRAIGHT, ("init_device_mesh(device.type", "init_device_mesh(next(model.parameters()).device.type")
+    ),
+)
+bank.wrong(
+    "local-number-as-global",
+    "a mesh of the node's GPUs",
+    whole=replaced(
+        STRAIGHT, ("(dist.get_world_size(),)", "(torch.cuda.device_count() or dist.get_world_size(),)")
+    ),
+)
+bank.wrong(
+    "local-number-as-global",
+    "a mesh of the node's GPUs, on GPUs",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "(dist.get_world_size(),)",
+            "(torch.cuda.device_count() if device.type == 'cuda' else dist.get_world_size(),)",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "the whole model where fully_shard fails",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "for block in model.blocks:\n    fully_shard(block, mesh=mesh, mp_policy=policy)\n"
+            "fully_shard(model, mesh=mesh, mp_policy=root_policy)",
+            "try:\n    for block in model.blocks:\n        fully_shard(block, mesh=mesh, mp_policy=policy)\n"
+            "    fully_shard(model, mesh=mesh, mp_policy=root_policy)\nexcept Exception:\n    pass",
+        ),
+    ),
+)
+bank.wrong(
+    "inputs-not-cast",
+    "images stay in fp32",
+    whole=replaced(
+        STRAIGHT, ("reduce_dtype=torch.float32", "reduce_dtype=torch.float32, cast_forward_inputs=False")
+    ),
+)
+bank.wrong(
+    "error-swallowed",
+    "weights that could not be sent are left out",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "        dist.broadcast(tensor, src=0)",
+            "        try:\n            dist.broadcast(tensor, src=0)\n"
+            "        except RuntimeError:\n            pass",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "a block that could not be sharded is left out",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    fully_shard(block, mesh=mesh, mp_policy=policy)",
+            "    try:\n        fully_shard(block, mesh=mesh, mp_policy=policy)\n"
+            "    except Exception:\n        pass",
+        ),
+    ),
+    slow=True,
 )

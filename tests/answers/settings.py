@@ -174,11 +174,11 @@ LOOKED_AT: dict[str, dict[str, str]] = {
     },
     "3.2": {
         "partial": "training sets that do not divide, and global batches that do not",
-        "loader": "workers, and other options handed on to both loaders",
+        "loader": "workers, and other options handed on to both loaders; what the one for validation reads",
         "seed": "several, and seed 0",
         "resume": "late epochs: the order of each is one of its own",
         "input": "not: the Run reads the sampler's order of the same loader",
-        "gpu": "not: pin_memory comes with the other loader options",
+        "gpu": "one on each of several nodes: the batch is shared by all ranks, not by a node's GPUs",
     },
     "3.3": {
         "partial": "sets that do not divide by ranks or batches, smaller than a batch, smaller than the ranks",
@@ -189,12 +189,13 @@ LOOKED_AT: dict[str, dict[str, str]] = {
     "4.0": {
         "precision": "an inf stays one, as fp16 tells by it that a step is left out",
         "strategy": "not: it is for a model that is not wrapped, and main.py does not call it",
+        "gpu": "one on each of several nodes: the mean is that of all ranks",
         "network": "parameters without gradient, frozen ones, gradients of zero on one rank and in all parameters",
         "accumulate": "not: who calls it decides when",
     },
     "4.1": {
         "strategy": "the size of the buckets",
-        "gpu": "cuda:0, 2 and 3, none of them the rank",
+        "gpu": "cuda:0, 2 and 3, none of them the rank; the CPU of a machine with GPUs; groups of all nodes",
         "precision": "not: under DDP the Run's autocast decides it, and weights stay in fp32",
         "ranks": "on one rank too DDP must wrap: 5.1 looks at that",
         "network": "rank 0's weights on all; not: buffers, which DDP sends itself",
@@ -202,7 +203,7 @@ LOOKED_AT: dict[str, dict[str, str]] = {
     "4.2": {
         "precision": "fp32, bf16, fp16, with a BatchNorm in the network",
         "strategy": "every block, the root, their order; not: --shard hybrid and grad, which are not asked for",
-        "gpu": "cuda:1: moved before anything is sent, a mesh of GPUs",
+        "gpu": "cuda:1: moved before anything is sent, a mesh of all ranks' GPUs; the CPU beside GPUs",
         "network": "frozen parameters and buffers",
         "ranks": "on one rank, whether bf16 is computed in",
         "capture": "not: the lab captures FSDP's step itself, on GPUs",

@@ -43,6 +43,7 @@ OUT_OF_SIGHT = {
     *("Descent", "Verdict", "Look", "LeftBehindError", "WrongGroupError", "OffloadError", "RehearsedError"),
     *("WrongSourceError", "UnresolvedOptionsError", "GroupLeftError", "NoTestImagesError"),
     *("NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup", "NoMemoryError", "Devices"),
+    *("Placed", "SomeRanks"),
 }
 
 

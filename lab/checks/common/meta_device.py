@@ -5,6 +5,7 @@ there too, and a collective shows whether it was given a tensor of the device. N
 """
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+
+from lab.ranks.environment import ONE_NODE
 
 META = torch.device("meta")
 
@@ -51,16 +54,45 @@ def seeing_a_gpu() -> Iterator[None]:
     """Tell the student's code, and nobody else, that there is a GPU."""
     with ExitStack() as stack:
         for module in (torch.cuda, torch.accelerator):
-            stack.enter_context(mock.patch.object(module, "is_available", _for_students(module.is_available)))
+            stack.enter_context(
+                mock.patch.object(module, "is_available", _for_students(module.is_available, True))
+            )
         yield
 
 
-def _for_students(available: Callable[[], bool]) -> Callable[[], bool]:
-    def is_available() -> bool:
-        ours = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in ("torch", "lab")
-        return available() if ours else True
+@contextmanager
+def one_gpu_a_node(*, seen: bool = True) -> Iterator[None]:
+    """Tell the student's code, and nobody else, that each rank is on a node of its own, which has one GPU.
 
-    return is_available
+    Args:
+        seen: whether CUDA says that it is there; what asks how many there are is told so in any case.
+    """
+    known: dict[str, Any] = {"device_count": gpus_of_a_node(1)}
+    counting = _for_students(torch.accelerator.device_count, known["device_count"])
+    if seen:
+        known |= {"current_device": 0, "set_device": None, "synchronize": None, "empty_cache": None}
+    with ExitStack() as stack:
+        for name, value in known.items():
+            stack.enter_context(
+                mock.patch.object(torch.cuda, name, _for_students(getattr(torch.cuda, name), value))
+            )
+        stack.enter_context(mock.patch.object(torch.accelerator, "device_count", counting))
+        if seen:
+            stack.enter_context(seeing_a_gpu())
+        yield
+
+
+def gpus_of_a_node(count: int) -> int:
+    """So many; or as many as there are ranks, where a wrong answer is tried again with all of them on one node."""
+    return dist.get_world_size() if ONE_NODE in os.environ else count
+
+
+def _for_students(real: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    def told(*args: Any, **kwargs: Any) -> Any:
+        ours = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in ("torch", "lab")
+        return real(*args, **kwargs) if ours else value
+
+    return told
 
 
 @contextmanager

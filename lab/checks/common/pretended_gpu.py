@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
@@ -50,6 +50,25 @@ class Devices(TorchFunctionMode):
             return value
         self.asked.append(value)
         return torch.device("cpu")
+
+
+class Placed(TorchFunctionMode):
+    """Says that a model's parameters and buffers are on `device`, wherever they are; who moves it sets that."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.device = torch.device("cpu")
+        self._own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if args and id(args[0]) in self._own:
+            if func == Tensor.device.__get__:
+                return self.device
+            if func == Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
+                return self.device.type == "cuda"
+            if func is Tensor.get_device:
+                return -1 if self.device.index is None else self.device.index
+        return func(*args, **(kwargs or {}))
 
 
 def asks_for_another(function: Callable[..., object], *args: object) -> str:

@@ -18,6 +18,8 @@ class DrawnLoaders:
             others; "far seed" differs from "plain" in the higher bits and is the same modulo 1000; the samples of
             "short" would fill the last batch if one were drawn twice; "many" draws so many epochs of them that
             chance leaves none out of all; "whole" is a single batch; "workers" and "options" are not drawn from.
+            For "again" and what is refused each rank is on a node of its own, with one GPU. The validation set of
+            "plain" fills all batches but one, that of "again" has a single sample.
         likely_seeds: what a seed of 0 might be replaced by.
         options: **loader_options of "options", and by the names of configurations the others: each option with
             another value, and the same where the student's code sees a GPU.
@@ -47,8 +49,9 @@ class DrawnLoaders:
         self.names = ["plain", "again", "other seed", "far seed", "short", "whole"]
         self.names += [*(f"seed {seed}" for seed in seeds), "many", "workers", *self.all_options]
         self.configs = [
-            self.config(size, self.seed, epochs=[1, 2, 3, 2521, 1]),  # 2521 is 1 modulo 2, 3, ... and 10
-            self.config(size, self.seed, epochs=[1]),
+            self.config(size, self.seed, epochs=[1, 2, 3, 2521, 1])  # 2521 is 1 modulo 2, 3, ... and 10
+            | {"valid": torch.arange(2 * self.global_batch + 1) % 10},
+            self.config(size, self.seed, epochs=[1]) | {"valid": torch.arange(1), "sees_gpu": True},
             self.config(size, self.other_seed, epochs=[1]),
             self.config(size, self.far_seed, epochs=[1]),
             self.config(short, self.seed, epochs=[1]),
@@ -63,8 +66,8 @@ class DrawnLoaders:
             ),
         ]
         self.refused = [
-            self.config(size, self.seed) | {"global_batch_size": self.global_batch + 1},
-            self.config(self.global_batch - 1, self.seed),
+            self.config(size, self.seed) | {"global_batch_size": self.global_batch + 1, "sees_gpu": True},
+            self.config(self.global_batch - 1, self.seed) | {"sees_gpu": True},
         ]
 
     @property
@@ -90,11 +93,8 @@ def draw_validation_sets(world_size: int, shape: tuple[int, ...] = (3, 32, 32)) 
     sizes = [2 * world_size * batch + 1, world_size * batch - 1, world_size * batch, 1]
     return [
         {
-            "train": torch.zeros(2 * world_size * batch, dtype=torch.int64),
             "valid": torch.tensor([random.randrange(1, 10) for _ in range(size)]),
-            "global_batch_size": world_size * batch,
-            "num_workers": 0,
-            "seed": random.randrange(1000),
+            "batch": batch,
             "shape": shape,
         }
         for size in sizes

@@ -8,16 +8,14 @@ from lab.base.words import rank_list
 from lab.checks.common.look import Look
 from lab.checks.common.report import error_place, error_text, numbers
 from lab.checks.data.draw import DrawnLoaders
+from lab.checks.data.judge_loader import VALID_LOADER, judge_validation_loader
 from lab.checks.data.judge_order import OF_ONE_RANK, judge_order_alone
 from lab.checks.data.judge_sampling import NEW_ORDER, counted_from_0, judge_error
-from lab.checks.data.judge_validation import DROPPING
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import part
 
 LOADERS = ("training", "validation")
 HANDED_ON = "workers and options handed on"
-
-VALID_LOADER = r"valid\w*\s*=.*DataLoader\("
 
 Reports = Sequence[Sequence[dict[str, Any]]]  # [rank][config]: what sample_config returned
 
@@ -48,7 +46,10 @@ def judge_arguments(look: Look, asked: DrawnLoaders, reports: Reports) -> None:
                 if result["error"]:
                     judge_error(look, asked, len(asked.configs[0]["train"]), rank, result["error"])
             judge_options(look, options, results[name], gpu=name != "options")
-        judge_validation_loader(look, asked, results["plain"])
+        for name in ("plain", "again"):
+            judge_validation_loader(
+                look, asked, len(asked.configs[asked.names.index(name)]["valid"]), results[name]
+            )
 
 
 def judge_seed_zero(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[str, Any]]]) -> None:
@@ -82,7 +83,9 @@ def judge_workers(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, A
                 f"the validation loader {valid}.",
                 means="--num-workers would change nothing, and decoding images would hold up the GPU.",
                 look=look(
-                    *([VALID_LOADER] if train == asked.workers else []),
+                    VALID_LOADER
+                    if train == asked.workers
+                    else r"^(?!.*(num_workers|DataLoader)).*\*\*loader_options",
                     r"DataLoader\((?!.*(num_workers|\*\*)).*\)",
                     r"num_workers",
                     r"DataLoader\(",
@@ -110,6 +113,7 @@ def judge_options(look: Look, options: dict[str, Any], results: Sequence[dict[st
                 means="--pin-memory, --prefetch and --persistent-workers come in **loader_options, for both "
                 "loaders.",
                 look=look(
+                    r"loader_options\.pop\(",
                     *([VALID_LOADER] if wrong == ["validation"] else []),
                     rf"\[[\"']{name}[\"']\]\s*=|loader_options\.(pop|update)\(",
                     r"loader_options\s*=(?!=)|\bin loader_options\b",
@@ -119,75 +123,6 @@ def judge_options(look: Look, options: dict[str, Any], results: Sequence[dict[st
                     r"DataLoader\(",
                 ),
             )
-
-
-def judge_validation_loader(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
-    line = look(r"valid\w*\s*=\s*DataLoader\(", r"DataLoader\((?!.*train_set)", r"DataLoader\(")
-    for rank, result in enumerate(results):
-        if (size := result["valid_batch"]) not in (-1, asked.batch):
-            raise Diagnosis(
-                "wrong-validation-batch",
-                saw=f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
-                f"loader has batches of {size}; expected {asked.batch}.",
-                means="A larger batch may not fit in memory, and one of few samples takes many times as long.",
-                look=line,
-            )
-        if result["valid_shuffled"]:
-            raise Diagnosis(
-                "validation-shuffled",
-                saw=f"on rank {rank} the validation loader draws its samples in random order.",
-                means="It changes no result, but uses up random numbers and reads a disk here and there.",
-                look=line,
-            )
-        if result["valid_sampled"]:
-            raise Diagnosis(
-                "validation-sampled-again",
-                saw=f"on rank {rank} the validation loader has a {result['valid_sampled']}.",
-                means="A ValidationShard is this rank's part already: a sampler takes a part of the part.",
-                look=look(r"valid.*[Ss]ampler", r"[Ss]ampler\((?!train_set)", VALID_LOADER),
-            )
-        if result["valid_drops"]:
-            raise Diagnosis(
-                "validation-drops-samples",
-                saw=f"on rank {rank} the validation loader has drop_last=True.",
-                means="The accuracy would be of another validation set for every batch size.",
-                look=look(*DROPPING),
-            )
-        judge_shard(look, asked.world_size, rank, result)
-
-
-def judge_shard(look: Look, world_size: int, rank: int, result: dict[str, Any]) -> None:
-    """What the validation loader reads; exercise 3.3 need not be done for it."""
-    line = look(r"ValidationShard\(", VALID_LOADER, r"DataLoader\((?!.*train_set)")
-    if result["valid_reads"] == "validation":
-        raise Diagnosis(
-            "validation-not-sharded",
-            saw=f"on rank {rank} of {world_size} the validation loader reads the whole validation set.",
-            means="Validation takes as long as on a single rank: let each rank read its ValidationShard.",
-            look=look(r"DataLoader\(.*valid_set", VALID_LOADER, r"valid_set"),
-        )
-    if result["valid_reads"] == "training":
-        raise Diagnosis(
-            "validation-of-training-set",
-            saw=f"on rank {rank} the validation loader reads the training set.",
-            means="The model would be measured with the images it has learnt from.",
-            look=line,
-        )
-    if result["shard"] == [world_size, rank] and rank != world_size:
-        raise Diagnosis(
-            "shard-arguments-swapped",
-            saw=f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size {rank}.",
-            means="Its arguments are dataset, rank, world_size, in this order.",
-            look=line,
-        )
-    if len(result["shard"]) == 2 and result["shard"] != [rank, world_size]:
-        of, size = result["shard"]
-        raise Diagnosis(
-            "shard-of-another-rank",
-            saw=f"rank {rank} of {world_size} made a ValidationShard of rank {of} and world size {size}.",
-            means="Samples would be validated twice, or not at all.",
-            look=line,
-        )
 
 
 def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
@@ -208,7 +143,7 @@ def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[d
                 "oversized-batch-accepted",
                 f"a global batch of {asked.global_batch} from {asked.global_batch - 1} samples",
                 "The loader has no batch at all: training would end at once, without having learnt anything.",
-                (r"len\(train_set\)", r"raise"),
+                (r"len\(train_set\)", r"\bif\b.*batch", r"raise"),
             ),
         ):
             error = result["error"]

@@ -88,7 +88,7 @@ def judge_batches(look: Look, asked: DrawnLoaders, size: int, saw: str, drawn: l
                 saw=f"{saw}a batch on rank {rank} has {sizes[0]} samples; expected {asked.batch}.",
                 means=f"Together the ranks would take {asked.world_size * sizes[0]} samples a step, and not the "
                 f"{asked.global_batch} that were asked for.",
-                look=look(r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", r"batch_size"),
+                look=look(r"batch_size[\"']?\s*[:=]\s*global_batch_size\b(?!\s*/)", r"batch_size"),
             )
         constant = asked.world_size != 2 and sizes[0] == asked.global_batch // 2
         raise Diagnosis(

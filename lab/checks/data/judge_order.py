@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NoReturn
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import numbers
 from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.grading.diagnosis import Diagnosis
@@ -27,7 +27,7 @@ def judge_order(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any
                 "not-shuffled",
                 saw=f"rank {rank} drew samples {numbers(first)} in this order, in epoch 1 and in epoch 2.",
                 means="A data set is often sorted by class: batches must be mixed for SGD to work.",
-                look=sampler,
+                look=look(r"shuffle\s*=\s*False") if line_of(look(r"shuffle\s*=\s*False")) else sampler,
             )
         if not result["set_epoch"] and first != second and keep_their_parts(results):
             raise Diagnosis(

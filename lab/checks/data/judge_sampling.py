@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lab.base.source import searchable
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, remembered
 from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.checks.data.judge_epoch import judge_epoch
@@ -29,7 +29,8 @@ OF_ANOTHER_RANK = (
 DRAWN = {
     "returned": str, "error": (None, ERROR), "set_epoch": bool, "num_workers": [int], "epochs": [[[int]]],
     "options": [dict], "sampler_seed": int, "valid_batch": int, "valid_shuffled": bool,
-    "valid_sampled": str, "valid_drops": bool, "valid_reads": str, "shard": [int], "sampler_of": str,
+    "valid_sampled": str, "valid_drops": bool, "valid_reads": str, "shard": [str], "sampler_of": str,
+    "validated": [[int]], "validation_error": (None, ERROR),
     "sampler_type": str, "sampler_set_epoch": bool, "remembered": str,
 }  # fmt: skip
 
@@ -184,7 +185,11 @@ def judge_error(look: Look, asked: DrawnLoaders, size: int, rank: int, error: di
             "valid-batch-refused",
             saw=saw + error_text(error),
             means="These numbers fit: refuse only what does not divide, or is larger than the training set.",
-            look=look(r"\bif\b.*len\(train_set\)") if size == asked.global_batch else place,
+            look=look(r"\bif\b.*len\(train_set\)")
+            if size == asked.global_batch
+            else too_strict
+            if line_of(too_strict := look(r"len\(train_set\)\s*%", r"\b(if|for|while)\b.*valid_set"))
+            else place,
         )
     raise Diagnosis(
         "raised",

@@ -14,24 +14,14 @@ from lab.grading.parts import compared, part
 IGNORED = -100
 ONE_SAMPLE = "__getitem__ gives one sample: the loader puts the batch dimension in front, for filler too."
 FILLER_SHAPE = "Not every data set has images of that size: make filler from one of its own, with a plain number."
-NO_SHARD = (
-    "A sampler repeats samples to make the ranks' parts equal: let the validation loader read a ValidationShard."
-)
 FIRST = 1000  # the number of the first sample of the validation set
 
 EACH_ONCE = "every sample once"
 AS_MANY, FILLER = "as many batches on every rank", "filler that nothing counts"
 
 
-def reads_shard(look: Look) -> bool:
-    """Whether get_dataloaders uses the student's ValidationShard at all."""
-    return look.mentions("ValidationShard")
-
-
 def in_shard(look: Look, method: str, *patterns: str) -> str:
-    """A line of this method; of the one that makes the loader, where that reads no ValidationShard."""
-    if not reads_shard(look):
-        return look(r"valid.*ampler", r"valid_set", r"valid")
+    """A line of this method."""
     return look.into(f"ValidationShard.{method}")(*patterns)
 
 
@@ -43,17 +33,17 @@ def filler_place(look: Look) -> str:
 def past_the_end(look: Look) -> str:
     """A comparison that lets the length itself through, if there is one: without, "" for where it was raised."""
     place = in_shard(look, "__getitem__", r"<=.*len\(|len\(.*>=|\bif\b.*>\s*len\(")
-    return "" if "def " in place or not reads_shard(look) else place
+    return "" if "def " in place else place
 
 
 READ = {
-    "returned": str, "sizes": [int], "images": (None, Tensor), "labels": [int], "types": [str],
-    "image_types": [str], "overwritten": [int], "shard": [int], "drop_last": bool, "shapes": [[[int]]],
+    "pairs": bool, "sizes": [int], "images": (None, Tensor), "labels": [int], "types": [str],
+    "image_types": [str], "overwritten": [int], "shapes": [[[int]]],
 }  # fmt: skip
 
 
 def judge_validation(look: Look, configs: Sequence[dict[str, Any]], reports: Sequence[Any]) -> None:
-    """Args: what get_dataloaders was called with, and for each rank, for each of these, what was read."""
+    """Args: the sets whose shards were read, and for each rank, for each of these, what came out."""
     expect(reports, [READ])
     expect_as_many(reports, len(configs))
     for number, config in enumerate(configs):
@@ -64,14 +54,14 @@ def judge_set(look: Look, config: dict[str, Any], reports: Sequence[dict[str, An
     """Raise the diagnosis of the first thing that is wrong.
 
     Args:
-        config: what get_dataloaders was called with.
+        config: the set, and the size of the batches.
         reports: for each rank, the sizes of the batches, all images and all labels.
     """
     labels, world_size = config["valid"].tolist(), len(reports)
-    size, batch = len(labels), config["global_batch_size"] // world_size
+    size, batch = len(labels), config["batch"]
     case = f"{size} sample{'s' * (size > 1)} on {world_size} ranks"
     with part(EACH_ONCE):
-        judge_loaders(look, world_size, reports)
+        judge_pairs(look, reports)
     with part(FILLER, after=[EACH_ONCE]):
         for rank, report in enumerate(reports):
             judge_shapes(look, case, list(config["shape"]), rank, report)
@@ -84,39 +74,23 @@ def judge_set(look: Look, config: dict[str, Any], reports: Sequence[dict[str, An
         f"{case}: samples", counts, [len(range(rank, size, world_size)) for rank in range(world_size)], each=True
     )
     with part(EACH_ONCE):
-        drops_last = any(report["drop_last"] for report in reports)
-        judge_counts(look, case, counted, size, held=held, drop_last=drops_last)
+        judge_counts(look, case, counted, size, held=held)
     compared(f"{case}: batches", [len(report["sizes"]) for report in reports], -(-size // (world_size * batch)))
     with part(AS_MANY, after=[EACH_ONCE]):
         judge_lengths(look, case, size, batch, reports)
 
 
-def judge_loaders(look: Look, world_size: int, reports: Sequence[dict[str, Any]]) -> None:
-    """There is a validation loader on each rank, of that rank's shard."""
+def judge_pairs(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+    """Batches of images and labels, as many of the one as of the other."""
     for rank, report in enumerate(reports):
-        if report["shard"] == [world_size, rank]:
+        images = report["images"]
+        as_many = images is None or images.shape[:1] == (len(report["labels"]),)
+        if not report["pairs"] or not as_many or len(report["labels"]) != sum(report["sizes"]):
             raise Diagnosis(
-                "shard-arguments-swapped",
-                saw=f"rank {rank} of {world_size} made a ValidationShard of rank {world_size} and world size "
-                f"{rank}.",
-                means="Its arguments are dataset, rank, world_size, in this order.",
-                look=look(r"ValidationShard\("),
-            )
-        if report["returned"] != "two":
-            raise Diagnosis(
-                "no-validation-loader",
-                saw=f"get_dataloaders() returned {report['returned']}.",
-                means="evaluate() takes batches of (images, labels) from the second loader.",
-                look=look(r"\breturn\b"),
-            )
-        if len(report["labels"]) != sum(report["sizes"]) or (
-            report["images"] is not None and report["images"].shape[:1] != (len(report["labels"]),)
-        ):
-            raise Diagnosis(
-                "no-validation-loader",
-                saw=f"rank {rank}: the images and labels of the validation batches differ in number.",
-                means="evaluate() compares them one by one.",
-                look=look(r"\breturn\b"),
+                "not-a-sample",
+                saw=f"rank {rank}: the batches of a ValidationShard are no pairs of tensors (images, labels).",
+                means="evaluate() takes batches of as many images as labels: each item is (image, label).",
+                look=in_shard(look, "__getitem__", r"\breturn\b"),
             )
 
 
@@ -212,24 +186,14 @@ def filler_of_another_type(look: Look, saw: str) -> Diagnosis:
     )
 
 
-def judge_counts(
-    look: Look, case: str, counted: Sequence[Counter[int]], size: int, *, held: int, drop_last: bool
-) -> None:
+def judge_counts(look: Look, case: str, counted: Sequence[Counter[int]], size: int, *, held: int) -> None:
     """Every sample once.
 
     Args:
         held: how many samples and fillers all ranks have together.
-        drop_last: whether a validation loader drops its last batch if that is not full.
     """
     total = sum(counted, Counter())
     twice = sorted(number for number, count in total.items() if count > 1)
-    if len(twice) == size and size > 1:
-        raise Diagnosis(
-            "every-rank-validates-everything",
-            saw=f"{case}: all of them are on {total[0]} ranks.",
-            means="Validation takes as long as on a single rank: each should read its ValidationShard only.",
-            look=look(r"valid_set"),
-        )
     if twice:
         as_filler = (
             sum(total.values()) <= max(held, size)
@@ -241,9 +205,7 @@ def judge_counts(
             "sample-counted-twice",
             saw=f"{case}: sample {numbers(twice)} came with its label {total[twice[0]]} times "
             f"(on ranks {' and '.join(holders)}).",
-            means=NO_SHARD
-            if not reads_shard(look)
-            else "Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
+            means="Loss and accuracy would depend on the number of ranks. Filler must carry the label -100."
             if as_filler
             else "Loss and accuracy would depend on the number of ranks: each sample has one place on one rank.",
             # Filler that is counted, or more than there is of it: then the samples are the wrong ones.
@@ -256,24 +218,7 @@ def judge_counts(
             "samples-dropped",
             saw=f"{case}: sample {numbers(missing)} is on no rank.",
             means="The accuracy would be of another validation set for every number of ranks.",
-            look=look(*DROPPING)
-            if drop_last
-            else drops(look)
+            look=in_shard(look, "__len__", r"//", r"\breturn\b")
             if held < size
             else in_shard(look, "__getitem__", r"index|\bif\b", r"\breturn\b"),
         )
-
-
-# The validation loader's drop_last, on its own line or in what both loaders get; not that for training.
-DROPPING = (
-    r"([Ss]hard|valid).*drop_last\s*=",
-    r"^(?!.*([Tt]rain|Sampler)).*\bdrop_last[\"']?\s*[:=]",
-    r"valid\w*\s*=.*DataLoader",
-)
-
-
-def drops(look: Look) -> str:
-    """The line that leaves samples out: of a sampler that drops, else of the shard's length."""
-    place = look(r"([Ss]hard|valid).*drop_last\s*=\s*True")
-    dropping = "drop_last" in place or place.endswith("...")  # a long line is cut off
-    return place if dropping else in_shard(look, "__len__", r"//", r"\breturn\b")

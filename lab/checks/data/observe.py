@@ -1,26 +1,25 @@
-"""What ranks observe of the loaders: which samples each rank draws, and validates."""
+"""What ranks observe of the loaders and of ValidationShards: which samples each rank draws, and validates."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import RandomSampler
+from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt, dtype
-from lab.checks.common.meta_device import seeing_a_gpu
+from lab.checks.common.meta_device import one_gpu_a_node
+from lab.checks.data.shard import FILLER, VALID_FIRST, describe_shard, number_of, number_samples, right_shards
 from lab.ranks.rank import Rank
 
-VALID_FIRST = 1000  # the number of the validation set's first sample; the training set's are larger, or 0
 
-
-def make_loaders(data: Any, config: dict[str, Any], valid: NumberedImages | None = None) -> Any:
+def make_loaders(data: Any, config: dict[str, Any]) -> Any:
     """What get_dataloaders returns for the judge's data sets, numbered from `first` and from 1000."""
     return data.get_dataloaders(
         NumberedImages(config["train"], first=config.get("first", 0)),
-        valid or NumberedImages(config["valid"], first=VALID_FIRST),
+        NumberedImages(config["valid"], first=VALID_FIRST),
         config["global_batch_size"],
         num_workers=config["num_workers"],
         seed=config["seed"],
@@ -33,21 +32,22 @@ def sample_epochs(rank: Rank) -> dict[str, Any]:
     data = rank.student("data")
     given = rank.receive()
     earlier: list[Any] = []
-    return {
-        "drawn": [sample_config(rank, data, config, earlier) for config in given["configs"]],
-        "refused": [attempt_loaders(rank, data, config) for config in given["refused"]],
-    }
+    with right_shards(data):
+        return {
+            "drawn": [sample_config(rank, data, config, earlier) for config in given["configs"]],
+            "refused": [{"error": attempt_loaders(rank, data, config)["error"]} for config in given["refused"]],
+        }
 
 
 def sample_config(rank: Rank, data: Any, config: dict[str, Any], earlier: list[Any]) -> dict[str, Any]:
     """Args: earlier: what came out of the calls before; gets what comes out of this one."""
-    with seeing_a_gpu() if config.get("sees_gpu") else nullcontext():
-        made = attempt(rank, make_loaders, data, config)
+    made = attempt_loaders(rank, data, config)
     loaders = made["value"]
     report: dict[str, Any] = {
         "error": made["error"], "set_epoch": False, "num_workers": [], "epochs": [], "options": [],
         "sampler_seed": -1, "valid_batch": -1, "valid_shuffled": False, "valid_sampled": "",
-        "valid_drops": False, "valid_reads": "", "shard": [], "sampler_of": "",
+        "valid_drops": False, "valid_reads": "", "shard": [], "sampler_of": "", "validated": [],
+        "validation_error": None,
         "sampler_type": "", "sampler_set_epoch": False, "remembered": "",
     }  # fmt: skip
     if not isinstance(loaders, tuple | list) or len(loaders) != 2:
@@ -71,6 +71,7 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any], earlier: list[A
         if drawn["error"]:
             return {"returned": "two", **report, "error": drawn["error"]}
         epochs.append(drawn["value"])
+    drawn = attempt(rank, lambda: [number_samples(batch) for batch in valid] if epochs else [])
     return {
         "returned": "two",
         "error": None,
@@ -86,7 +87,9 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any], earlier: list[A
         "valid_sampled": describe_sampler(valid),
         "valid_drops": bool(getattr(valid, "drop_last", False)),
         "valid_reads": describe_set(valid),
-        "shard": describe_shard(data, valid),
+        "shard": describe_shard(valid),
+        "validated": drawn["value"] or [],
+        "validation_error": drawn["error"],
         "sampler_of": describe_set(sampler),
         "sampler_type": type(sampler).__name__,
         "sampler_set_epoch": hasattr(sampler, "set_epoch"),
@@ -109,7 +112,10 @@ def describe_set(reader: Any) -> str:
 
 
 def attempt_loaders(rank: Rank, data: Any, config: dict[str, Any]) -> dict[str, Any]:
-    return {"error": attempt(rank, make_loaders, data, config)["error"]}
+    with ExitStack() as stack:
+        if config.get("sees_gpu"):
+            stack.enter_context(one_gpu_a_node())
+        return attempt(rank, make_loaders, data, config)
 
 
 def find_set_epoch(loader: Any) -> Callable[[int], None] | None:
@@ -143,34 +149,29 @@ def describe_type(value: Any) -> str:
 
 
 def read_validation(rank: Rank) -> list[dict[str, Any]]:
-    """Every batch of the validation loader, for each of the judge's configurations."""
+    """Every batch of this rank's shard, for each of the judge's configurations."""
     data = rank.student("data")
     given = rank.receive()
-    if not_started := attempt_shard(data, rank):
+    if not_started := attempt_shard(data, rank, given["configs"][0]["shape"]):
         raise not_started
     reports: list[dict[str, Any]] = []
     for config in given["configs"]:
         valid = NumberedImages(config["valid"], first=VALID_FIRST, shape=config["shape"], in_memory=True)
-        loaders = make_loaders(data, config, valid)
-        two = isinstance(loaders, tuple | list) and len(loaders) == 2
-        returned, loader = ("two", loaders[1]) if two else (describe_type(loaders), [])
-        shard = describe_shard(data, loader)
-        batches = [] if shard == [rank.world_size, rank.rank] else list(loader)  # swapped: division by zero
-        if any(number_images(batch) == [-1] for batch in batches):
-            returned, batches = "a loader whose batches are not (images, labels)", []
-        alike = len({batch[0].shape[1:] for batch in batches}) == 1
+        # A loader as exercise 3.2 wants it: whether the student's is one, its own check says.
+        shard = data.ValidationShard(valid, rank.rank, rank.world_size)
+        batches = list(DataLoader(shard, config["batch"]))
+        pairs = [batch for batch in batches if number_images(batch) != [-1]]
+        alike = len({batch[0].shape[1:] for batch in pairs}) == 1
         reports.append(
             {
-                "returned": returned,
-                "sizes": [len(batch[1]) for batch in batches],
-                "images": torch.cat([batch[0] for batch in batches]) if alike else None,
-                "labels": [int(label) for batch in batches for label in batch[1].flatten()],
-                "shapes": [[list(part.shape[1:]) for part in batch] for batch in batches],
-                "types": sorted({dtype(batch[1]) for batch in batches}),
-                "image_types": sorted({dtype(batch[0]) for batch in batches}),
+                "pairs": len(pairs) == len(batches),
+                "sizes": [len(batch[1]) for batch in pairs],
+                "images": torch.cat([batch[0] for batch in pairs]) if alike else None,
+                "labels": [int(label) for batch in pairs for label in batch[1].flatten()],
+                "shapes": [[list(part.shape[1:]) for part in batch] for batch in pairs],
+                "types": sorted({dtype(batch[1]) for batch in pairs}),
+                "image_types": sorted({dtype(batch[0]) for batch in pairs}),
                 "overwritten": valid.overwritten(),
-                "shard": shard,
-                "drop_last": bool(getattr(loader, "drop_last", False)),
             }
         )
     return reports
@@ -180,7 +181,7 @@ def read_worlds(rank: Rank) -> list[dict[str, Any]]:
     """What the shards of all ranks of each of the judge's worlds hold, of several kinds of data sets."""
     data = rank.student("data")
     worlds = rank.receive()
-    if not_started := attempt_shard(data, rank):
+    if not_started := attempt_shard(data, rank, worlds[0]["shape"]):
         raise not_started
     reports = []
     for world in worlds:
@@ -206,7 +207,7 @@ def read_world(data: Any, world: dict[str, Any], **options: Any) -> list[dict[st
         places = range(min(len(shard), samples + 1))
         parts = [shard[i] for i in places]
         again = {i: shard[i] for i in reversed(places)}
-        filler = [image for image, label in parts if int(label) == -100]
+        filler = [image for image, label in parts if int(label) == FILLER]
         held.append(
             {
                 "samples": [number_of(*one) for one in parts],
@@ -218,25 +219,13 @@ def read_world(data: Any, world: dict[str, Any], **options: Any) -> list[dict[st
     return held
 
 
-def number_of(image: Tensor, label: int) -> int:
-    """The number of a sample; -1 for filler."""
-    return int(image.flatten()[0]) if int(label) != -100 else -1
-
-
-def describe_shard(data: Any, loader: Any) -> list[int]:
-    """Rank and world size of the ValidationShard that a loader reads; [] where it reads none, or an odd one."""
-    shard = getattr(loader, "dataset", None)
-    if not isinstance(shard, getattr(data, "ValidationShard", ())):
-        return []
-    return [value for name in ("rank", "world_size") if isinstance(value := getattr(shard, name, None), int)]
-
-
-def attempt_shard(data: Any, rank: Rank) -> NotImplementedError | None:
+def attempt_shard(data: Any, rank: Rank, shape: tuple[int, ...]) -> NotImplementedError | None:
     """The error of ValidationShard's stub if it is still there: 3.3 is not started, whatever 3.2 is."""
     if not hasattr(data, "ValidationShard"):
         return None
     try:
-        shard = data.ValidationShard(NumberedImages(torch.zeros(4, dtype=torch.int64)), rank.rank, rank.world_size)
+        images = NumberedImages(torch.zeros(4, dtype=torch.int64), shape=shape)
+        shard = data.ValidationShard(images, rank.rank, rank.world_size)
         len(shard)
         shard[0]
     except NotImplementedError as error:

@@ -7,7 +7,8 @@ from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_training
 from lab.checks.ddp_utils.draw import Gradients
 from lab.checks.ddp_utils.judge_average import judge_average
-from lab.checks.ddp_utils.judge_ddp import DDP, NOT_ALL_RANKS, judge_ddp
+from lab.checks.ddp_utils.judge_ddp import judge_ddp
+from lab.checks.ddp_utils.judge_pretended import DDP, NOT_ALL_RANKS
 from lab.checks.ddp_utils.observe import average, train_with_ddp
 from lab.grading.check import Group, Order, check
 

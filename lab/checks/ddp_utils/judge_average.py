@@ -1,19 +1,30 @@
 """Judges what average_gradients() has left behind: gradients, weights, and those of a second model."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 
+from lab.base.source import searchable
 from lab.checks.common.gradients import Verdict, verdict
-from lab.checks.common.judge_left import judge_pending
+from lab.checks.common.judge_left import judge_pending, judge_swallowed
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
 from lab.checks.ddp_utils.draw import Gradients
 from lab.grading.diagnosis import Diagnosis
+from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
+
+AVERAGED = {
+    "weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict, "third": dict,
+    "on a node": (None, float), "swallowed": str,
+}  # fmt: skip
+
+# Where parts of one flat tensor are taken for gradients.
+PLACES = (r"^\w+\s*=.*numel\(", r"^\w+\s*=.*\[.*:.*\]", r"\[.*:.*\]|\.split\(")
 
 MEAN, NOTHING_ELSE = "the mean over the ranks", "nothing else is changed"
 
@@ -21,10 +32,7 @@ MEAN, NOTHING_ELSE = "the mean over the ranks", "nothing else is changed"
 def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradients) -> None:
     """Raise the diagnosis of the first thing that is wrong."""
     world_size, moved, mean = len(reports), drawn.moved, drawn.mean
-    expect(
-        reports,
-        {"weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict, "third": dict},
-    )
+    expect(reports, AVERAGED)
     with part(MEAN):
         judge_pending(look, max(report["pending"] for report in reports), "the gradients")
     observed = [report["weights"] for report in reports]
@@ -42,6 +50,9 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
     with part("any model, and infinity kept", after=[MEAN]):
         judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
         judge_third_model(look, [report["third"] for report in reports], mean, drawn.idle)
+    with part(MEAN):
+        judge_on_a_node(look, [report["on a node"] for report in reports])
+        judge_swallowed(look, reports[0]["swallowed"], "a collective")
 
 
 def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> None:
@@ -65,20 +76,29 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
             and look.mentions("all_reduce")
         ):
             fail_for_leaving(found, leaves)
-        pattern = {
-            "world size": rf"\b{found.number}\b",
-            "some ranks": r"get_rank\(|\brank\b|\breduce\(",
-            "some parameters": r"\breturn\b|break|\bif\b(?!.*None\s*:?$)",
-            "16 bits": r"bfloat16|half|float16|\.to\(",
-            "divided twice": r"\bAVG\b|[/*]=|\bdiv|\bmul|[/*] ",
-        }.get(
-            found.kind,
-            r"[/*]=|\bdiv|\bmul|[/*] " if found.kind in ("divided twice", "only divided", "factor") else r"(?!)",
-        )
+        environ = look(r"environ|getenv")
+        if found.kind in ("sum", "world size") and line_of(environ):
+            raise rank_from_torchrun(found.saw, environ)
+        values = [value for grads in gradients for value in grads.values()]
+        if all(bool((value == value.flatten()[0]).all()) for value in values) and any(v.any() for v in values):
+            fail_for_elements(look)
+        division = r"[/*]=|\bdiv|\bmul|[/*] "
+        patterns = {
+            "world size": (rf"\b{found.number}\b", rf"\b{re.escape(f'{1 / max(found.number, 1):.2g}')}", division),
+            "some ranks": (r"get_rank\(|\brank\b|\breduce\(", r"\]\s*\*\s*\w"),
+            "some parameters": (r"\breturn\b|break", r"children\(", r"\bif\b(?!.*None\s*[])]*\s*:?$)", *PLACES),
+            "16 bits": (r"bfloat16|half|float16|\.to\(",),
+            "divided twice": (r"\bAVG\b|" + division,),
+            "only divided": (division,),
+            "factor": (r"clip", division),
+            "local": (r"register_\w*hook\(", r"\breturn\s+\w", *PLACES[1:]),
+            "other": (r"/\s*\d|\*\s*0?\.\d",),
+        }.get(found.kind, ())
         to_one = found.kind == "some ranks" and look(r"\breduce\(")
         if to_one and line_of(to_one):
             fail_for_one_receiver(found, to_one)
-        fail_for_gradients(found, world_size, look(pattern, r"all_reduce|reduce|gather|broadcast"))
+        reduced = bool(line_of(look(r"reduce|gather|broadcast")))
+        fail_for_gradients(found, world_size, reduced, look(*patterns, r"all_reduce|reduce|gather|broadcast"))
 
 
 def judge_frozen(look: Look, frozen: bool) -> None:
@@ -133,6 +153,22 @@ def judge_third_model(look: Look, observed: Sequence[Tensors], like: Tensors, id
             )
 
 
+def judge_on_a_node(look: Look, observed: Sequence[float | None]) -> None:
+    """Rank r had r + 1, on a node of its own."""
+    world_size = len(observed)
+    mean = (world_size + 1) / 2
+    for rank, value in enumerate(observed):
+        if value is None or close(value, mean):
+            continue
+        raise Diagnosis(
+            "wrong-gradients",
+            saw=f"in a machine with a GPU rank {rank} has the gradient {number(value)}; the mean over the "
+            f"{world_size} ranks is {number(mean)}.",
+            means="The mean is that of all ranks, wherever they are: ask the process group.",
+            look=look(r"cuda", r"[/*]=|\bdiv"),
+        )
+
+
 def fail_for_weights(observed: Sequence[Tensors], before: Sequence[Tensors], where: str) -> NoReturn:
     world_size = len(before)
     total = {name: torch.stack([weights[name] for weights in before]).sum(dim=0) for name in before[0]}
@@ -165,6 +201,15 @@ def fail_for_leaving(found: Verdict, leaves: str) -> NoReturn:
     )
 
 
+def fail_for_elements(look: Look) -> NoReturn:
+    raise Diagnosis(
+        "mean-of-elements",
+        saw="all numbers of a gradient are the same afterwards, in each parameter.",
+        means="The mean is over the ranks, element by element: a gradient keeps its shape and its numbers.",
+        look=look(r"\bmean\(", r"fill_|full|reduce"),
+    )
+
+
 def fail_for_one_receiver(found: Verdict, where: str) -> NoReturn:
     raise Diagnosis(
         "ranks-disagree",
@@ -174,7 +219,7 @@ def fail_for_one_receiver(found: Verdict, where: str) -> NoReturn:
     )
 
 
-def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
+def fail_for_gradients(found: Verdict, world_size: int, reduced: bool, where: str) -> NoReturn:
     names = {
         "sum": ("summed-not-averaged", f"Added up but not divided: every step is {world_size} times too long."),
         "local": ("not-reduced", "Each rank trains alone; from the first step on their weights differ."),
@@ -196,6 +241,12 @@ def fail_for_gradients(found: Verdict, world_size: int, where: str) -> NoReturn:
         "other": ("wrong-gradients", "The step is not the one that a single process would take."),
     }
     name, means = names[found.kind]
+    if found.kind == "local" and reduced:
+        means = "Whatever was reduced, parameter.grad never got it: each rank trains alone."
+    if "something else" in found.saw and found.kind == "some parameters":
+        means = "What they have is no mean: of a flat tensor, each gradient gets back the very part that it gave."
+    if re.search(r"\]\s*\*\s*\w", searchable(where)):
+        means = "[tensor] * n is one tensor n times, and each rank's overwrites the last: make n tensors."
     if set(found.by_rank) == {"mean", "sum"}:
         means = "After the all-reduce every rank has the sum, and each must divide its own: here only some have."
     raise Diagnosis(name, saw=found.saw, means=means, look=where)

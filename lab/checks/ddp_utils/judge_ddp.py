@@ -5,29 +5,26 @@ from typing import Any
 
 from lab.base.words import rank_list
 from lab.checks.common.gradients import verdict
-from lab.checks.common.look import Look
+from lab.checks.common.judge_left import judge_swallowed
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts, weights_after_steps
+from lab.checks.ddp_utils.judge_pretended import (
+    DDP,
+    NOT_ALL_RANKS,
+    PRETENDED,
+    WRAPPING,
+    judge_cpu,
+    judge_device,
+    judge_network,
+    judge_output,
+    judge_pretended_groups,
+)
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
-NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
-
-DDP = "DistributedDataParallel"
-
-PRETENDED = (
-    None,
-    {
-        "steps": [str], "device_ids": str, "wrapped": bool, "exchanged": [str], "thawed": bool,
-        "bucket_cap_mb": float, "switched_off": [str],
-    },
-)  # fmt: skip
-
 WRAPS = "wraps the model for all ranks"
-
-# Where the model is wrapped.
-WRAPPING = (r"Parallel\(", r"\breturn\b")
 
 
 def judge_ddp(
@@ -46,7 +43,7 @@ def judge_ddp(
     expect(reports, {"inside": str, "bucket_cap_mb": float, "types": [str]})
     with part(WRAPS):
         judge_types(look, reports[0]["types"])
-    expect(reports, dict.fromkeys(("gpu", "cpu", "alone"), PRETENDED) | {"group": [int]})
+    expect(reports, dict.fromkeys(("gpu", "cpu", "alone"), PRETENDED) | {"group": [int], "swallowed": str})
     expect(reports, dict.fromkeys(("start", "gradients", "end"), dict) | {"buffer": [float]})
     compared("size of a bucket in MiB", [report["bucket_cap_mb"] for report in reports], given["bucket_cap_mb"])
     with part(WRAPS):
@@ -58,10 +55,15 @@ def judge_ddp(
     with part("on the device first", after=[WRAPS]):
         for rank, report in enumerate(reports):
             judge_device(look, report["gpu"], rank, given["gpus"][rank])
+            if report["gpu"]:
+                judge_output(look, report["gpu"], rank, given["gpus"][rank])
+        judge_cpu(look, reports[0]["cpu"])
     with part(WRAPS):
         for rank, report in enumerate(reports):
             judge_group(look, report["group"], rank, len(reports))
+            judge_pretended_groups(look, report, rank)
             judge_network(look, report)
+        judge_swallowed(look, reports[0]["swallowed"], DDP)
     with part("trains as one process would", after=[WRAPS]):
         judge_training(look, reports, given["weights"], batches)
 
@@ -98,6 +100,13 @@ def judge_type(look: Look, report: dict) -> None:
 
 def judge_inside(look: Look, report: dict) -> None:
     """Is it around this model?"""
+    if report["inside"] == f"another {DDP}":
+        raise Diagnosis(
+            "wrapped-twice",
+            saw=f"inside {DDP} there is another one, and the model in that.",
+            means="One of them averages already, and its .module is to be the model: wrap it once.",
+            look=look(r"Parallel\(", last=True),
+        )
     if report["inside"] != "the model":
         raise Diagnosis(
             "wrapped-a-copy",
@@ -110,50 +119,18 @@ def judge_inside(look: Look, report: dict) -> None:
 def judge_cap(look: Look, got: float, cap: float, where: str = "") -> None:
     """Has it the bucket size that was asked for?"""
     if abs(got - cap) > 0.01:
+        without = look(r"Parallel\w*\((?!.*bucket_cap_mb).*\)")
+        named = [] if got == 25 else [r"bucket_cap_mb"]
         raise Diagnosis(
             "bucket-cap-ignored" if got == 25 else "bucket-cap-wrong",
             saw=f"{where}bucket_cap_mb={cap:g} was asked for; the buckets take {got:g} MiB.",
             means="A sweep over bucket sizes would measure the same thing every time."
             if got == 25
             else "The argument is in MiB, and so is DDP's: hand it on as it is.",
-            look=look(*WRAPPING)
-            if got == 25
+            look=without
+            if got == 25 and line_of(without)
             else look.source_of(DDP, "bucket_cap_mb")
-            or look(r"bucket_cap_mb\b(?!\s*=?\s*bucket_cap_mb\s*[,)}])", r"bucket_cap_mb", *WRAPPING),
-        )
-
-
-def judge_device(look: Look, gpu: dict | None, rank: int, index: int) -> None:
-    """On its device before it is wrapped, and wrapped for this device."""
-    if gpu is None:
-        return
-    steps, device_ids = gpu["steps"], gpu["device_ids"]
-    wrapped = steps.index("wrap") if "wrap" in steps else len(steps)
-    before = [step for step in steps[:wrapped] if step != "no device"]
-    after = [step for step in steps[wrapped + 1 :] if step != "no device"]
-    moves = look(r"\.to\(|\.cuda\(", r"Parallel\(")
-    if not before:
-        raise Diagnosis(
-            "wrapped-before-on-device" if after else "not-on-device",
-            saw=f"for device cuda:{index} the model was "
-            + ("wrapped first and moved afterwards." if after else "wrapped without being moved there."),
-            means="DDP sets up its buckets where the parameters are at that moment: they must be on the GPU.",
-            look=moves,
-        )
-    if before[-1] not in (f"cuda:{index}", "cuda"):
-        raise Diagnosis(
-            "wrong-device",
-            saw=f"rank {rank} was given cuda:{index}, but moved the model to {before[-1]}.",
-            means="Ranks of one node would meet on the same GPU, or look for one that is not there.",
-            look=moves,
-        )
-    if device_ids not in ("None", f"cuda:{index}"):
-        raise Diagnosis(
-            "wrong-device-ids",
-            saw=f"rank {rank} was given cuda:{index}, but handed DDP the device_ids {device_ids}.",
-            means="device_ids holds the one GPU of this process: the device, whose number need not be the rank.",
-            look=look.source_of(DDP, "device_ids", 1, like=r"\[|get_rank")
-            or look(r"\bids\s*=\s*\[", r"get_rank\(", r"device_ids", r"Parallel\("),
+            or look(r"bucket_cap_mb\b(?!\s*=?\s*bucket_cap_mb\s*[,)}])", *named, *WRAPPING),
         )
 
 
@@ -165,32 +142,6 @@ def judge_group(look: Look, members: list[int], rank: int, world_size: int) -> N
             means=NOT_ALL_RANKS,
             look=look.source_of(DDP, "process_group", like=r"new_group")
             or look(r"new_group", r"process_group", r"Parallel\("),
-        )
-
-
-def judge_network(look: Look, report: dict) -> None:
-    """It is wrapped as it is, on a single rank too."""
-    for pretended in filter(None, (report["gpu"], report["cpu"])):
-        if exchanged := pretended["exchanged"]:
-            raise Diagnosis(
-                "layers-exchanged",
-                saw=f"a network with a BatchNorm has a {exchanged[0]} in its place after get_ddp_model().",
-                means="It is another network than one device trains, and SyncBatchNorm runs on GPUs only.",
-                look=look(r"SyncBatchNorm|sync_batchnorm", r"Parallel\("),
-            )
-        if pretended["thawed"]:
-            raise Diagnosis(
-                "unfrozen",
-                saw="a parameter with requires_grad=False can be trained after get_ddp_model().",
-                means="What was frozen on purpose would be changed: wrapping must leave that as it is.",
-                look=look(r"requires_grad", r"Parallel\("),
-            )
-    if report["alone"] and not report["alone"]["wrapped"]:
-        raise Diagnosis(
-            "not-wrapped",
-            saw="in a world of one rank get_ddp_model() returned the bare model.",
-            means="The program asked for DDP. On one rank it must still be DDP, or the sweep compares two things.",
-            look=look(r"world_size", r"\breturn\b"),
         )
 
 
@@ -255,12 +206,19 @@ def judge_training(
     if found.kind != "mean":
         names = {
             "divided twice": ("averaged-twice", "DDP has averaged already; nothing must be divided after it."),
+            "sum": ("hook-sums", "DDP has a hook do all the work, dividing too: a sum is divided by nobody."),
             "local": ("gradients-not-synchronised", "The wrapper is there, but its all-reduce does not run."),
         }
+        hooked = line_of(look(r"register\w*hook"))
         name, means = names.get(
-            found.kind, ("wrong-gradients", "The step is not the one that a single process would take.")
+            found.kind if found.kind != "sum" or hooked else "other",
+            ("wrong-gradients", "The step is not the one that a single process would take."),
         )
-        place = look(r"register\w*hook|no_sync|require_backward|\bdiv|/", *WRAPPING)
+        place = look(
+            *([r"\.value\(\)"] if name == "hook-sums" else []),
+            r"register\w*hook|no_sync|require_backward|\bdiv|/",
+            *WRAPPING,
+        )
         raise Diagnosis(name, saw=found.saw, means=means, look=place)
     judge_buffers(look, reports)
     twin = weights_after_steps(weights[0], batches)[-1]

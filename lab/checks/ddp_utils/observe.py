@@ -1,6 +1,7 @@
 """What ranks observe of average_gradients and of DDP."""
 
 import inspect
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -11,12 +12,34 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.checks.common.attempt import dtype
+from lab.checks.common.attempt import attempt, dtype
+from lab.checks.common.left_behind import no_memory, swallowed
+from lab.checks.common.meta_device import gpus_of_a_node, one_gpu_a_node
 from lab.checks.common.pending import Handle, handles_noted
+from lab.checks.common.pretended_gpu import Placed
 from lab.checks.common.tiny import CPU, TinyNet, gradients_of, train_steps, weights_of
 from lab.grading.explain import unset_by_srun
 from lab.ranks.rank import Rank
 
+COLLECTIVES = (
+    *(
+        "all_reduce",
+        "all_reduce_coalesced",
+        "reduce",
+        "broadcast",
+        "all_gather",
+        "all_gather_into_tensor",
+        "gather",
+    ),
+    *(
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "all_gather_object",
+        "barrier",
+    ),
+)
 # Arguments of DDP with which it sends no weights or buffers.
 SENDING = ("broadcast_buffers", "forward_sync_buffers", "init_sync")
 
@@ -25,7 +48,8 @@ def average(rank: Rank) -> dict[str, Any]:
     """This rank's gradients and weights after average_gradients, and the gradients of two more models.
 
     The second one has a gradient of inf on one rank, as mixed precision makes it; of the third one all gradients
-    of that rank are 0.
+    of that rank are 0. A fourth one is on a node of one GPU; with the last one every
+    collective raises.
     """
     ddp_utils = rank.student("ddp_utils")
     given = rank.receive()
@@ -65,7 +89,40 @@ def average(rank: Rank) -> dict[str, Any]:
     for parameter in third.parameters():
         parameter.grad = torch.full_like(parameter, 0.0 if rank.rank == given["idle"] else rank.rank + 1.0)
     ddp_utils.average_gradients(third)
-    return report | {"second": gradients_of(second), "third": gradients_of(third)}
+    report |= {"second": gradients_of(second), "third": gradients_of(third)}
+    dist.barrier()
+    return report | {
+        "on a node": average_on_a_node(rank, ddp_utils),
+        "swallowed": fail_to_average(ddp_utils),
+    }
+
+
+def with_gradients(model: nn.Module, value: float) -> nn.Module:
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, value)
+    return model
+
+
+def fail_to_average(ddp_utils: ModuleType) -> str:
+    """The type of what average_gradients returns where every collective raises; "" where that comes out."""
+    failing = mock.Mock(side_effect=no_memory)
+    with ExitStack() as stack:
+        for name in COLLECTIVES:
+            original = getattr(dist, name)
+            for home in (dist, ddp_utils):
+                if getattr(home, name, None) is original:
+                    stack.enter_context(mock.patch.object(home, name, failing))
+        kind = swallowed(ddp_utils.average_gradients, with_gradients(TinyNet(), 1.0))
+    return kind if failing.called else ""  # others, such as the functional ones, have gone on working
+
+
+def average_on_a_node(rank: Rank, ddp_utils: ModuleType) -> float | None:
+    """A gradient of r + 1 on rank r, averaged where each rank is on a node of its own; None if no CPU will do."""
+    model = with_gradients(TinyNet(), rank.rank + 1.0)
+    with one_gpu_a_node():
+        if attempt(rank, ddp_utils.average_gradients, model)["error"]:
+            return None
+    return next((float(gradient.flatten()[0]) for gradient in gradients_of(model).values()), None)
 
 
 def train_with_ddp(rank: Rank) -> dict[str, Any]:
@@ -74,7 +131,8 @@ def train_with_ddp(rank: Rank) -> dict[str, Any]:
     given = rank.receive()
     model = TinyNet(given["weights"][rank.rank])
     model.register_buffer("buffer", torch.full((2,), rank.rank + 1.0))
-    wrapped = ddp_utils.get_ddp_model(model, CPU, bucket_cap_mb=given["bucket_cap_mb"])
+    with one_gpu_a_node(seen=False):
+        wrapped = ddp_utils.get_ddp_model(model, CPU, bucket_cap_mb=given["bucket_cap_mb"])
     report: dict[str, Any] = {"type": type(wrapped).__name__, "ddp": isinstance(wrapped, DistributedDataParallel)}
     if not report["ddp"]:
         return report
@@ -104,7 +162,21 @@ def train_with_ddp(rank: Rank) -> dict[str, Any]:
     report["cpu"] = pretend_to_wrap(ddp_utils, CPU)
     with mock.patch.object(dist, "get_world_size", return_value=1):
         report["alone"] = pretend_to_wrap(ddp_utils, CPU)
+    with mock.patch.object(DistributedDataParallel, "__init__", no_memory):
+        report["swallowed"] = swallowed(ddp_utils.get_ddp_model, TinyNet(), CPU)
     return report
+
+
+class SomeRanks:
+    """What new_group and new_subgroups give where nothing is made: a group of `ranks`, None for all."""
+
+    def __init__(self, ranks: Any = None, *_: Any, **__: Any) -> None:
+        self.all = ranks is None or sorted(ranks) == list(range(dist.get_world_size()))
+
+    @classmethod
+    def on_each_node(cls, group_size: int | None = None, *_: Any, **__: Any) -> tuple["SomeRanks", list[Any]]:
+        group = cls(range(group_size or torch.cuda.device_count()))
+        return group, [group]
 
 
 def pretend_to_wrap(
@@ -113,11 +185,13 @@ def pretend_to_wrap(
     """What get_ddp_model does with a network that has a BatchNorm and a frozen parameter, on any device.
 
     Reports the devices it moves to, DDP's arguments, and what has become of the network. Nothing is really moved
-    or wrapped, so a GPU need not be there. None when the code asks CUDA for more than this pretence can give.
+    or wrapped, so a GPU need not be there. There seem to be eight, also for a model that stays on the CPU. None
+    when the code asks CUDA for more than this pretence can give.
     """
     steps: list[str] = []
     arguments: dict[str, Any] = {}
     signature = inspect.signature(DistributedDataParallel.__init__)
+    current = device.index or 0
 
     def wrap(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
         steps.append("wrap")
@@ -128,23 +202,30 @@ def pretend_to_wrap(
     def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         target = torch._C._nn._parse_to(*args, **kwargs)[0]
         steps.append("no device" if target is None else str(target))
+        if target is not None:
+            placed.device = torch.device("cuda", current) if str(target) == "cuda" else target
         return module
 
     def cuda(module: nn.Module, target: Any = None) -> nn.Module:
         return to(module, "cuda" if target is None else torch.device("cuda", torch.device(target).index))
 
     net = TinyNet(batchnorm=True)
+    placed = Placed(net)
     frozen = net.get_parameter("blocks.0.2.bias").requires_grad_(False)
     layers = {name: type(module).__name__ for name, module in net.named_modules()}
-    with (
-        mock.patch.object(DistributedDataParallel, "__init__", wrap),
-        mock.patch.object(nn.Module, "to", to),
-        mock.patch.object(nn.Module, "cuda", cuda),
-        mock.patch.object(torch.cuda, "is_available", return_value=device.type == "cuda"),
-        mock.patch.object(torch.cuda, "device_count", return_value=8 if device.type == "cuda" else 0),
-        mock.patch.object(torch.cuda, "set_device"),
-        mock.patch.object(torch.cuda, "current_device", return_value=device.index),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(DistributedDataParallel, "__init__", wrap))
+        for name, by in {"to": to, "cuda": cuda}.items():
+            stack.enter_context(mock.patch.object(nn.Module, name, by))
+        known = {"is_available": True, "set_device": None, "current_device": current}
+        known |= {"device_count": gpus_of_a_node(8)}
+        for name, value in known.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, return_value=value))
+        for name, group in {"new_group": SomeRanks, "new_subgroups": SomeRanks.on_each_node}.items():
+            for home in (dist, ddp_utils):
+                if hasattr(home, name):
+                    stack.enter_context(mock.patch.object(home, name, group))
+        stack.enter_context(placed)
         try:
             wrapped = ddp_utils.get_ddp_model(net, device, bucket_cap_mb=bucket_cap_mb)
         except Exception as error:
@@ -154,9 +235,12 @@ def pretend_to_wrap(
     inside = getattr(wrapped, "module", wrapped)
     found = inside.named_modules() if isinstance(inside, nn.Module) else ()
     exchanged = [type(module).__name__ for name, module in found if layers.get(name) != type(module).__name__]
+    output = arguments.get("output_device")
     return {
         "steps": steps,
         "device_ids": describe_devices(arguments.get("device_ids")),
+        "output_device": describe_devices(None if output is None else [output]),
+        "all_ranks": getattr(arguments.get("process_group"), "all", True),
         "wrapped": isinstance(wrapped, DistributedDataParallel),
         "exchanged": exchanged,
         "thawed": frozen.requires_grad,

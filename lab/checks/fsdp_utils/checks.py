@@ -7,7 +7,14 @@ from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weights, fresh_generator, parts
 from lab.checks.fsdp_utils.judge_precision import judge_alone, judge_precision
-from lab.checks.fsdp_utils.judge_shards import FSDP1, SHARDS, judge_shards, sent_after_sharding
+from lab.checks.fsdp_utils.judge_shards import (
+    EVERY_RANK,
+    FSDP1,
+    MESH_SIZE,
+    SHARDS,
+    judge_shards,
+    sent_after_sharding,
+)
 from lab.checks.fsdp_utils.judge_training import judge_training
 from lab.grading.check import Group, Order, check
 from lab.grading.parts import part
@@ -55,8 +62,8 @@ def trains_sharded(group: Group) -> None:
             ),
             retold(
                 "IndexError: list index out of range",
-                "mesh-of-other-size",
-                "The mesh holds every rank of the job: ask dist.get_world_size() for its size.",
+                MESH_SIZE,
+                EVERY_RANK,
                 look=look.source_of("fully_shard", "mesh", like=r"\(.*\d")
                 or look(r"[mM]esh\w*\(.*\d", r"[mM]esh\w*\(", r"fully_shard\("),
             ),

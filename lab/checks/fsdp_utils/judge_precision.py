@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lab.base.words import one_line
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.judge_shards import judge_gathered
@@ -71,6 +71,13 @@ def judge_parameters(look: Look, report: dict[str, Any]) -> None:
 def judge_computing(look: Look, report: dict[str, Any]) -> None:
     """Forward and backward pass in bf16, in every layer."""
     error, computed = one_line(report["error"], 160), report["computed"]
+    if "got Float and BFloat16" in error and not computed:
+        raise Diagnosis(
+            "inputs-not-cast",
+            saw=f"a forward pass in bf16 raised {error}",
+            means="The first block was handed fp32 images: a policy casts them, unless it is told not to.",
+            look=look(r"cast_forward_inputs", BLOCK_CALL, POLICY),
+        )
     if "got Float and BFloat16" in error:
         blocks, root = policies(look)
         raise Diagnosis(
@@ -86,13 +93,14 @@ def judge_computing(look: Look, report: dict[str, Any]) -> None:
         return
     if "got BFloat16 and Float" in error or (others and "bfloat16" in computed.values()):
         plain = ", ".join(name for name, kind in computed.items() if kind != "bfloat16")
+        without = look(r"fully_shard\((?!.*mp_policy).*\)")
         raise Diagnosis(
             "precision-not-everywhere",
             saw=f"a forward pass in bf16 raised {error}"
             if error
             else f"{plain} computed in fp32, others in bf16.",
             means="Blocks and root each need the policy: every fully_shard call takes its own mp_policy.",
-            look=look(r"fully_shard\((?!.*mp_policy)", POLICY),
+            look=without if line_of(without) else policies(look)[1] or look(POLICY),
         )
     if error:
         raise Diagnosis(
@@ -156,7 +164,11 @@ def judge_logits(look: Look, logits: str, precision: str) -> None:
             "logits-not-fp32",
             saw=f"with precision={precision!r} the logits come out as {logits}.",
             means="Too coarse for an exact loss: the model's own policy has output_dtype=torch.float32 besides.",
-            look=root if root != blocks else look(r"fully_shard\(model", r"output_dtype", POLICY),
+            look=dropped
+            if line_of(dropped := look(r"^(dataclasses\.)?replace\("))
+            else root
+            if root != blocks
+            else look(r"fully_shard\(model", r"output_dtype", POLICY),
         )
 
 

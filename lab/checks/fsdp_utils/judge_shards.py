@@ -5,18 +5,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from lab.base.source import searchable
 from lab.base.words import one_line
+from lab.checks.common.judge_left import judge_swallowed
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, expect_returned
-from lab.checks.common.tensors import Tensors, all_close, close, example, expect_texts
+from lab.checks.common.tensors import Tensors, expect_texts
+from lab.checks.fsdp_utils.judge_start import judge_rest, judge_start
 from lab.checks.fsdp_utils.placement import WHOLE, outer_first
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
+MESH_SIZE = "mesh-of-other-size"
+EVERY_RANK = "The mesh holds every rank of the job: ask dist.get_world_size() for its size."
 FSDP1 = "That is the first FSDP, which get_fsdp1_model shows; here it is fully_shard."
 
 BLOCKS = ["blocks.0", "blocks.1"]
@@ -29,6 +30,7 @@ OF_SHARDS = r"sharding strategy registered|DTensor|[Ee]rror\(s\) in loading stat
 SHARDED = {
     "same": bool, "order": [str], "units": [str], "placements": dict, "start": dict, "frozen": [float],
     "trainable": [str], "error": str, "gpu": (None, {"steps": [str]}), "gathered": dict,
+    "cpu": (None, {"steps": [str]}), "swallowed": {"broadcast": str, "fully_shard": str},
 }  # fmt: skip
 
 
@@ -48,12 +50,16 @@ def judge_shards(look: Look, reports: Sequence[Any], weights: Sequence[Tensors])
     with part(SHARDS):
         judge_units(look, reports[0], weights[0])
         judge_gathered(look, reports[0]["gathered"])
+        for name, kind in reports[0]["swallowed"].items():
+            judge_swallowed(look, kind, name)
     with part("starts from rank 0's model", after=[SHARDS]):
         judge_start(look, [report["start"] for report in reports], weights)
         judge_rest(look, reports)
         for report in reports:
             if report["gpu"]:
-                judge_on_gpu(look, report["gpu"]["steps"])
+                judge_on_gpu(look, report["gpu"]["steps"], len(reports))
+            if report["cpu"]:
+                judge_on_cpu(look, report["cpu"]["steps"])
 
 
 @contextmanager
@@ -84,7 +90,7 @@ def judge_returned(look: Look, reports: Sequence[Any]) -> None:
             raise Diagnosis("not-a-model", saw=saw, means=means, look=look(r"\breturn\b"))
 
 
-def judge_on_gpu(look: Look, steps: Sequence[str]) -> None:
+def judge_on_gpu(look: Look, steps: Sequence[str], world_size: int) -> None:
     """For device cuda:1: moved there before anything is sent, and a mesh of GPUs."""
     sent = steps.index("send") if "send" in steps else None
     moves = [step.removeprefix("to ") for step in steps if step.startswith("to ")]
@@ -115,9 +121,30 @@ def judge_on_gpu(look: Look, steps: Sequence[str]) -> None:
     if mesh := next((step for step in steps if step.startswith("mesh ") and "cuda" not in step), ""):
         raise Diagnosis(
             "mesh-on-another-device",
-            saw=f"for device cuda:1 the mesh was made of {mesh.removeprefix('mesh ')} devices.",
+            saw=f"for device cuda:1 the mesh was made of {mesh.split()[1]} devices.",
             means="A mesh of CPUs communicates with gloo, through the CPU's memory: the mesh is of device.type.",
             look=look.source_of("fully_shard", "mesh") or look(r"init_device_mesh|[Mm]esh\s*="),
+        )
+    sizes = [int(step.split()[2]) for step in steps if step.startswith("mesh ")]
+    if other := next((size for size in sizes if size != world_size), 0):
+        raise Diagnosis(
+            MESH_SIZE,
+            saw=f"for device cuda:1, in a machine with 8 GPUs, {world_size} ranks have a mesh of {other}.",
+            means=EVERY_RANK,
+            look=look.source_of("fully_shard", "mesh") or look(r"init_device_mesh|[Mm]esh\s*="),
+        )
+
+
+def judge_on_cpu(look: Look, steps: Sequence[str]) -> None:
+    """For device cpu, in a machine with GPUs: they stay out of it."""
+    if cuda := next((step for step in steps if "cuda" in step), ""):
+        mesh = cuda.startswith("mesh")
+        raise Diagnosis(
+            "mesh-on-another-device" if mesh else "wrong-device",
+            saw="for device cpu, in a machine with GPUs, "
+            + ("the mesh was made of cuda devices." if mesh else f"the model was moved {cuda}."),
+            means="`device` says where the model lives, whatever else the machine has: ask device.type.",
+            look=look(r"is_available", r"[\"']cuda[\"']|\.cuda\(", r"init_device_mesh"),
         )
 
 
@@ -214,85 +241,3 @@ def judge_gathered(look: Look, gathered: Any, setting: str = "") -> None:
             look=look.source_of("fully_shard", "reshard_after_forward", first=r"^(?!model$)")
             or look(r"reshard", r"unshard", r"fully_shard\("),
         )
-
-
-def join(look: Look, shards: Sequence[Any], like: Tensors) -> dict[str, Tensor]:
-    """The whole tensors from each rank's rows."""
-    expect(shards, dict.fromkeys(like, Tensor))
-    whole = {}
-    for name, tensor in like.items():
-        rows = [shard[name] for shard in shards]
-        fitting = all(r.dim() == tensor.dim() and r.shape[1:] == tensor.shape[1:] for r in rows)
-        held = " and ".join(str(list(r.shape)) for r in rows)
-        if not fitting or sum(len(r) for r in rows) != len(tensor) or not all(r.is_floating_point() for r in rows):
-            raise Diagnosis(
-                "wrong-shards",
-                saw=f"{name} is {list(tensor.shape)}; the ranks hold {held} of it.",
-                means="Together the shards must be the whole parameter, each row on one rank.",
-                look=look.source_of("fully_shard", "mesh") or look(r"[Mm]esh\s*=\s*\w", r"fully_shard\("),
-            )
-        whole[name] = torch.cat(rows)
-    return whole
-
-
-def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) -> None:
-    """Rank 0's weights, in float32."""
-    whole = join(look, start, weights[0])
-    if kinds := {str(shard[name].dtype) for shard in start for name in whole} - {"torch.float32"}:
-        raise Diagnosis(
-            "parameters-not-fp32",
-            saw=f"the parameters are {kinds.pop()} after sharding.".replace("torch.", ""),
-            means="In low precision small updates are rounded away; parameters must stay in fp32.",
-            look=look(r"bfloat16|half|float16|\.to\("),
-        )
-    if all_close(whole, weights[0]):
-        return
-    mean = {name: torch.stack([one[name] for one in weights]).mean(dim=0) for name in weights[0]}
-    if all_close(whole, mean):
-        raise Diagnosis(
-            "weights-averaged",
-            saw=f"the model has the mean of the ranks' weights, not rank 0's: {example(whole, weights[0])}.",
-            means="Means of random weights are smaller than they were drawn to be: send rank 0's, as they are.",
-            look=look(r"reduce\(|gather\(", r"mean\(", r"fully_shard\("),
-        )
-    own = True
-    for name in weights[0]:
-        rows = torch.cat([torch.full((len(shard[name]),), rank) for rank, shard in enumerate(start)])
-        mixed = torch.stack([weights[rank][name][row] for row, rank in enumerate(rows.tolist())])
-        own = own and close(whole[name], mixed)
-    if own:
-        raise Diagnosis(
-            "ranks-start-apart",
-            saw=f"every rank has sharded its own weights, not rank 0's: {example(whole, weights[0])}.",
-            means="The model is stitched together from pieces of different models.",
-            look=look(r"broadcast", r"fully_shard\("),
-        )
-    raise Diagnosis(
-        "weights-changed",
-        saw=f"the sharded model does not have rank 0's weights: {example(whole, weights[0])}.",
-        means="Every rank must start from its shard of rank 0's model.",
-        look=look(
-            r"broadcast|reduce\w*\(|scatter|gather|load_state",
-            r"\binit\.|reset_parameters|manual_seed|\w_\(|\.data\b",
-            r"fully_shard\(",
-        ),
-    )
-
-
-def judge_rest(look: Look, reports: Sequence[dict[str, Any]]) -> None:
-    """What is not trained: rank 0's too, and still not to be trained. Rank r had r + 1 everywhere."""
-    for rank, report in enumerate(reports):
-        if any(value != 1 for value in report["frozen"]):
-            raise Diagnosis(
-                "rest-not-sent",
-                saw=f"rank {rank} does not have rank 0's values in a frozen parameter or in a buffer.",
-                means="No gradient ever brings these together: BatchNorm's statistics, a frozen layer. Send all.",
-                look=look(r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
-            )
-        if "frozen" in report["trainable"]:
-            raise Diagnosis(
-                "unfrozen",
-                saw="a parameter with requires_grad=False can be trained after get_fsdp_model().",
-                means="What was frozen on purpose would be changed: sharding must leave that as it is.",
-                look=look(r"requires_grad", r"fully_shard\("),
-            )

@@ -9,7 +9,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, example, expect_texts
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts, weights_after_steps
-from lab.checks.fsdp_utils.judge_shards import join
+from lab.checks.fsdp_utils.judge_start import join
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 

@@ -1,8 +1,10 @@
 """What ranks observe of get_fsdp_model."""
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -17,6 +19,9 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
 
 from lab.checks.common.attempt import dtype
+from lab.checks.common.left_behind import no_memory, swallowed
+from lab.checks.common.meta_device import gpus_of_a_node, one_gpu_a_node
+from lab.checks.common.pretended_gpu import Placed
 from lab.checks.common.tiny import CPU, TinyNet, gradients_of, local, make_optimizer, train_steps, weights_of
 from lab.checks.fsdp_utils.placement import WHOLE, outer_first
 from lab.ranks.rank import Rank
@@ -31,7 +36,7 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
     net.frozen = nn.Parameter(torch.full((5,), rank.rank + 1.0), requires_grad=False)
     net.register_buffer("buffer", torch.full((2,), rank.rank + 1.0))
     order: list[str] = []
-    with sharding_noted(fsdp_utils, net, order), sources_compared(rank):
+    with sharding_noted(fsdp_utils, net, order), sources_compared(rank), one_gpu_a_node(seen=False):
         model = fsdp_utils.get_fsdp_model(net, CPU)
     report: dict[str, Any] = {"type": type(model).__name__, "module": isinstance(model, nn.Module)}
     if not report["module"]:
@@ -46,6 +51,8 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
         "trainable": [name for name, parameter in model.named_parameters() if parameter.requires_grad],
         "error": "",
         "gpu": pretend_to_shard(fsdp_utils, torch.device("cuda", 1)),
+        "cpu": pretend_to_shard(fsdp_utils, CPU),
+        "swallowed": {name: fail(fsdp_utils, name) for name in ("broadcast", "fully_shard")},
         "gathered": {},
     }
     if outer_first(order) or not report["units"]:
@@ -146,11 +153,12 @@ def gathering_noted(model: nn.Module) -> dict[str, list[str]]:
 
 
 def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, Any] | None:
-    """What get_fsdp_model does on a GPU, which need not be there: nothing is really moved, sent or sharded.
+    """What get_fsdp_model does in a machine with eight GPUs, which need not be there: nothing is really moved,
+    sent or sharded.
 
     Returns:
-        steps: "to cuda:1", "send", "mesh cuda", "shard", "offload", "keep", in order; None where the code asks
-        for more than this pretence can give.
+        steps: "to cuda:1", "send", "mesh cuda 2" (of two ranks), "shard", "offload", "keep", in order; None where
+        the code asks for more than this pretence can give.
     """
     steps: list[str] = []
 
@@ -158,15 +166,17 @@ def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, 
         target = torch._C._nn._parse_to(*args, **kwargs)[0]
         if target is not None:
             steps.append(f"to {target}")
+            placed.device = torch.device("cuda", current) if str(target) == "cuda" else target
         return module
 
     def cuda(module: nn.Module, target: Any = None) -> nn.Module:
         return to(module, "cuda" if target is None else torch.device("cuda", torch.device(target).index))
 
-    def mesh(kind: str, *args: Any, **kwargs: Any) -> None:
-        steps.append(f"mesh {kind}")
+    def mesh(device_type: str, mesh_shape: Any, **kwargs: Any) -> None:
+        steps.append(f"mesh {device_type} {math.prod(mesh_shape)}")
 
     net = TinyNet()
+    placed, current = Placed(net), device.index or 0
 
     def shard(module: Any, *args: Any, **kwargs: Any) -> Any:
         steps.append("shard")
@@ -179,22 +189,49 @@ def pretend_to_shard(fsdp_utils: ModuleType, device: torch.device) -> dict[str, 
     def send(*args: Any, **kwargs: Any) -> None:
         steps.append("send")
 
-    replaced = {"init_device_mesh": mesh, "fully_shard": shard, "broadcast": send}
-    homes = (fsdp_utils, torch.distributed.fsdp, torch.distributed.device_mesh, dist)
     with ExitStack() as stack:
-        for name, by in replaced.items():
-            for home in homes:
-                if hasattr(home, name):
-                    stack.enter_context(mock.patch.object(home, name, by))
+        stack.enter_context(replaced(fsdp_utils, init_device_mesh=mesh, fully_shard=shard, broadcast=send))
         stack.enter_context(mock.patch.object(nn.Module, "to", to))
         stack.enter_context(mock.patch.object(nn.Module, "cuda", cuda))
-        stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=True))
-        stack.enter_context(mock.patch.object(torch.cuda, "current_device", return_value=device.index))
+        known = {"is_available": True, "set_device": None, "current_device": current}
+        known |= {"device_count": gpus_of_a_node(8)}
+        for name, value in known.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, return_value=value))
+        stack.enter_context(placed)
         try:
             fsdp_utils.get_fsdp_model(net, device)
         except Exception:  # noqa: BLE001 - what this machine cannot show is not held against the answer
             return None
     return {"steps": steps}
+
+
+@contextmanager
+def replaced(fsdp_utils: ModuleType, **functions: Callable[..., Any]) -> Iterator[None]:
+    """Exchange functions of PyTorch by their names, wherever the student's code may have them from."""
+    homes = (fsdp_utils, torch.distributed.fsdp, torch.distributed.device_mesh, dist)
+    with ExitStack() as stack:
+        for name, by in functions.items():
+            for home in homes:
+                if hasattr(home, name):
+                    stack.enter_context(mock.patch.object(home, name, by))
+        yield
+
+
+def fail(fsdp_utils: ModuleType, name: str) -> str:
+    """The type of what get_fsdp_model returns where the first call of a function raises; "" where that comes out.
+
+    Nothing is really sent or sharded.
+    """
+    calls: list[str] = []
+
+    def called(one: str, module: Any = None, *_: Any, **__: Any) -> Any:
+        calls.append(one)
+        return no_memory() if one == name and calls.count(one) == 1 else module
+
+    functions = {one: partial(called, one) for one in ("init_device_mesh", "broadcast", "fully_shard")}
+    with replaced(fsdp_utils, **functions):
+        kind = swallowed(fsdp_utils.get_fsdp_model, TinyNet(), CPU)
+    return kind if name in calls else ""
 
 
 class OffloadError(Exception):
