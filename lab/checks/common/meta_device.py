@@ -13,7 +13,8 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 META = torch.device("meta")
@@ -36,7 +37,7 @@ def runs_elsewhere(function: Callable[..., object], *args: object) -> str:
     """What goes wrong on another device than the CPU, in words; "" where nothing does, or that cannot be told."""
     problems: list[str] = []
     try:
-        with pretending(problems):
+        with pretending(problems), _answering_as_a_gpu():
             function(*args)
     except RuntimeError as error:
         if "expected device" in str(error) or "on the same device" in str(error):
@@ -46,21 +47,49 @@ def runs_elsewhere(function: Callable[..., object], *args: object) -> str:
     return problems[0] if problems else ""
 
 
+def put_on_meta(model: nn.Module, optimizer: Optimizer) -> None:
+    """Move a model, and all that tells where it is: the wrapper's own note, and what the optimizer holds."""
+    model.to(META)
+    if hasattr(model, "device"):
+        model.device = META  # type: ignore[assignment]
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+
+
+@contextmanager
+def _answering_as_a_gpu() -> Iterator[None]:
+    """Tell the student's code that tensors on META are on a GPU, that there is one, and that nccl reduces."""
+    is_cuda = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+    of_students = {
+        (torch.accelerator, "current_accelerator"): META,
+        (dist, "get_backend"): "nccl",
+    }
+    with ExitStack() as stack:
+        told = property(lambda tensor: tensor.is_meta or is_cuda(tensor))
+        stack.enter_context(mock.patch.object(Tensor, "is_cuda", told))
+        for (module, name), value in of_students.items():
+            real = getattr(module, name)
+            stack.enter_context(mock.patch.object(module, name, _for_students(real, value)))
+        yield
+
+
 @contextmanager
 def seeing_a_gpu() -> Iterator[None]:
     """Tell the student's code, and nobody else, that there is a GPU."""
     with ExitStack() as stack:
         for module in (torch.cuda, torch.accelerator):
-            stack.enter_context(mock.patch.object(module, "is_available", _for_students(module.is_available)))
+            stack.enter_context(
+                mock.patch.object(module, "is_available", _for_students(module.is_available, True))
+            )
         yield
 
 
-def _for_students(available: Callable[[], bool]) -> Callable[[], bool]:
-    def is_available() -> bool:
+def _for_students(real: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def told(*args: Any, **kwargs: Any) -> Any:
         ours = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in ("torch", "lab")
-        return available() if ours else True
+        return real(*args, **kwargs) if ours else value
 
-    return is_available
+    return told
 
 
 @contextmanager

@@ -5,9 +5,16 @@ from itertools import combinations
 from typing import Any
 
 from lab.base.words import one_line
-from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
+from lab.checks.common.judge_left import (
+    LEFT,
+    judge_asked,
+    judge_left,
+    judge_pending,
+    judge_swallowed,
+    judge_unwrapped,
+)
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect, expect_as_many, expect_returned, numbers
+from lab.checks.common.report import ERROR, expect, expect_as_many, expect_returned, numbers
 from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means, rarer_means
 from lab.checks.train.judge_rarer import rarer_kind
@@ -15,10 +22,10 @@ from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
-CALL = {"samples": [int], "training": bool, "wrong": str}
+CALL = {"samples": [int], "training": bool, "wrong": str, "taken": int}
 EPOCH = {
     "type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool,
-    "pending": int, "left": LEFT,
+    "taken": int, "pending": int, "left": LEFT,
 }  # fmt: skip
 
 
@@ -27,7 +34,8 @@ EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the rank
 
 def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
-    expect(reports, {"epochs": [EPOCH], "elsewhere": str, "asked": str, "swallowed": str})
+    rest = {"elsewhere": str, "asked": str, "unwrapped": (None, ERROR), "swallowed": str}
+    expect(reports, {"epochs": [EPOCH], **rest})
     whole, reports = reports, [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
     seen = [sum(len(call["samples"]) for call in report[0]["calls"]) for report in reports]
@@ -37,18 +45,19 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
             judge_steps_of(look, rank, report, given["samples"][rank])
         judge_sampler(look, reports, given["epochs"])
     with part(EPOCH_MEAN):
-        for report in reports:
-            for epoch in report:
+        for own in reports:
+            for epoch in own:
                 judge_type(look, epoch)
-        judge_pending(look, max(epoch["pending"] for report in reports for epoch in report), "the sums")
+        judge_pending(look, max(epoch["pending"] for own in reports for epoch in own), "the sums")
         for i in range(len(given["epochs"])):
             judge_mean(look, [report[i]["value"] for report in reports], i, given)
         judge_device(look, whole[0]["elsewhere"])
         for i in range(len(given["epochs"])):
             judge_left(look, [report[i]["left"] for report in reports])
-        for rest in whole:
-            judge_swallowed(look, rest["swallowed"], "the second train_step()")
-            judge_asked(look, rest["asked"])
+        for report in whole:
+            judge_swallowed(look, report["swallowed"], "the second train_step()")
+            judge_asked(look, report["asked"])
+            judge_unwrapped(look, report["unwrapped"])
 
 
 def judge_device(look: Look, elsewhere: str) -> None:
@@ -111,6 +120,27 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
                 means="It moves images to the device, and counts steps: for --accumulate, saving and resuming.",
                 look=loop,
             )
+        judge_taken(look, rank, epoch)
+
+
+def judge_taken(look: Look, rank: int, epoch: dict[str, Any]) -> None:
+    """Each batch is taken from the run once, when the step before it is over. One more may be on its way."""
+    calls, taken = epoch["calls"], epoch["taken"]
+    place = look(r"\bbatches\(", r"\bfor\b")
+    if calls[0]["taken"] == len(calls) > 1:
+        raise Diagnosis(
+            "batches-taken-ahead",
+            saw=f"rank {rank} took all {len(calls)} batches from run.batches() before its first train_step().",
+            means="All of the epoch's images are then on the device at once, and the run's clock sees no step.",
+            look=place,
+        )
+    if taken > len(calls):
+        raise Diagnosis(
+            "batches-repeated",
+            saw=f"in one epoch rank {rank} took {taken} batches from run.batches(), for {len(calls)} steps.",
+            means="It counts and times each pass as an epoch of its own: go through it once.",
+            look=look(r"\bbatches\(", last=True) if calls[0]["taken"] == 1 else place,
+        )
 
 
 NOT_TOLD = "Every epoch comes in the same order: the sampler shuffles by seed and the epoch it is told."

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.words import one_line
-from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed
+from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed, judge_unwrapped
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
+from lab.checks.train.draw import TIRING, tiring_phase
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -15,7 +16,8 @@ EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
     "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
     "second": [bool], "error": (None, ERROR), "finished": {"error": (None, ERROR), "empty": bool},
-    "left": LEFT, "swallowed": {"evaluate()": str, "run.record()": str},
+    "unwrapped": (None, ERROR), "endured": int, "left": LEFT,
+    "swallowed": {"evaluate()": str, "run.record()": str},
 }  # fmt: skip
 
 
@@ -23,6 +25,7 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+EVERY_EPOCH = "Every epoch has its own validation loss and accuracy."
 CALLS = "trains, evaluates, records"
 
 
@@ -44,6 +47,8 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
             judge_finished(look, report["finished"])
         with part(CALLS):
             judge_rest(look, report)
+            judge_unwrapped(look, report["unwrapped"])
+            judge_endured(look, report["endured"])
             for what, instead in report["swallowed"].items():
                 judge_swallowed(look, instead, what)
     with part(CALLS):
@@ -78,6 +83,17 @@ def judge_called(look: Look, kinds: list[list[str]]) -> None:
                 means="It is a collective call: ranks that make it wait for those that do not, for ever.",
                 look=look(r"rank", r"\bfor\b"),
             )
+
+
+def judge_endured(look: Look, endured: int) -> None:
+    if endured < len(TIRING):
+        raise Diagnosis(
+            "returned-too-early",
+            saw=f"of {len(TIRING)} epochs, train() ended after {endured}, when the losses "
+            f"{tiring_phase(endured)}.",
+            means="--epochs says how many there are: a run that stops by itself has fewer records than others.",
+            look=look.left_early() or look(r"break|\breturn\b"),
+        )
 
 
 def judge_second(look: Look, second: list[bool]) -> None:
@@ -127,7 +143,7 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
                 "not-recorded-every-epoch",
                 saw=f"there were {len(epochs)} epochs, but run.record was called {times(len(seen))}.",
                 means="Every epoch has a line of figures of its own.",
-                look=look(r"\.record\("),
+                look=look.under(r"\.record\(") or look(r"\.record\("),
             )
         raise Diagnosis(
             "wrong-epochs",
@@ -155,7 +171,8 @@ def judge_arguments(look: Look, events: Sequence[dict[str, Any]]) -> None:
                 means="Its arguments are model, loader, device: the images go to run.device, where the model is."
                 if call == "evaluate"
                 else "Its arguments are model, optimizer, loader, epoch, run, all as they came to train().",
-                look=look(rf"\b{call}\("),
+                look=(look.source_of("evaluate", "device", 2) if event["wrong"].startswith("the device") else "")
+                or look(rf"\b{call}\("),
             )
 
 
@@ -195,8 +212,8 @@ def judge_order(look: Look, events: Sequence[dict[str, Any]], epochs: int) -> No
         raise Diagnosis(
             "not-evaluated-every-epoch",
             saw=f"in {epochs} epochs evaluate() was called {times(evaluations)}.",
-            means="Every epoch has its own validation loss and accuracy.",
-            look=look(r"evaluate\("),
+            means=EVERY_EPOCH,
+            look=look.under(r"evaluate\(") or look(r"evaluate\("),
         )
     early = kinds.index("evaluate") < kinds.index("train")
     raise Diagnosis(

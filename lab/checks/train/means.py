@@ -60,12 +60,15 @@ def candidates(batches: Batches) -> dict[str, list[list[float]]]:
     }
 
 
-def rarer(batches: Batches, earlier: Sequence[Batches] = (), held: int = 0) -> dict[str, list[list[float]]]:
+def rarer(
+    batches: Batches, earlier: Sequence[Batches] = (), held: int = 0, listed: int = 0
+) -> dict[str, list[list[float]]]:
     """The same of mistakes that nobody makes often; they are looked for where none of the others fits.
 
     Args:
         earlier: what was computed before, from the first on.
         held: samples in the whole set, with those that an epoch drops; 0 where it drops none.
+        listed: the length of each rank's sampler; 0 where that is how many samples came from it.
     """
     world_size = len(batches)
     totals = [sum(batch.total for batch in own) for own in batches]
@@ -80,7 +83,7 @@ def rarer(batches: Batches, earlier: Sequence[Batches] = (), held: int = 0) -> d
                 [part if r in ranks else rest[r] for r in range(world_size)],
             ]
     found["dataset"] = [[sum(totals) / held] * world_size] if held else []
-    found["sampler"] = [[sum(totals) / (n * world_size) for n in samples]]
+    found["sampler"] = [[sum(totals) / ((listed or n) * world_size) for n in samples]]
     first = [own[0] for own in batches]
     found["first batch"] = [
         [sum(one.total for one in first) / max(1, sum(one.samples for one in first))] * world_size
