@@ -5,6 +5,7 @@ there too, and a collective shows whether it was given a tensor of the device. N
 """
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,11 +34,16 @@ _OF_NOBODY = (
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather")
 
 
-def runs_elsewhere(function: Callable[..., object], *args: object) -> str:
-    """What goes wrong on another device than the CPU, in words; "" where nothing does, or that cannot be told."""
+def runs_elsewhere(function: Callable[..., object], *args: object, lines: list[int] | None = None) -> str:
+    """What goes wrong on another device than the CPU, in words; "" where nothing does, or that cannot be told.
+
+    Args:
+        lines: gets the line of each collective that goes wrong, in the function's own file.
+    """
     problems: list[str] = []
+    file = getattr(inspect.unwrap(function), "__code__", None)
     try:
-        with pretending(problems), _answering_as_a_gpu():
+        with pretending(problems, file and file.co_filename, lines), _answering_as_a_gpu():
             function(*args)
     except RuntimeError as error:
         if "expected device" in str(error) or "on the same device" in str(error):
@@ -83,6 +89,14 @@ def seeing_a_gpu() -> Iterator[None]:
         yield
 
 
+def _line_in(file: str | None) -> int:
+    """The innermost line of a file that is being run; 0 where there is none."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    return frame.f_lineno if frame is not None else 0
+
+
 def _for_students(real: Callable[..., Any], value: Any) -> Callable[..., Any]:
     @functools.wraps(real)
     def told(*args: Any, **kwargs: Any) -> Any:
@@ -93,11 +107,14 @@ def _for_students(real: Callable[..., Any], value: Any) -> Callable[..., Any]:
 
 
 @contextmanager
-def pretending(problems: list[str] | None) -> Iterator[None]:
+def pretending(
+    problems: list[str] | None, file: str | None = None, lines: list[int] | None = None
+) -> Iterator[None]:
     """Make numbers up, and have collectives do nothing but look at the device of their tensors.
 
     Args:
         problems: gets what was given a tensor on the CPU. None: the collectives stay as they are.
+        file, lines: the second gets the line of the first that led to it.
     """
     to = Tensor.to
     copies: list[int] = []  # of tensors on the CPU
@@ -119,6 +136,8 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             if problems is not None and any(not tensor.is_meta for tensor in tensors):
                 problems.append(f"{name} was given a tensor on the CPU")
+                if lines is not None:
+                    lines.append(_line_in(file))
             elif problems is not None and name in _IN_PLACE and args and not kwargs.get("async_op"):
                 kept = sys.getrefcount(args[0]) > _OF_NOBODY
                 if id(args[0]) in copies and not kept:

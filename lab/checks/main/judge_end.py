@@ -223,5 +223,5 @@ def judge_end(look: Look, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
             else "Whoever calls run() wants the figures of the epochs.",
             look=look(r"\breturn(\s+None)?$", r"=\s*None$", r"\breturn\b(?!\s*\[\])")
             if rehearsal.dry_run
-            else look(r"\breturn\b", r"(?<!_)\btrain\("),
+            else look(RETURN),
         )

@@ -231,7 +231,7 @@ def judge_weights(look: Look, rehearsal: Rehearsal, everyone: list[Events]) -> d
             "ranks-start-differently",
             saw=f"{rehearsal}: the first weight of the model is {first}.",
             means="Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
-            look=look(r"manual_seed", r"build_model"),
+            look=look(r"manual_seed", r"\bseed\(", r"build_model"),
         )
     return built[0]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from lab.base.words import one_line
+from lab.base.words import one_line, ordinal
 from lab.checks.common.judge_left import (
     LEFT,
     judge_asked,
@@ -34,7 +34,7 @@ EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the rank
 
 def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
-    rest = {"elsewhere": str, "asked": str, "unwrapped": (None, ERROR), "swallowed": str}
+    rest = {"elsewhere": str, "line": int, "asked": str, "unwrapped": (None, ERROR), "swallowed": dict}
     expect(reports, {"epochs": [EPOCH], **rest})
     whole, reports = reports, [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
@@ -51,22 +51,25 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
         judge_pending(look, max(epoch["pending"] for own in reports for epoch in own), "the sums")
         for i in range(len(given["epochs"])):
             judge_mean(look, [report[i]["value"] for report in reports], i, given)
-        judge_device(look, whole[0]["elsewhere"])
+        judge_device(look, whole[0]["elsewhere"], whole[0]["line"])
         for i in range(len(given["epochs"])):
             judge_left(look, [report[i]["left"] for report in reports])
         for report in whole:
-            judge_swallowed(look, report["swallowed"], "the second train_step()")
+            expect([list(report["swallowed"].values())], [str])
+            for what, instead in report["swallowed"].items():
+                judge_swallowed(look, instead, one_line(what, 40))
             judge_asked(look, report["asked"])
             judge_unwrapped(look, report["unwrapped"])
 
 
-def judge_device(look: Look, elsewhere: str) -> None:
+def judge_device(look: Look, elsewhere: str, line: int) -> None:
     if elsewhere:
         raise Diagnosis(
             "not-on-its-device",
             saw=f"with run.device on a GPU (here only pretended): {elsewhere}.",
             means="nccl reduces tensors on GPUs only: torch.zeros and the like need device=run.device.",
-            look=look(
+            look=look.made_before(line)
+            or look(
                 *([] if "nobody" in elsewhere else [r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)"]),
                 r"reduce|gather",
             ),
@@ -124,22 +127,24 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
 
 
 def judge_taken(look: Look, rank: int, epoch: dict[str, Any]) -> None:
-    """Each batch is taken from the run once, when the step before it is over. One more may be on its way."""
+    """Each batch is taken from the run once, when the step before it is over."""
     calls, taken = epoch["calls"], epoch["taken"]
     place = look(r"\bbatches\(", r"\bfor\b")
-    if calls[0]["taken"] == len(calls) > 1:
-        raise Diagnosis(
-            "batches-taken-ahead",
-            saw=f"rank {rank} took all {len(calls)} batches from run.batches() before its first train_step().",
-            means="All of the epoch's images are then on the device at once, and the run's clock sees no step.",
-            look=place,
-        )
+    for done, call in enumerate(calls):
+        if call["taken"] > done + 1:
+            raise Diagnosis(
+                "batches-taken-ahead",
+                saw=f"rank {rank} had taken {call['taken']} batches from run.batches() when it began its "
+                f"{ordinal(done + 1)} train_step().",
+                means="The run times and accumulates by it: a step, then the next batch. A list holds all images.",
+                look=place,
+            )
     if taken > len(calls):
         raise Diagnosis(
             "batches-repeated",
             saw=f"in one epoch rank {rank} took {taken} batches from run.batches(), for {len(calls)} steps.",
             means="It counts and times each pass as an epoch of its own: go through it once.",
-            look=look(r"\bbatches\(", last=True) if calls[0]["taken"] == 1 else place,
+            look=look(r"\bbatches\(", last=True),
         )
 
 
@@ -258,13 +263,13 @@ MEANS = {
 
 # Where such a mistake usually is; the others are where the ranks reduce.
 LINES = {
-    "averages": r"loss(?!.*(\*|train_step))|mean\s*=",
-    "world size": r"world_size",
-    "not divided": r"\breturn\b",
-    "batches": r"\+=\s*1\b|len\(loader\)",
-    "means added": r"\+=\s*loss|append\(",
-    "last batch": r"(?<![+=])=\s*loss|\]\s*=(?!=)",
-    "other": r"\breturn\b.*[-+]\s*\d",
+    "averages": [r"batch_size", r"\.mean\(|mean\s*=", r"loss(?!.*(\*|train_step|\[\]|list\())"],
+    "world size": [r"world_size"],
+    "not divided": [r"\breturn\b"],
+    "batches": [r"\+=\s*1\b|len\(loader\)"],
+    "means added": [r"\+=\s*loss|append\("],
+    "last batch": [r"(?<![+=])=\s*loss|\]\s*=(?!=)"],
+    "other": [r"\breturn\b.*[-+]\s*\d"],
 }
 
 
@@ -275,7 +280,7 @@ def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[st
     if kind == "exact":
         return
     name, means = MEANS.get(kind, MEANS["other"])
-    place = look(LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b")
+    place = look(*LINES.get(kind, []), r"reduce|gather", r"\breturn\b")
     if kind == "other" and (rare := rarer_kind(look, observed, rarer_means(given, epoch))):
         means, place = rare
     values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))

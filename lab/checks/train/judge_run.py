@@ -17,7 +17,7 @@ REPORT = {
     "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
     "second": [bool], "error": (None, ERROR), "finished": {"error": (None, ERROR), "empty": bool},
     "unwrapped": (None, ERROR), "endured": int, "left": LEFT,
-    "swallowed": {"evaluate()": str, "run.record()": str},
+    "swallowed": {"train_one_epoch()": str, "evaluate()": str, "run.record()": str},
 }  # fmt: skip
 
 
@@ -31,8 +31,9 @@ CALLS = "trains, evaluates, records"
 
 def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     expect(reports, REPORT)
+    is_generator = reports[0]["type"] == "generator"
     with part(CALLS):
-        judge_called(look, [[event["what"] for event in report["events"]] for report in reports])
+        judge_called(look, [[event["what"] for event in report["events"]] for report in reports], is_generator)
     for report in reports:
         with part(CALLS):
             judge_arguments(look, [*report["events"], *report["elsewhere"]])
@@ -40,7 +41,7 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
             judge_begin(look, report["events"], given["epochs"])
             events = [event for event in report["events"] if event["what"] != "begin"]
             judge_order(look, events, len(given["epochs"]))
-            judge_numbers(look, events, given)
+            judge_numbers(look, events, given, len(reports))
         with part("returns the records", after=[CALLS]):
             judge_result(look, report, len(given["epochs"]))
             judge_second(look, report["second"])
@@ -59,14 +60,21 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
         compared(f"recorded of epoch {epoch}", recorded, [[given[name][i] for name in names]])
 
 
-def judge_called(look: Look, kinds: list[list[str]]) -> None:
-    """Each of the three, on every rank."""
+def judge_called(look: Look, kinds: list[list[str]], generator: bool) -> None:
+    """Each of the three, on every rank. `generator`: that is what train() returned."""
     for what, call in (
         ("train", "train_one_epoch()"),
         ("evaluate", "evaluate()"),
         ("record", "run.record()"),
     ):
         counts = [own.count(what) for own in kinds]
+        if not any(counts) and generator:
+            raise Diagnosis(
+                "generator-returned",
+                saw="train() returned a generator, and had not trained anything by then.",
+                means="`yield` makes a generator of it, which nobody goes through: collect the records in a list.",
+                look=look(r"\byield\b"),
+            )
         if not any(counts):
             raise Diagnosis(
                 {"train": "no-training", "evaluate": "no-evaluation", "record": "no-record"}[what],
@@ -224,7 +232,7 @@ def judge_order(look: Look, events: Sequence[dict[str, Any]], epochs: int) -> No
     )
 
 
-def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
+def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str, Any], ranks: int) -> None:
     """Each epoch's figures, in the right places."""
     names = ("train_loss", "loss", "accuracy")
     records = [event for event in events if event["what"] == "record"]
@@ -233,14 +241,17 @@ def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str,
         if len(record["numbers"]) == 3 and all(map(close, record["numbers"], right)):
             continue
         percent = len(record["numbers"]) == 3 and close(record["numbers"][2], 100 * right[2])
+        summed = any(close(got, ranks * value) for got, value in zip(record["numbers"], right, strict=False))
         raise Diagnosis(
             "wrong-numbers-recorded",
             saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
             f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, record['numbers']))}.",
             means="The accuracy is a fraction between 0 and 1; only people are shown percent."
             if percent
+            else "It is a mean over all ranks already: added up over them, it is as many times too large."
+            if summed
             else "run.record takes the epoch, the training loss, the validation loss and the accuracy.",
-            look=look(r"record\("),
+            look=look(*[r"reduce|gather"] * summed, r"record\("),
         )
 
 
@@ -270,6 +281,9 @@ def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:
         raise Diagnosis(
             "not-the-records",
             saw=f"train() returned {what}; expected what run.record() returned in the {epochs} epochs.",
-            means="Each epoch's EpochRecord also has its time, images per second and memory.",
-            look=look(r"^run\.record\(", r"=\s*\[.*record", r"\breturn\b", r"append", r"\bfor\b"),
+            means="The records of all epochs belong into one list: make it once, before the loop."
+            if report["type"] == "list" and set(report["returned"]) < set(range(epochs))
+            else "Each epoch's EpochRecord also has its time, images per second and memory.",
+            look=look.in_loop(r"=\s*(\[\]|list\(\)|\{\}|dict\(\))$")
+            or look(r"^run\.record\(", r"=\s*\[.*record", r"\breturn\b", r"append", r"\bfor\b"),
         )

@@ -26,7 +26,10 @@ STEP = {
 
 
 # What raises in a step -> how it is called.
-FAILING = {"forward": "the model's forward", "backward": "run.backward()", "step": "optimizer.step()"}
+FAILING = {
+    "zero_grad": "optimizer.zero_grad()", "autocast": "run.autocast()", "forward": "the model's forward",
+    "backward": "run.backward()", "step": "optimizer.step()",
+}  # fmt: skip
 
 STEPS, BY_THE_RUN = "one step on the whole batch", "loss and precision of the run"
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt
-from lab.checks.common.left_behind import no_memory, swallowed, watched
+from lab.checks.common.left_behind import COLLECTIVES, no_memory, swallowed, swallowed_where, watched
 from lab.checks.common.meta_device import META, put_on_meta, runs_elsewhere
 from lab.checks.common.pending import Handle, handles_noted
 from lab.checks.common.pretended_gpu import GPU, asks_for_another
@@ -70,6 +70,8 @@ def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -
     return ""
 
 
+# What fails, as the judge names it.
+STEP, COLLECTIVE = "the second train_step()", "the collective"
 UNWRAPPED = "model.module"
 
 
@@ -164,9 +166,23 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     unwrapped = attempt(rank, train.train_one_epoch, plain, make_optimizer(plain), *rest)["error"]
     steps = iter([torch.tensor(0.5)])
     train.train_step = lambda *_, **__: next(steps, None) or no_memory()  # type: ignore[attr-defined]
-    lost = swallowed(train.train_one_epoch, net, sgd, *rest)
+    lost = {STEP: swallowed(train.train_one_epoch, net, sgd, *rest)}
+    train.train_step = lambda *_, **__: torch.tensor(0.5)  # type: ignore[attr-defined]
+    failing: dict[str, list[tuple[Any, str]]] = {
+        "model.train()": [(net, "train")],
+        "sampler.set_epoch()": [(loader.sampler, "set_epoch")],
+    }
+    for what, targets in (failing | {COLLECTIVE: COLLECTIVES}).items():
+        lost[what] = swallowed_where(targets, train.train_one_epoch, net, sgd, *rest)
     train.train_step = lambda *_, **__: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
     run.device = META
     put_on_meta(net, sgd)
-    elsewhere = runs_elsewhere(train.train_one_epoch, net, sgd, *rest)
-    return {"epochs": epochs, "elsewhere": elsewhere, "asked": asked, "unwrapped": unwrapped, "swallowed": lost}
+    lines: list[int] = []
+    return {
+        "epochs": epochs,
+        "elsewhere": runs_elsewhere(train.train_one_epoch, net, sgd, *rest, lines=lines),
+        "line": next(iter(lines), 0),
+        "asked": asked,
+        "unwrapped": unwrapped,
+        "swallowed": lost,
+    }

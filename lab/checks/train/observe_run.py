@@ -1,6 +1,7 @@
 """What ranks observe of the whole run."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -48,6 +49,12 @@ class NotedRun(Run):
 def on_the_device(device: Any, where: torch.device) -> bool:
     """Whether a device is where the model is, by its name or number too; "cuda" is the current one."""
     return str(device) in (str(where), str(where.index)) or (where.type == "cuda" and str(device) == "cuda")
+
+
+def failing_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which fails after so many calls."""
+    done = itertools.count()
+    return lambda *args, **kwargs: function(*args, **kwargs) if next(done) < calls else no_memory()
 
 
 def epochs_endured(train: ModuleType, run: NotedRun, *rest: object) -> int:
@@ -163,17 +170,17 @@ def run_training(rank: Rank) -> dict[str, Any]:
     with suppress(Exception), pretended_gpu():
         train.train(net, sgd, *loaders, again)
     elsewhere += [event for event in events[before:] if event["wrong"]]
-    lost = {"evaluate()": train.evaluate, "run.record()": None}
-    for what in lost:
-        again.prepare(given["epochs"][:1], [])
-        again.device = CPU
-        if what == "evaluate()":
-            train.evaluate = no_memory  # type: ignore[attr-defined]
-        else:
-            again.record = no_memory  # type: ignore[method-assign]
-        lost[what] = swallowed(train.train, net, sgd, *loaders, again)
-        train.evaluate = drawn_evaluate  # type: ignore[attr-defined]
-    del again.record
+    again.device = CPU
+    lost: dict[str, str] = {}
+    failing: dict[str, tuple[Any, str]] = {
+        "train_one_epoch()": (train, "train_one_epoch"),
+        "evaluate()": (train, "evaluate"),
+        "run.record()": (again, "record"),
+    }
+    for (what, (home, attribute)), good in itertools.product(failing.items(), (0, 1)):
+        again.prepare(given["epochs"], [])
+        with mock.patch.object(home, attribute, failing_after(good, getattr(home, attribute))):
+            lost[what] = lost.get(what) or swallowed(train.train, net, sgd, *loaders, again)
     plain = TinyNet()
     again.prepare(given["epochs"][:1], [])
     unwrapped = attempt(rank, train.train, plain, make_optimizer(plain), *loaders, again)["error"]

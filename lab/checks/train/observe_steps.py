@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from lab.checks.common.attempt import attempt, dtype
-from lab.checks.common.left_behind import no_memory, swallowed, watched
+from lab.checks.common.left_behind import swallowed_where, watched
 from lab.checks.common.pretended_gpu import GPU, another_of, pretended_gpu
 from lab.checks.common.stand_in import named_like
 from lab.checks.common.tiny import (
@@ -126,7 +126,8 @@ def take_steps(rank: Rank) -> dict[str, Any]:
     report["computed"], report["unwrapped"] = take_plain_step(rank, train, given["batches"][0][rank.rank])
     report["accumulated"] = accumulate(train, given["weights"], [batch[rank.rank] for batch in given["batches"]])
     batch = given["batches"][0][rank.rank]
-    report["swallowed"] = {part: step_failing_in(train, part, batch) for part in ("forward", "backward", "step")}
+    parts = ("zero_grad", "autocast", "forward", "backward", "step")
+    report["swallowed"] = {part: step_failing_in(train, part, batch) for part in parts}
     net, run = TinyNet(), noted_run()
     run.device = GPU
     with pretended_gpu(str(train.__file__)) as devices, suppress(Exception):
@@ -136,12 +137,11 @@ def take_steps(rank: Rank) -> dict[str, Any]:
 
 
 def step_failing_in(train: ModuleType, part: str, batch: Batch) -> str:
-    """What comes of a step in which the forward pass fails, or run.backward(), or optimizer.step()."""
+    """What comes of a step in which the forward pass fails, or a method of the run's or the optimizer's."""
     net, run = TinyNet(), noted_run()
     optimizer = NotedSGD(net, [])
-    failing: Any = {"forward": net, "backward": run, "step": optimizer}[part]
-    setattr(failing, part, no_memory)
-    return swallowed(train.train_step, net, optimizer, *batch, run)
+    failing = {"forward": net, "backward": run, "autocast": run}.get(part, optimizer)
+    return swallowed_where([(failing, part)], train.train_step, net, optimizer, *batch, run)
 
 
 def accumulate(train: ModuleType, weights: dict[str, Tensor], batches: list[Batch]) -> dict[str, Tensor]:
