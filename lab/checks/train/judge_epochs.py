@@ -136,7 +136,7 @@ def judge_taken(look: Look, rank: int, epoch: dict[str, Any]) -> None:
                 "batches-taken-ahead",
                 saw=f"rank {rank} had taken {call['taken']} batches from run.batches() when it began its "
                 f"{ordinal(done + 1)} train_step().",
-                means="The run times and accumulates by it: a step, then the next batch. A list holds all images.",
+                means="Clock and --accumulate of the run need the step before the next batch; a list holds all.",
                 look=place,
             )
     if taken > len(calls):

@@ -49,7 +49,7 @@ class SamplerNotes:
         DistributedSampler.__iter__ = used  # type: ignore[method-assign, assignment]
 
     def sampler(self, dataset: Dataset, own: list[int], ranks: int, rank: int) -> DistributedSampler:
-        """As get_dataloaders() makes it, but of these samples, which need not be as many on every rank."""
+        """As get_dataloaders() makes it, but of these samples, which need not be as many as it says."""
         made: DistributedSampler = DistributedSampler(dataset, ranks, rank, shuffle=True, drop_last=True)
         made.own = own  # type: ignore[attr-defined]
         made.num_samples = LISTED
