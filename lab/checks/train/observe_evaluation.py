@@ -80,7 +80,8 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
     report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META, lines=lines)
     report["line"] = next(iter(lines), 0)
     report["asked"] = asks_for_another(train.evaluate, TinyNet(), loader, GPU)
-    net, loader = TinyNet(), loader_of(len(whole[1]))
+    # Where there are enough, two batches of one size: what is left of the first one fits the second, too.
+    net, loader = TinyNet(), loader_of(min(len(whole[1]), 2 * size * rank.world_size))
     lost = {"the model's second forward pass": swallowed(train.evaluate, fails_later(TinyNet()), loader, CPU)}
     failing: dict[str, list[tuple[Any, str]]] = {
         "model.eval()": [(net, "eval")],
