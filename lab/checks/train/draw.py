@@ -23,7 +23,7 @@ from lab.checks.train.means import BatchTotal, candidates, rarer, telling
 
 IGNORED = -100
 DROPPED = 4  # samples that an epoch leaves out
-LISTED = 9  # samples that a rank's sampler counts: more than come, as where a run ends or goes on within an epoch
+LISTED = 8  # samples that a rank's sampler counts: more than come, as where a run ends or goes on within an epoch
 
 Parts = list[tuple[Tensor, Tensor]]
 Contribution = tuple[BatchTotal, BatchTotal]  # a batch's losses and right answers

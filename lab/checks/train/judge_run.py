@@ -282,7 +282,7 @@ def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:
             "not-the-records",
             saw=f"train() returned {what}; expected what run.record() returned in the {epochs} epochs.",
             means="The records of all epochs belong into one list: make it once, before the loop."
-            if report["type"] == "list" and set(report["returned"]) < set(range(epochs))
+            if report["type"] == "list" and set() < set(report["returned"]) < set(range(epochs))
             else "Each epoch's EpochRecord also has its time, images per second and memory.",
             look=look.in_loop(r"=\s*(\[\]|list\(\)|\{\}|dict\(\))$")
             or look(r"^run\.record\(", r"=\s*\[.*record", r"\breturn\b", r"append", r"\bfor\b"),

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt
-from lab.checks.common.left_behind import no_memory, swallowed, watched
+from lab.checks.common.left_behind import collectives_skipped, no_memory, swallowed, watched
 from lab.checks.common.meta_device import META, put_on_meta, runs_elsewhere
 from lab.checks.common.pretended_gpu import GPU, pretended_gpu
 from lab.checks.common.stand_in import called_alike, named_like
@@ -183,7 +183,10 @@ def run_training(rank: Rank) -> dict[str, Any]:
             lost[what] = lost.get(what) or swallowed(train.train, net, sgd, *loaders, again)
     plain = TinyNet()
     again.prepare(given["epochs"][:1], [])
-    unwrapped = attempt(rank, train.train, plain, make_optimizer(plain), *loaders, again)["error"]
+    with collectives_skipped():
+        unwrapped = attempt(rank, train.train, plain, make_optimizer(plain), *loaders, again)["error"]
+    if unwrapped and "AttributeError" not in unwrapped["bases"]:
+        unwrapped = None
     endured = epochs_endured(train, again, net, sgd, *loaders)
     again.prepare(given["epochs"][:1], [])
     put_on_meta(net, sgd)
