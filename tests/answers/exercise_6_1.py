@@ -1051,3 +1051,7 @@ bank.wrong(
     zero="try:\n    optimizer.zero_grad()\nexcept Exception:\n    pass",
     slow=True,
 )
+bank.right(
+    "moved, if the run is on a GPU",
+    sums="sums = torch.zeros(2, dtype=torch.float64)\nif run.device.type == 'cuda':\n    sums = sums.cuda()",
+)

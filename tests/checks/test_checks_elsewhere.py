@@ -133,3 +133,23 @@ def test_what_does_not_wait_is_left_alone():
         assert loss.isfinite(), "to stop at a nan is right"
         assert close(loss, 2.0), "the lab's own lines may read it"
     assert devices.waits == []
+
+
+def test_where_a_tensor_is_that_came_to_a_collective():
+    loss = torch.ones(())
+    places = {
+        (lambda: torch.zeros(2, device=GPU)): True,
+        (lambda: torch.zeros(2)): False,
+        (lambda: torch.zeros(2).to(GPU)): True,
+        (lambda: torch.zeros(2).cuda()): True,
+        (lambda: loss.new_zeros(2)): True,
+        (lambda: torch.stack([loss, torch.full_like(loss, 3)])): True,
+        (lambda: torch.stack([loss]).cpu()): False,
+        (lambda: loss.to("cpu") * 2): False,
+        (lambda: torch.zeros(()) + loss): True,
+        (lambda: torch.zeros(()).add_(2)): False,
+    }
+    with pretended_gpu() as devices:
+        for make in places:
+            dist.all_reduce(make())
+    assert devices.reduced == list(places.values())

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lab.base.paths import PACKAGE
 
@@ -44,12 +44,15 @@ class Devices(TorchFunctionMode):
     """Says that all tensors are on a GPU, has them on the CPU, and notes which GPU is asked for.
 
     waits: by which of the lines of `file` the CPU waits for the GPU.
+    reduced: for each tensor that came to a collective, whether it was on a GPU.
     """
 
     def __init__(self, file: str = "") -> None:
         super().__init__()
         self.asked: list[torch.device] = []
         self.waits: list[Wait] = []
+        self.reduced: list[bool] = []
+        self._left: dict[int, Tensor] = {}  # those on the CPU in earnest, by id; kept, so that none gets the same
         self._file = file
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -69,10 +72,29 @@ class Devices(TorchFunctionMode):
             self._on_cpu(
                 torch.device("cuda", *(one for one in (*args[1:2], *kwargs.values()) if type(one) is int))
             )
-            return args[0]
+            return args[0].clone()
         if func is Tensor.to and type(args[1:2][0] if args[1:2] else None) is int:
             args = (args[0], torch.device("cuda", args[1]), *args[2:])
-        return func(*tree_map(self._on_cpu, args), **tree_map(self._on_cpu, kwargs))
+        leaves, asked = tree_leaves((args, kwargs)), len(self.asked)
+        to_cpu = name == "cpu" or any(map(_is_cpu, leaves))
+        result = func(*tree_map(self._on_cpu, args), **tree_map(self._on_cpu, kwargs))
+        if not isinstance(result, Tensor):
+            return result
+        given = [one for one in leaves if isinstance(one, Tensor)]
+        moves = to_cpu or len(self.asked) > asked
+        if given and result is given[0]:
+            if not moves:
+                return result  # changed in place, it is where it was
+            result = result.clone()
+        if to_cpu or (not moves and all(id(one) in self._left for one in given)):
+            self._left[id(result)] = result
+        return result
+
+    def collective(self, *args: Any, **kwargs: Any) -> Any:
+        """Does nothing, and notes where its tensors are."""
+        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        self.reduced += [id(one) not in self._left for one in tensors]
+        return mock.Mock() if kwargs.get("async_op") else None
 
     def waited(self, by: str) -> None:
         """Note it where a line of the student's has done it, not the run's own."""
@@ -128,8 +150,6 @@ def pretended_gpu(file: str = "") -> Iterator[Devices]:
         for name, answer in (("is_available", True), ("current_accelerator", GPU)):
             stack.enter_context(mock.patch.object(torch.accelerator, name, return_value=answer))
         for name in _COLLECTIVES:
-            stack.enter_context(
-                mock.patch.object(dist, name, lambda *_, **kwargs: mock.Mock() if kwargs.get("async_op") else None)
-            )
+            stack.enter_context(mock.patch.object(dist, name, devices.collective))
         stack.enter_context(devices)
         yield devices
