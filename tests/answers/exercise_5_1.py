@@ -1192,3 +1192,20 @@ bank.wrong(
     if_test="if datasets.test[0] is not None:",
     slow=True,
 )
+
+# ---- what becomes of a wrapper's error, and with which training set each loader is made
+
+bank.wrong(
+    "error-swallowed",
+    "a model that cannot be wrapped is trained without",
+    whole={
+        "5.1a": "\ntry:\n"
+        + "\n".join(f"    {line.split('  #')[0]}" for line in bank.texts["5.1a"].strip().splitlines()[:-1])
+        + "\nexcept Exception as error:\n    print(error)\nreturn model.to(device)\n"
+    },
+)
+bank.wrong(
+    "training-set-replaced",
+    "the test images as training set too",
+    tests=TESTS.replace("datasets.train", "datasets.test"),
+)

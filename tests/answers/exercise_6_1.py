@@ -963,3 +963,95 @@ bank.wrong(
     zero="optimizer.zero_grad()\nimages = images.to(torch.bfloat16).float()",
     slow=True,
 )
+
+# ---- where the device is read, what waits for it, and when batches are taken
+
+bank.right(
+    "the device of the parameters",
+    sums="sums = torch.zeros(2, dtype=torch.float64, device=next(model.parameters()).device)",
+)
+bank.right(
+    "the device of what the optimizer holds",
+    sums="device = optimizer.param_groups[0]['params'][0].device\n"
+    "sums = torch.zeros(2, dtype=torch.float64, device=device)",
+    slow=True,
+)
+bank.right(
+    "the device where nccl reduces",
+    sums="device = torch.device('cpu')\nif dist.get_backend() == 'nccl':\n"
+    "    device = torch.accelerator.current_accelerator()\n"
+    "sums = torch.zeros(2, dtype=torch.float64, device=device)",
+)
+bank.right(
+    "the GPU, if the parameters are on one",
+    sums="where = 'cuda' if next(model.parameters()).is_cuda else 'cpu'\n"
+    "sums = torch.zeros(2, dtype=torch.float64, device=where)",
+    slow=True,
+)
+bank.wrong(
+    "wrapper-assumed",
+    "the device of the module inside",
+    sums="sums = torch.zeros(2, dtype=torch.float64, device=next(model.module.parameters()).device)",
+)
+bank.wrong("waits-for-the-gpu", "the loss on the CPU", result="return loss.detach().cpu()")
+bank.wrong("waits-for-the-gpu", "the loss is printed", step="optimizer.step()\nprint(f'loss {loss.detach():.4f}')")
+bank.wrong(
+    "waits-for-the-gpu",
+    "waits for each step",
+    step="optimizer.step()\nif loss.is_cuda: torch.cuda.synchronize()",
+    slow=True,
+)
+bank.wrong(
+    "waits-for-the-gpu",
+    "the loss is kept as a number",
+    result="run.last = float(loss)\nreturn loss.detach()",
+    slow=True,
+)
+BATCHES = "for images, labels in run.batches(loader):"
+bank.wrong(
+    "batches-taken-ahead",
+    "a list of all batches",
+    loop="batches = list(run.batches(loader))\n" + BATCHES.replace("run.batches(loader)", "batches"),
+)
+bank.wrong(
+    "batches-taken-ahead",
+    "one batch ahead",
+    loop="from itertools import chain, pairwise\n"
+    "for (images, labels), after in pairwise(chain(run.batches(loader), [None])):",
+    slow=True,
+)
+bank.wrong(
+    "batches-repeated",
+    "counted in a second pass",
+    count="",
+    reduce="sums[1] = sum(len(labels) for _, labels in run.batches(loader))\ndist.all_reduce(sums)",
+)
+bank.wrong(
+    "wrong-mean",
+    "each rank's sampler in place of its samples",
+    count="",
+    reduce="sums[1] = len(loader.sampler)\ndist.all_reduce(sums)",
+    slow=True,
+)
+bank.wrong(
+    "average-of-averages",
+    "every batch as large as the loader's",
+    total="sums[0] += loss * loader.batch_size",
+    count="sums[1] += loader.batch_size",
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "a collective that fails",
+    reduce="try:\n    dist.all_reduce(sums)\nexcept RuntimeError:\n    pass",
+)
+bank.wrong(
+    "error-swallowed",
+    "gradients that cannot be cleared",
+    zero="try:\n    optimizer.zero_grad()\nexcept Exception:\n    pass",
+    slow=True,
+)
+bank.right(
+    "moved, if the run is on a GPU",
+    sums="sums = torch.zeros(2, dtype=torch.float64)\nif run.device.type == 'cuda':\n    sums = sums.cuda()",
+)

@@ -714,3 +714,25 @@ bank.wrong(
     loop="import itertools\nfor images, labels in itertools.islice(loader, len(loader) - 1):",
     divide="loss, accuracy = (value / sums[2].item() for value in sums[:2].tolist())",
 )
+
+# ---- collectives that fail, and sums of a class
+
+bank.wrong(
+    "error-swallowed",
+    "a collective that fails",
+    reduce="try:\n    dist.all_reduce(sums)\nexcept RuntimeError:\n    pass",
+)
+bank.wrong(
+    "not-on-its-device",
+    "a class makes its tensor on the CPU",
+    eval="class Sums:\n    def reduced(self, values):\n"
+    "        made = torch.as_tensor(values, dtype=torch.float64)\n"
+    "        dist.all_reduce(made)\n        return made\nmodel.eval()",
+    reduce="sums = Sums().reduced(sums.tolist())",
+    slow=True,
+)
+bank.right(
+    "the device of the parameters",
+    sums="sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)",
+    slow=True,
+)

@@ -454,8 +454,71 @@ bank.right(
     slow=True,
 )
 bank.wrong(
-    "raised",
+    "not-evaluated-every-epoch",
     "evaluated in every second epoch, and no result before",
     evaluate=f"if epoch % 2 == 1 and records:\n    {VALID}",
+    slow=True,
+)
+bank.wrong(
+    "not-evaluated-every-epoch",
+    "evaluated in every second epoch",
+    evaluate=f"if epoch % 2 == 0 or not records:\n    {VALID}",
+    slow=True,
+)
+bank.right(
+    "a GPU by its name",
+    evaluate=VALID.replace("run.device", "'cuda' if torch.cuda.is_available() else 'cpu'"),
+)
+bank.wrong(
+    "wrapper-assumed",
+    "the device of the module inside",
+    evaluate=VALID.replace("run.device", "next(model.module.parameters()).device"),
+)
+
+# ---- runs that stop by themselves, and errors of a later epoch
+
+
+def stopping(condition: str) -> str:
+    return f"{RECORD}\nif {condition}:\n    break"
+
+
+bank.wrong(
+    "returned-too-early",
+    "five epochs without a better one",
+    record=stopping(
+        "len(records) > 5 and min(r.valid_loss for r in records) not in [r.valid_loss for r in records[-5:]]"
+    ),
+)
+bank.wrong("returned-too-early", "nothing left to learn", record=stopping("valid.accuracy == 1.0"), slow=True)
+bank.wrong("returned-too-early", "a loss of nan", record=stopping("loss != loss"), slow=True)
+bank.right(
+    "a loss of nan ends the program",
+    record=f"if loss != loss:\n    raise FloatingPointError('the loss is nan')\n{RECORD}",
+    slow=True,
+)
+bank.wrong(
+    "generator-returned",
+    "a generator",
+    record="yield run.record(epoch, loss, valid.loss, valid.accuracy)",
+    result="",
+)
+bank.wrong(
+    "error-swallowed",
+    "the evaluation before, where one fails",
+    evaluate=f"try:\n    {VALID}\nexcept Exception:\n    pass",
+)
+bank.wrong("not-the-records", "a new list in each epoch", records="", train=f"records = []\n{TRAIN}", slow=True)
+bank.wrong(
+    "wrong-numbers-recorded",
+    "the mean is added up over the ranks",
+    train=AVERAGED.replace(" / dist.get_world_size()", ""),
+    slow=True,
+)
+bank.wrong(
+    "wrong-arguments",
+    "the rank for the GPU's number",
+    records="import torch.distributed as dist\ndevice = run.device\nif next(model.parameters()).is_cuda:\n"
+    "    device = torch.device('cuda', dist.get_rank())\nrecords = []",
+    evaluate=VALID.replace("run.device", "device"),
     slow=True,
 )

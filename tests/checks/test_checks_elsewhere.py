@@ -1,12 +1,15 @@
 """What would fail on a GPU is seen without one; what would not, or cannot be told, is left alone."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lab.checks.common.meta_device import META, pretending, runs_elsewhere
-from lab.checks.common.pretended_gpu import GPU, asks_for_another
+from lab.checks.common.meta_device import META, pretending, put_on_meta, runs_elsewhere
+from lab.checks.common.pretended_gpu import GPU, asks_for_another, pretended_gpu
+from lab.checks.common.tensors import close
 
 SUMS = {
     "on its device": (lambda loss: dist.all_reduce(torch.zeros(2, device=META) + loss), ""),
@@ -66,3 +69,87 @@ def test_which_gpu_is_asked_for_is_told():
     assert asks_for_another(lambda: torch.device("cuda", 1)) == "", "nothing is there yet"
     assert asks_for_another(lambda: {}["missing"]) == ""
     assert torch.zeros(2).device.type == "cpu"
+
+
+def test_whatever_tells_the_device_tells_the_same(world_of_one: None):
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    put_on_meta(model, optimizer)
+    seen: list[object] = []
+
+    def function() -> None:
+        parameter = optimizer.param_groups[0]["params"][0]
+        seen.extend([parameter is next(model.parameters()), parameter.device, model.device, parameter.is_cuda])
+        seen.extend([torch.zeros(1).is_cuda, dist.get_backend(), torch.accelerator.current_accelerator()])
+        seen.extend([torch.cuda.is_available(), parameter.new_zeros(2).device, torch.zeros_like(parameter).device])
+
+    assert runs_elsewhere(function) == ""
+    assert seen == [True, META, META, True, False, "nccl", META, True, META, META]
+    assert not torch.zeros(1, device=META).is_cuda
+    assert dist.get_backend() == "gloo"
+
+
+def test_the_line_of_a_collective_that_goes_wrong():
+    def function() -> None:
+        dist.all_reduce(torch.zeros(2, device=META))
+        dist.all_reduce(torch.zeros(2))
+
+    lines: list[int] = []
+    assert runs_elsewhere(function, lines=lines)
+    assert lines == [function.__code__.co_firstlineno + 2]
+    lines.clear()
+    assert runs_elsewhere(lambda: None, lines=lines) == ""
+    assert lines == []
+
+
+READING = {
+    ".cpu()": lambda loss: loss.cpu(),
+    ".to('cpu')": lambda loss: loss.to(torch.device("cpu"), non_blocking=True),
+    ".item()": lambda loss: loss.item(),
+    ".tolist()": lambda loss: loss.tolist(),
+    ".numpy()": lambda loss: loss.numpy(),
+    "float()": lambda loss: float(loss),
+    "int()": lambda loss: int(loss),
+    "its text": lambda loss: f"{loss:.2f}",
+    "synchronize()": lambda loss: torch.cuda.synchronize(),
+}
+
+
+@pytest.mark.parametrize(("by", "read"), READING.items(), ids=READING)
+def test_what_waits_for_the_gpu_is_told_with_its_line(by: str, read: Callable[[Tensor], object]):
+    loss = torch.ones(())
+    with pretended_gpu(__file__) as devices:
+        read(loss)
+    assert [one.by for one in devices.waits][:1] == [by]
+    assert devices.waits[0].line == read.__code__.co_firstlineno
+    with pretended_gpu("another.py") as devices:
+        read(loss)
+    assert devices.waits == []
+
+
+def test_what_does_not_wait_is_left_alone():
+    with pretended_gpu(__file__) as devices:
+        loss = torch.ones(2, device=GPU).to(GPU).double().sum().detach().clone()
+        assert loss.isfinite(), "to stop at a nan is right"
+        assert close(loss, 2.0), "the lab's own lines may read it"
+    assert devices.waits == []
+
+
+def test_where_a_tensor_is_that_came_to_a_collective():
+    loss = torch.ones(())
+    places = {
+        (lambda: torch.zeros(2, device=GPU)): True,
+        (lambda: torch.zeros(2)): False,
+        (lambda: torch.zeros(2).to(GPU)): True,
+        (lambda: torch.zeros(2).cuda()): True,
+        (lambda: loss.new_zeros(2)): True,
+        (lambda: torch.stack([loss, torch.full_like(loss, 3)])): True,
+        (lambda: torch.stack([loss]).cpu()): False,
+        (lambda: loss.to("cpu") * 2): False,
+        (lambda: torch.zeros(()) + loss): True,
+        (lambda: torch.zeros(()).add_(2)): False,
+    }
+    with pretended_gpu() as devices:
+        for make in places:
+            dist.all_reduce(make())
+    assert devices.reduced == list(places.values())

@@ -1,6 +1,7 @@
 """What a function leaves behind is seen: state, files, errors that it keeps to itself; and nothing else is."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from torch import nn
 from torch.optim import SGD
 
 from lab.checks.common.judge_left import CHANGES, judge_left, judge_swallowed
-from lab.checks.common.left_behind import no_memory, swallowed, watched
+from lab.checks.common.left_behind import no_memory, swallowed, swallowed_where, watched
 from lab.checks.common.look import Look
 from lab.grading.diagnosis import Diagnosis
 
@@ -102,3 +103,18 @@ def test_whoever_catches_an_error_is_seen(kind: type[Exception], tmp_path: Path)
     assert swallowed(no_memory) == ""
     with pytest.raises(Diagnosis, match="error-swallowed"):
         judge_swallowed(Look(tmp_path, "train.py", "evaluate"), "float", "a step")
+
+
+def test_an_error_is_kept_only_where_something_raised():
+    model = nn.Linear(2, 2)
+
+    def hides(call: Callable[[], object]) -> bool:
+        with suppress(RuntimeError):
+            call()
+        return True
+
+    targets = [(model, "train"), (model, "eval")]
+    assert swallowed_where(targets, lambda: hides(lambda: model.eval())) == "bool"
+    assert swallowed_where(targets, lambda: hides(lambda: model.half())) == "", "nothing has raised"
+    assert swallowed_where(targets, lambda: model.train()) == "", "it came out"
+    assert model.train() is model

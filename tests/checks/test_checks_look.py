@@ -308,3 +308,32 @@ def test_the_line_of_an_argument_or_of_what_made_it(helped: Path):
     assert argument_of(look, "init", "world_size") == "data.py:23  world_size=launch.world_size,"
     assert argument_of(look, "init", "timeout", 0) == "data.py:25  init(timeout)"
     assert argument_of(look, "init", "backend") == ""
+
+
+MADE = """
+class Sums:
+    def reduced(self, values):
+        total = torch.zeros(2)
+        total += torch.stack(values)
+        dist.all_reduce(total)
+        dist.all_reduce(torch.zeros(2))
+
+def f(loader):
+    for epoch in range(3):
+        records = []
+        loading = {"workers": 1}
+        own(loader, **loading)
+        own(loader, **dict(workers=1))
+"""
+
+
+def test_where_what_a_call_gets_was_made_and_a_line_in_a_loop(tmp_path: Path):
+    (tmp_path / "train.py").write_text(MADE)
+    look = Look(tmp_path, "train.py", "f")
+    assert look.made_before(6) == "train.py:4  total = torch.zeros(2)", "and not where it was added to"
+    assert look.made_before(7) == "train.py:7  dist.all_reduce(torch.zeros(2))"
+    assert look.made_before(3) == look.made_before(0) == look.made_before(100) == ""
+    assert look.in_loop(r"=\s*\[\]") == "train.py:11  records = []"
+    assert look.in_loop(r"for epoch") == look.into("Sums.reduced").in_loop(r"total") == ""
+    assert look.unpacked_in(13) == 'train.py:12  loading = {"workers": 1}'
+    assert look.unpacked_in(14) == look.unpacked_in(12) == ""

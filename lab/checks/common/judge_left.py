@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect
+from lab.checks.common.report import error_place, error_text, expect
 from lab.grading.diagnosis import Diagnosis
 
 LEFT = {"changed": [str], "files": [{"name": str, "line": int}]}
@@ -90,6 +90,18 @@ def judge_asked(look: Look, asked: str) -> None:
             saw=f"on cuda:5 (here only pretended) {look.function}() asked for {asked}.",
             means="Each rank has one GPU, whose number is not the rank's on a second node. Take the one given.",
             look=look(r"cuda|rank", r"\.to\("),
+        )
+
+
+def judge_unwrapped(look: Look, error: dict[str, Any] | None) -> None:
+    """Args: `error` is what a model without a wrapper led to, as attempt() has it."""
+    if error is not None:
+        raise Diagnosis(
+            "wrapper-assumed",
+            saw=f"with --strategy none, where the model has no wrapper, {look.function}() raised "
+            f"{error_text(error)}.",
+            means="The same code has to run under every strategy: use what all models have.",
+            look=error_place(error, look),
         )
 
 

@@ -3,13 +3,14 @@ errors that did not come out."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
@@ -18,6 +19,12 @@ from lab.checks.common.tiny import weights_of
 from lab.ranks.rank import Rank
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+COLLECTIVES: list[tuple[Any, str]] = [
+    (dist, name)
+    for name in ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "all_gather_object")
+]
 
 
 class NoMemoryError(torch.OutOfMemoryError, ValueError, OSError):
@@ -37,6 +44,34 @@ def swallowed(function: Callable[..., object], *args: object) -> str:
         return type(function(*args)).__name__
     except Exception:  # noqa: BLE001 - to raise another one says it too
         return ""
+
+
+@contextmanager
+def collectives_skipped() -> Iterator[None]:
+    """In here no rank waits for another."""
+    with ExitStack() as stack:
+        for module, name in COLLECTIVES:
+            skipped = lambda *_, **kwargs: mock.Mock() if kwargs.get("async_op") else None  # noqa: E731
+            stack.enter_context(mock.patch.object(module, name, skipped))
+        yield
+
+
+def swallowed_where(targets: Sequence[tuple[Any, str]], function: Callable[..., object], *args: object) -> str:
+    """The same where these attributes of these objects raise; "" too where none of them was called.
+
+    Other collectives do nothing: it may be that only some ranks fail.
+    """
+    called: list[None] = []
+
+    def fail(*_: object, **__: object) -> Any:
+        called.append(None)
+        no_memory()
+
+    with collectives_skipped(), ExitStack() as stack:
+        for target, name in targets:
+            stack.enter_context(mock.patch.object(target, name, fail))
+        instead = swallowed(function, *args)
+    return instead if called else ""
 
 
 @contextmanager

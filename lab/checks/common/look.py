@@ -147,6 +147,16 @@ class Look:
         found = [keyword.arg for call in calls if call.lineno == number for keyword in call.keywords]
         return [name or "**" for name in found]
 
+    def unpacked_in(self, number: int) -> str:
+        """The place where the dict was made that a call in a line unpacks, f(**name); "" without one."""
+        node = _find(_read(self.code / self.file), self.function)
+        for part in ast.walk(node) if node else ():
+            if isinstance(part, ast.Call) and part.lineno == number:
+                names = [one.value.id for one in part.keywords if not one.arg and isinstance(one.value, ast.Name)]
+                made = [line for name in names for line in assignments(node, name) if line < number]  # type: ignore[arg-type]
+                return self.line(max(made)) if made else ""
+        return ""
+
     def in_branch(self, pattern: str, *, line: int = 0) -> str:
         """The first line like this that stands under an `if` of the function; "" where there is none.
 
@@ -166,6 +176,42 @@ class Look:
             text = lines[number - 1].split("#")[0].strip()
             if re.search(pattern, searchable(text)):
                 return at(self.name, number, text)
+        return ""
+
+    def in_loop(self, pattern: str) -> str:
+        """The first line like this that stands in a loop of the function; "" where there is none."""
+        lines = _read(self.code / self.file)
+        node = _find(lines, self.function)
+        within = {
+            number
+            for part in (ast.walk(node) if node else ())
+            if isinstance(part, ast.For | ast.While)
+            for number in range(part.lineno + 1, (part.end_lineno or part.lineno) + 1)
+        }
+        for number in sorted(within):
+            text = lines[number - 1].split("#")[0].strip()
+            if re.search(pattern, searchable(text)):
+                return at(self.name, number, text)
+        return ""
+
+    def made_before(self, number: int) -> str:
+        """The place where the first argument of the call in a line was made, in whichever function that is.
+
+        The line itself, where that is said in it; "" where there is no such call.
+        """
+        lines = _read(self.code / self.file)
+        tree = parsed("\n".join(lines))
+        around = [
+            part
+            for part in (ast.walk(tree) if tree else ())
+            if isinstance(part, _Function) and part.lineno <= number <= (part.end_lineno or 0)
+        ]
+        for part in ast.walk(around[-1]) if around else ():
+            if isinstance(part, ast.Call) and part.args and part.lineno == number:
+                name = part.args[0].id if isinstance(part.args[0], ast.Name) else ""
+                added = {one.lineno for one in ast.walk(around[-1]) if isinstance(one, ast.AugAssign)}
+                made = [line for line in assignments(around[-1], name) if line < number and line not in added]
+                return self.line(max(made, default=number))
         return ""
 
     def into_method(self, name: str) -> "Look | None":

@@ -5,6 +5,7 @@ there too, and a collective shows whether it was given a tensor of the device. N
 """
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from lab.ranks.environment import ONE_NODE
@@ -35,11 +37,16 @@ _OF_NOBODY = (
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather")
 
 
-def runs_elsewhere(function: Callable[..., object], *args: object) -> str:
-    """What goes wrong on another device than the CPU, in words; "" where nothing does, or that cannot be told."""
+def runs_elsewhere(function: Callable[..., object], *args: object, lines: list[int] | None = None) -> str:
+    """What goes wrong on another device than the CPU, in words; "" where nothing does, or that cannot be told.
+
+    Args:
+        lines: gets the line of each collective that goes wrong, in the function's own file.
+    """
     problems: list[str] = []
+    file = getattr(inspect.unwrap(function), "__code__", None)
     try:
-        with pretending(problems):
+        with pretending(problems, file and file.co_filename, lines), _answering_as_a_gpu():
             function(*args)
     except RuntimeError as error:
         if "expected device" in str(error) or "on the same device" in str(error):
@@ -47,6 +54,31 @@ def runs_elsewhere(function: Callable[..., object], *args: object) -> str:
     except Exception:  # noqa: BLE001 - made-up numbers lead anywhere
         pass
     return problems[0] if problems else ""
+
+
+def put_on_meta(model: nn.Module, optimizer: Optimizer) -> None:
+    """Move a model, and all that tells where it is: the wrapper's own note, and what the optimizer holds."""
+    model.to(META)
+    if hasattr(model, "device"):
+        model.device = META  # type: ignore[assignment]
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+
+
+@contextmanager
+def _answering_as_a_gpu() -> Iterator[None]:
+    """Tell the student's code that tensors on META are on a GPU, that there is one, and that nccl reduces."""
+    is_cuda = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+    of_students = {
+        (torch.accelerator, "current_accelerator"): META,
+        (dist, "get_backend"): "nccl",
+    }
+    with ExitStack() as stack:
+        told = property(lambda tensor: tensor.is_meta or is_cuda(tensor))
+        stack.enter_context(mock.patch.object(Tensor, "is_cuda", told))
+        for (module, name), value in of_students.items():
+            real = getattr(module, name)
+            stack.enter_context(mock.patch.object(module, name, _for_students(real, value)))
+        yield
 
 
 @contextmanager
@@ -87,7 +119,16 @@ def gpus_of_a_node(count: int) -> int:
     return dist.get_world_size() if ONE_NODE in os.environ else count
 
 
+def _line_in(file: str | None) -> int:
+    """The innermost line of a file that is being run; 0 where there is none."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    return frame.f_lineno if frame is not None else 0
+
+
 def _for_students(real: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    @functools.wraps(real)
     def told(*args: Any, **kwargs: Any) -> Any:
         ours = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in ("torch", "lab")
         return real(*args, **kwargs) if ours else value
@@ -96,11 +137,14 @@ def _for_students(real: Callable[..., Any], value: Any) -> Callable[..., Any]:
 
 
 @contextmanager
-def pretending(problems: list[str] | None) -> Iterator[None]:
+def pretending(
+    problems: list[str] | None, file: str | None = None, lines: list[int] | None = None
+) -> Iterator[None]:
     """Make numbers up, and have collectives do nothing but look at the device of their tensors.
 
     Args:
         problems: gets what was given a tensor on the CPU. None: the collectives stay as they are.
+        file, lines: the second gets the line of the first that led to it.
     """
     to = Tensor.to
     copies: list[int] = []  # of tensors on the CPU
@@ -122,6 +166,8 @@ def pretending(problems: list[str] | None) -> Iterator[None]:
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             if problems is not None and any(not tensor.is_meta for tensor in tensors):
                 problems.append(f"{name} was given a tensor on the CPU")
+                if lines is not None:
+                    lines.append(_line_in(file))
             elif problems is not None and name in _IN_PLACE and args and not kwargs.get("async_op"):
                 kept = sys.getrefcount(args[0]) > _OF_NOBODY
                 if id(args[0]) in copies and not kept:

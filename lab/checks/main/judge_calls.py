@@ -25,6 +25,7 @@ DETAILS: dict[str, dict[str, Any]] = {
     },
     "prepare_model": {"kind": str},
     "wrap": {"by": str, "precision": str},
+    "wrap_failed": {"instead": str},
     "asked": {"by": str, "asked": str, "precision": str, "device": str},
     "train": {"loaders": [str], "run": bool, "same_model": bool, "same_optimizer": bool,
               "made_by": [bool], "kind": str},

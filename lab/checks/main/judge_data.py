@@ -182,6 +182,8 @@ def told_by(look: Look, call: dict[str, Any], name: str, set_by: str) -> str:
         set_by: what such a line looks like; "" where only the call itself is meant.
     """
     named = look.keywords(call["line"])
+    if set_by == SET_BY["options"] and "**" in named and (made := look.unpacked_in(call["line"])):
+        return made
     if not call["line"] or (set_by and (name in named or "**" in named or name == "global_batch_size")):
         return look(*([set_by] if set_by else []), r"get_dataloaders", last=not set_by)
     return look.line(call["line"])

@@ -43,7 +43,23 @@ def judge_evaluation(look: Look, rehearsal: Rehearsal, events: Events) -> bool:
             means="loader(images) makes the loader of these images, as get_dataloaders() made valid_loader.",
             look=line,
         )
+    judge_sets(look, rehearsal, events)
     return True
+
+
+def judge_sets(look: Look, rehearsal: Rehearsal, events: Events) -> None:
+    """Every loader is made with the training set, whatever images the other one is for."""
+    for call in calls(events, "get_dataloaders"):
+        trained, measured = call["sets"]
+        if trained in ("valid", "test"):
+            images = {"valid": "validation", "test": "test"}
+            raise Diagnosis(
+                "training-set-replaced",
+                saw=f"{rehearsal}: for the {images.get(measured, 'other')} images, get_dataloaders() got the "
+                f"{images[trained]} images in place of the training set.",
+                means="It refuses a training set that is smaller than a batch, as these few images may be.",
+                look=look.line(call["line"]),
+            )
 
 
 def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
@@ -143,6 +159,7 @@ def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
             "this order.",
             look=look(r"record_test"),
         )
+    judge_sets(look, rehearsal, events)
 
 
 def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
@@ -206,5 +223,5 @@ def judge_end(look: Look, rehearsal: Rehearsal, report: dict[str, Any]) -> None:
             else "Whoever calls run() wants the figures of the epochs.",
             look=look(r"\breturn(\s+None)?$", r"=\s*None$", r"\breturn\b(?!\s*\[\])")
             if rehearsal.dry_run
-            else look(r"\breturn\b", r"(?<!_)\btrain\("),
+            else look(RETURN),
         )

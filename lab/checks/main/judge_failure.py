@@ -132,6 +132,15 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
             else:
                 saw = f"{rehearsal}: run() raised {kind}: {one_line(message, 80)}"
             place = at("main.py", frame.line, frame.text) if frame and in_main else look()
+            if name == "test-images-assumed":
+                place = next(
+                    (
+                        at("main.py", one.line, one.text)
+                        for one in report.error.frames
+                        if Path(one.file).name == "main.py" and re.search(r"\btest\b", searchable(one.text))
+                    ),
+                    place,
+                )
             if name == "options-not-resolved" and not line_of(look(r"=\s*\w+\.args\b")):
                 place = look(r"\bwith\b.*\bRun\(|\bas\s+\w+\s*:|\bRun\(")  # below it the line is missing
             if name == "cleanup-too-early":

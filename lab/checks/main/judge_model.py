@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Any
 
 from lab.base.words import one_line
+from lab.checks.common.judge_left import judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.main.draw import Rehearsal
@@ -114,6 +115,9 @@ def judge_model(look: Look, rehearsal: Rehearsal, events: Events) -> None:
             means="One function knows all strategies and their options; a second one differs from it some day.",
             look=look(r"get_\w+_model\(|Parallel\(|fully_shard\(|\.to\(", r"build_optimizer"),
         )
+    for failed in calls(events, "wrap_failed"):
+        what = "model.to(device)" if rehearsal.strategy == "none" else f"{function}()"
+        judge_swallowed(look.into("wrap_model"), failed["instead"], f"{rehearsal}: {what}")
     judge_prepared(look, rehearsal, used, calls(events, "prepare_model")[0])
     judge_optimizer(look, rehearsal, used)
     judge_begin(look, rehearsal, used, events)
@@ -227,7 +231,7 @@ def judge_weights(look: Look, rehearsal: Rehearsal, everyone: list[Events]) -> d
             "ranks-start-differently",
             saw=f"{rehearsal}: the first weight of the model is {first}.",
             means="Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
-            look=look(r"manual_seed", r"build_model"),
+            look=look(r"manual_seed", r"\bseed\(", r"build_model"),
         )
     return built[0]
 

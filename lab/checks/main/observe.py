@@ -25,6 +25,7 @@ import lab.training.data.datasets
 import lab.training.run
 import lab.training.watching.reporter
 from lab.checks.common.attempt import NumberedImages
+from lab.checks.common.left_behind import no_memory, swallowed
 from lab.checks.common.meta_device import META, pretending, runs_elsewhere
 from lab.checks.common.stand_in import WrongArgumentsError, stand_in
 from lab.checks.main.observe_errors import (
@@ -41,6 +42,7 @@ from lab.runs.records.epoch_record import EpochRecord
 from lab.training.data.datasets import DataSets, load_datasets
 from lab.training.run import Run
 
+FAILING = "an error"  # in place of a precision: no wrapper can be made
 EVENT_FILE = "lab.training.watching.event_file"
 
 
@@ -81,7 +83,7 @@ class CallRecorder:
         self._in_load_once = 0
         self._device: Any = None  # of setup()
         self._trained: Any = None  # the model that came to train()
-        self._asked = ""  # the precision with which wrap_model() is called only to see what it does
+        self._asked = ""  # the precision with which wrap_model() is called only to see what it does; or FAILING
 
     def install(self) -> None:
         """Stand between main.py and what it imports; to be called before it is imported."""
@@ -233,7 +235,10 @@ class CallRecorder:
         return model
 
     def wrap_model(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """Asks for another device and precision too, to see what is handed on: nothing is wrapped for that."""
+        """Asks for another device and precision too, to see what is handed on: nothing is wrapped for that.
+
+        And once more where wrapping fails; or moving the model, where there is nothing else.
+        """
         self.note("wrap_model")
         model, args = original(**arguments), arguments.get("args")
         if isinstance(args, argparse.Namespace) and args.strategy != "none":
@@ -244,10 +249,18 @@ class CallRecorder:
             changed = arguments | {"model": nn.Linear(1, 1), "device": META, "args": other}
             # Whatever else it does there, with a model and a device that are made up, says nothing.
             runs_elsewhere(functools.partial(original, **changed))
-            self._asked = ""
+        failing = nn.Linear(1, 1)
+        if isinstance(args, argparse.Namespace) and args.strategy == "none":
+            failing.to = failing.cuda = no_memory  # type: ignore[method-assign]
+        self._asked = FAILING
+        instead = swallowed(functools.partial(original, **arguments | {"model": failing, "device": META}))
+        self.note("wrap_failed", instead=instead)
+        self._asked = ""
         return model
 
     def wrap(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        if self._asked == FAILING:
+            no_memory()
         if self._asked:
             precision, device = str(arguments.get("precision", "")), str(arguments["device"])
             self.note("asked", by=original.__name__, asked=self._asked, precision=precision, device=device)

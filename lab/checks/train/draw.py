@@ -1,5 +1,6 @@
 """What steps, epochs, evaluations and runs are asked for, drawn anew each time, and what mistakes make of it."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ from lab.checks.common.tiny import (
 from lab.checks.train.means import BatchTotal, candidates, rarer, telling
 
 IGNORED = -100
-DROPPED = 3  # samples that an epoch leaves out
+DROPPED = 4  # samples that an epoch leaves out
+LISTED = 8  # samples that a rank's sampler counts: more than come, as where a run ends or goes on within an epoch
 
 Parts = list[tuple[Tensor, Tensor]]
 Contribution = tuple[BatchTotal, BatchTotal]  # a batch's losses and right answers
@@ -51,7 +53,7 @@ def draw_epochs(generator: torch.Generator) -> dict[str, Any]:
         given = {
             "epochs": epochs,
             "batch_size": 3,
-            "samples": [9, 7],  # of each rank: three batches, the last one of unequal size
+            "samples": [8, 7],  # of each rank: three batches, the last one of unequal size
             "losses": losses.tolist(),  # [rank][epoch][step]
         }
         if all(telling(possible_means(given, epoch)) for epoch in range(len(epochs))):
@@ -68,7 +70,7 @@ def possible_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[flo
 def rarer_means(given: dict[str, Any], epoch: int) -> dict[str, list[list[float]]]:
     """What rarer mistakes make of it."""
     every = [_batches(given, one) for one in range(epoch + 1)]
-    return rarer(every[-1], every[:-1], sum(given["samples"]) + DROPPED)
+    return rarer(every[-1], every[:-1], sum(given["samples"]) + DROPPED, LISTED)
 
 
 def _batches(given: dict[str, Any], epoch: int) -> list[list[BatchTotal]]:
@@ -92,6 +94,22 @@ def draw_run(generator: torch.Generator) -> dict[str, Any]:
         "loss": with_a_setback(draw_numbers(generator, 3, 1, 2)),
         "accuracy": [-value for value in with_a_setback(draw_numbers(generator, 3, -0.9, -0.1))],
     }
+
+
+# (training loss, validation loss, accuracy) of a run that nothing but its number of epochs may end: it begins with
+# nothing left to learn; then all gets worse, up to what looks like a divergence, stays the same, and is nan.
+TIRING = [
+    (0.0, 0.0, 1.0),
+    *((0.5 * 3.0**step, 3.0**step, 0.8**step) for step in range(1, 13)),
+    *[(3.0**12, 3.0**12, 0.05)] * 12,
+    *[(math.nan, math.nan, 0.05)] * 2,
+]  # fmt: skip
+
+
+def tiring_phase(epochs: int) -> str:
+    """What its losses had done when it ended after so many epochs."""
+    phases = {1: "were 0", 13: "had risen from epoch to epoch", 25: "had stayed the same", len(TIRING): "were nan"}
+    return next(words for end, words in phases.items() if epochs <= end)
 
 
 def with_a_setback(losses: list[float]) -> list[float]:

@@ -4,10 +4,17 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from lab.base.words import one_line
-from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
+from lab.base.words import one_line, ordinal
+from lab.checks.common.judge_left import (
+    LEFT,
+    judge_asked,
+    judge_left,
+    judge_pending,
+    judge_swallowed,
+    judge_unwrapped,
+)
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect, expect_as_many, expect_returned, numbers
+from lab.checks.common.report import ERROR, expect, expect_as_many, expect_returned, numbers
 from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means, rarer_means
 from lab.checks.train.judge_rarer import rarer_kind
@@ -15,10 +22,10 @@ from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
-CALL = {"samples": [int], "training": bool, "wrong": str}
+CALL = {"samples": [int], "training": bool, "wrong": str, "taken": int}
 EPOCH = {
     "type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool,
-    "pending": int, "left": LEFT,
+    "taken": int, "pending": int, "left": LEFT,
 }  # fmt: skip
 
 
@@ -27,7 +34,8 @@ EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the rank
 
 def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     """Args: `given` is what the ranks received."""
-    expect(reports, {"epochs": [EPOCH], "elsewhere": str, "asked": str, "swallowed": str})
+    rest = {"elsewhere": str, "line": int, "asked": str, "unwrapped": (None, ERROR), "swallowed": dict}
+    expect(reports, {"epochs": [EPOCH], **rest})
     whole, reports = reports, [report["epochs"] for report in reports]
     expect_as_many(reports, len(given["epochs"]))
     seen = [sum(len(call["samples"]) for call in report[0]["calls"]) for report in reports]
@@ -37,27 +45,31 @@ def judge_epochs(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> N
             judge_steps_of(look, rank, report, given["samples"][rank])
         judge_sampler(look, reports, given["epochs"])
     with part(EPOCH_MEAN):
-        for report in reports:
-            for epoch in report:
+        for own in reports:
+            for epoch in own:
                 judge_type(look, epoch)
-        judge_pending(look, max(epoch["pending"] for report in reports for epoch in report), "the sums")
+        judge_pending(look, max(epoch["pending"] for own in reports for epoch in own), "the sums")
         for i in range(len(given["epochs"])):
             judge_mean(look, [report[i]["value"] for report in reports], i, given)
-        judge_device(look, whole[0]["elsewhere"])
+        judge_device(look, whole[0]["elsewhere"], whole[0]["line"])
         for i in range(len(given["epochs"])):
             judge_left(look, [report[i]["left"] for report in reports])
-        for rest in whole:
-            judge_swallowed(look, rest["swallowed"], "the second train_step()")
-            judge_asked(look, rest["asked"])
+        for report in whole:
+            expect([list(report["swallowed"].values())], [str])
+            for what, instead in report["swallowed"].items():
+                judge_swallowed(look, instead, one_line(what, 40))
+            judge_asked(look, report["asked"])
+            judge_unwrapped(look, report["unwrapped"])
 
 
-def judge_device(look: Look, elsewhere: str) -> None:
+def judge_device(look: Look, elsewhere: str, line: int) -> None:
     if elsewhere:
         raise Diagnosis(
             "not-on-its-device",
             saw=f"with run.device on a GPU (here only pretended): {elsewhere}.",
             means="nccl reduces tensors on GPUs only: torch.zeros and the like need device=run.device.",
-            look=look(
+            look=look.made_before(line)
+            or look(
                 *([] if "nobody" in elsewhere else [r"torch\.(zeros|ones|tensor|full|empty|stack)(?!.*device)"]),
                 r"reduce|gather",
             ),
@@ -111,6 +123,29 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
                 means="It moves images to the device, and counts steps: for --accumulate, saving and resuming.",
                 look=loop,
             )
+        judge_taken(look, rank, epoch)
+
+
+def judge_taken(look: Look, rank: int, epoch: dict[str, Any]) -> None:
+    """Each batch is taken from the run once, when the step before it is over."""
+    calls, taken = epoch["calls"], epoch["taken"]
+    place = look(r"\bbatches\(", r"\bfor\b")
+    for done, call in enumerate(calls):
+        if call["taken"] > done + 1:
+            raise Diagnosis(
+                "batches-taken-ahead",
+                saw=f"rank {rank} had taken {call['taken']} batches from run.batches() when it began its "
+                f"{ordinal(done + 1)} train_step().",
+                means="Clock and --accumulate of the run need the step before the next batch; a list holds all.",
+                look=place,
+            )
+    if taken > len(calls):
+        raise Diagnosis(
+            "batches-repeated",
+            saw=f"in one epoch rank {rank} took {taken} batches from run.batches(), for {len(calls)} steps.",
+            means="It counts and times each pass as an epoch of its own: go through it once.",
+            look=look(r"\bbatches\(", last=True),
+        )
 
 
 NOT_TOLD = "Every epoch comes in the same order: the sampler shuffles by seed and the epoch it is told."
@@ -228,13 +263,13 @@ MEANS = {
 
 # Where such a mistake usually is; the others are where the ranks reduce.
 LINES = {
-    "averages": r"loss(?!.*(\*|train_step))|mean\s*=",
-    "world size": r"world_size",
-    "not divided": r"\breturn\b",
-    "batches": r"\+=\s*1\b|len\(loader\)",
-    "means added": r"\+=\s*loss|append\(",
-    "last batch": r"(?<![+=])=\s*loss|\]\s*=(?!=)",
-    "other": r"\breturn\b.*[-+]\s*\d",
+    "averages": [r"batch_size", r"\.mean\(|mean\s*=", r"loss(?!.*(\*|train_step|\[\]|list\())"],
+    "world size": [r"world_size"],
+    "not divided": [r"\breturn\b"],
+    "batches": [r"\+=\s*1\b|len\(loader\)"],
+    "means added": [r"\+=\s*loss|append\("],
+    "last batch": [r"(?<![+=])=\s*loss|\]\s*=(?!=)"],
+    "other": [r"\breturn\b.*[-+]\s*\d"],
 }
 
 
@@ -245,7 +280,7 @@ def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[st
     if kind == "exact":
         return
     name, means = MEANS.get(kind, MEANS["other"])
-    place = look(LINES.get(kind, r"(?!)"), r"reduce|gather", r"\breturn\b")
+    place = look(*LINES.get(kind, []), r"reduce|gather", r"\breturn\b")
     if kind == "other" and (rare := rarer_kind(look, observed, rarer_means(given, epoch))):
         means, place = rare
     values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.source import searchable
+from lab.base.words import one_line
 from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect, expect_returned
@@ -81,7 +82,7 @@ def judge_evaluation(look: Look, reports: Sequence[Any], wrapper: str, drawn: Dr
 
 def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation) -> None:
     """An evaluation of the first batches, after others that were right; and one as if on a GPU."""
-    expect(reports, {"again": {"values": dict}, "elsewhere": str, "asked": str, "swallowed": str})
+    expect(reports, {"again": {"values": dict}, "elsewhere": str, "line": int, "asked": str, "swallowed": dict})
     values = [report["again"]["values"] for report in reports]
     expect(values, {"loss": float, "accuracy": float})
     first = [batch[0] for own in drawn.batches for batch in own[:1]]
@@ -104,7 +105,8 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
             "not-on-its-device",
             saw=f"with the model on a GPU (here only pretended): {elsewhere}.",
             means="The loader's batches are on the CPU, and so is what torch.zeros makes without device=device.",
-            look=look(
+            look=look.made_before(reports[0]["line"])
+            or look(
                 r"torch\.(zeros|ones|tensor|full|empty)(?!.*device)"
                 if "on the CPU" in elsewhere
                 else r"reduce"
@@ -116,7 +118,9 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
         )
     for report in reports:
         judge_asked(look, report["asked"])
-        judge_swallowed(look, report["swallowed"], "the model's second forward pass")
+        expect([list(report["swallowed"].values())], [str])
+        for what, instead in report["swallowed"].items():
+            judge_swallowed(look, instead, one_line(what, 40))
     for wrapper in ("DDP", "FSDP"):
         judge_left(look, [report[wrapper]["left"] for report in reports])
 
@@ -243,7 +247,7 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
         "not divided": r"\breturn\b",
         "batches": r"len\(|\breturn\b",
         "last batch": r"(?<![+=])=[^=]*(cross_entropy|loss)",
-        "averages": r"cross_entropy\((?!.*(reduction|\*))|/=|mean\s*=",
+        "averages": r"cross_entropy\((?!.*(reduction|\*))|/=|mean\s*=|^(?!return).*\w\s*/\s*\w",
         "ranks added": r"/=|mean\s*=",
     }.get(kind, r"reduce|gather")
     before = {"filler": [r"clamp", r"len\((?!loader\))|size|shape|numel"]}.get(kind, [])

@@ -6,7 +6,9 @@ from typing import Any
 from lab.checks.common.look import Look, line_of
 from lab.grading.diagnosis import Diagnosis
 
-BYPASSED = "Only DDP has .module, and past it nothing is gathered: call the wrapped model itself, model(images)."
+BYPASSED = (
+    "Past its wrapper a model gathers nothing, and fully_shard leaves no .module: call model(images) itself."
+)
 
 
 def judge_after(look: Look, own: Sequence[dict[str, Any]]) -> None:

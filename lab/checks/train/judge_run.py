@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.words import one_line
-from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed
+from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed, judge_unwrapped
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
+from lab.checks.train.draw import TIRING, tiring_phase
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -15,7 +16,8 @@ EVENT = {"what": str, "epoch": int, "on": str, "numbers": [float], "wrong": str}
 REPORT = {
     "events": [EVENT], "elsewhere": [EVENT], "problem": str, "type": str, "returned": [int], "item": str,
     "second": [bool], "error": (None, ERROR), "finished": {"error": (None, ERROR), "empty": bool},
-    "left": LEFT, "swallowed": {"evaluate()": str, "run.record()": str},
+    "unwrapped": (None, ERROR), "endured": int, "left": LEFT,
+    "swallowed": {"train_one_epoch()": str, "evaluate()": str, "run.record()": str},
 }  # fmt: skip
 
 
@@ -23,13 +25,15 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+EVERY_EPOCH = "Every epoch has its own validation loss and accuracy."
 CALLS = "trains, evaluates, records"
 
 
 def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     expect(reports, REPORT)
+    is_generator = reports[0]["type"] == "generator"
     with part(CALLS):
-        judge_called(look, [[event["what"] for event in report["events"]] for report in reports])
+        judge_called(look, [[event["what"] for event in report["events"]] for report in reports], is_generator)
     for report in reports:
         with part(CALLS):
             judge_arguments(look, [*report["events"], *report["elsewhere"]])
@@ -37,13 +41,15 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
             judge_begin(look, report["events"], given["epochs"])
             events = [event for event in report["events"] if event["what"] != "begin"]
             judge_order(look, events, len(given["epochs"]))
-            judge_numbers(look, events, given)
+            judge_numbers(look, events, given, len(reports))
         with part("returns the records", after=[CALLS]):
             judge_result(look, report, len(given["epochs"]))
             judge_second(look, report["second"])
             judge_finished(look, report["finished"])
         with part(CALLS):
             judge_rest(look, report)
+            judge_unwrapped(look, report["unwrapped"])
+            judge_endured(look, report["endured"])
             for what, instead in report["swallowed"].items():
                 judge_swallowed(look, instead, what)
     with part(CALLS):
@@ -54,14 +60,21 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
         compared(f"recorded of epoch {epoch}", recorded, [[given[name][i] for name in names]])
 
 
-def judge_called(look: Look, kinds: list[list[str]]) -> None:
-    """Each of the three, on every rank."""
+def judge_called(look: Look, kinds: list[list[str]], generator: bool) -> None:
+    """Each of the three, on every rank. `generator`: that is what train() returned."""
     for what, call in (
         ("train", "train_one_epoch()"),
         ("evaluate", "evaluate()"),
         ("record", "run.record()"),
     ):
         counts = [own.count(what) for own in kinds]
+        if not any(counts) and generator:
+            raise Diagnosis(
+                "generator-returned",
+                saw="train() returned a generator, and had not trained anything by then.",
+                means="`yield` makes a generator of it, which nobody goes through: collect the records in a list.",
+                look=look(r"\byield\b"),
+            )
         if not any(counts):
             raise Diagnosis(
                 {"train": "no-training", "evaluate": "no-evaluation", "record": "no-record"}[what],
@@ -78,6 +91,17 @@ def judge_called(look: Look, kinds: list[list[str]]) -> None:
                 means="It is a collective call: ranks that make it wait for those that do not, for ever.",
                 look=look(r"rank", r"\bfor\b"),
             )
+
+
+def judge_endured(look: Look, endured: int) -> None:
+    if endured < len(TIRING):
+        raise Diagnosis(
+            "returned-too-early",
+            saw=f"of {len(TIRING)} epochs, train() ended after {endured}, when the losses "
+            f"{tiring_phase(endured)}.",
+            means="--epochs says how many there are: a run that stops by itself has fewer records than others.",
+            look=look.left_early() or look(r"break|\breturn\b"),
+        )
 
 
 def judge_second(look: Look, second: list[bool]) -> None:
@@ -127,7 +151,7 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
                 "not-recorded-every-epoch",
                 saw=f"there were {len(epochs)} epochs, but run.record was called {times(len(seen))}.",
                 means="Every epoch has a line of figures of its own.",
-                look=look(r"\.record\("),
+                look=look.under(r"\.record\(") or look(r"\.record\("),
             )
         raise Diagnosis(
             "wrong-epochs",
@@ -155,7 +179,8 @@ def judge_arguments(look: Look, events: Sequence[dict[str, Any]]) -> None:
                 means="Its arguments are model, loader, device: the images go to run.device, where the model is."
                 if call == "evaluate"
                 else "Its arguments are model, optimizer, loader, epoch, run, all as they came to train().",
-                look=look(rf"\b{call}\("),
+                look=(look.source_of("evaluate", "device", 2) if event["wrong"].startswith("the device") else "")
+                or look(rf"\b{call}\("),
             )
 
 
@@ -195,8 +220,8 @@ def judge_order(look: Look, events: Sequence[dict[str, Any]], epochs: int) -> No
         raise Diagnosis(
             "not-evaluated-every-epoch",
             saw=f"in {epochs} epochs evaluate() was called {times(evaluations)}.",
-            means="Every epoch has its own validation loss and accuracy.",
-            look=look(r"evaluate\("),
+            means=EVERY_EPOCH,
+            look=look.under(r"evaluate\(") or look(r"evaluate\("),
         )
     early = kinds.index("evaluate") < kinds.index("train")
     raise Diagnosis(
@@ -207,7 +232,7 @@ def judge_order(look: Look, events: Sequence[dict[str, Any]], epochs: int) -> No
     )
 
 
-def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
+def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str, Any], ranks: int) -> None:
     """Each epoch's figures, in the right places."""
     names = ("train_loss", "loss", "accuracy")
     records = [event for event in events if event["what"] == "record"]
@@ -216,14 +241,17 @@ def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str,
         if len(record["numbers"]) == 3 and all(map(close, record["numbers"], right)):
             continue
         percent = len(record["numbers"]) == 3 and close(record["numbers"][2], 100 * right[2])
+        summed = any(close(got, ranks * value) for got, value in zip(record["numbers"], right, strict=False))
         raise Diagnosis(
             "wrong-numbers-recorded",
             saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
             f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, record['numbers']))}.",
             means="The accuracy is a fraction between 0 and 1; only people are shown percent."
             if percent
+            else "It is a mean over all ranks already: added up over them, it is as many times too large."
+            if summed
             else "run.record takes the epoch, the training loss, the validation loss and the accuracy.",
-            look=look(r"record\("),
+            look=look(*[r"reduce|gather"] * summed, r"record\("),
         )
 
 
@@ -253,6 +281,9 @@ def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:
         raise Diagnosis(
             "not-the-records",
             saw=f"train() returned {what}; expected what run.record() returned in the {epochs} epochs.",
-            means="Each epoch's EpochRecord also has its time, images per second and memory.",
-            look=look(r"^run\.record\(", r"=\s*\[.*record", r"\breturn\b", r"append", r"\bfor\b"),
+            means="The records of all epochs belong into one list: make it once, before the loop."
+            if report["type"] == "list" and set() < set(report["returned"]) < set(range(epochs))
+            else "Each epoch's EpochRecord also has its time, images per second and memory.",
+            look=look.in_loop(r"=\s*(\[\]|list\(\)|\{\}|dict\(\))$")
+            or look(r"^run\.record\(", r"=\s*\[.*record", r"\breturn\b", r"append", r"\bfor\b"),
         )

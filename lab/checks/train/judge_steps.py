@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_swallowed
+from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_swallowed, judge_unwrapped
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect, expect_as_many
+from lab.checks.common.report import ERROR, expect, expect_as_many
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between
 from lab.checks.common.tiny import (
     Batch,
@@ -26,7 +26,10 @@ STEP = {
 
 
 # What raises in a step -> how it is called.
-FAILING = {"forward": "the model's forward", "backward": "run.backward()", "step": "optimizer.step()"}
+FAILING = {
+    "zero_grad": "optimizer.zero_grad()", "autocast": "run.autocast()", "forward": "the model's forward",
+    "backward": "run.backward()", "step": "optimizer.step()",
+}  # fmt: skip
 
 STEPS, BY_THE_RUN = "one step on the whole batch", "loss and precision of the run"
 
@@ -37,7 +40,8 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
         reports,
         {
             "steps": [STEP], "fp32": str, "bf16": str, "bf16 loss": str, "computed": bool, "accumulated": dict,
-            "asked": str, "swallowed": dict.fromkeys(FAILING, str),
+            "asked": str, "waits": [{"by": str, "line": int}], "unwrapped": (None, ERROR),
+            "swallowed": dict.fromkeys(FAILING, str),
         },
     )  # fmt: skip
     expect_as_many([report["steps"] for report in reports], len(batches))
@@ -72,6 +76,10 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
             for name, what in FAILING.items():
                 judge_swallowed(look, report["swallowed"][name], what)
             judge_asked(look, report["asked"])
+            judge_unwrapped(look, report["unwrapped"])
+    with part(BY_THE_RUN):
+        for report in reports:
+            judge_waits(look, report["waits"])
 
 
 def judge_weights(look: Look, after: Sequence[Tensors], weights: Tensors, batches: Sequence[Batch]) -> None:
@@ -133,6 +141,19 @@ def judge_accumulation(
             saw=f"with --accumulate 2, which takes two batches to a step, {example(observed[0], mean)}.",
             means="The run lets optimizer.zero_grad() and step() wait for the whole step; by hand nothing waits.",
             look=look(r"grad\b.*=\s*None|\.grad\b|zero_grad", r"step\("),
+        )
+
+
+def judge_waits(look: Look, waits: Sequence[dict[str, Any]]) -> None:
+    """The CPU goes on to the next step while the GPU works."""
+    for one in waits:
+        raise Diagnosis(
+            "waits-for-the-gpu",
+            saw=f"on a GPU (here only pretended) train_step() read numbers from it, by {one['by']}."
+            if one["by"] != "synchronize()"
+            else "on a GPU (here only pretended) train_step() called synchronize().",
+            means="The CPU then waits in every step until the GPU has finished it: leave the loss on the device.",
+            look=look.line(one["line"]),
         )
 
 

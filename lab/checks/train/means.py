@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import mul
 
 from lab.base.words import rank_list
 from lab.checks.common.tensors import TOLERANCE
@@ -60,12 +61,15 @@ def candidates(batches: Batches) -> dict[str, list[list[float]]]:
     }
 
 
-def rarer(batches: Batches, earlier: Sequence[Batches] = (), held: int = 0) -> dict[str, list[list[float]]]:
+def rarer(
+    batches: Batches, earlier: Sequence[Batches] = (), held: int = 0, listed: int = 0
+) -> dict[str, list[list[float]]]:
     """The same of mistakes that nobody makes often; they are looked for where none of the others fits.
 
     Args:
         earlier: what was computed before, from the first on.
         held: samples in the whole set, with those that an epoch drops; 0 where it drops none.
+        listed: the length of each rank's sampler; 0 where that is how many samples came from it.
     """
     world_size = len(batches)
     totals = [sum(batch.total for batch in own) for own in batches]
@@ -80,27 +84,31 @@ def rarer(batches: Batches, earlier: Sequence[Batches] = (), held: int = 0) -> d
                 [part if r in ranks else rest[r] for r in range(world_size)],
             ]
     found["dataset"] = [[sum(totals) / held] * world_size] if held else []
-    found["sampler"] = [[sum(totals) / (n * world_size) for n in samples]]
+    found["sampler"] = [[sum(totals) / ((listed or n) * world_size) for n in samples]]
     first = [own[0] for own in batches]
     found["first batch"] = [
         [sum(one.total for one in first) / max(1, sum(one.samples for one in first))] * world_size
     ]
-    found["moving average"] = [[_moving(batches, keep)] * world_size for keep in (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)]
+    keeps = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+    for weights in ([1] * world_size, samples):
+        found.setdefault("moving average", []).extend(
+            [_moving(batches, keep, weights)] * world_size for keep in keeps
+        )
     whole = [sum(int(batch.total) for own in batches for batch in own), sum(map(int, totals)), int(sum(totals))]
     found["whole numbers"] = [[one / sum(samples)] * world_size for one in whole]
     found["earlier"] = [[one] * world_size for one in _with_earlier([*earlier, batches])] if earlier else []
     return found
 
 
-def _moving(batches: Batches, keep: float) -> float:
-    """The mean over the ranks of averages in which each new loss has the weight 1 - keep."""
+def _moving(batches: Batches, keep: float, weights: Sequence[int]) -> float:
+    """The mean over the ranks, of these weights, of averages in which each new loss has the weight 1 - keep."""
     ends = []
     for own in batches:
         mean = own[0].mean
         for batch in own[1:]:
             mean = keep * mean + (1 - keep) * batch.mean
         ends.append(mean)
-    return sum(ends) / len(ends)
+    return sum(map(mul, ends, weights)) / sum(weights)
 
 
 def _with_earlier(every: Sequence[Batches]) -> list[float]:

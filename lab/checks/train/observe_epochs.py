@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -10,14 +11,21 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lab.checks.common.attempt import NumberedImages
-from lab.checks.common.left_behind import no_memory, swallowed, watched
-from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.attempt import NumberedImages, attempt
+from lab.checks.common.left_behind import (
+    COLLECTIVES,
+    collectives_skipped,
+    no_memory,
+    swallowed,
+    swallowed_where,
+    watched,
+)
+from lab.checks.common.meta_device import META, put_on_meta, runs_elsewhere
 from lab.checks.common.pending import Handle, handles_noted
-from lab.checks.common.pretended_gpu import GPU, asks_for_another
+from lab.checks.common.pretended_gpu import GPU, another_of, pretended_gpu
 from lab.checks.common.stand_in import named_like
 from lab.checks.common.tiny import CPU, TinyNet, make_optimizer, quiet_run
-from lab.checks.train.draw import DROPPED
+from lab.checks.train.draw import DROPPED, LISTED
 from lab.ranks.rank import Rank
 from lab.training.run import Run
 
@@ -49,10 +57,10 @@ class SamplerNotes:
         DistributedSampler.__iter__ = used  # type: ignore[method-assign, assignment]
 
     def sampler(self, dataset: Dataset, own: list[int], ranks: int, rank: int) -> DistributedSampler:
-        """As get_dataloaders() makes it, but of these samples, which need not be as many on every rank."""
+        """As get_dataloaders() makes it, but of these samples, which need not be as many as it says."""
         made: DistributedSampler = DistributedSampler(dataset, ranks, rank, shuffle=True, drop_last=True)
         made.own = own  # type: ignore[attr-defined]
-        made.num_samples = len(own)
+        made.num_samples = LISTED
         return made
 
 
@@ -70,6 +78,8 @@ def misplaced(known: list[tuple[Any, str]], *arguments: tuple[str, Any, bool]) -
     return ""
 
 
+# What fails, as the judge names it.
+STEP, COLLECTIVE = "the second train_step()", "the collective"
 UNWRAPPED = "model.module"
 
 
@@ -80,14 +90,17 @@ def wrapped() -> DistributedDataParallel:
 
 @named_like(Run)
 class CountedRun(Run):
-    """Notes over which loaders it was asked to go."""
+    """Notes over which loaders it was asked to go, and how many batches were taken."""
 
     def prepare(self) -> None:
         self.asked: list[Any] = []
+        self.taken = 0
 
     def batches(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
         self.asked.append(loader)
-        return super().batches(loader)
+        for batch in super().batches(loader):
+            self.taken += 1
+            yield batch
 
 
 def run_epochs(rank: Rank) -> dict[str, Any]:
@@ -98,6 +111,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     run = quiet_run(CountedRun)
     assert isinstance(run, CountedRun)
     run.prepare()
+    counted = run  # by a name that the step's own argument does not hide
     before, count = sum(given["samples"][: rank.rank]), given["samples"][rank.rank]
     sampler = SamplerNotes()
     # Some samples more, as where an epoch drops the last ones: its mean is not one over the whole set.
@@ -125,7 +139,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
             ("the run", run, isinstance(run, CountedRun)),
         )
         samples = [] if wrong else images[:, 0, 0, 0].int().tolist()
-        calls.append({"samples": samples, "training": net.training, "wrong": wrong})
+        calls.append({"samples": samples, "training": net.training, "wrong": wrong, "taken": counted.taken})
         drawn = losses[len(epochs)]
         return torch.tensor(drawn[(len(calls) - 1) % len(drawn)])
 
@@ -133,7 +147,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     for epoch in given["epochs"]:
         net.eval()
         calls.clear()
-        sampler.told, sampler.used, run.asked = [], [], []
+        sampler.told, sampler.used, run.asked, run.taken = [], [], [], 0
         pending: list[Handle] = []
         with watched(rank, net, sgd) as left, handles_noted(pending):
             result = train.train_one_epoch(net, sgd, loader, epoch, run)
@@ -147,22 +161,43 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
                 "used": sampler.used,
                 "calls": list(calls),
                 "by_run": any(one is loader for one in run.asked),
+                "taken": run.taken,
             }
         )
-    train.train_step = lambda *_, **__: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
-    run.device = META
     sampler.told, sampler.used = [], []
-    elsewhere = runs_elsewhere(train.train_one_epoch, net, sgd, loader, given["epochs"][0], run)
-    rest = (net, sgd, loader, given["epochs"][0], run)
+    rest = (loader, given["epochs"][0], run)
     run.device = GPU
-    train.train_step = lambda *_, **__: torch.tensor(0.5)  # type: ignore[attr-defined]
-    asked = asks_for_another(train.train_one_epoch, *rest)
+    half = torch.tensor(0.5)
+    train.train_step = lambda *_, **__: half  # type: ignore[attr-defined]
+    with pretended_gpu() as devices, suppress(Exception):
+        train.train_one_epoch(net, sgd, *rest)
+    run.device = CPU
+    plain = TinyNet()
+    with collectives_skipped():
+        error = attempt(rank, train.train_one_epoch, plain, make_optimizer(plain), *rest)["error"]
+    unwrapped = error if error and "AttributeError" in error["bases"] else None
     steps = iter([torch.tensor(0.5)])
     train.train_step = lambda *_, **__: next(steps, None) or no_memory()  # type: ignore[attr-defined]
-    run.device = CPU
+    lost = {STEP: swallowed(train.train_one_epoch, net, sgd, *rest)}
+    train.train_step = lambda *_, **__: torch.tensor(0.5)  # type: ignore[attr-defined]
+    failing: dict[str, list[tuple[Any, str]]] = {
+        "model.train()": [(net, "train")],
+        "sampler.set_epoch()": [(loader.sampler, "set_epoch")],
+    }
+    for what, targets in (failing | {COLLECTIVE: COLLECTIVES}).items():
+        lost[what] = swallowed_where(targets, train.train_one_epoch, net, sgd, *rest)
+    train.train_step = lambda *_, **__: torch.tensor(0.5, device=META)  # type: ignore[attr-defined]
+    run.device = META
+    put_on_meta(net, sgd)
+    lines: list[int] = []
+    elsewhere = runs_elsewhere(train.train_one_epoch, net, sgd, *rest, lines=lines)
+    if lines and devices.reduced and all(devices.reduced):
+        elsewhere = ""  # it asks for the device's type: there it is "cuda", here "meta"
     return {
         "epochs": epochs,
         "elsewhere": elsewhere,
-        "asked": asked,
-        "swallowed": swallowed(train.train_one_epoch, *rest),
+        "line": next(iter(lines), 0),
+        "asked": another_of(devices),
+        "unwrapped": unwrapped,
+        "swallowed": lost,
     }

@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from lab.checks.common.left_behind import no_memory, swallowed, watched
+from lab.checks.common.left_behind import COLLECTIVES, no_memory, swallowed, swallowed_where, watched
 from lab.checks.common.meta_device import META, runs_elsewhere
 from lab.checks.common.pending import Handle, handles_noted
 from lab.checks.common.pretended_gpu import GPU, asks_for_another
@@ -76,9 +76,20 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
     # Once more, as after the next epoch, with other figures: those of the first batch alone.
     loader = loader_of(size * rank.world_size)
     report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
-    report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META)
+    lines: list[int] = []
+    report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META, lines=lines)
+    report["line"] = next(iter(lines), 0)
     report["asked"] = asks_for_another(train.evaluate, TinyNet(), loader, GPU)
-    report["swallowed"] = swallowed(train.evaluate, fails_later(TinyNet()), loader_of(len(whole[1])), CPU)
+    # Where there are enough, two batches of one size: what is left of the first one fits the second, too.
+    net, loader = TinyNet(), loader_of(min(len(whole[1]), 2 * size * rank.world_size))
+    lost = {"the model's second forward pass": swallowed(train.evaluate, fails_later(TinyNet()), loader, CPU)}
+    failing: dict[str, list[tuple[Any, str]]] = {
+        "model.eval()": [(net, "eval")],
+        "F.cross_entropy()": [(F, "cross_entropy")],
+    }
+    for what, targets in (failing | {"the collective": COLLECTIVES}).items():
+        lost[what] = swallowed_where(targets, train.evaluate, net, loader, CPU)
+    report["swallowed"] = lost
     return report
 
 

@@ -1,19 +1,23 @@
 """What ranks observe of the whole run."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import NumberedImages, attempt
-from lab.checks.common.left_behind import no_memory, swallowed, watched
-from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.left_behind import collectives_skipped, no_memory, swallowed, watched
+from lab.checks.common.meta_device import META, put_on_meta, runs_elsewhere
 from lab.checks.common.pretended_gpu import GPU, pretended_gpu
 from lab.checks.common.stand_in import called_alike, named_like
-from lab.checks.common.tiny import CPU, make_optimizer, quiet_run
+from lab.checks.common.tiny import CPU, TinyNet, make_optimizer, quiet_run
+from lab.checks.train.draw import TIRING
 from lab.checks.train.observe_epochs import UNWRAPPED, misplaced, wrapped
 from lab.checks.train.observe_evaluation import ValidationShard
 from lab.ranks.rank import Rank
@@ -40,6 +44,37 @@ class NotedRun(Run):
         self.events.append({"what": "record", "epoch": int(epoch), "on": "", "numbers": numbers, "wrong": ""})
         self.records.append(EpochRecord(epoch, train_loss, valid_loss, valid_accuracy, 0.5, 1.0, 100.0, 2**20))
         return self.records[-1]
+
+
+def on_the_device(device: Any, where: torch.device) -> bool:
+    """Whether a device is where the model is, by its name or number too; "cuda" is the current one."""
+    return str(device) in (str(where), str(where.index)) or (where.type == "cuda" and str(device) == "cuda")
+
+
+def failing_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which fails after so many calls."""
+    done = itertools.count()
+    return lambda *args, **kwargs: function(*args, **kwargs) if next(done) < calls else no_memory()
+
+
+def epochs_endured(train: ModuleType, run: NotedRun, *rest: object) -> int:
+    """After how many epochs of TIRING train() came to an end; all of them where it raised, as it may for nan."""
+    run.prepare(list(range(1, len(TIRING) + 1)), [])
+    run.args.epochs = len(TIRING)
+    done: list[tuple[float, float, float]] = []
+
+    def train_one_epoch(*_: object, **__: object) -> float:
+        done.append(TIRING[len(done) % len(TIRING)])
+        return done[-1][0]
+
+    stand_ins: dict[str, Any] = {
+        "train_one_epoch": train_one_epoch,
+        "evaluate": lambda *_, **__: train.Evaluation(*(done or TIRING)[-1][1:]),
+    }
+    with suppress(Exception), mock.patch.multiple(train, **stand_ins):
+        train.train(*rest, run)
+        return len(run.records)
+    return len(TIRING)
 
 
 def run_training(rank: Rank) -> dict[str, Any]:
@@ -100,7 +135,7 @@ def run_training(rank: Rank) -> dict[str, Any]:
             loader,
             ("the model", model, model is net),
             ("the loader", loader, isinstance(loader, DataLoader)),
-            ("run.device", device, str(device) == str(next(net.parameters()).device)),
+            ("run.device", device, on_the_device(device, next(net.parameters()).device)),
         )
         return train.Evaluation(loss=number("loss", "evaluate"), accuracy=number("accuracy", "evaluate"))
 
@@ -130,24 +165,31 @@ def run_training(rank: Rank) -> dict[str, Any]:
     # Once more where a torch.device("cpu") of the student's is another device than the run's.
     train.train_one_epoch = drawn_epoch  # type: ignore[attr-defined]
     again.prepare(given["epochs"][:1], [])
-    again.device = GPU
+    again.device = net.device = GPU
     before, elsewhere = len(events), list[dict[str, Any]]()
     with suppress(Exception), pretended_gpu():
         train.train(net, sgd, *loaders, again)
     elsewhere += [event for event in events[before:] if event["wrong"]]
-    lost = {"evaluate()": train.evaluate, "run.record()": None}
-    for what in lost:
-        again.prepare(given["epochs"][:1], [])
-        again.device = CPU
-        if what == "evaluate()":
-            train.evaluate = no_memory  # type: ignore[attr-defined]
-        else:
-            again.record = no_memory  # type: ignore[method-assign]
-        lost[what] = swallowed(train.train, net, sgd, *loaders, again)
-        train.evaluate = drawn_evaluate  # type: ignore[attr-defined]
-    del again.record
+    again.device = CPU
+    lost: dict[str, str] = {}
+    failing: dict[str, tuple[Any, str]] = {
+        "train_one_epoch()": (train, "train_one_epoch"),
+        "evaluate()": (train, "evaluate"),
+        "run.record()": (again, "record"),
+    }
+    for (what, (home, attribute)), good in itertools.product(failing.items(), (0, 1)):
+        again.prepare(given["epochs"], [])
+        with mock.patch.object(home, attribute, failing_after(good, getattr(home, attribute))):
+            lost[what] = lost.get(what) or swallowed(train.train, net, sgd, *loaders, again)
+    plain = TinyNet()
     again.prepare(given["epochs"][:1], [])
-    net.to(META)
+    with collectives_skipped():
+        unwrapped = attempt(rank, train.train, plain, make_optimizer(plain), *loaders, again)["error"]
+    if unwrapped and "AttributeError" not in unwrapped["bases"]:
+        unwrapped = None
+    endured = epochs_endured(train, again, net, sgd, *loaders)
+    again.prepare(given["epochs"][:1], [])
+    put_on_meta(net, sgd)
     again.device = META
     problem = runs_elsewhere(train.train, net, sgd, *loaders, again)
     return {
@@ -155,6 +197,8 @@ def run_training(rank: Rank) -> dict[str, Any]:
         "problem": problem,
         "elsewhere": elsewhere,
         "left": left,
+        "unwrapped": unwrapped,
+        "endured": endured,
         "swallowed": lost,
         "error": error,
         "second": repeated,

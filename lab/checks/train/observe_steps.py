@@ -1,7 +1,7 @@
 """What ranks observe of the training step."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
-from lab.checks.common.attempt import dtype
-from lab.checks.common.left_behind import no_memory, swallowed, watched
-from lab.checks.common.pretended_gpu import GPU, asks_for_another
+from lab.checks.common.attempt import attempt, dtype
+from lab.checks.common.left_behind import swallowed_where, watched
+from lab.checks.common.pretended_gpu import GPU, another_of, pretended_gpu
 from lab.checks.common.stand_in import named_like
 from lab.checks.common.tiny import (
     MOMENTUM,
@@ -123,23 +123,25 @@ def take_steps(rank: Rank) -> dict[str, Any]:
         if precision == "fp32":
             events.clear()
             take_nan_step(rank, train, model, optimizer, images, labels, run)
-    report["computed"] = is_computed(train, given["batches"][0][rank.rank])
+    report["computed"], report["unwrapped"] = take_plain_step(rank, train, given["batches"][0][rank.rank])
     report["accumulated"] = accumulate(train, given["weights"], [batch[rank.rank] for batch in given["batches"]])
     batch = given["batches"][0][rank.rank]
-    report["swallowed"] = {part: step_failing_in(train, part, batch) for part in ("forward", "backward", "step")}
+    parts = ("zero_grad", "autocast", "forward", "backward", "step")
+    report["swallowed"] = {part: step_failing_in(train, part, batch) for part in parts}
     net, run = TinyNet(), noted_run()
     run.device = GPU
-    report["asked"] = asks_for_another(train.train_step, net, make_optimizer(net), *batch, run)
+    with pretended_gpu(str(train.__file__)) as devices, suppress(Exception):
+        train.train_step(net, make_optimizer(net), *batch, run)
+    report["asked"], report["waits"] = another_of(devices), [vars(one) for one in devices.waits[:1]]
     return report
 
 
 def step_failing_in(train: ModuleType, part: str, batch: Batch) -> str:
-    """What comes of a step in which the forward pass fails, or run.backward(), or optimizer.step()."""
+    """What comes of a step in which the forward pass fails, or a method of the run's or the optimizer's."""
     net, run = TinyNet(), noted_run()
     optimizer = NotedSGD(net, [])
-    failing: Any = {"forward": net, "backward": run, "step": optimizer}[part]
-    setattr(failing, part, no_memory)
-    return swallowed(train.train_step, net, optimizer, *batch, run)
+    failing = {"forward": net, "backward": run, "autocast": run}.get(part, optimizer)
+    return swallowed_where([(failing, part)], train.train_step, net, optimizer, *batch, run)
 
 
 def accumulate(train: ModuleType, weights: dict[str, Tensor], batches: list[Batch]) -> dict[str, Tensor]:
@@ -198,19 +200,18 @@ class Descent(TorchDispatchMode):
         return result
 
 
-def is_computed(train: ModuleType, batch: tuple[Tensor, Tensor]) -> bool:
+def take_plain_step(rank: Rank, train: ModuleType, batch: Batch) -> tuple[bool, dict[str, Any] | None]:
     """Whether the loss of a step is a tensor computed from the network's results, and not a number made into one.
 
-    True where that cannot be told: of a model that is not wrapped, a step may fail.
+    The model is not wrapped: second, the error where one is missed. Where a step fails, the first is True.
     """
     net, descent = TinyNet(), Descent()
     net.register_forward_hook(lambda module, inputs, output: descent.add(output))
-    try:
-        with descent:
-            loss = train.train_step(net, make_optimizer(net), *batch, quiet_run())
-    except Exception:  # noqa: BLE001 - it is judged by the other steps
-        return True
-    return not isinstance(loss, Tensor) or loss in descent
+    with descent:
+        result = attempt(rank, train.train_step, net, make_optimizer(net), *batch, quiet_run())
+    loss, error = result["value"], result["error"]
+    computed = error is not None or not isinstance(loss, Tensor) or loss in descent
+    return computed, error if error and "AttributeError" in error["bases"] else None
 
 
 @contextmanager
