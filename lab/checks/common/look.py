@@ -4,9 +4,23 @@ import ast
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
-from lab.checks.common.syntax import assignments, calls_of, names_of, only_says, root_of, with_defaults, written_to
+from lab.base.source import parsed, searchable
+from lab.checks.common.syntax import (
+    argument_of,
+    assignments,
+    calls_of,
+    find,
+    lines_within,
+    names_of,
+    only_says,
+    read,
+    root_of,
+    unpacked_at,
+    with_defaults,
+    written_to,
+)
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -44,8 +58,8 @@ class Look:
                 `return` is looked for outside of functions within the function.
             last: show the last line that matches instead.
         """
-        lines = _read(self.code / self.file)
-        node = _find(lines, self.function)
+        lines = read(self.code / self.file)
+        node = find(lines, self.function)
         if node is None:
             return f"{self.function} in {self.name}"
         has_docstring = ast.get_docstring(node, clean=False) is not None
@@ -76,7 +90,7 @@ class Look:
 
     def line(self, number: int) -> str:
         """The place of a line of the file, as a rank reports it; the function's first line where there is none."""
-        lines = _read(self.code / self.file)
+        lines = read(self.code / self.file)
         if not 1 <= number <= len(lines):
             return self()
         return at(self.name, number, lines[number - 1].split("#")[0].strip())
@@ -95,8 +109,8 @@ class Look:
             first: a pattern for the first argument, where there are several such calls.
             like: of several lines that make the variable, one that this pattern matches goes first.
         """
-        lines = _read(self.code / self.file)
-        node = _find(lines, self.function)
+        lines = read(self.code / self.file)
+        node = find(lines, self.function)
         for call in calls_of(node, function) if node else ():
             given = {one.arg: one.value for one in call.keywords}
             value = given.get(
@@ -118,7 +132,7 @@ class Look:
 
     def left_early(self) -> str:
         """The place of a `return` or `break` inside of a loop, in a branch of it; "" where there is none."""
-        node = _find(_read(self.code / self.file), self.function)
+        node = find(read(self.code / self.file), self.function)
         for loop in ast.walk(node) if node else ():
             if isinstance(loop, ast.For | ast.While):
                 leaves = [part.lineno for part in ast.walk(loop) if isinstance(part, ast.Return | ast.Break)]
@@ -128,7 +142,7 @@ class Look:
 
     def in_finally(self) -> str:
         """The place of a `return` in a `finally`, which drops the error that is on its way; "" without one."""
-        node = _find(_read(self.code / self.file), self.function)
+        node = find(read(self.code / self.file), self.function)
         for part in ast.walk(node) if node else ():
             lines = [
                 one.lineno
@@ -142,20 +156,16 @@ class Look:
 
     def keywords(self, number: int) -> list[str]:
         """What the calls in a line of the file name: their keyword arguments; "**" where a dict is unpacked."""
-        tree = parsed("\n".join(_read(self.code / self.file)))
+        tree = parsed("\n".join(read(self.code / self.file)))
         calls = [part for part in ast.walk(tree) if isinstance(part, ast.Call)] if tree else []
         found = [keyword.arg for call in calls if call.lineno == number for keyword in call.keywords]
         return [name or "**" for name in found]
 
     def unpacked_in(self, number: int) -> str:
         """The place where the dict was made that a call in a line unpacks, f(**name); "" without one."""
-        node = _find(_read(self.code / self.file), self.function)
-        for part in ast.walk(node) if node else ():
-            if isinstance(part, ast.Call) and part.lineno == number:
-                names = [one.value.id for one in part.keywords if not one.arg and isinstance(one.value, ast.Name)]
-                made = [line for name in names for line in assignments(node, name) if line < number]  # type: ignore[arg-type]
-                return self.line(max(made)) if made else ""
-        return ""
+        node = find(read(self.code / self.file), self.function)
+        made = unpacked_at(node, number) if node else 0
+        return self.line(made) if made else ""
 
     def in_branch(self, pattern: str, *, line: int = 0) -> str:
         """The first line like this that stands under an `if` of the function; "" where there is none.
@@ -163,32 +173,17 @@ class Look:
         Args:
             line: only this one.
         """
-        lines = _read(self.code / self.file)
-        node = _find(lines, self.function)
-        within = {
-            number
-            for part in (ast.walk(node) if node else ())
-            if isinstance(part, ast.If)
-            for statement in (*part.body, *part.orelse)
-            for number in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
-        }
-        for number in sorted(within & {line} if line else within):
-            text = lines[number - 1].split("#")[0].strip()
-            if re.search(pattern, searchable(text)):
-                return at(self.name, number, text)
-        return ""
+        return self._within(ast.If, pattern, line)
 
     def in_loop(self, pattern: str) -> str:
-        """The first line like this that stands in a loop of the function; "" where there is none."""
-        lines = _read(self.code / self.file)
-        node = _find(lines, self.function)
-        within = {
-            number
-            for part in (ast.walk(node) if node else ())
-            if isinstance(part, ast.For | ast.While)
-            for number in range(part.lineno + 1, (part.end_lineno or part.lineno) + 1)
-        }
-        for number in sorted(within):
+        """The same in a loop of the function."""
+        return self._within(ast.For | ast.While, pattern)
+
+    def _within(self, kind: Any, pattern: str, line: int = 0) -> str:
+        lines = read(self.code / self.file)
+        node = find(lines, self.function)
+        within = lines_within(node, kind) if node else set()
+        for number in sorted(within & {line} if line else within):
             text = lines[number - 1].split("#")[0].strip()
             if re.search(pattern, searchable(text)):
                 return at(self.name, number, text)
@@ -199,24 +194,13 @@ class Look:
 
         The line itself, where that is said in it; "" where there is no such call.
         """
-        lines = _read(self.code / self.file)
-        tree = parsed("\n".join(lines))
-        around = [
-            part
-            for part in (ast.walk(tree) if tree else ())
-            if isinstance(part, _Function) and part.lineno <= number <= (part.end_lineno or 0)
-        ]
-        for part in ast.walk(around[-1]) if around else ():
-            if isinstance(part, ast.Call) and part.args and part.lineno == number:
-                name = part.args[0].id if isinstance(part.args[0], ast.Name) else ""
-                added = {one.lineno for one in ast.walk(around[-1]) if isinstance(one, ast.AugAssign)}
-                made = [line for line in assignments(around[-1], name) if line < number and line not in added]
-                return self.line(max(made, default=number))
-        return ""
+        tree = parsed("\n".join(read(self.code / self.file)))
+        made = argument_of(tree, number) if tree else 0
+        return self.line(made) if made else ""
 
     def into_method(self, name: str) -> "Look | None":
         """The same in a method of a class of the file that the function uses; None where no such class has it."""
-        tree = parsed("\n".join(_read(self.code / self.file)))
+        tree = parsed("\n".join(read(self.code / self.file)))
         for part in tree.body if tree else ():
             if not isinstance(part, ast.ClassDef) or not self.mentions(part.name):
                 continue
@@ -230,8 +214,8 @@ class Look:
         In a cache that decorates it, or under a name that outlives the call: of the module, of a class or a
         function, or of a default argument.
         """
-        lines = _read(self.code / self.file)
-        tree, node = parsed("\n".join(lines)), _find(lines, self.function)
+        lines = read(self.code / self.file)
+        tree, node = parsed("\n".join(lines)), find(lines, self.function)
         if tree is None or node is None:
             return self()
         for decorator in node.decorator_list:
@@ -257,8 +241,8 @@ class Look:
         That is an exception that is made and not raised, a line under an `if` that only prints or warns, or an
         assertion of a tuple, which is always true.
         """
-        lines = _read(self.code / self.file)
-        node = _find(lines, self.function)
+        lines = read(self.code / self.file)
+        node = find(lines, self.function)
         for part in ast.walk(node) if node else ():
             tuple_asserted = isinstance(part, ast.Assert) and isinstance(part.test, ast.Tuple)
             said = [one for one in getattr(part, "body", []) if only_says(one)] if isinstance(part, ast.If) else []
@@ -270,8 +254,8 @@ class Look:
 
     def under(self, pattern: str) -> str:
         """The place of the innermost `if` around the first line that the pattern matches; "" where it has none."""
-        lines = _read(self.code / self.file)
-        node, number = _find(lines, self.function), line_of(self(pattern))
+        lines = read(self.code / self.file)
+        node, number = find(lines, self.function), line_of(self(pattern))
         around = [
             part.lineno
             for part in (ast.walk(node) if node and number else ())
@@ -281,22 +265,22 @@ class Look:
 
     def kept_default(self) -> str:
         """The place of what outlives a call of the function: the first default that is no constant; "" if none."""
-        lines = _read(self.code / self.file)
-        node = _find(lines, self.function)
+        lines = read(self.code / self.file)
+        node = find(lines, self.function)
         defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)] if node else []
         found = [one.lineno for one in defaults if isinstance(one, ast.List | ast.Dict | ast.Set | ast.Call)]
         return at(self.name, found[0], lines[found[0] - 1].strip()) if found else ""
 
     def asserts(self) -> str:
         """The place of the function's first assertion; "" where it has none."""
-        lines = _read(self.code / self.file)
-        node = _find(lines, self.function)
+        lines = read(self.code / self.file)
+        node = find(lines, self.function)
         found = [part.lineno for part in ast.walk(node) if isinstance(part, ast.Assert)] if node else []
         return at(self.name, min(found), lines[min(found) - 1].strip()) if found else ""
 
     def mentions(self, name: str) -> bool:
         """Whether the body of the function uses the variable, attribute or function `name`."""
-        node = _find(_read(self.code / self.file), self.function)
+        node = find(read(self.code / self.file), self.function)
         if node is None:
             return False
         return any(
@@ -319,26 +303,3 @@ def line_of(place: str) -> int:
     """ "main.py:91  model = ..." -> 91; 0 where there is no line, or only that of a function's name."""
     found = re.match(r"[\w.]+:(\d+)  (?!def )", searchable(place))
     return int(found[1]) if found else 0
-
-
-def _read(path: Path) -> list[str]:
-    try:
-        if path.stat().st_size > MAX_SOURCE_BYTES:
-            return []
-        return [line.rstrip("\n") for line in source_lines(path.read_text(encoding="utf-8", errors="replace"))]
-    except OSError:
-        return []
-
-
-def _find(lines: list[str], function: str) -> _Function | None:
-    """The definition of a function, or of a method as Class.method; None where there is none."""
-    tree = parsed("\n".join(lines))
-    if tree is None:
-        return None
-    body: list[ast.stmt] = tree.body
-    *classes, name = function.split(".")
-    for class_name in classes:
-        inside = [node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name]
-        body = inside[-1].body if inside else []
-    found = [node for node in body if isinstance(node, _Function) and node.name == name]
-    return found[-1] if found else None

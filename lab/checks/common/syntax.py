@@ -1,6 +1,10 @@
 """What Look asks of a source's syntax tree, which is read and never run."""
 
 import ast
+from pathlib import Path
+from typing import Any
+
+from lab.base.source import MAX_SOURCE_BYTES, parsed, source_lines
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -27,6 +31,39 @@ def assignments(node: ast.AST, name: str) -> list[int]:
         for part in ast.walk(node)
         if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
     ]
+
+
+def lines_within(node: ast.AST, kind: Any) -> set[int]:
+    """The lines of what stands in statements of a kind, ast.If say: in both of its branches."""
+    return {
+        number
+        for part in ast.walk(node)
+        if isinstance(part, kind)
+        for statement in (*part.body, *part.orelse)
+        for number in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    }
+
+
+def unpacked_at(node: ast.AST, number: int) -> int:
+    """The line that made the dict which a call in a line unpacks, f(**name); 0 where none did."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and part.lineno == number:
+            names = [one.value.id for one in part.keywords if not one.arg and isinstance(one.value, ast.Name)]
+            return max((line for name in names for line in assignments(node, name) if line < number), default=0)
+    return 0
+
+
+def argument_of(tree: ast.AST, number: int) -> int:
+    """The line that made the first argument of the call in a line; that line, if it is no variable; or 0."""
+    functions = [part for part in ast.walk(tree) if isinstance(part, _Function)]
+    around = [part for part in functions if part.lineno <= number <= (part.end_lineno or 0)]
+    for part in ast.walk(around[-1]) if around else ():
+        if isinstance(part, ast.Call) and part.args and part.lineno == number:
+            name = part.args[0].id if isinstance(part.args[0], ast.Name) else ""
+            added = {one.lineno for one in ast.walk(around[-1]) if isinstance(one, ast.AugAssign)}
+            made = {line for line in assignments(around[-1], name) if line < number} - added if name else set()
+            return max(made, default=number)
+    return 0
 
 
 def only_says(statement: ast.stmt) -> bool:
@@ -77,3 +114,27 @@ def root_of(value: ast.expr) -> str:
     while isinstance(value, ast.Attribute | ast.Subscript | ast.Call):
         value = value.func if isinstance(value, ast.Call) else value.value
     return value.id if isinstance(value, ast.Name) else ""
+
+
+def read(path: Path) -> list[str]:
+    """The lines of a student's file; none where it cannot be read."""
+    try:
+        if path.stat().st_size > MAX_SOURCE_BYTES:
+            return []
+        return [line.rstrip("\n") for line in source_lines(path.read_text(encoding="utf-8", errors="replace"))]
+    except OSError:
+        return []
+
+
+def find(lines: list[str], function: str) -> _Function | None:
+    """The definition of a function, or of a method as Class.method; None where there is none."""
+    tree = parsed("\n".join(lines))
+    if tree is None:
+        return None
+    body: list[ast.stmt] = tree.body
+    *classes, name = function.split(".")
+    for class_name in classes:
+        inside = [node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name]
+        body = inside[-1].body if inside else []
+    found = [node for node in body if isinstance(node, _Function) and node.name == name]
+    return found[-1] if found else None

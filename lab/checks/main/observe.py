@@ -24,7 +24,6 @@ import lab.base.files
 import lab.training.data.datasets
 import lab.training.run
 import lab.training.watching.reporter
-from lab.checks.common.attempt import NumberedImages
 from lab.checks.common.left_behind import no_memory, swallowed
 from lab.checks.common.meta_device import META, pretending, runs_elsewhere
 from lab.checks.common.stand_in import WrongArgumentsError, stand_in
@@ -36,7 +35,7 @@ from lab.checks.main.observe_errors import (
     UnresolvedOptionsError,
     come_out_of,
 )
-from lab.checks.main.observe_run import describe, in_words, line_in_main, recorded_run, replace
+from lab.checks.main.observe_run import describe, drawn_datasets, in_words, line_in_main, recorded_run, replace
 from lab.ranks.rank import Rank
 from lab.runs.records.epoch_record import EpochRecord
 from lab.training.data.datasets import DataSets, load_datasets
@@ -157,15 +156,7 @@ class CallRecorder:
     def load_datasets(self, original: Callable[..., Any], arguments: dict[str, Any]) -> DataSets:
         plain = {name: value if isinstance(value, int) else str(value) for name, value in arguments.items()}
         self.note("load_datasets", inside=self._in_load_once > 0, arguments=plain)
-        labels, classes = torch.arange(self.given["samples"]) % 2, self.given["classes"]
-        parts = [NumberedImages(labels[i:], first=1000 * i, shape=(3, 32, 32)) for i in range(3)]
-        for part in parts:
-            part.classes = classes
-        train, valid, test = parts
-        train.pipeline = "given" if arguments["augment"] else None  # type: ignore[attr-defined]
-        if not self.given["test_set"]:
-            test = None  # type: ignore[assignment]
-        self._datasets = DataSets(train, valid, test, tuple(classes))  # type: ignore[arg-type]
+        self._datasets = drawn_datasets(self.given, augmented=bool(arguments["augment"]))
         return self._datasets
 
     def get_dataloaders(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -235,10 +226,7 @@ class CallRecorder:
         return model
 
     def wrap_model(self, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """Asks for another device and precision too, to see what is handed on: nothing is wrapped for that.
-
-        And once more where wrapping fails; or moving the model, where there is nothing else.
-        """
+        """Asks for another device and precision too, to see what is handed on, and what comes of an error."""
         self.note("wrap_model")
         model, args = original(**arguments), arguments.get("args")
         if isinstance(args, argparse.Namespace) and args.strategy != "none":
