@@ -6,17 +6,21 @@ import ast
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.paths import module_file
 from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
 from lab.base.words import one_line
+from lab.collectives.conduct import hidden_by
 from lab.collectives.lanes import Frame
-from lab.syllabus.syllabus import ALL_MODULES
+from lab.ranks.rank import LOCAL
+from lab.syllabus.syllabus import ALL_MODULES, syllabus
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_COUNTS = "device_count"
+_SETS_UP = "distributed_utils.py"  # which asks for the launcher's numbers by right
 _ABOUT_RANK = re.compile(r"rank|is_first|is_main|master", re.I)
 
 
@@ -102,3 +106,34 @@ def at_line(file: str, line: int, code: Path) -> str:
     lines = read_lines(str(code.resolve() / name), code.resolve())
     text = one_line(lines[line - 1], 80) if 1 <= line <= len(lines) else ""
     return f"{name}:{line}" + (f"  {text}" if text else "")
+
+
+def asks_for_its_node(exercise: str, code: Path) -> str:
+    """The first line with the name of a variable that numbers the processes of one node; "" where none has one.
+
+    distributed_utils.py asks for them by right, and its checks say what the launcher sets.
+    """
+    return _first_line(exercise, code, lambda part: isinstance(part, ast.Constant) and part.value in LOCAL)
+
+
+def counts_gpus(exercise: str, code: Path) -> str:
+    """The first line that asks how many GPUs the node has; "" where none does."""
+    return _first_line(exercise, code, lambda part: isinstance(part, ast.Attribute) and part.attr == _COUNTS)
+
+
+def _first_line(exercise: str, code: Path, wanted: Callable[[ast.AST], bool]) -> str:
+    file, folder = syllabus()[exercise].file, code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / file), folder))) if file != _SETS_UP else None
+    line = min(
+        (getattr(part, "lineno", 0) for part in (ast.walk(tree) if tree else ()) if wanted(part)), default=0
+    )
+    return at_line(file, line, code) if line else ""
+
+
+def keeps_errors(exercise: str, code: Path) -> list[tuple[int, int]]:
+    """Where a function of the exercise's file catches any error and raises none: the `try`, the `except`."""
+    folder = code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / syllabus()[exercise].file), folder)))
+    functions = [part for part in (ast.walk(tree) if tree else ()) if isinstance(part, _Function)]
+    guards = [part for one in functions for part in ast.walk(one) if isinstance(part, ast.Try | ast.With)]
+    return sorted({(one.lineno, hidden[0]) for one in guards if (hidden := hidden_by(one))})

@@ -4,19 +4,18 @@ A caught error, a launcher's variable that was set, or a condition on the rank l
 is missing. Whether an answer is right is not decided here: nothing in this file can turn a failure into a pass.
 """
 
-import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.base.source import parsed, searchable
+from lab.base.source import searchable
 from lab.base.words import one_line, rank_list
-from lab.collectives.conduct import FORCED, Caught, Variable, hidden_by
+from lab.collectives.conduct import FORCED, Caught, Variable
 from lab.grading import hang
 from lab.grading.check import Check, Group
 from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
 from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
-from lab.grading.places import at_line, read_lines
+from lab.grading.places import asks_for_its_node, at_line, counts_gpus, read_lines
 from lab.grading.unread import dropped, of_the_source, unordered, unread
 from lab.ranks.environment import ONE_NODE
 from lab.ranks.rank import LOCAL
@@ -68,8 +67,6 @@ _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # 
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 _TRIES = 2  # conditions
 _SO = " caught it. So "
-_COUNTS = "device_count"
-_SETS_UP = "distributed_utils.py"  # which asks for the launcher's numbers by right
 # What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
 _WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
 _LONG = ("5.1", "6.1")
@@ -77,7 +74,6 @@ _LONG = ("5.1", "6.1")
 # and of an optimizer each rank steps a share of its own.
 _PARTED_BY_RIGHT = ("3.1", "9.3", "9.6")
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 Place = tuple[str, int, str]  # file, line, the condition's text
 
 
@@ -151,8 +147,8 @@ def _to_change(caught: Caught, group: Group) -> int:
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
     """Told of the first line that asks for a number of its node, if with all ranks on one nothing is wrong."""
-    numbers = "" if group.env else asks_for_its_node(check, group.code)
-    place = numbers or ("" if group.env else _counts_gpus(check, group.code))
+    numbers = "" if group.env else asks_for_its_node(check.exercise, group.code)
+    place = numbers or ("" if group.env else counts_gpus(check.exercise, group.code))
     if not place or "device" in diagnosis.name or "gpu" in diagnosis.name:  # a GPU is one of its node
         return None
     env: dict[str, str | None] = {**dict.fromkeys(LOCAL), ONE_NODE: "1"}
@@ -169,37 +165,6 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
         look=place,
         details=diagnosis.details,
     )
-
-
-def asks_for_its_node(check: Check, code: Path) -> str:
-    """The first line with the name of a variable that numbers the processes of one node; "" where none has one.
-
-    distributed_utils.py asks for them by right, and its checks say what the launcher sets.
-    """
-    return _first_line(check, code, lambda part: isinstance(part, ast.Constant) and part.value in LOCAL)
-
-
-def _counts_gpus(check: Check, code: Path) -> str:
-    """The first line that asks how many GPUs the node has; "" where none does."""
-    return _first_line(check, code, lambda part: isinstance(part, ast.Attribute) and part.attr == _COUNTS)
-
-
-def _first_line(check: Check, code: Path, wanted: Callable[[ast.AST], bool]) -> str:
-    file, folder = syllabus()[check.exercise].file, code.resolve()
-    tree = parsed("\n".join(read_lines(str(folder / file), folder))) if file != _SETS_UP else None
-    line = min(
-        (getattr(part, "lineno", 0) for part in (ast.walk(tree) if tree else ()) if wanted(part)), default=0
-    )
-    return at_line(file, line, code) if line else ""
-
-
-def keeps_errors(check: Check, code: Path) -> list[tuple[int, int]]:
-    """Where a function of the exercise's file catches any error and raises none: the `try`, the `except`."""
-    folder = code.resolve()
-    tree = parsed("\n".join(read_lines(str(folder / syllabus()[check.exercise].file), folder)))
-    functions = [part for part in (ast.walk(tree) if tree else ()) if isinstance(part, _Function)]
-    guards = [part for one in functions for part in ast.walk(one) if isinstance(part, ast.Try | ast.With)]
-    return sorted({(one.lineno, hidden[0]) for one in guards if (hidden := hidden_by(one))})[:_TRIES]
 
 
 def went_on(said: str, line: int, check: Check, code: Path) -> Diagnosis:

@@ -31,7 +31,8 @@ from lab.grading.diagnosis import (
 )
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import FAILED, HELD, Compared, Ledger, in_words, merged, noted
-from lab.grading.retelling import SWALLOWED, asks_for_its_node, keeps_errors, retold, went_on
+from lab.grading.places import asks_for_its_node, keeps_errors
+from lab.grading.retelling import SWALLOWED, retold, went_on
 from lab.grading.unreadable import unreadable
 from lab.ranks.rank import LOCAL
 from lab.ranks.reports import GroupResult
@@ -39,6 +40,7 @@ from lab.ranks.server import RankServer, RankServerError
 from lab.ranks.server import server as shared_server
 from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
+_TRIES = 2  # places in which an error is made
 _RAISED = re.compile(r"\braised \w*(Error|Exception)")
 
 
@@ -186,11 +188,11 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
     an error in there: that has to come out, or to change nothing.
     """
     result = _run_once(check, Group(code, check.exercise, server=server))
-    if isinstance(result.outcome, Passed) and (place := asks_for_its_node(check, code)):
+    if isinstance(result.outcome, Passed) and (place := asks_for_its_node(check.exercise, code)):
         again = _run_once(check, Group(code, check.exercise, server=server, env=dict.fromkeys(LOCAL)))
         if isinstance(again.outcome, Failed):
             return replace(again, outcome=Failed(rank_from_torchrun(again.outcome.diagnosis.saw, place)))
-    for line, handler in keeps_errors(check, code) if isinstance(result.outcome, Passed) else ():
+    for line, handler in keeps_errors(check.exercise, code)[:_TRIES] if isinstance(result.outcome, Passed) else ():
         error = f"{Path(syllabus()[check.exercise].file).name}:{line}:an error that the check has made"
         again = _run_once(check, Group(code, check.exercise, server=server, env={FAILING: error}))
         if isinstance(again.outcome, Failed) and not _comes_out(again, again.outcome.diagnosis):

@@ -85,8 +85,8 @@ class Look:
 
     def source(self) -> tuple[list[str], ast.Module | None, _Function | None]:
         """The lines of the file, its tree, and that of the function; None where there is no such thing."""
-        lines = _read(self.code / self.file)
-        return lines, parsed("\n".join(lines)), _find(lines, self.function)
+        lines = read(self.code / self.file)
+        return lines, parsed("\n".join(lines)), find(lines, self.function)
 
     def line(self, number: int) -> str:
         """The place of a line of the file, as a rank reports it; the function's first line where there is none."""

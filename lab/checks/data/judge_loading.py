@@ -8,7 +8,7 @@ from lab.base.source import searchable
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
 from lab.checks.common.report import expect, expect_as_many, remembered
-from lab.checks.data.judge_firsts import judge_firsts, loads_ahead
+from lab.checks.data.judge_nccl import judge_firsts, loads_ahead
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
