@@ -26,7 +26,6 @@ REASONS = {
     "twice": "done twice: it takes time, and changes nothing",
     "unasked": "it is about an option that no exercise asks for",
     "allowed": "another way that the exercise allows",
-    "loud": "where it matters, an error comes out",
     "hole": "nobody notices yet",
 }
 

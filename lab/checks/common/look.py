@@ -18,6 +18,7 @@ from lab.checks.common.syntax import (
     read,
     root_of,
     unpacked_at,
+    uses,
     with_defaults,
     written_to,
 )
@@ -281,14 +282,7 @@ class Look:
     def mentions(self, name: str) -> bool:
         """Whether the body of the function uses the variable, attribute or function `name`."""
         node = find(read(self.code / self.file), self.function)
-        if node is None:
-            return False
-        return any(
-            (isinstance(part, ast.Name) and part.id == name)
-            or (isinstance(part, ast.Attribute) and part.attr == name)
-            for statement in node.body
-            for part in ast.walk(statement)
-        )
+        return node is not None and uses(node.body, name)
 
 
 def at(file: str, number: int, text: str = "") -> str:

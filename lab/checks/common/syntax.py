@@ -109,6 +109,12 @@ def written_to(node: _Function) -> list[ast.expr]:
     return found
 
 
+def uses(body: list[ast.stmt], name: str) -> bool:
+    """Whether statements use the variable, attribute or function `name`."""
+    parts = [part for statement in body for part in ast.walk(statement)]
+    return any(name in (getattr(part, "id", ""), getattr(part, "attr", "")) for part in parts)
+
+
 def root_of(value: ast.expr) -> str:
     """The name that an expression such as x.y[z] or type(x).y begins with; "" where it begins otherwise."""
     while isinstance(value, ast.Attribute | ast.Subscript | ast.Call):
