@@ -95,6 +95,7 @@ _TRIED_AGAIN = re.compile(
     r"|\bSLURM_RESTART_COUNT=[1-9]|\b[Rr]etrying (?:the )?(?:job|command|run|training|step)\b"
     r"|\b[Aa]ttempt [2-9]\b"
 )
+_OF_NCCL = "NCCL INFO"  # it numbers its own results: "Plugin load returned 2"
 _EXCEPTION = re.compile(r"^(?:\d+: )?Traceback \(most recent call last\)")
 _AT_THE_TOP = re.compile(r'^\s+File "[^"]+", line \d+, in <module>')
 _A_GOOD_WHILE = 5  # lines that show training
@@ -175,6 +176,8 @@ def _read(lines: list[str]) -> _Signs | None:
     seen = _Signs()
     for at, long in enumerate(lines):
         line = long[:_LONGEST]
+        if _OF_NCCL in line:
+            continue
         if _TRIED_AGAIN.search(line):
             seen.badly = seen.raised = seen.at_the_top = -1
         elif _BADLY.search(line):

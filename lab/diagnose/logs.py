@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from lab.base.words import one_line
-from lab.diagnose import overcome
+from lab.diagnose import lines, overcome
 from lab.diagnose.symptoms.entry import Symptom
 from lab.diagnose.symptoms.table import (
     BEFORE_IT_RAN,
@@ -35,21 +35,9 @@ _REPORTED = re.compile(r"failed \(exitcode: |^srun: error: \S+: tasks? \d|CANCEL
 # That there was a connection, or the wait of ranks that had met.
 _LOST = ("rank-lost", "nccl-timeout", "gloo-timeout", "collective-timeout", "barrier-missed", "infiniband")
 AFTER_ALL, _FOLLOWS = 8, 9  # from the first on a finding follows from something else, or is only a warning
-# PyTorch's warnings are of what went wrong at first and was tried again, or did no harm: "[rank1]:[W1128 ...".
-# A name for which there is no IPv4 address either will not be found the next time.
-_WARNING = re.compile(
-    r"^(?!.*IPv4 network addresses)(?:\[rank\d+\]:|\d{1,5}:)? ?(?:\[W(?:\d{4})? |W\d{4} ).*\n?", re.M
-)
-_LONG = re.compile(r"^.{4001,}$", re.M)
-_MOST = 1 << 18  # characters at both ends of what all patterns are tried on
-_NEAR = 8  # lines before and after one, in which the same error may have said more
 _PROGRAMS = ("srun ", "torch.", "gloo")  # are written so, at the beginning of a sentence too
 _NAMES_RANKS = re.compile(r"^\[rank\d+\]:", re.M)
 _KNOWN = re.compile(r"\{(name|file|tool|prefix)\}")  # what a command may take from the line that was found
-_SOURCE = re.compile(
-    r"^(?:\[rank\d+\]:|\d{1,5}:)?\s{4,}(?:raise |return |assert |if |with |for |self\.|\w[\w., ]* = |\w[\w.]*\()"
-)
-_KEPT = 2000  # characters at both ends of a long line
 WARNED = 10  # the order of what only a warning says
 _NO_RULE = "The lab does not know what it means: the lines around it, on every node, say more."
 _SPEAKS = re.compile(
@@ -74,11 +62,12 @@ _NCCL_WARNS = re.compile(r"\S+ NCCL WARN (?!Call to CUDA function failed|Failed 
 def symptoms(log: str) -> list[Finding]:
     """A finding for every symptom that the log shows, told from its first place in it; causes before others."""
     raised, first = exceptions.first_of(log) or (None, "")
-    log = _LONG.sub(_shortened, log)
+    log = lines.shortened(log)
     failed = log.find(first) if first else -1
     began = overcome.since(log, failed if failed >= 0 else len(log))
-    later = _told_apart(log[began:])[0] if began else ""
-    errors, warnings = _told_apart(log)
+    later = lines.told_apart(log[began:])[0] if began else ""
+    log = overcome.went_on(log, began)
+    errors, warnings = lines.told_apart(log)
     # srun's bare label counts the tasks of its step: where ranks name themselves, it is another step's.
     label = "task" if _NAMES_RANKS.search(log) else "rank"
     own = raised is not None and raised.name == "raised"
@@ -89,17 +78,23 @@ def symptoms(log: str) -> list[Finding]:
     seen: list[_Seen] = []
     for symptom in SYMPTOMS:
         for text, order in ((errors, symptom.order), (warnings, WARNED)):
-            if (found := _first(symptom, text)) is not None:
+            if (found := lines.first(symptom, text)) is not None:
                 late = symptom.name in _MAY_FOLLOW and 0 <= failed_at < found.start() - len(first)
                 late |= symptom.name in (*_MAY_FOLLOW, "rank-lost") and ended_at < found.start()
                 if late or (symptom.name in _OF_THE_GPU and _after(gave_up, found, text)):
                     order = max(order, _FOLLOWS)
-                mild = text is errors and order <= _A_CAUSE and overcome.may_be(symptom.name, _line(found, text))
-                lived_through = mild and bool(began) and _first(symptom, later) is None
+                if lines.INFO in lines.line_of(found, text):
+                    order = max(order, _WEAK if failed_at < 0 else _VAGUE_AT + 1)
+                mild = (
+                    text is errors
+                    and order <= _A_CAUSE
+                    and overcome.may_be(symptom.name, lines.line_of(found, text))
+                )
+                lived_through = mild and bool(began) and lines.first(symptom, later) is None
                 told = _told(symptom, found, text, order, errors + warnings, label)
-                seen.append(_Seen(order, found.start(), told, mild, lived_through, _line(found, text)))
+                seen.append(_Seen(order, found.start(), told, mild, lived_through, lines.line_of(found, text)))
                 break
-    if own and any(_first(symptom, f"{first}\n") for symptom in SYMPTOMS if symptom.order <= _A_CAUSE):
+    if own and any(lines.first(symptom, f"{first}\n") for symptom in SYMPTOMS if symptom.order <= _A_CAUSE):
         own, since = False, -1  # a rule knows more of that exception
     _overcome(seen, since, raised is not None or _is_killed(log))
     lost = min((one.at for one in seen if one.told.name in _LOST), default=len(errors))
@@ -108,9 +103,9 @@ def symptoms(log: str) -> list[Finding]:
             one.follow()
     seen.sort(key=lambda one: (one.order, one.at))
     for one in seen[1:]:  # a cause may be told after what is seen of it
-        if one.order == seen[0].order and brings_about(one.told.name, seen[0].told.name):
+        if one.order <= max(seen[0].order, _A_CAUSE) and brings_about(one.told.name, seen[0].told.name):
             seen.remove(one)
-            seen.insert(0, one)
+            seen.insert(0, replace(one, told=replace(one.told, order=seen[0].told.order)))
             break
     # Of one and the same line, the first has said what there is to say.
     seen = [one for n, one in enumerate(seen) if all(one.line != other.line for other in seen[:n])]
@@ -125,21 +120,21 @@ def symptoms(log: str) -> list[Finding]:
 def stopped_by(log: str, *, trained: bool) -> set[str]:
     """The symptoms of what ended a process, or kept it from beginning: no complaint that a program lives "
     "through."""
-    errors, _ = _told_apart(_LONG.sub(_shortened, log))
-    found = {one: _first(one, errors) for one in SYMPTOMS if one.order <= _A_CAUSE}
+    errors, _ = lines.told_apart(lines.shortened(log))
+    found = {one: lines.first(one, errors) for one in SYMPTOMS if one.order <= _A_CAUSE}
     return {
         one.name
         for one, place in found.items()
         if place is not None
-        and not overcome.may_be(one.name, _line(place, errors))
+        and not overcome.may_be(one.name, lines.line_of(place, errors))
         and not (trained and one.name in BEFORE_IT_RAN and one.name != "step-waits")  # which lasts until then
     }
 
 
 def complains(log: str) -> bool:
     """Whether a log speaks of an error that is no consequence of another process's end."""
-    errors, _ = _told_apart(_LONG.sub(_shortened, log))
-    known = any(_first(one, errors) for one in SYMPTOMS if one.order < AFTER_ALL)
+    errors, _ = lines.told_apart(overcome.without_tries(lines.shortened(log)))
+    known = any(lines.first(one, errors) for one in SYMPTOMS if one.order < AFTER_ALL)
     return known or _first_error(errors) is not None
 
 
@@ -164,6 +159,8 @@ def _overcome(seen: list[_Seen], since: int, ended_later: bool) -> None:
     strong = [one for one in seen if one.order < _WEAK and not one.lived_through]
     for one in seen:
         ran = [other for other in strong if needs_a_run(other.told.name) and other.at > one.at]
+        if any(brings_about(one.told.name, other.told.name) for other in strong):
+            continue
         began_all_the_same = one.mild and one.told.name in BEFORE_IT_RAN and (ran or 0 <= one.at < since)
         if began_all_the_same or (one.lived_through and (ended_later or strong)):
             one.follow()
@@ -199,69 +196,29 @@ def _are_apart(cause: _Seen, raised: Finding) -> bool:
 
 def _rivals(cause: _Seen, other: _Seen, log: str) -> bool:
     """Whether two symptoms, the first of them the likelier cause, may each have been it."""
-    if explains(cause.told.name, other.told.name) and not (cause.mild and cause.told.name in BEFORE_IT_RAN):
+    began_all_the_same = cause.mild and cause.told.name in BEFORE_IT_RAN
+    if brings_about(cause.told.name, other.told.name):
+        return False
+    if explains(cause.told.name, other.told.name) and not began_all_the_same:
         return False
     if "\n" not in log[min(cause.at, other.at) : max(cause.at, other.at)]:  # of one and the same line
         return False
-    if cause.mild and cause.told.name in BEFORE_IT_RAN:
+    if began_all_the_same:
         return needs_a_run(other.told.name)
     return 0 < cause.order <= _A_CAUSE and (
         cause.order == other.order or (other.order <= _A_CAUSE and other.at < cause.at)
     )
 
 
-def _told_apart(log: str) -> tuple[str, str]:
-    """The lines of a log that may say what went wrong: errors, and warnings."""
-    told = overcome.HARMLESS.sub("", overcome.IGNORED.sub("", _telling(log)))
-    rest = _WARNING.sub("", told)
-    return overcome.WARNS.sub("", rest), "".join((*_WARNING.findall(told), *overcome.WARNS.findall(rest)))
-
-
-def _telling(log: str) -> str:
-    """The lines that may say what went wrong: of a long log, most tell how training goes on."""
-    told = [line for line in log.splitlines() if any(word in line.lower() for word in overcome.TELLS)]
-    text = "\n".join((*told, ""))
-    return text if len(text) <= 2 * _MOST else f"{text[:_MOST]}\n{text[-_MOST:]}"
-
-
-def _shortened(line: re.Match[str]) -> str:
-    return f"{line[0][:_KEPT]} ... {line[0][-_KEPT:]}"
-
-
-def _first(symptom: Symptom, text: str) -> re.Match[str] | None:
-    """The first place in which a line says this, and not something else."""
-    in_source = None  # a traceback's line of code that holds the words is not the message
-    for found in symptom.pattern.finditer(text):
-        line = _line(found, text)
-        another = symptom.unless is not None and symptom.unless.search(line)
-        if not another and (symptom.when is None or symptom.when(found)):
-            if not _SOURCE.match(line):
-                return found
-            in_source = in_source or found
-    return in_source
-
-
-def _line(found: re.Match[str], text: str) -> str:
-    begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.start())
-    return text[begin : end if end >= 0 else None]
-
-
 def _after(gave_up: dict[str, int], found: re.Match[str], text: str) -> bool:
     """Whether its rank, or any if it does not name its own, had given up waiting before it said this."""
-    who = RANK.match(_line(found, text))
+    who = RANK.match(lines.line_of(found, text))
     since = [at for rank, at in gave_up.items() if who is None or rank == (who[1] or who[2])]
     return any(at < found.start() for at in since)
 
 
-def _around(found: re.Match[str], text: str) -> str:
-    """The line in which something was found, with a few before and after it."""
-    at = text.rfind("\n", 0, found.start()) + 1
-    before, after = text[:at].splitlines()[-_NEAR:], text[at:].splitlines()[: _NEAR + 1]
-    return "\n".join((*before, *after))
-
-
 def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: str, label: str) -> Finding:
-    line = _line(found, text)
+    line = lines.line_of(found, text)
     rank = RANK.match(line)
     said = {name: one_line(text or "", 200).rstrip(". ") for name, text in found.groupdict().items()}
     if "ms" in said:
@@ -271,7 +228,7 @@ def _told(symptom: Symptom, found: re.Match[str], text: str, order: int, whole: 
     said["rank"] = f"{label if rank[2] else 'rank'} {rank[1] or rank[2]} " if rank else ""
     saw, means, do = symptom.saw, symptom.means, symptom.do
     for case in symptom.cases:
-        if (more := case.pattern.search(whole if case.anywhere else _around(found, text))) is not None:
+        if (more := case.pattern.search(whole if case.anywhere else lines.around(found, text))) is not None:
             said |= {name: one_line(value or "", 200) for name, value in more.groupdict().items()}
             saw, means, do = case.saw or saw, case.means.format_map(defaultdict(str, said)), case.do
             break
@@ -287,7 +244,7 @@ def first_error(log: str, *, alone: bool = True) -> Finding | None:
     Args:
         alone: nothing else is known: then one that follows from another process's counts too.
     """
-    errors, _ = _told_apart(_LONG.sub(_shortened, log))
+    errors, _ = lines.told_apart(lines.shortened(log))
     return _first_error(errors) or (_first_error(errors, follows=True) if alone else None)
 
 

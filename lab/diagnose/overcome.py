@@ -60,6 +60,14 @@ HARMLESS = re.compile(
     re.M,
 )
 
+# What NCCL says without warning of it, and what was tried once more.
+_EXCEPTION_ITSELF = r"(?:\[rank\d+\]: ?|\d{1,5}: )?(?:\w+\.)*\w*(?:Error|Exception)\b"
+_TRIED_AGAIN = re.compile(
+    rf"^(?!{_EXCEPTION_ITSELF}).*(?:\bNCCL INFO\b|\b(?:[Rr]etrying|[Tt]rying again|[Ww]ill retry"
+    r"|[Ss]ucceeded (?:after|on|at)|(?:retry|attempt)\b.{0,40}\bsucceeded)\b)"
+)
+_IN_SUCH_TRIES = ("NCCL INFO", "etrying", "rying again", "ill retry", "ucceeded")
+_JOINED = "Init COMPLETE"  # NCCL's: all ranks of a communicator have found each other
 # Words of which every line that a symptom is seen in holds one, whatever is seen there.
 TELLS = re.split(
     r"\|",
@@ -71,7 +79,8 @@ TELLS = re.split(
     "broken|disabled|partially|renam|toomany|unauthorized|manifest|gpu|duplicate|ancdata|module|stale|"
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
     "semlock|mig|worker_count|joined|downloading|100% /|.local/lib|local-rank|local_rank|no such option|consume|"
-    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat",
+    "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat|"
+    "ticket",
 )
 # An exception that nobody could catch any more, mostly while Python tidied up.
 IGNORED = re.compile(
@@ -88,6 +97,21 @@ def since(log: str, failed: int) -> int:
             return end
         end = begin
     return 0
+
+
+def went_on(log: str, began: int) -> str:
+    """A log without what was tried again before its program trained, up to `began`, or its ranks had joined."""
+    until = max(began, log.rfind(_JOINED))
+    return without_tries(log[:until]) + log[until:] if until > 0 else log
+
+
+def without_tries(log: str) -> str:
+    """A log without the lines of what was tried again, and what NCCL tells without a warning."""
+    return "".join(
+        line
+        for line in log.splitlines(keepends=True)
+        if not (any(words in line for words in _IN_SUCH_TRIES) and _TRIED_AGAIN.match(line))
+    )
 
 
 def trains(line: str) -> bool:

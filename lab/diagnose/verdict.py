@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-from lab.diagnose import ended_well, logs, overcome, slurm_job
+from lab.diagnose import access, ended_well, logs, overcome, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
@@ -255,6 +255,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         launched.beyond_the_gpus,
         launched.on_one_gpu,
         waited.alone,
+        access.lost,
     ):
         if (one := several_lines_say(evidence.log)) is not None:
             yield one

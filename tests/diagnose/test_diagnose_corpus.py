@@ -21,6 +21,8 @@ got a sharper right answer: that its cause cannot be told.
 Of the 60 of thirteenth_try.txt, made up as such programs write them, 53 were right, 1 unknown and 6 wrong before
 the rules were mended by them; four are of runs that ended well. complete-with-warnings, which did so too, and
 fire-argument then got sharper right answers.
+Of the 40 of fourteenth_try.txt, made up too and of runs on other clusters, 34 were right, 3 unknown and 3 wrong,
+of which one told the cause second.
 What is new to the rules is worth less than what they have been mended by. Where a report held only its last lines,
 those before were added as such programs write them.
 """
@@ -70,7 +72,7 @@ def said(tmp_path_factory) -> dict[str, tuple[str, str]]:
 
 def test_the_corpus_is_large_and_names_each_case_once():
     names = [what for what, *_ in cases()]
-    assert len(names) >= 635
+    assert len(names) >= 675
     assert len(set(names)) == len(names)
     known = {symptom.name for symptom in SYMPTOMS} | {
         UNKNOWN,
@@ -109,7 +111,7 @@ def test_code_is_blamed_only_where_it_is_to_blame(said):
 
 def test_all_that_is_said_of_the_corpus_is_said_of_the_lines_that_may_tell(monkeypatch):
     before = [[finding.name for finding in symptoms(log)] for *_, log in cases()]
-    monkeypatch.setattr("lab.diagnose.logs._telling", lambda log: log if log.endswith("\n") else f"{log}\n")
+    monkeypatch.setattr("lab.diagnose.lines._telling", lambda log: log if log.endswith("\n") else f"{log}\n")
     assert before == [[finding.name for finding in symptoms(log)] for *_, log in cases()]
 
 

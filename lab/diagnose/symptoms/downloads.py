@@ -1,4 +1,4 @@
-"""The internet, which a compute node mostly has not, and what came from it not whole."""
+"""The internet, which a compute node mostly has not, what came not whole, and rights to a disk that expire."""
 
 from lab.diagnose.symptoms.entry import case, symptom
 
@@ -110,4 +110,29 @@ BROKEN_DATA = symptom(
         ),
     ),
     source="docs.pytorch.org/vision/stable/datasets.html",
+)
+
+TICKETS = (
+    "A ticket or token gave the right to that disk (Kerberos, AFS, NFS with krb5), for 8 to 25 hours mostly: it "
+    "has expired, or did not come along to the job's node."
+)
+TO_DO = (
+    "srun --ntasks=1 bash -c 'klist; tokens'    # in the job: is there a ticket, and until when?",
+    "krenew -b -t -K 60    # first in the script, renews it while the job runs; some sites have auks or k5start",
+    "{rerun} --run-id {run_id} --resume auto    # then goes on from the last checkpoint",
+)
+
+ACCESS_LOST = symptom(
+    "access-lost",
+    1,
+    r"Key has expired|Required key not available|Key has been revoked|\[Errno 12[678]\]"
+    r"|(?:GSSAPI|GSS|gss|[Kk]erberos|[Kk]rb5|KRB5).{0,120}(?:[Ee]xpired|EXPIRED|[Nn]ot found|[Nn]o credentials"
+    r"|[Uu]navailable|fail)"
+    r"|[Tt]ickets? (?:has |have )?expired|[Nn]o credentials cache|^(?:aklog|kinit|krenew|klist): .{0,200}"
+    r"(?:expired|[Nn]o |not |[Cc]ouldn't|unable|fail|while)"
+    r"|\btokens? for (?:cell|afs)\b.{0,80}\bexpired",
+    "{rank}lost its right to a disk: {line}",
+    TICKETS,
+    *TO_DO,
+    source="docs.openafs.org/Reference/1/aklog.html",
 )

@@ -1,6 +1,6 @@
 """Disks, data sets, checkpoints and the internet."""
 
-from lab.diagnose.symptoms.downloads import BROKEN_DATA, NO_INTERNET
+from lab.diagnose.symptoms.downloads import ACCESS_LOST, BROKEN_DATA, NO_INTERNET
 from lab.diagnose.symptoms.entry import case, symptom
 
 _NO_LOCKS = (
@@ -194,6 +194,7 @@ FILES = (
         "{rerun} --output-dir $SCRATCH/results",
         source="apptainer.org/docs/user/main/bind_paths_and_mounts.html",
     ),
+    ACCESS_LOST,
     symptom(
         "no-permission",
         2,

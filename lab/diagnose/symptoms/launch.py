@@ -1,5 +1,6 @@
 """Before the program ran: Slurm, the job script, the launcher."""
 
+from lab.diagnose.symptoms.empty_values import EMPTY_VALUES, LAUNCH_VALUE_EMPTY, LOOKED_UP
 from lab.diagnose.symptoms.entry import case, symptom
 from lab.slurm import messages
 
@@ -181,6 +182,7 @@ LAUNCH = (
         "module avail nsight    # then module load, before sbatch; or: {rerun} --profile needs no Nsight",
         source="docs.nvidia.com/nsight-systems",
     ),
+    *EMPTY_VALUES,
     symptom(
         "program-not-found",
         1,
@@ -192,7 +194,17 @@ LAUNCH = (
         "there.",
         "LAB_ENV=~/venvs/torch sbatch run.sh    # names the environment: see docs/cluster.md",
         "srun --ntasks=1 bash -c 'which python; echo $PATH'",
-        unless=r"slurm_script: No such|\\r|\b(?:module|ml): command not found|\bnsys\b|\bncu\b|conda: command",
+        cases=(
+            case(
+                LAUNCH_VALUE_EMPTY,
+                "What it should have said was to be the value of a launcher's option, which is empty now.",
+                "torchrun --nproc-per-node gpu exercises/main.py    # counts the GPUs itself",
+                "srun --ntasks=1 bash -c 'echo $PATH'    # in the job: is the program's folder among these?",
+                anywhere=True,
+            ),
+        ),
+        unless=rf"{LOOKED_UP}|slurm_script: No such|\\r|\b(?:module|ml): command not found"
+        r"|\bnsys\b|\bncu\b|conda: command",
         source="slurm.schedmd.com/faq.html",
     ),
     symptom(

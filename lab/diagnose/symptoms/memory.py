@@ -1,6 +1,7 @@
 """Memory of the GPU, of the node, shared memory, threads and files."""
 
-from lab.diagnose.symptoms import gpu_memory
+import re
+
 from lab.diagnose.symptoms.entry import case, symptom
 from lab.slurm import messages
 
@@ -12,11 +13,56 @@ _SEMAPHORE = (
     r"BlockingIOError): \[Errno (?:28|2|13|38|30)\]"
 )
 
+# Whose fault it was that a GPU was full, the numbers in PyTorch's message say: in its form before 2.1, and since.
+_ASKED = r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ \w+).{0,1200}"
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = r"(\d+(?:\.\d+)? (?:bytes|[KMGT]iB))"
+_TOTAL = (rf"total capac\w+ of {_SIZE}", rf"{_SIZE} total capacity")
+_FREE = (rf"of which {_SIZE} is free", rf"; {_SIZE} free")
+_OWN = (rf"this process has {_SIZE} memory in use", rf"{_SIZE} reserved in total", rf"{_SIZE} already allocated")
+_IN_PIECES = (rf"{_SIZE} is reserved by PyTorch but unallocated",)
+_OVERHEAD = 2 << 30  # of CUDA and NCCL themselves, which the older form does not count as the process's own
+_PART = 0.2  # of the card, from which on another's share, or what lies idle in pieces, is worth a word
+
+
+def _held_by_others(found: re.Match[str]) -> bool:
+    """Whether another process holds a good part of the card."""
+    total, free, own = (_size(found[0], forms) for forms in (_TOTAL, _FREE, _OWN))
+    if (
+        total is None or free is None or own is None or own > total
+    ):  # in some containers the driver says 17179869184 GiB
+        return False
+    return total - free - own > max(_OVERHEAD, _PART * total)
+
+
+def _in_pieces(found: re.Match[str]) -> bool:
+    """Whether PyTorch itself held enough that nothing used, in pieces that are too small."""
+    total, idle, asked = (_size(found[0], forms) for forms in (_TOTAL, _IN_PIECES, (rf"allocate {_SIZE}",)))
+    if total is None or idle is None or asked is None:
+        return False
+    return idle >= asked and idle > _PART / 2 * total
+
+
+def _more_than_the_card(found: re.Match[str]) -> bool:
+    """Whether one tensor was to be larger than the card."""
+    total, asked = _size(found[0], _TOTAL), _size(found[0], (rf"allocate {_SIZE}",))
+    return total is not None and asked is not None and asked > total
+
+
+def _size(message: str, forms: tuple[str, ...]) -> float | None:
+    """In bytes; None where the message does not have it."""
+    for form in forms:
+        if (found := re.search(form, message)) is not None:
+            number, unit = found[1].split()
+            return float(number) * _UNITS[unit]
+    return None
+
+
 MEMORY = (
     symptom(
         "gpu-memory-of-others",
         1,
-        gpu_memory.ASKED,
+        _ASKED,
         "{rank}found a GPU that another process has filled: {line}",
         "The numbers say it: what this process holds is far less than the card has. The rest is a left-over "
         "run's, "
@@ -24,30 +70,30 @@ MEMORY = (
         "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv    # in the job, on that node: whose?",
         "ps -u $USER -o pid,etime,args | grep main.py  # on that node: is an old one of yours still there?",
         "lab check 2.2    # does each rank use a GPU of its own? torch.load() without map_location uses GPU 0",
-        when=gpu_memory.held_by_others,
+        when=_held_by_others,
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
     ),
     symptom(
         "gpu-memory-in-pieces",
         1,
-        gpu_memory.ASKED,
+        _ASKED,
         "{rank}had GPU memory left, but in pieces that are too small: {line}",
         "PyTorch keeps freed blocks, and cannot join them: more is reserved and unallocated than was asked for.",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {rerun}    # blocks that can grow",
         "{rerun} --per-device-batch-size {half} --accumulate 2",
-        when=gpu_memory.in_pieces,
+        when=_in_pieces,
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
     ),
     symptom(
         "tensor-too-large",
         1,
-        gpu_memory.ASKED,
+        _ASKED,
         "{rank}asked for one tensor that is larger than the whole GPU: {line}",
         "Mostly its shape is not what was meant (a flattened image, one number for each pair): no batch is small "
         "enough for that.",
         "{rerun} --per-device-batch-size 1    # does it still ask for so much? then it is the shape",
         "lab check 1.1    # the shapes in the network",
-        when=gpu_memory.more_than_the_card,
+        when=_more_than_the_card,
         source="docs.pytorch.org/docs/stable/notes/faq.html",
     ),
     symptom(

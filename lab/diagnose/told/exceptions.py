@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.words import one_line
+from lab.diagnose.told import facts
 from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
@@ -82,6 +83,7 @@ _IT_SAYS_ITSELF = (
     "proposes may be "
     "one of two ways: where two numbers or options differ, the other one can be the wrong one."
 )
+_SAYS_SO = "The words are the library's own; the lab knows errors of this kind, not this one."
 _NOT_KNOWN = (
     "The lab does not know this error. It comes from the system, the driver or a library, not from a line of "
     "yours: "
@@ -178,19 +180,24 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     at = own[-1] if own else frames[-1]
     where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
     foreign = _of_another_package(said["type"], own)
-    if own and not _ENVIRONMENT.search(text) and _elsewhere(at, frames, text) and _SAYS_WHAT_TO_DO.search(text):
-        library = _library(frames)
+    refused = not _ENVIRONMENT.search(text) and (not own or foreign or _elsewhere(at, frames, text))
+    fact = facts.stated(said["type"], text) if refused else None
+    if fact or (own and refused and _SAYS_WHAT_TO_DO.search(text)):
+        library = said["type"].partition(".")[0] if foreign else _library(frames)
+        below = f", in what {where}, calls" if own else ""
         return Finding(
             "library-said",
-            f"{who} was refused by {library}, in what {where}, calls: {text}",
-            _IT_SAYS_ITSELF,
-            (
+            f"{who} was refused by {library}{below}: {text}",
+            f"{fact.means} {_SAYS_SO}" if fact else _IT_SAYS_ITSELF,
+            fact.do
+            if fact
+            else (
                 f"look at {where}    # and at the job's options: srun, sbatch, torchrun",
                 f"python -m pip show {library}",
             ),
             order=3,
         )
-    if not own or foreign or _ENVIRONMENT.search(text) or _elsewhere(at, frames, text):
+    if not own or refused or _ENVIRONMENT.search(text):
         below = f", in what {where}, calls" if own else ""
         return Finding(UNKNOWN, f"{who} raised {text}{below}.", _NOT_KNOWN, LOOK_IT_UP, order=6)
     return Finding(
