@@ -36,7 +36,7 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
             "main": [{"value": (None, bool, int, str), **attempt}],
             "left": [{"still_there": bool, **attempt}],
             "anew": object,
-            "later": object,
+            "later": (None, bool, int, str),
             "collectives": int,
             "told": bool,
         },

@@ -77,9 +77,7 @@ def leave_group(rank: Rank) -> dict[str, Any]:
         if not report["main"]:
             report["anew"] = asked_anew(rank)
         recorder.simulate(gpus=0)
-        answer = result["value"]
-        known = answer if answer is None or isinstance(answer, bool | int) else type(answer).__name__
-        report["main"].append({"value": known, "error": result["error"]})
+        report["main"].append({"value": _plain(result["value"]), "error": result["error"]})
     if dist.is_initialized():  # again, with the ranks that a diagnosis names
         store = dist.PrefixStore("leaving", dist.distributed_c10d._get_default_store())
         dist.barrier()
@@ -88,7 +86,7 @@ def leave_group(rank: Rank) -> dict[str, Any]:
         dist.barrier()
         numbers = {"RANK": rank.rank, "LOCAL_RANK": rank.rank, "WORLD_SIZE": rank.world_size}
         set_launcher({name: str(number) for name, number in numbers.items()})
-        report["later"] = attempt(rank, utils.is_main_process)["value"]
+        report["later"] = _plain(attempt(rank, utils.is_main_process)["value"])
     for group in ("of all", "none", "another", "of one"):
         if group == "another" and not dist.is_initialized():
             join("fake", store=FakeStore(), rank=rank.rank, world_size=rank.world_size)
@@ -101,6 +99,11 @@ def leave_group(rank: Rank) -> dict[str, Any]:
     recorder.fails = "leaving"
     report["told"] = comes_out(rank, utils.cleanup)
     return report
+
+
+def _plain(answer: object) -> bool | int | str | None:
+    """What is_main_process() said; of anything but a bool, a number or None its type."""
+    return answer if answer is None or isinstance(answer, bool | int) else type(answer).__name__
 
 
 def collectives_begun() -> int:

@@ -51,7 +51,7 @@ def judge_network(look: Look, reports: Sequence[Any], sizes: list[int], given: d
         judge_precision(look, [batch["value"].dtype for batch in report["batches"]], report)
         judge_values(look, torch.cat([batch["value"] for batch in report["batches"]]))
     expect(reports, REPORT)
-    expect_as_many([report["wrong"]], len(WRONG_IMAGES))
+    expect_as_many([report["wrong"], *(report[key] for key in EVERYWHERE.values())], len(WRONG_IMAGES))
     expect_as_many([report["rows"]], ROWS)
     with part("an assertion for other images", after=[ANY_BATCH]):
         judge_wrong_images(look, report["wrong"], report["odd"])
