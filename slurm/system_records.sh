@@ -7,6 +7,7 @@
 #   sacct.txt          time, memory and exit code of each step so far, divided by |; a job cannot see its own end:
 #                      lab diagnose writes it again when the job has ended
 #   gpus-NODE.csv      utilization, memory and power of each GPU, every few seconds
+#   gpus.err           why there is none, where Slurm did not start what samples them
 
 SAMPLE_EVERY=5 # seconds
 
@@ -21,16 +22,17 @@ begin_system_records() { # run folder, job
         rm -f "$records/scontrol.txt"
     fi
 
-    # A second step, on the same GPUs as the ranks. It ends with the job.
+    # A second step, on the same GPUs as the ranks and out of the same memory: with a share of its own, whichever of the
+    # two comes later could be refused. It ends with the job.
     sampler=
     if command -v nvidia-smi >/dev/null; then
         # shellcheck disable=SC2016 # the host name is wanted on each node, not here
-        env -u SLURM_GPUS_PER_TASK -u SLURM_TRES_PER_TASK \
-            srun --overlap --ntasks="${SLURM_JOB_NUM_NODES:-1}" --ntasks-per-node=1 --cpus-per-task=1 --job-name=gpus \
+        env -u SLURM_GPUS_PER_TASK -u SLURM_TRES_PER_TASK -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU \
+            srun --overlap --mem=0 --ntasks="${SLURM_JOB_NUM_NODES:-1}" --ntasks-per-node=1 --cpus-per-task=1 --job-name=gpus \
             bash -c 'exec nvidia-smi --format=csv,nounits --loop="$1" --query-gpu="$2" >>"$0/gpus-$(hostname -s).csv"' \
             "$records" "$SAMPLE_EVERY" \
             timestamp,index,utilization.gpu,utilization.memory,memory.used,power.draw,temperature.gpu \
-            >/dev/null 2>&1 &
+            >/dev/null 2>"$records/gpus.err" &
         sampler=$!
     fi
 }
@@ -40,6 +42,7 @@ end_system_records() { # run folder, job
     if [[ -n ${sampler:-} ]]; then
         kill "$sampler" 2>/dev/null || true
         wait "$sampler" 2>/dev/null || true
+        if compgen -G "$records/gpus-*.csv" >/dev/null; then rm -f "$records/gpus.err"; fi
     fi
     # Accounting hears of the end of a step some seconds late.
     for try in 1 2 3 4 5; do

@@ -108,6 +108,8 @@ class BareLoop:
     def _start(self, loader: DataLoader, needed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """At least `needed` micro-batches of the epoch; in a resumed one, from where the checkpoint left them."""
         progress, resumed = self._progress, self._resumed
+        if loader.num_workers:
+            self._guard.before_fork()
         set_epoch(loader.dataset, progress.epoch)  # for the augmentation
         self._resumed, self._began_earlier = None, resumed is not None and progress.step > 0
         source = partial(batch_source, loader, self._inputs, needed, progress.epoch)

@@ -17,9 +17,9 @@ def make_run(tmp_path: Path, *argv: str) -> Run:
     return Run(args, torch.device("cpu"))
 
 
-def make_loader(samples: int = 40, batch: int = 8) -> DataLoader:
+def make_loader(samples: int = 40, batch: int = 8, *, workers: int = 0) -> DataLoader:
     images, labels = torch.randn(samples, 4), torch.arange(samples) % 2
-    return DataLoader(TensorDataset(images, labels), batch_size=batch)
+    return DataLoader(TensorDataset(images, labels), batch_size=batch, num_workers=workers)
 
 
 def one_epoch(run: Run, model: nn.Module, loader: DataLoader, epoch: int) -> EpochRecord:

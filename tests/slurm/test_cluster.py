@@ -6,6 +6,7 @@ All jobs are submitted at the start and overlap; each test waits for its own.
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -242,10 +243,19 @@ def test_the_system_is_recorded_by_job(cluster, package, jobs):
 
 
 def test_gpus_are_sampled_on_every_node_while_the_ranks_run(cluster, package, jobs, tmp_path):
-    tool = tmp_path / "nvidia-smi"
+    def write_tool(name: str, *lines: str) -> None:
+        (tmp_path / name).write_text("\n".join(("#!/bin/sh", *lines, "")))
+        (tmp_path / name).chmod(0o755)
+
     # Both lines at once: the job looks until there is something in the file.
-    tool.write_text('#!/bin/sh\nprintf "%s\\n%s\\n" "$*" "$CUDA_VISIBLE_DEVICES"; exec sleep 1000\n')
-    tool.chmod(0o755)
+    write_tool("nvidia-smi", 'printf "%s\\n%s\\n" "$*" "$CUDA_VISIBLE_DEVICES"; exec sleep 1000')
+    # The sampler is late: the ranks have taken what the job has of CPUs and memory.
+    ranks_are_there = f'grep -qs "^look" {package}/results/*-$SLURM_JOB_ID/train.log'
+    write_tool(
+        "srun",
+        f'case "$*" in *--job-name=gpus*) until {ranks_are_there}; do sleep 0.1; done ;; esac',
+        f'exec {shutil.which("srun")} "$@"',
+    )
     path = f"{tmp_path}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     job = cluster.submit(
         *(package, "--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=1"),
@@ -255,8 +265,12 @@ def test_gpus_are_sampled_on_every_node_while_the_ranks_run(cluster, package, jo
         LOOK_UNTIL="2 results/*/slurm-*/gpus-*.csv",
     )
     cluster.wait(job, "COMPLETED")
+    records = folder_of(package, job) / f"slurm-{job}"
+    written = sorted(path.name for path in records.glob("gpus*"))
+    refused = records / "gpus.err"
+    assert written == ["gpus-node1.csv", "gpus-node2.csv"], refused.read_text() if refused.exists() else written
     for node in ("node1", "node2"):
-        text = (folder_of(package, job) / f"slurm-{job}" / f"gpus-{node}.csv").read_text()
+        text = (records / f"gpus-{node}.csv").read_text()
         assert "--loop=5 --query-gpu=timestamp,index,utilization.gpu" in text
         assert text.splitlines()[1].count(",") == 1  # both GPUs of the node
 

@@ -1,6 +1,7 @@
 """At an epoch's end a thread writes the checkpoint: of that moment, whole, and no error of it is lost."""
 
 import json
+import multiprocessing.process
 import threading
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,8 @@ def gate(monkeypatch):
 class Training:
     """A run of a few epochs, step by step."""
 
-    def __init__(self, run: Any) -> None:
-        self.run, self.loader, self.model = run, make_loader(), nn.Linear(4, 2)
+    def __init__(self, run: Any, *, workers: int = 0) -> None:
+        self.run, self.loader, self.model = run, make_loader(workers=workers), nn.Linear(4, 2)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         run.begin(self.model, self.optimizer, self.loader)
 
@@ -98,6 +99,35 @@ def test_training_goes_on_meanwhile_and_what_is_written_is_of_the_epochs_end(tmp
     assert names == ["best.pth", "epoch_001.pth", "epoch_002.pth", "latest.pth"]
     assert same(saved(folder(tmp_path) / "epoch_001.pth"), at_the_end_of_1)
     assert same(saved(folder(tmp_path) / "latest.pth"), training.state())
+
+
+def test_no_loader_worker_is_forked_while_the_first_checkpoint_is_written(tmp_path, monkeypatch):
+    """A lock that the writing thread holds at that moment would stay taken in the worker."""
+    write, forks, saw_fork = checkpoint_file.write, [], threading.Event()
+
+    def write_when_a_fork_had_its_chance(state, path):
+        before = len(forks)
+        saw_fork.clear()
+        if not during:  # the first
+            saw_fork.wait(2)
+        during.append(len(forks) - before)
+        write(state, path)
+
+    during: list[int] = []
+    monkeypatch.setattr(checkpoint_file, "write", write_when_a_fork_had_its_chance)
+    start = multiprocessing.process.BaseProcess.start
+    monkeypatch.setattr(
+        multiprocessing.process.BaseProcess,
+        "start",
+        lambda process: (forks.append(process), saw_fork.set(), start(process))[-1],
+    )
+    with make_run(tmp_path, "--epochs", "2") as run:
+        training = Training(run, workers=1)
+        for epoch in run.epochs():
+            training.steps()
+            training.record(epoch)
+    assert len(forks) == 2  # one in each epoch
+    assert during == [0, 0]
 
 
 def test_a_disk_that_was_full_is_told_at_the_next_save(tmp_path, monkeypatch, capsys):

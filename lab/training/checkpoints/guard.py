@@ -17,6 +17,9 @@ from lab.training.stepping.stepper import Stepper
 class NoGuard:
     """In the place of a Guard where a run keeps no records: it lets everything pass."""
 
+    def before_fork(self) -> None:
+        """Before an epoch whose loader forks workers."""
+
     def end_step(self) -> None:
         """After each optimizer step."""
 
@@ -56,6 +59,11 @@ class Guard(NoGuard):
         self._signals = signals
         self._saver = saver
         self._vote = Vote(device)
+
+    def before_fork(self) -> None:
+        """Before an epoch whose loader forks workers: wait for what cannot go on beside that."""
+        if self._saver is not None:
+            self._saver.finish_first()
 
     def end_step(self) -> None:
         """After each optimizer step.

@@ -55,6 +55,7 @@ class Saver:
         self.last_good = f"{resumed.path} ({resumed.where})" if resumed else None
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: _Pending | None = None
+        self._first: Future[str | None] | None = None
         # The threads talk to each other while the training does: in a group of their own.
         self._group = _own_group() if args.checkpoint_format == "sharded" else None
 
@@ -131,6 +132,7 @@ class Saver:
             folder = self._folder / from_rank_0(lambda: token)
             written = self._writer.submit(self._write_shards, collected, folder, names, self._group)
         self._pending = _Pending(where, best, written)
+        self._first = self._first or written
         return self.finish() if wait else True
 
     def finish(self) -> bool:
@@ -145,6 +147,17 @@ class Saver:
         concurrent.futures.wait([pending.written])
         problem = from_rank_0(lambda: pending.written.result())  # what nobody expected is raised here
         return self._settle(pending, problem)
+
+    def finish_first(self) -> None:
+        """Wait until the run's first checkpoint is on the disk, for a process that is about to be forked.
+
+        Each operator of PyTorch that is used for the first time leaves a note for the process's end
+        (__cxa_atexit), and glibc keeps these under a lock that a fork copies as it is. It needs memory there, and
+        fork() stops whoever asks for memory: a child forked meanwhile finds the lock taken, for ever. So a loader
+        worker hung in its first new operator. The first write calls all that the later ones call.
+        """
+        if self._first is not None:
+            concurrent.futures.wait([self._first])
 
     def close(self) -> None:
         """As finish(), for a run that ends: the other ranks may be gone. No process may end before."""
