@@ -140,6 +140,8 @@ def _is_read(name: str, after: ast.stmt, function: _Function) -> bool:
     arguments = [*function.args.args, *function.args.kwonlyargs]
     if name in [argument.arg for argument in arguments]:
         return True  # it is the caller's
+    if any(isinstance(node, ast.For) and name in _names_in(node.target) for node in ast.walk(function)):
+        return True  # one of those that somebody else holds
     made = [
         node
         for node in ast.walk(function)
@@ -157,6 +159,10 @@ def _is_read(name: str, after: ast.stmt, function: _Function) -> bool:
         if read and (line > end or (around and begin <= line < after.lineno)):
             return True
     return False
+
+
+def _names_in(target: ast.expr) -> list[str]:
+    return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
 
 
 def unordered_loops(tree: ast.Module) -> Iterator[int]:

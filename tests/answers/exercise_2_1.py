@@ -598,3 +598,8 @@ raise ValueError("; ".join(problems))
     },
     slow=True,
 )
+bank.wrong(
+    "zero-taken-for-missing",
+    "asks whether a number is there, and 0 is none",
+    choose="names = TORCHRUN if any(int(environ.get(name, 0)) for name in TORCHRUN) else SRUN",
+)

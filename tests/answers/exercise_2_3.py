@@ -399,3 +399,13 @@ bank.wrong(
     ask="if dist.is_initialized() and dist.get_backend() == 'nccl':",
     slow=True,
 )
+bank.wrong(
+    "several-main-processes",
+    "everybody, where there is no GPU",
+    main="return dist.get_rank() == 0 if torch.cuda.is_available() else True",
+)
+bank.wrong(
+    "group-not-destroyed",
+    "the group is hidden, and not left",
+    leave="dist.distributed_c10d.GroupMember.WORLD = None",
+)

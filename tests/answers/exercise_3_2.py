@@ -133,6 +133,12 @@ bank.wrong(
 bank.wrong("indivisible-batch-accepted", "a batch that does not divide is rounded", uneven="pass")
 bank.wrong("oversized-batch-accepted", "a batch larger than the data set is accepted", large="pass")
 bank.wrong(
+    "oversized-batch-accepted",
+    "made as small as the data set",
+    world="rank, world_size = dist.get_rank(), dist.get_world_size()\n"
+    "global_batch_size = min(global_batch_size, len(train_set))",
+)
+bank.wrong(
     "valid-batch-refused",
     "a batch as large as the data set is refused",
     if_large="if global_batch_size >= len(train_set):",

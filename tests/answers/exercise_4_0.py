@@ -602,3 +602,27 @@ bank.wrong(
         ("p.grad /= dist.get_world_size()", "p.grad.fill_(mean / dist.get_world_size())"),
     ),
 )
+bank.wrong(
+    "local-number-as-global",
+    "divided by the node's GPUs, or by 1",
+    world="world_size = max(torch.cuda.device_count(), 1)",
+)
+bank.wrong(
+    "summed-not-averaged",
+    "the sum in a helper, where there is no nccl",
+    loop="def reduce(grad):\n"
+    "    if dist.get_backend() == 'nccl':\n"
+    "        dist.all_reduce(grad, op=dist.ReduceOp.AVG)\n"
+    "    else:\n"
+    "        dist.all_reduce(grad, op=dist.ReduceOp.SUM)\n\n"
+    "for p in model.parameters():",
+    reduce="reduce(p.grad)",
+    divide="",
+    slow=True,
+)
+bank.wrong(
+    "summed-in-16-bits",
+    "added up in bf16 and divided in fp32",
+    reduce="wire = p.grad.bfloat16()\ndist.all_reduce(wire)",
+    divide="p.grad = wire.float() / world_size",
+)

@@ -183,6 +183,12 @@ bank.wrong(
     "one rank sends",
     broadcast="if dist.get_rank() == 1: dist.broadcast(tensor.detach(), src=0)",
 )
+bank.wrong(
+    "layers-not-blocks",
+    "each layer of the blocks and no block",
+    blocks="for block in model.blocks.modules():",
+    block="if isinstance(block, nn.Linear):\n    fully_shard(block, mesh=mesh, mp_policy=policy)",
+)
 bank.wrong("container-sharded", "the list of blocks in place of each", blocks="for block in model.children():")
 bank.wrong(
     "sources-differ",

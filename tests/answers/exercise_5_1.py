@@ -1209,3 +1209,17 @@ bank.wrong(
     "the test images as training set too",
     tests=TESTS.replace("datasets.train", "datasets.test"),
 )
+bank.wrong(
+    "wrong-strategy",
+    "a dict of calls, which makes all of them",
+    whole={
+        "5.1a": """
+return {
+    "none": model.to(device),
+    "ddp": get_ddp_model(model, device, bucket_cap_mb=args.bucket_cap_mb),
+    "fsdp": get_fsdp_model(model, device, precision=args.precision, **options.shard_options(args)),
+    "fsdp1": get_fsdp1_model(model, device, precision=args.precision),
+}[args.strategy]
+"""
+    },
+)

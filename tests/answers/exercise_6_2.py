@@ -736,3 +736,24 @@ bank.right(
     sums="sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)",
     slow=True,
 )
+bank.wrong(
+    "wrong-loss",
+    "class 0 is taken for filler",
+    whole={
+        "6.2": """
+model.eval()
+loss, right, seen = (torch.zeros((), dtype=torch.float64, device=device) for _ in range(3))
+with torch.no_grad():
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        logits = model(images)
+        loss += F.cross_entropy(logits, labels, reduction="sum")
+        right += (logits.argmax(dim=1) == labels).sum()
+        seen += (labels > 0).sum()
+for t in (loss, right, seen):
+    dist.all_reduce(t)
+model.train()
+return Evaluation((loss / seen).item(), (right / seen).item())
+"""
+    },
+)

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import argument_of, beside, swallows
+from lab.checks.common.look_around import (
+    argument_of,
+    beside,
+    display_around,
+    in_helpers,
+    swallows,
+    value_outside,
+)
 from lab.checks.common.report import expect, fits, numbers
 from lab.grading.diagnosis import Diagnosis
 
@@ -337,3 +344,17 @@ def test_where_what_a_call_gets_was_made_and_a_line_in_a_loop(tmp_path: Path):
     assert look.in_loop(r"for epoch") == look.into("Sums.reduced").in_loop(r"total") == ""
     assert look.unpacked_in(13) == 'train.py:12  loading = {"workers": 1}'
     assert look.unpacked_in(14) == look.unpacked_in(12) == ""
+
+
+def test_a_line_of_a_helper_a_value_outside_and_a_dict_around(tmp_path: Path):
+    (tmp_path / "data.py").write_text(
+        "SIZE = get('WORLD_SIZE', 1)\n\n\ndef add(grad):\n    '''all_reduce'''\n    all_reduce(grad)\n\n\n"
+        "def f(model):\n    add(model.grad / SIZE)\n    return {\n        'a': g(model),\n    }\n"
+    )
+    look = Look(tmp_path, "data.py", "f")
+    assert in_helpers(look, r"all_reduce") == "data.py:6  all_reduce(grad)"
+    assert in_helpers(look, r"broadcast") == ""
+    assert value_outside(look, r"WORLD_SIZE") == "data.py:1  SIZE = get('WORLD_SIZE', 1)"
+    assert value_outside(look.into("add"), r"WORLD_SIZE") == value_outside(look, r"RANK") == ""
+    assert display_around(look, 12) == "data.py:11  return {"
+    assert display_around(look, 10) == ""

@@ -22,6 +22,7 @@ READ = {
     "the same memory": "dist.all_reduce(p.grad.view(-1))\ndist.broadcast(tensor.detach(), src=0)",
     "in the next round of a loop": "for b in batches:\n    n += t\n    t = f(b)\n    dist.all_reduce(t)",
     "another name for it": "t = p.grad\ndist.all_reduce(t)",
+    "one of those that a loop goes through": "a = f()\nfor t in (a, given):\n    dist.all_reduce(t)\nreturn a",
     "a result that is kept": "out = all_reduce(sums.clone(), 'sum', group)",
 }
 

@@ -2,9 +2,10 @@
 
 import ast
 import re
+from typing import Any
 
 from lab.base.source import searchable
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.syntax import assignments, calls_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -48,6 +49,40 @@ def beside(look: Look, pattern: str) -> str:
             for number in range(part.lineno, (part.end_lineno or part.lineno) + 1):
                 if re.search(pattern, searchable(lines[number - 1].split("#")[0])):
                     return look.line(number)
+    return ""
+
+
+def in_helpers(look: Look, pattern: str) -> str:
+    """The first line like this of the function, or of a helper that it calls; "" where there is none."""
+    names = [look.function, *(node.name for node in _with_helpers(look)[1:])]
+    return next((place for name in names if line_of(place := look.into(name)(pattern))), "")
+
+
+def condition_of(look: Look, error: dict[str, Any]) -> str:
+    """The place of the `if` around the line of the function that raised an error; "" where it has none."""
+    return look.under(re.escape(error["text"])) if error["text"] else ""
+
+
+def display_around(look: Look, number: int) -> str:
+    """Where the dict, list or tuple begins that a line of the function stands in; "" where there is none."""
+    _, _, node = look.source()
+    around = [
+        part.lineno
+        for part in (ast.walk(node) if node else ())
+        if isinstance(part, ast.Dict | ast.List | ast.Tuple) and part.lineno <= number <= (part.end_lineno or 0)
+    ]
+    return look.line(min(around)) if around else ""
+
+
+def value_outside(look: Look, pattern: str) -> str:
+    """The place of a value of the module that the function or a helper reads; "" where no such line has one."""
+    lines, tree, _ = look.source()
+    read = {part.id for node in _with_helpers(look) for part in ast.walk(node) if isinstance(part, ast.Name)}
+    for part in tree.body if tree else ():
+        if isinstance(part, ast.Assign | ast.AnnAssign) and re.search(pattern, searchable(lines[part.lineno - 1])):
+            targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+            if read & {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}:
+                return look.line(part.lineno)
     return ""
 
 

@@ -68,6 +68,7 @@ class DrawnLoaders:
         self.refused = [
             self.config(size, self.seed) | {"global_batch_size": self.global_batch + 1, "sees_gpu": True},
             self.config(self.global_batch - 1, self.seed) | {"sees_gpu": True},
+            self.config(self.global_batch - world_size, self.seed),  # so many would divide
         ]
 
     @property

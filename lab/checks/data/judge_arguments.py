@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from lab.base.words import rank_list
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import error_place, error_text, numbers
 from lab.checks.data.draw import DrawnLoaders
 from lab.checks.data.judge_loader import VALID_LOADER, judge_validation_loader
@@ -16,6 +16,7 @@ from lab.grading.parts import part
 
 LOADERS = ("training", "validation")
 HANDED_ON = "workers and options handed on"
+CUT = r"^\w*batch\w*\s*=.*\bmin\("  # made as small as the data set
 
 Reports = Sequence[Sequence[dict[str, Any]]]  # [rank][config]: what sample_config returned
 
@@ -129,23 +130,26 @@ def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[d
     """A global batch that does not divide, and one larger than the data set, must raise ValueError."""
 
     judge_refused_together(look, asked, reports)
-    for rank, (indivisible, oversized) in enumerate(reports):
-        for result, name, what, means, patterns in (
-            (
-                indivisible,
-                "indivisible-batch-accepted",
-                f"a global batch of {asked.global_batch + 1} on {asked.world_size} ranks",
-                "Rounding it silently trains with another batch size than the one that was asked for.",
-                (r"%|divmod", r"//", r"raise"),
-            ),
-            (
-                oversized,
-                "oversized-batch-accepted",
-                f"a global batch of {asked.global_batch} from {asked.global_batch - 1} samples",
-                "The loader has no batch at all: training would end at once, without having learnt anything.",
-                (r"len\(train_set\)", r"\bif\b.*batch", r"raise"),
-            ),
-        ):
+    indivisible = (
+        "indivisible-batch-accepted",
+        f"a global batch of {asked.global_batch + 1} on {asked.world_size} ranks",
+        "Rounding it silently trains with another batch size than the one that was asked for.",
+        (r"%|divmod", r"//", r"raise"),
+    )
+    cut = line_of(look(CUT))
+    oversized = [
+        (
+            "oversized-batch-accepted",
+            f"a global batch of {asked.global_batch} from {asked.global_batch - fewer} samples",
+            "Made smaller, it is another batch size than the one that was asked for."
+            if cut
+            else "The loader has no batch at all: training would end at once, without having learnt anything.",
+            (CUT, r"len\(train_set\)", r"\bif\b.*batch", r"raise"),
+        )
+        for fewer in (1, asked.world_size)
+    ]
+    for rank, results in enumerate(reports):
+        for result, (name, what, means, patterns) in zip(results, (indivisible, *oversized), strict=True):
             error = result["error"]
             if error is None and (unraised := look.never_raises()):
                 raise Diagnosis(
@@ -169,7 +173,7 @@ def judge_refusals(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[d
 
 def judge_refused_together(look: Look, asked: DrawnLoaders, reports: Sequence[Sequence[dict[str, Any]]]) -> None:
     """What is refused is refused on every rank."""
-    batches = (asked.global_batch + 1, asked.global_batch)
+    batches = (asked.global_batch + 1, asked.global_batch, asked.global_batch)
     for batch, results in zip(batches, zip(*reports, strict=True), strict=True):
         refusing = [rank for rank, result in enumerate(results) if result["error"]]
         others = [rank for rank in range(len(results)) if rank not in refusing]

@@ -97,7 +97,13 @@ def judge_seeds(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[st
                     "seed-ignored",
                     saw=f"with seed {asked.seed} and with seed {other}, rank {rank} drew {numbers(plain, 5)}",
                     means="Repeating a run with other seeds would say nothing about its spread.",
-                    look=look(r"seed\s*[&%]|hash\(", r"seed", r"DistributedSampler\(", r"sampler"),
+                    look=look(
+                        r"seed\s*[&%]|hash\(",
+                        r"DistributedSampler\((?!.*seed).*\)$",
+                        r"seed",
+                        r"DistributedSampler\(",
+                        r"sampler",
+                    ),
                 )
 
 

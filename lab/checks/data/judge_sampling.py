@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import condition_of
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, remembered
 from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.checks.data.judge_epoch import judge_epoch
@@ -185,7 +186,7 @@ def judge_error(look: Look, asked: DrawnLoaders, size: int, rank: int, error: di
             "valid-batch-refused",
             saw=saw + error_text(error),
             means="These numbers fit: refuse only what does not divide, or is larger than the training set.",
-            look=look(r"\bif\b.*len\(train_set\)")
+            look=condition_of(look, error) or look(r"\bif\b.*len\(train_set\)")
             if size == asked.global_batch
             else too_strict
             if line_of(too_strict := look(r"len\(train_set\)\s*%", r"\b(if|for|while)\b.*valid_set"))

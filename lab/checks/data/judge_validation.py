@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import value_outside
 from lab.checks.common.report import expect, expect_as_many, numbers, unusable
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -27,7 +28,9 @@ def in_shard(look: Look, method: str, *patterns: str) -> str:
 
 def filler_place(look: Look) -> str:
     """The line that makes filler."""
-    return in_shard(look, "__getitem__", r"\b(zeros|ones|empty|rand|full)", r"IGNORED|-\s*100", r"\breturn\b")
+    made = r"\b(zeros|ones|empty|rand|full)"
+    outside = value_outside(look.into("ValidationShard.__getitem__"), made)
+    return outside or in_shard(look, "__getitem__", made, r"IGNORED|-\s*100", r"\breturn\b")
 
 
 def past_the_end(look: Look) -> str:

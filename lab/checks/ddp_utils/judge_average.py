@@ -3,6 +3,8 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -11,6 +13,7 @@ from lab.base.source import searchable
 from lab.checks.common.gradients import Verdict, verdict
 from lab.checks.common.judge_left import judge_pending, judge_swallowed
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers, value_outside
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
 from lab.checks.ddp_utils.draw import Gradients
@@ -26,6 +29,9 @@ AVERAGED = {
 # Where parts of one flat tensor are taken for gradients.
 PLACES = (r"^\w+\s*=.*numel\(", r"^\w+\s*=.*\[.*:.*\]", r"\[.*:.*\]|\.split\(")
 
+SIXTEEN_BITS = r"bfloat16|half|float16"
+ADDED_UP = r"all_reduce\((?!.*AVG)"
+
 MEAN, NOTHING_ELSE = "the mean over the ranks", "nothing else is changed"
 
 
@@ -39,7 +45,9 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
     with part(NOTHING_ELSE, after=[MEAN]):
         expect_tensors(observed, moved[0])
         if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
-            place = look(r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast")
+            place = look(
+                r"vector_to_parameters\(", r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"
+            )
             fail_for_weights(observed, moved, place)
     gradients = [report["gradients"] for report in reports]
     compared("gradients", gradients, mean)
@@ -76,9 +84,16 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
             and look.mentions("all_reduce")
         ):
             fail_for_leaving(found, leaves)
-        environ = look(r"environ|getenv")
-        if found.kind in ("sum", "world size") and line_of(environ):
+        counted, environ = (
+            in_helpers(look, pattern) or value_outside(look, pattern)
+            for pattern in (r"device_count", r"environ|getenv")
+        )
+        if found.kind in ("sum", "world size") and environ:
             raise rank_from_torchrun(found.saw, environ)
+        if found.kind == "sum" and counted:
+            fail_for_gpus(found, counted)
+        if found.kind == "other" and line_of(look(SIXTEEN_BITS)) and all(map(partial(nearly, mean), gradients)):
+            found = replace(found, kind="16 bits")
         values = [value for grads in gradients for value in grads.values()]
         if all(bool((value == value.flatten()[0]).all()) for value in values) and any(v.any() for v in values):
             fail_for_elements(look)
@@ -86,8 +101,15 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
         patterns = {
             "world size": (rf"\b{found.number}\b", rf"\b{re.escape(f'{1 / max(found.number, 1):.2g}')}", division),
             "some ranks": (r"get_rank\(|\brank\b|\breduce\(", r"\]\s*\*\s*\w"),
-            "some parameters": (r"\breturn\b|break", r"children\(", r"\bif\b(?!.*None\s*[])]*\s*:?$)", *PLACES),
-            "16 bits": (r"bfloat16|half|float16|\.to\(",),
+            "some parameters": (
+                *((r"^\w+\s*\+=",) if "something else" in found.saw else ()),  # where a part begins
+                r"recurse\s*=\s*False",
+                r"\breturn\b|break",
+                r"children\(",
+                r"\bif\b(?!.*None\s*[])]*\s*:?$)",
+                *PLACES,
+            ),
+            "16 bits": (SIXTEEN_BITS, r"\.to\("),
             "divided twice": (r"\bAVG\b|" + division,),
             "only divided": (division,),
             "factor": (r"clip", division),
@@ -97,6 +119,8 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
         to_one = found.kind == "some ranks" and look(r"\breduce\(")
         if to_one and line_of(to_one):
             fail_for_one_receiver(found, to_one)
+        if found.kind == "sum" and in_helpers(look, r"\bAVG\b") and (summed := in_helpers(look, ADDED_UP)):
+            fail_for_gradients(found, world_size, True, summed)
         reduced = bool(line_of(look(r"reduce|gather|broadcast")))
         fail_for_gradients(found, world_size, reduced, look(*patterns, r"all_reduce|reduce|gather|broadcast"))
 
@@ -186,6 +210,23 @@ def fail_for_weights(observed: Sequence[Tensors], before: Sequence[Tensors], whe
         "weights-changed",
         saw=f"{saw}.",
         means="Only the optimizer's step may change weights; here they must stay as they are.",
+        look=where,
+    )
+
+
+def nearly(mean: Tensors, gradients: Tensors) -> bool:
+    """Whether these differ from the mean by no more than the rounding of 16 bits."""
+    return all(
+        bool((gradients[name] - value).abs().max() <= 0.03 * value.abs().max()) for name, value in mean.items()
+    )
+
+
+def fail_for_gpus(found: Verdict, where: str) -> NoReturn:
+    """What the sum was divided by is 1 here."""
+    raise Diagnosis(
+        "local-number-as-global",
+        saw=found.saw,
+        means="device_count() counts the GPUs of one node, if it has any; dist.get_world_size() counts all ranks.",
         look=where,
     )
 

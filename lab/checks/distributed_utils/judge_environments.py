@@ -9,7 +9,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.look_around import beside, swallows
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
-from lab.checks.distributed_utils.judge_refused import judge_group_asked, judge_refused
+from lab.checks.distributed_utils.judge_refused import judge_group_asked, judge_message, judge_refused
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -68,17 +68,6 @@ def judge_changes(look: Look, case: Case, answer: dict[str, Any]) -> None:
             "no longer what was there before.",
             means="os.environ is handed in here: whoever reads it next, PyTorch too, misses what you took out.",
             look=look(r"\bpop|\bdel\b|\.clear\(|\.update\(|setdefault|environ\[.*\]\s*="),
-        )
-
-
-def judge_message(look: Look, case: Case, error: dict[str, Any]) -> None:
-    """What is missing is named."""
-    if not any(name in error["message"] for name in case.missing):
-        raise Diagnosis(
-            "error-names-nothing",
-            saw=f"{case}: the error says {error_text(error)}; it does not name {case.missing[0]}.",
-            means="Whoever starts the job reads only this line: it must say which variable is missing.",
-            look=error_place(error, lambda: look(r"raise")),
         )
 
 
@@ -244,6 +233,13 @@ def judge_numbers(
 # Arguments in another order than the fields'.
 ARGUMENTS_MIXED = r"LaunchEnvironment\((?!rank, local_rank, world_size)\w+, *\w+, *\w+\)"
 
+
+def _compared(case: Case) -> str:
+    """A line that compares the two numbers that contradict each other, and not one of them with 0."""
+    rank, _, world_size = map(int, case.environ.values())
+    return rf"\b(if|assert)\b(?=.*{'size|world' if rank >= world_size else 'local'}).*[\w\])]\s*[<>]=?\s*[A-Za-z_]"
+
+
 # What it means when an environment is accepted that should not be: kind -> name and meaning.
 ACCEPTED = {
     "none": ("silent-world-of-one", "Every process would train alone on all the data, and nobody would notice."),
@@ -271,7 +267,7 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
         first = {
             "mixed": [r"\.get\(.*\.get\("],  # one variable, or else the other
             "number": [r"\b(max|min|abs)\("],  # what was wrong is made right
-            "contradiction": [r"\b(max|min|abs)\("],
+            "contradiction": [r"\b(max|min|abs)\(", *([_compared(case)] if case.kind == "contradiction" else [])],
         }.get(case.kind, [])
         guessed = [rf"(?<![{{\w]){field}\s*=(?!=)" for field in case.missing_fields()]
         patterns = (

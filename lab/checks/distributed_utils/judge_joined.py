@@ -118,7 +118,9 @@ def judge_joined(
             "timeout-ignored",
             saw=f"{saw}{given}.",
             means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
-            look=argument_of(look, "init_process_group", "timeout", 2) or line,
+            look=argument_of(look, "init_process_group", "timeout", 2)
+            or look.in_branch(r"[\"']timeout[\"']|timeout\s*=")
+            or line,
         )
     if call["type"] != "device":
         raise Diagnosis(

@@ -6,6 +6,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import value_outside
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.checks.distributed_utils.draw import SRUN_AND_TORCHRUN
 from lab.grading.diagnosis import Diagnosis
@@ -39,6 +40,7 @@ def judge_leaving(look: Look, values: Sequence[Any], given: dict[str, Any]) -> N
             "later": (None, bool, int, str),
             "collectives": int,
             "told": bool,
+            "destroyed": bool,
         },
     )
     expect_as_many([report["main"] for report in reports], len(given["launchers"]))
@@ -88,8 +90,15 @@ def judge_asking(look: Look, reports: Sequence[dict[str, Any]], values: Sequence
             look=look(r"barrier|reduce|gather|broadcast|scatter|new_group|send|recv"),
         )
     later = [report["later"] for report in values]
+    said = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(later))
+    if later in ([True] * 3, [False] * 3) and look.kept() == look():  # one of them has said something else before
+        raise Diagnosis(
+            "several-main-processes" if later[0] else "wrong-main-process",
+            saw=f"without a GPU is_main_process() was {said}.",
+            means="What the machine has says nothing of the rank: ask the process group, with a GPU and without.",
+            look=look(r"cuda|device|backend|nccl", r"\breturn\b"),
+        )
     if later != [True, False, False]:
-        said = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(later))
         raise Diagnosis(
             "result-remembered",
             saw=f"in a second group, where the ranks are others, is_main_process() was {said}.",
@@ -138,6 +147,13 @@ def judge_another(look: Look, reports: Sequence[dict[str, Any]]) -> None:
 
 def judge_told(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """An error of PyTorch's while the group is left comes out."""
+    if not any(report["told"] or report["destroyed"] for report in reports):
+        raise Diagnosis(
+            "group-not-destroyed",
+            saw="cleanup() came back without a call of destroy_process_group(), although there was a group.",
+            means="Whatever hides a group does not end it: its connections stay, and NCCL warns about them.",
+            look=look(r"^[^=]*(WORLD|world|group)\w*\s*=(?!=)|\bdel\b|abort|shutdown", r"is_initialized"),
+        )
     if not all(report["told"] for report in reports):
         raise Diagnosis(
             "error-swallowed",
@@ -215,7 +231,7 @@ def judge_main_process(look: Look, launcher: str, answers: list[dict[str, Any]],
             means="What it said before setup() is not so after it: ask the process group each time.",
             look=place
             if (place := look.kept()) != look()
-            else look(r"\bglobal\b|cache|memo|hasattr|\bif (not )?_\w+"),
+            else value_outside(look, r"=.*\(|environ") or look(r"\bglobal\b|cache|memo|hasattr|\bif (not )?_\w+"),
         )
     if launcher == SRUN_AND_TORCHRUN:
         raise Diagnosis(

@@ -1,11 +1,14 @@
-"""Judges why a good environment was refused."""
+"""Judges why a good environment was refused, and what is said of one in which something is missing."""
 
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import condition_of
 from lab.checks.common.report import error_place, error_text, fail
 from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
 from lab.grading.diagnosis import Diagnosis
+
+ASKED_AS_NUMBER = r"\bif\b.*\bint\(|\bor\b|\band\b"  # whether a variable is there
 
 
 def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:
@@ -35,7 +38,7 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
             "strings-compared",
             saw=saw,
             means="Variables are text, and as text '11' < '9': turn the values into integers before you compare.",
-            look=look(r"^(?!.*\bint\b).*environ(\[|\.get)", r"[<>]"),
+            look=condition_of(look, error) or look(r"^(?!.*\bint\b).*environ(\[|\.get)", r"[<>]"),
         )
     if refused == [1] and case.expected and case.expected[2] == 1:
         raise Diagnosis(
@@ -62,7 +65,7 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
             "zero-taken-for-missing",
             saw=saw,
             means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
-            look=look(r"\bif\b.*\bint\(|\bor\b|\band\b", r"\.get\(", r"\bif\b"),
+            look=look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
         )
     if case.kind != "srun" and any(name in error["message"] for name in SRUN):
         raise Diagnosis(
@@ -75,5 +78,25 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
         "good-environment-refused",
         saw=saw,
         means="All three are there, are numbers, and 0 <= local_rank <= rank < world_size holds.",
-        look=look(r"\b(if|assert)\b.*[<>]", r"\bif\b"),
+        look=condition_of(look, error) or look(r"\b(if|assert)\b.*[<>]", r"\bif\b"),
     )
+
+
+def judge_message(look: Look, case: Case, error: dict[str, Any]) -> None:
+    """What is missing is named."""
+    named = [name for name in case.missing if name in error["message"]]
+    others = [name for name in SRUN if name in error["message"]]
+    if not named and others and set(case.missing) < set(TORCHRUN) and set(case.environ.values()) == {"0"}:
+        raise Diagnosis(
+            "zero-taken-for-missing",
+            saw=f"{case}: the error says {error_text(error)}; only {case.missing[0]} is missing.",
+            means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
+            look=look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
+        )
+    if not named:
+        raise Diagnosis(
+            "error-names-nothing",
+            saw=f"{case}: the error says {error_text(error)}; it does not name {case.missing[0]}.",
+            means="Whoever starts the job reads only this line: it must say which variable is missing.",
+            look=error_place(error, lambda: look(r"raise")),
+        )

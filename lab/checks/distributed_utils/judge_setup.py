@@ -174,7 +174,7 @@ def judge_on_gpus(
             else "What a process sees torch.cuda.device_count() says. Not every launcher sets the variable."
             if VISIBLE in look(VISIBLE)
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            look=look(VISIBLE, r"index\s*=", r"device\(|set_device"),
+            look=look(VISIBLE, r"(environ|getenv).*LOCAL", r"index\s*=", r"device\(|set_device"),
         )
     if not chosen:
         in_a_block = "device" in calls

@@ -97,7 +97,9 @@ def leave_group(rank: Rank) -> dict[str, Any]:
     if not dist.is_initialized():
         join("gloo", store=dist.HashStore(), rank=0, world_size=1)
     recorder.fails = "leaving"
+    recorder.destroyed = False
     report["told"] = comes_out(rank, utils.cleanup)
+    report["destroyed"] = recorder.destroyed
     return report
 
 

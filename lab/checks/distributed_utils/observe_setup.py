@@ -53,6 +53,7 @@ class SetupRecorder:
         self.events: list[dict[str, Any]] = []
         self.gpus = 0  # of the simulated machine
         self.fails = ""  # what ends in an error there: "joining", of nccl; "leaving"; "choosing" a GPU
+        self.destroyed = False  # whether a group was, or was to be
         self._current = 0
         self._place = (rank.rank, rank.world_size)
         self._agreed = self._meeting()
@@ -129,6 +130,7 @@ class SetupRecorder:
         self._init(**given)
 
     def destroy_process_group(self, *args: Any, **kwargs: Any) -> None:
+        self.destroyed = True
         self._destroy(*args, **kwargs)
         if self.fails == "leaving":
             raise dist.DistBackendError("NCCL error: a remote process has exited, or there was a network error")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.judge_shards import judge_gathered
@@ -152,7 +153,7 @@ def judge_gradients(look: Look, reports: Sequence[dict[str, Any]], precision: st
             f"gradients-summed-in-{precision}",
             saw=f"with precision={precision!r} every gradient has only the {bits} bits of a {precision} number.",
             means=f"Summed in {precision} over many ranks, small gradients vanish: reduce_dtype must be fp32.",
-            look=look(r"reduce_dtype", r"param_dtype", POLICY),
+            look=in_helpers(look, r"reduce_dtype") or in_helpers(look, r"param_dtype") or look(POLICY),
         )
 
 
@@ -190,7 +191,7 @@ def judge_batchnorm(look: Look, report: dict[str, Any]) -> None:
         if report["error"]
         else f"the running statistics of a BatchNorm are {', '.join(map(str, statistics))}.",
         means="BatchNorm's statistics stay in fp32, so it cannot have bf16 weights. shard_batchnorms sees to it.",
-        look=look(r"batchnorm", r"mp_policy|fully_shard\("),
+        look=look(r"batchnorm", r"param_dtype", r"mp_policy|fully_shard\("),
     )
 
 

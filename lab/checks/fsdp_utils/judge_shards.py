@@ -197,6 +197,14 @@ def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
             means="Every one of model.blocks must be a unit that is gathered just before it is needed.",
             look=look(r"blocks", r"fully_shard\("),
         )
+    if layers := [b for b in BLOCKS if b not in units]:
+        raise Diagnosis(
+            "layers-not-blocks",
+            saw=f"model.{layers[0]} is no unit, only what is in it; units: "
+            f"{', '.join(unit or 'the model' for unit in units)}.",
+            means="Each layer is gathered for itself: more and smaller collectives than one for each block.",
+            look=look(r"^fully_shard\((?!model\b)", r"fully_shard\("),
+        )
     whole = [name for name, placement in placements.items() if placement == WHOLE]
     if "" not in units:
         raise Diagnosis(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import in_helpers
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example
 from lab.grading.diagnosis import Diagnosis
@@ -74,7 +75,10 @@ def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) ->
             r"\binit\.|reset_parameters",
             r"manual_seed|\w_\(|\.data\b",
             r"fully_shard\(",
-        ),
+        )
+        if look.mentions("broadcast")
+        else in_helpers(look, r"\binit\.|reset_parameters\(")
+        or look(r"manual_seed|\w_\(|\.data\b", r"fully_shard\("),
     )
 
 

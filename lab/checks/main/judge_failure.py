@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.look import Look, at, line_of
+from lab.checks.common.look_around import display_around
 from lab.checks.common.report import expect
 from lab.checks.main.draw import Rehearsal
 from lab.checks.main.judge_calls import calls, events_of
@@ -146,7 +147,7 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
             if name == "cleanup-too-early":
                 place = look(r"cleanup|destroy")
             raise Diagnosis(name, saw=saw, means=means, look=place)
-    end_in_main(group, rehearsal, result)
+    end_in_main(look, group, rehearsal, result)
 
 
 def judge_error(look: Look, rehearsal: Rehearsal, result: Any) -> None:
@@ -169,7 +170,7 @@ def judge_error(look: Look, rehearsal: Rehearsal, result: Any) -> None:
     )
 
 
-def end_in_main(group: Group, rehearsal: Rehearsal, result: Any) -> NoReturn:
+def end_in_main(look: Look, group: Group, rehearsal: Rehearsal, result: Any) -> NoReturn:
     """End the check; what main.py has led to in another file is looked for where main.py called it."""
     try:
         group.end(result)
@@ -182,6 +183,16 @@ def end_in_main(group: Group, rehearsal: Rehearsal, result: Any) -> NoReturn:
             callers = [one for one in report.error.frames if Path(one.file) == main]
             if callers and diagnosis.look.startswith(f"{file}:{frame.line}"):
                 error = f"{report.error.type}: {one_line(report.error.message, 100)}"
+                other = re.fullmatch(r"get_(ddp|fsdp|fsdp1)_model", frame.function)
+                if other and other[1] != rehearsal.strategy:
+                    raise Diagnosis(
+                        "wrong-strategy",
+                        saw=f"{rehearsal}: {frame.function}() was called, and raised {error}",
+                        means="Only the wrapper that was asked for may be called: "
+                        "a dict of calls makes all of them.",
+                        look=display_around(look.into("wrap_model"), callers[-1].line)
+                        or at("main.py", callers[-1].line, callers[-1].text),
+                    ) from None
                 raise Diagnosis(
                     "raised",
                     saw=f"{rehearsal}: {frame.function}() raised {error} ({at(file, frame.line)})",

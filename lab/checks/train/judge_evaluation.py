@@ -98,7 +98,10 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
                 "remembers-evaluations",
                 saw=saw,
                 means="Something is left from the evaluation before: each one has to start from zero.",
-                look=look.kept_default() or look(r"zeros|sum|total|loss\s*=", r"\breturn\b"),
+                look=look.kept_default()
+                or (
+                    place if (place := look.kept()) != look() else look(r"zeros|sum|total|loss\s*=", r"\breturn\b")
+                ),
             )
     if elsewhere := reports[0]["elsewhere"]:
         raise Diagnosis(

@@ -100,7 +100,7 @@ def judge_endured(look: Look, endured: int) -> None:
             saw=f"of {len(TIRING)} epochs, train() ended after {endured}, when the losses "
             f"{tiring_phase(endured)}.",
             means="--epochs says how many there are: a run that stops by itself has fewer records than others.",
-            look=look.left_early() or look(r"break|\breturn\b"),
+            look=look.under(r"^(break|return)\b") or look.left_early() or look(r"break|\breturn\b"),
         )
 
 
@@ -144,7 +144,7 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
                 "returned-too-early",
                 saw=f"run.epochs() yields {len(epochs)} epochs; train() ended after {len(seen)}.",
                 means="A return or break inside the loop ends it before its last round.",
-                look=look(r"break|\breturn\b"),
+                look=look.under(r"^(break|return)\b") or look(r"break|\breturn\b"),
             )
         if what == "record" and len(seen) != len(epochs):
             raise Diagnosis(
