@@ -72,6 +72,7 @@ _WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
 _LONG = ("5.1", "6.1")
 # The first process of a file system does something else than the others; so do a pipeline's first and last rank;
 # and of an optimizer each rank steps a share of its own.
+_TELLS_RANKS_APART = ("2.3",)  # is_main_process, by purpose: the same everywhere is another mistake
 _PARTED_BY_RIGHT = ("3.1", "9.3", "9.6")
 
 Place = tuple[str, int, str]  # file, line, the condition's text
@@ -218,6 +219,8 @@ def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosi
         left_by = {way: _with_condition(place, way, check, group) for way in tries}
         for way, left in sorted(left_by.items(), key=lambda item: item[1] != ""):  # nothing, before another error
             if left == diagnosis.name or left in _OTHERWISE or (left and diagnosis.name in _OF_RANKS):
+                continue
+            if left and check.exercise in _TELLS_RANKS_APART:
                 continue
             off = [rank for rank, gone in ways.items() if way not in gone]
             off = off or [rank for rank, gone in ways.items() if gone != {way}]

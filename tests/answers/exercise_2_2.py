@@ -703,3 +703,10 @@ bank.wrong(
     join=f"with torch.cuda.device(device) if device.type == 'cuda' else open(os.devnull):\n    {JOIN}",
     slow=True,
 )
+bank.wrong(
+    "timeout-ignored",
+    "a timeout for gloo alone",
+    join="ranks = {'rank': launch.rank, 'world_size': launch.world_size}\nif backend == 'nccl':\n"
+    "    dist.init_process_group('nccl', rank=launch.rank, world_size=launch.world_size)\nelse:\n"
+    "    dist.init_process_group('gloo', timeout=timeout, **ranks)",
+)

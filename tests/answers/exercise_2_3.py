@@ -409,3 +409,9 @@ bank.wrong(
     "the group is hidden, and not left",
     leave="dist.distributed_c10d.GroupMember.WORLD = None",
 )
+bank.wrong(
+    "cleanup-without-group",
+    "asks whether there is torch.distributed",
+    ask="if dist.is_available():",
+    main="rank = dist.get_rank()\nreturn True if rank == 0 else False",
+)

@@ -824,3 +824,8 @@ bank.wrong(
     "divided by the node's GPUs",
     world="import torch\nrank, world_size = dist.get_rank(), torch.cuda.device_count() or dist.get_world_size()",
 )
+bank.wrong(
+    "wrong-validation-batch",
+    "twice as many for the validation",
+    valid="valid_loader = DataLoader(\n    shard,\n    batch_size=2 * batch_size,\n    **workers,\n)",
+)

@@ -519,3 +519,9 @@ wrapped.register_comm_hook(None, summed)
 return wrapped
 """,
 )
+bank.wrong(
+    "weights-changed",
+    "the last rank's are sent first",
+    move="model.to(device)\nfor tensor in model.state_dict().values():\n"
+    "    dist.broadcast(tensor, src=dist.get_world_size() - 1)",
+)

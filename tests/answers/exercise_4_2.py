@@ -727,3 +727,18 @@ bank.wrong(
     ),
     slow=True,
 )
+bank.wrong(
+    "block-left-out",
+    "blocks that are of one class",
+    blocks="for block in model.modules():",
+    block="if isinstance(block, nn.Sequential):\n    fully_shard(block, mesh=mesh, mp_policy=policy)",
+)
+bank.wrong(
+    "precision-not-everywhere",
+    "a policy in the options of the blocks alone",
+    policy="options = {'mesh': mesh, 'mp_policy': MixedPrecisionPolicy(**low)}",
+    fp32="options = {'mesh': mesh}",
+    root="",
+    block="fully_shard(block, **options)",
+    result="return fully_shard(model, mesh=mesh)",
+)

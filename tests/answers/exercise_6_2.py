@@ -757,3 +757,9 @@ return Evaluation((loss / seen).item(), (right / seen).item())
 """
     },
 )
+bank.wrong(
+    "training-mode-not-restored",
+    "restored below the return",
+    train="",
+    result="return Evaluation(loss, accuracy)\nmodel.train()",
+)

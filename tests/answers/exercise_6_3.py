@@ -522,3 +522,16 @@ bank.wrong(
     evaluate=VALID.replace("run.device", "device"),
     slow=True,
 )
+bank.wrong(
+    "generator-returned",
+    "a map over the epochs",
+    records="",
+    loop="def one(epoch):",
+    record="return run.record(epoch, loss, valid.loss, valid.accuracy)",
+    result="return map(one, run.epochs())",
+)
+bank.wrong(
+    "wrong-epochs",
+    "counted from 1 once more",
+    loop="for index in run.epochs():\n    epoch = index + 1",
+)

@@ -10,7 +10,9 @@ from lab.checks.common.look_around import (
     argument_of,
     beside,
     display_around,
+    in_classes,
     in_helpers,
+    kept_default,
     swallows,
     value_outside,
 )
@@ -358,3 +360,19 @@ def test_a_line_of_a_helper_a_value_outside_and_a_dict_around(tmp_path: Path):
     assert value_outside(look.into("add"), r"WORLD_SIZE") == value_outside(look, r"RANK") == ""
     assert display_around(look, 12) == "data.py:11  return {"
     assert display_around(look, 10) == ""
+
+
+def test_a_line_of_another_method_of_a_class_that_is_used_and_a_helpers_default(tmp_path: Path):
+    (tmp_path / "train.py").write_text(
+        "class Policies:\n    def __init__(self):\n        self.block = policy(bf16)\n\n\n"
+        "class Net:\n    def features(self, x):\n        with no_grad():\n            return x\n\n"
+        "    def forward(self, x):\n        return self.features(x)\n\n\n"
+        "def add(x, sums=[0]):\n    return sums\n\n\ndef f(x, none=None):\n    return add(Policies().block)\n"
+    )
+    look = Look(tmp_path, "train.py", "f")
+    assert in_classes(look, r"policy\(") == "train.py:3  self.block = policy(bf16)"
+    assert in_classes(look, r"no_grad") == "", "Net is not used there"
+    assert in_helpers(look.into("Net.forward"), r"no_grad") == "train.py:8  with no_grad():"
+    assert in_helpers(look.into("Net.forward"), r"policy") == ""
+    assert kept_default(look) == "train.py:15  def add(x, sums=[0]):"
+    assert kept_default(look.into("Net.forward")) == ""

@@ -34,6 +34,7 @@ STAND_INS: dict[str, type] = {
     "ValidationShard": Dataset,
     "NumberedImages": Dataset,
     "Loaded": Dataset,
+    "Chain": nn.Module,
     "TinyNet": nn.Module,
 }
 NAMED_LIKE = ("NotedSGD", "NotedRun", "CountedRun", "RecordedRun")

@@ -53,9 +53,28 @@ def beside(look: Look, pattern: str) -> str:
 
 
 def in_helpers(look: Look, pattern: str) -> str:
-    """The first line like this of the function, or of a helper that it calls; "" where there is none."""
+    """The first line like this of the function, or of a helper that it calls; "" where there is none.
+
+    Helpers are functions of the file, and of a method the other methods of its class.
+    """
     names = [look.function, *(node.name for node in _with_helpers(look)[1:])]
+    owner, dot, _ = look.function.rpartition(".")
+    names += [f"{owner}.{name}" for name in _methods(look, {owner})] if dot else []
     return next((place for name in names if line_of(place := look.into(name)(pattern))), "")
+
+
+def in_classes(look: Look, pattern: str) -> str:
+    """The first line like this in a method of a class of the file that the function uses; "" without one."""
+    _, tree, _ = look.source()
+    classes = [one.name for one in (tree.body if tree else ()) if isinstance(one, ast.ClassDef)]
+    names = [f"{owner}.{name}" for owner in filter(look.mentions, classes) for name in _methods(look, {owner})]
+    return next((place for name in names if line_of(place := look.into(name)(pattern))), "")
+
+
+def kept_default(look: Look) -> str:
+    """What outlives a call of the function or of a helper: a default that is no constant; "" where none is."""
+    names = [node.name for node in _with_helpers(look)]
+    return next((place for name in names if (place := look.into(name).kept_default())), "")
 
 
 def condition_of(look: Look, error: dict[str, Any]) -> str:
@@ -84,6 +103,12 @@ def value_outside(look: Look, pattern: str) -> str:
             if read & {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}:
                 return look.line(part.lineno)
     return ""
+
+
+def _methods(look: Look, owners: set[str]) -> list[str]:
+    _, tree, _ = look.source()
+    classes = [one for one in (tree.body if tree else ()) if isinstance(one, ast.ClassDef) and one.name in owners]
+    return [part.name for one in classes for part in one.body if isinstance(part, _Function)]
 
 
 def _with_helpers(look: Look) -> list[_Function]:

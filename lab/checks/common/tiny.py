@@ -33,6 +33,20 @@ OTHER_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 Batch = tuple[Tensor, Tensor]  # images [B, 3, 32, 32], labels [B]
 
 
+class Chain(nn.Module):
+    """What nn.Sequential is, under no name that code could know: blocks may be of any class."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        for number, part in enumerate(parts):
+            self.add_module(str(number), part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.children():
+            x = part(x)
+        return x
+
+
 class TinyNet(nn.Module):
     """Images [B, 3, 32, 32] -> logits [B, 10]. Its layers have odd sizes, so that shards come out uneven."""
 

@@ -16,6 +16,7 @@ DROPPING = (
     r"^(?!.*([Tt]rain|Sampler)).*\bdrop_last[\"']?\s*[:=]",
     r"valid\w*\s*=.*DataLoader",
 )
+OTHERWISE = r"\bbatch_size[\"']?\s*[=:](?!=)[^,]*([^*,]\*[^*]|\bmax\(|\+)"  # not the training's batch size
 FIRST = 1000  # the number of the first sample of the validation set
 
 
@@ -31,14 +32,14 @@ def judge_validation_loader(
                 saw=f"global batch {asked.global_batch}, {asked.world_size} ranks: on rank {rank} the validation "
                 f"loader has batches of {size}; expected {asked.batch}.",
                 means="A larger batch may not fit in memory, and one of few samples takes many times as long.",
-                look=look(r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", *line),
+                look=look(r"batch_size\s*=\s*global_batch_size\b(?!\s*/)", OTHERWISE, *line),
             )
         if result["valid_shuffled"]:
             raise Diagnosis(
                 "validation-shuffled",
                 saw=f"on rank {rank} the validation loader draws its samples in random order.",
                 means="It changes no result, but uses up random numbers and reads a disk here and there.",
-                look=look(r"([Ss]hard|valid).*shuffle\s*=", *line),
+                look=look(r"([Ss]hard|valid).*shuffle[\"']?\s*[=:]", *line),
             )
         if result["valid_sampled"]:
             raise Diagnosis(

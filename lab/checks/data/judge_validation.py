@@ -141,7 +141,9 @@ def count_samples(look: Look, case: str, labels: list[int], rank: int, report: d
             + (f"sample {number} with the label {label}; its own is {labels[number]}." if is_sample else "")
             + ("" if is_sample else f"an image that is no sample, with the label {label}."),
             means=f"Only the label {IGNORED} is left out by the losses; filler with any other is counted.",
-            look=in_shard(look, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"return\b.*,", r"\breturn\b"),
+            look=in_shard(
+                look, "__getitem__", r"IGNORED|-\s*\d+|zeros", r"label\w*\s*=\s*\d", r"return\b.*,", r"\breturn\b"
+            ),
         )
     return counted
 

@@ -7,6 +7,7 @@ from lab.base.words import rank_list
 from lab.checks.common.gradients import verdict
 from lab.checks.common.judge_left import judge_swallowed
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts, weights_after_steps
@@ -187,7 +188,8 @@ def judge_training(
             "weights-changed",
             saw=f"wrapping has changed rank 0's weights: {example(start[0], weights[0])}.",
             means="Rank 0's model must be what every rank starts from.",
-            look=look(r"\binit\b|\w_\(|\.data\b|load_state_dict", *WRAPPING),
+            look=in_helpers(look, r"\binit\.|\w_\(|\.data\b|load_state_dict|reset_parameters\(|\bbroadcast\(")
+            or look(*WRAPPING),
         )
     mean = loss_and_gradients(weights[0], batches[0])[1]
     local = [loss_and_gradients(weights[0], own)[1] for own in parts(batches[0], world_size)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import beside, swallows
+from lab.checks.common.look_around import beside, in_helpers, swallows
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
 from lab.checks.distributed_utils.judge_refused import judge_group_asked, judge_message, judge_refused
@@ -284,6 +284,8 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
                 look=unraised,
             )
         swallowed = swallows(look) if case.kind in ("mixed", "missing", "number") else ""
+        if case.kind == "number":
+            swallowed = swallowed or in_helpers(look, r"isdigit|isdecimal|isnumeric|\.strip\(\W*-|\.sub\(")
         raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=swallowed or look(*patterns))
     judge_group_asked(look, case, error)
     if "ValueError" not in error["bases"]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.source import searchable
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import argument_of, swallows
 from lab.checks.common.report import error_place, error_text, expect, fail
 from lab.checks.distributed_utils.draw import TORCHRUN
@@ -119,6 +119,10 @@ def judge_joined(
             saw=f"{saw}{given}.",
             means="A job whose rank has died would wait for PyTorch's default, not for what was asked for.",
             look=argument_of(look, "init_process_group", "timeout", 2)
+            if init["timeout"] is not None
+            else plain
+            if line_of(plain := look(r"init_process_group\((?!.*(timeout|\*)).*\)"))
+            else argument_of(look, "init_process_group", "timeout", 2)
             or look.in_branch(r"[\"']timeout[\"']|timeout\s*=")
             or line,
         )

@@ -8,7 +8,7 @@ from lab.checks.common.report import error_place, error_text, fail
 from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
 from lab.grading.diagnosis import Diagnosis
 
-ASKED_AS_NUMBER = r"\bif\b.*\bint\(|\bor\b|\band\b"  # whether a variable is there
+ASKED_AS_NUMBER = r"\bif\b.*\bint\(|\bor\b|\band\b|\bif (not )?\w+\[\w+\]\s*(\]|:)"  # whether a variable is there
 
 
 def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:

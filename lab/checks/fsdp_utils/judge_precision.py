@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lab.base.words import one_line
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import in_helpers
+from lab.checks.common.look_around import in_classes, in_helpers
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.judge_shards import judge_gathered
@@ -94,7 +94,7 @@ def judge_computing(look: Look, report: dict[str, Any]) -> None:
         return
     if "got BFloat16 and Float" in error or (others and "bfloat16" in computed.values()):
         plain = ", ".join(name for name, kind in computed.items() if kind != "bfloat16")
-        without = look(r"fully_shard\((?!.*mp_policy).*\)")
+        without = look(r"fully_shard\((?!.*(mp_policy|\*\*)).*\)")
         raise Diagnosis(
             "precision-not-everywhere",
             saw=f"a forward pass in bf16 raised {error}"
@@ -153,7 +153,10 @@ def judge_gradients(look: Look, reports: Sequence[dict[str, Any]], precision: st
             f"gradients-summed-in-{precision}",
             saw=f"with precision={precision!r} every gradient has only the {bits} bits of a {precision} number.",
             means=f"Summed in {precision} over many ranks, small gradients vanish: reduce_dtype must be fp32.",
-            look=in_helpers(look, r"reduce_dtype") or in_helpers(look, r"param_dtype") or look(POLICY),
+            look=in_helpers(look, r"reduce_dtype")
+            or in_helpers(look, r"param_dtype")
+            or in_classes(look, r"param_dtype")
+            or look(POLICY),
         )
 
 

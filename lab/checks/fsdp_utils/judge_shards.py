@@ -195,7 +195,7 @@ def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
             "block-left-out",
             saw=f"model.{inside[0]} is no unit of its own; units: {', '.join(u or 'the model' for u in units)}.",
             means="Every one of model.blocks must be a unit that is gathered just before it is needed.",
-            look=look(r"blocks", r"fully_shard\("),
+            look=look(r"isinstance\(", r"blocks", r"fully_shard\("),
         )
     if layers := [b for b in BLOCKS if b not in units]:
         raise Diagnosis(

@@ -22,7 +22,16 @@ from lab.checks.common.attempt import dtype
 from lab.checks.common.left_behind import no_memory, swallowed
 from lab.checks.common.meta_device import gpus_of_a_node, one_gpu_a_node
 from lab.checks.common.pretended_gpu import Placed
-from lab.checks.common.tiny import CPU, TinyNet, gradients_of, local, make_optimizer, train_steps, weights_of
+from lab.checks.common.tiny import (
+    CPU,
+    Chain,
+    TinyNet,
+    gradients_of,
+    local,
+    make_optimizer,
+    train_steps,
+    weights_of,
+)
 from lab.checks.fsdp_utils.placement import WHOLE, outer_first
 from lab.ranks.rank import Rank
 
@@ -32,6 +41,7 @@ def train_sharded(rank: Rank) -> dict[str, Any]:
     fsdp_utils = rank.student("fsdp_utils")
     given = rank.receive()
     net = TinyNet(given["weights"][rank.rank])
+    net.blocks[1] = Chain(*net.blocks[1].children())
     # What is not trained must be the same on all ranks, too.
     net.frozen = nn.Parameter(torch.full((5,), rank.rank + 1.0), requires_grad=False)
     net.register_buffer("buffer", torch.full((2,), rank.rank + 1.0))

@@ -183,7 +183,7 @@ def end_in_main(look: Look, group: Group, rehearsal: Rehearsal, result: Any) -> 
             callers = [one for one in report.error.frames if Path(one.file) == main]
             if callers and diagnosis.look.startswith(f"{file}:{frame.line}"):
                 error = f"{report.error.type}: {one_line(report.error.message, 100)}"
-                other = re.fullmatch(r"get_(ddp|fsdp|fsdp1)_model", frame.function)
+                other = re.fullmatch(r"get_(ddp|fsdp|fsdp1)_model", searchable(frame.function))
                 if other and other[1] != rehearsal.strategy:
                     raise Diagnosis(
                         "wrong-strategy",

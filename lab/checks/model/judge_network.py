@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.model.judge_device import judge_large, judge_manners, judge_on_gpu, judge_precision, judge_reads
 from lab.checks.model.judge_images import EVERYWHERE, judge_everywhere, judge_wrong_images
@@ -136,7 +137,7 @@ def judge_parameters(look: Look, report: dict[str, Any], num_classes: int) -> No
             saw=f"after backward() {len(missing)} parameters have no gradient: {', '.join(missing[:3])}"
             + (", ..." if len(missing) > 3 else "."),
             means="They would never learn, and DDP would wait for their gradients.",
-            look=look(r"^(?!assert).*(no_grad|detach|\.data\b|\.item|numpy)", r"blocks"),
+            look=in_helpers(look, r"^(?!assert).*(no_grad|detach|\.data\b|\.item|numpy)") or look(r"blocks"),
         )
     if idle := [number for number, count in enumerate(report["called"]) if not count]:
         raise Diagnosis(

@@ -9,6 +9,7 @@ from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import kept_default
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
@@ -98,7 +99,7 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
                 "remembers-evaluations",
                 saw=saw,
                 means="Something is left from the evaluation before: each one has to start from zero.",
-                look=look.kept_default()
+                look=kept_default(look)
                 or (
                     place if (place := look.kept()) != look() else look(r"zeros|sum|total|loss\s*=", r"\breturn\b")
                 ),
@@ -214,7 +215,7 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
                 "nan-from-filler",
                 saw=saw,
                 means="A batch can be nothing but filler, and a mean over no sample is nan: add up sums instead.",
-                look=look(r"cross_entropy|loss"),
+                look=look(r"cross_entropy", r"loss"),
             )
         if kind != "exact":
             found[name] = (kind, saw)

@@ -19,7 +19,7 @@ def judge_after(look: Look, own: Sequence[dict[str, Any]]) -> None:
                 "training-mode-not-restored",
                 saw=f"after evaluate() the model is still in evaluation mode on rank {rank}.",
                 means="The next epoch would train without dropout and with BatchNorm's old statistics.",
-                look=look(r"\.training\s*=(?!=)", r"\.train\(|\.eval\("),
+                look=look(r"\.training\s*=(?!=)", r"\.train\(", r"\.eval\("),
             )
         if not report["gradients"]:
             raise Diagnosis(

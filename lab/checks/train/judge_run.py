@@ -31,9 +31,9 @@ CALLS = "trains, evaluates, records"
 
 def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     expect(reports, REPORT)
-    is_generator = reports[0]["type"] == "generator"
+    lazy = reports[0]["type"] if reports[0]["type"] in ("generator", "map") else ""
     with part(CALLS):
-        judge_called(look, [[event["what"] for event in report["events"]] for report in reports], is_generator)
+        judge_called(look, [[event["what"] for event in report["events"]] for report in reports], lazy)
     for report in reports:
         with part(CALLS):
             judge_arguments(look, [*report["events"], *report["elsewhere"]])
@@ -60,20 +60,22 @@ def judge_run(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None
         compared(f"recorded of epoch {epoch}", recorded, [[given[name][i] for name in names]])
 
 
-def judge_called(look: Look, kinds: list[list[str]], generator: bool) -> None:
-    """Each of the three, on every rank. `generator`: that is what train() returned."""
+def judge_called(look: Look, kinds: list[list[str]], lazy: str) -> None:
+    """Each of the three, on every rank. `lazy`: what train() returned, where that is gone through later."""
     for what, call in (
         ("train", "train_one_epoch()"),
         ("evaluate", "evaluate()"),
         ("record", "run.record()"),
     ):
         counts = [own.count(what) for own in kinds]
-        if not any(counts) and generator:
+        if not any(counts) and lazy:
             raise Diagnosis(
                 "generator-returned",
-                saw="train() returned a generator, and had not trained anything by then.",
-                means="`yield` makes a generator of it, which nobody goes through: collect the records in a list.",
-                look=look(r"\byield\b"),
+                saw=f"train() returned a {lazy}, and had not trained anything by then.",
+                means="`yield` makes a generator of it, which nobody goes through: collect the records in a list."
+                if lazy == "generator"
+                else "A map calls its function when somebody goes through it, and nobody does: make a list.",
+                look=look(r"\byield\b" if lazy == "generator" else r"\bmap\("),
             )
         if not any(counts):
             raise Diagnosis(
@@ -157,7 +159,9 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
             "wrong-epochs",
             saw=f"run.epochs() yields {numbers(epochs)}; {call} got {numbers(seen)}.",
             means="Epochs count from 1, and the run knows which are still to do when it was continued.",
-            look=look(r"\bepoch\b\s*[-+]\s*\d", r"\bfor\b" if what == "train" else r"record"),
+            look=look(
+                r"\bepoch\b\s*[-+]\s*\d|\bepoch\s*=.*[-+]\s*\d", r"\bfor\b" if what == "train" else r"record"
+            ),
         )
 
 
