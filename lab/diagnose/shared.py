@@ -4,6 +4,7 @@ import re
 
 from lab.base.words import one_line
 from lab.diagnose import overcome
+from lab.diagnose.told import exceptions
 from lab.diagnose.told.finding import Finding
 
 _FULL = re.compile(r"^.*CUDA out of memory\..*\bGPU (?P<gpu>\d+)\b.*$", re.M)
@@ -94,11 +95,28 @@ def node_rank(log: str) -> Finding | None:
     )
 
 
+def raised(log: str) -> Finding | None:
+    """The first exception, but for that of a thread whose process trained on without it."""
+    found = exceptions.first_of(log)
+    while found is not None:
+        at = log.find(found[1])
+        before, after = log[:at], log[at + len(found[1]) :]
+        thread = before.rfind("Exception in thread")
+        in_thread = thread >= 0 and before.count("Traceback (most recent call last)", thread) == 1
+        if not in_thread or not any(map(overcome.trains, after.splitlines())):
+            return found[0]
+        log = after
+        found = exceptions.first_of(log)
+    return None
+
+
 def build_lock(log: str) -> Finding | None:
     """Ranks that wait for the build of an extension, or for a lock that a process which was ended has left."""
     begun = _BUILDS.search(log)
     waits, left = _WAITS_FOR_LOCK.search(log), _LEFT.search(log)
     at = _AT_A_BUILD.search(log)
+    if exceptions.exception(log) is not None:
+        return None
     if begun is None or not (waits or left or at) or overcome.since(log[begun.start() :], len(log)):
         return None
     lock = "the lock is still there" if left else "their call waits for a lock" if waits else "it says no more"

@@ -272,7 +272,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         known = {one.name for one in said}
         said += [one for one in logs.symptoms(f"{evidence.reason}\n") if one.name not in known]
     yield from said
-    raised = exceptions.exception(evidence.log)
+    raised = shared.raised(evidence.log)
     if (apart := waited.apart(evidence.log)) is not None:
         # Where a rank has failed, the others are left behind in whatever they were in.
         yield dataclasses.replace(apart, order=4) if raised and raised.name == "raised" else apart

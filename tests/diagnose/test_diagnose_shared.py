@@ -286,3 +286,25 @@ def test_what_a_child_says_whose_parent_could_not_hand_over(error):
 
 def test_a_hangup_without_torchrun_may_be_met_by_nohup():
     assert "nohup does not help" not in first("the run got SIGHUP\n").means
+
+
+def test_a_thread_without_which_its_process_trained_on_is_no_cause():
+    thread = f"Exception in thread Thread-1:\n{traceback('/u/me/log.py')}KeyError: 1\n"
+    trains = "epoch 1 step 10 loss 2.0\n" * 3
+    assert first(thread + trains + TIMEOUT.format(1, 1, "ALLREDUCE", 9)).name == "nccl-timeout"
+    later = first(thread + trains + traceback("/u/me/t.py") + "ValueError: no such level\n")
+    assert (later.name, "no such level" in later.saw) == ("raised", True)
+
+
+def test_what_only_looks_like_one_of_these():
+    own = (
+        traceback("/u/me/t.py")
+        + "FileNotFoundError: [Errno 2] No such file or directory: '/d/a.txt' -> '/d/b.txt'\n"
+    )
+    assert first(own).name == "file-not-found"
+    peer = "n2:1:2 [0] NCCL WARN NET/OFI Request completed with error. RC: 113. Error: unreachable remote\n"
+    assert first(f"{traceback('/u/me/t.py')}KeyError: 'x'\n{peer}").name == "raised"
+    killed = "[ERROR] failed (exitcode: -9) local_rank: 2 (pid: 8)\n"
+    assert first(f"it 20 loss 2 | GPU RAM 97%\n{killed}").name == "killed"
+    build = "Using /h/.cache/torch_extensions/a as PyTorch extensions root...\n$ ls torch_extensions/a/lock\n"
+    assert first(f"{build}{traceback('/u/me/t.py')}KeyError: 'x'\n").name == "raised"

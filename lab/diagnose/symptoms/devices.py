@@ -4,7 +4,7 @@ from lab.diagnose.symptoms.entry import case, symptom
 
 _TOO_LARGE = (
     "A kernel of Triton, torch.compile or CUDA was made for a card whose multiprocessors have more memory or "
-    "registers on the chip; another model of card may well run it. Neither the GPU's memory nor /dev/shm is meant."
+    "registers on the chip; another model of card may well run it. Neither the GPU's memory nor a disk is meant."
 )
 _SMALLER = (
     "grep -n -E 'max-autotune|num_stages|BLOCK|compile' *.py    # smaller blocks, fewer stages, no autotune",

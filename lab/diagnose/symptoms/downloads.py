@@ -1,5 +1,7 @@
 """The internet, which a compute node mostly has not, what came not whole, and rights to a disk that expire."""
 
+import re
+
 from lab.diagnose.symptoms.entry import case, symptom
 
 INTERNET = r"urlopen error|Max retries exceeded|HTTPS?Connection|URLError|HTTPError"
@@ -178,6 +180,16 @@ FILE_LOCKED = symptom(
     source="github.com/h5py/h5py/issues/1101",
 )
 
+_PASSING = re.compile(
+    r"te?mp|incomplete|partial|\.part\b|staging|checkpoint|ckpt|cache|snapshot|\.old\b|latest", re.I
+)
+
+
+def _for_the_time_being(found: re.Match[str]) -> bool:
+    """Whether a name is one that is to be changed, or two ranks say the same of it."""
+    return bool(_PASSING.search(found["path"])) or found.string.count(found[0]) > 1
+
+
 # What was saved under a name for the time being, and was to get its own: of several ranks, one finds it there.
 RENAMED = symptom(
     "renamed-by-all",
@@ -192,5 +204,6 @@ RENAMED = symptom(
     "python -m pip install --upgrade transformers    # where it is its Trainer: 4.36.1 and later",
     "grep -n -E 'rename|replace|move' *.py    # on rank 0 alone, the others behind a barrier",
     unless=r"torchinductor|[/.]triton|\.tmp\.pid",
+    when=_for_the_time_being,
     source="github.com/huggingface/transformers/issues/27925",
 )

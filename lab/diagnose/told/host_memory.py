@@ -4,7 +4,8 @@ import re
 
 # DeepSpeed's see_memory_usage, psutil, and what programs print in the same words.
 _MEMORY = re.compile(
-    r"(?:CPU Virtual Memory: +used|\b(?:host|cpu|system|node)[ _]?(?:mem\w*|ram)|\b(?:RAM|VmRSS|virtual_memory))\b"
+    r"(?:CPU Virtual Memory: +used|\b(?:host|cpu|system|node)[ _]?(?:mem\w*|ram)"
+    r"|(?<!gpu )\b(?:RAM|VmRSS|virtual_memory))\b"
     r".{0,60}?(?P<part>\d{1,3}(?:\.\d+)?) ?%",
     re.I,
 )

@@ -98,6 +98,8 @@ def _gathers_alone(log: str, number: str, sides: dict[tuple[str, str], set[int]]
     if any(int(size or 0) > _SMALL for _, size, _ in others):
         return None
     (call, (rank,)), (other, _, ranks) = gathering[0], others[0]
+    if rank and not _SAVES.search(log):
+        return None
     saves = " in saving a checkpoint" if _SAVES.search(log) else ""
     return Finding(
         "collectives-differ",
