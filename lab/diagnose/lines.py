@@ -22,7 +22,7 @@ INFO = "NCCL INFO"  # what NCCL tells without warning of it
 
 def told_apart(log: str) -> tuple[str, str]:
     """The lines of a log that may say what went wrong: errors, and warnings."""
-    told = overcome.HARMLESS.sub("", overcome.IGNORED.sub("", _telling(log)))
+    told = overcome.HARMLESS.sub("", overcome.IGNORED.sub("", _telling(overcome.HANDED_OVER.sub("", log))))
     rest = _WARNING.sub("", told)
     return overcome.WARNS.sub("", rest), "".join((*_WARNING.findall(told), *overcome.WARNS.findall(rest)))
 

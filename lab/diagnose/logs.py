@@ -28,6 +28,7 @@ _MAY_FOLLOW = (
     "nccl-connect",
     "gloo-mesh",
     "port-in-use",
+    "efa-unreachable",
     "meeting-point-elsewhere",
 )
 _OF_A_CONNECTION = re.compile(r"NCCL|[Gg]loo|TCPStore|[Ss]ocket|Dist\w+Error|[Cc]onnect|[Rr]endezvous")

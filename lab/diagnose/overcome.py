@@ -80,11 +80,17 @@ TELLS = re.split(
     "twice|only once|inconsistent|differ|expired|launch|unavailable|unspecified|memory|limit|exercise|"
     "semlock|mig|worker_count|joined|downloading|100% /|.local/lib|local-rank|local_rank|no such option|consume|"
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat|"
-    "ticket",
+    "ticket|\\r'|^m: |loss scale|outofresources|shared data",
 )
 # An exception that nobody could catch any more, mostly while Python tidied up.
 IGNORED = re.compile(
     r"^Exception ignored in.*\n(?:Traceback.*\n)?(?:[ \t].*\n)*\w\S*(?:Error|Exception)\b.*\n?", re.M
+)
+# Of a child of spawn() that got only a part of what its parent was to hand over: no file is meant.
+HANDED_OVER = re.compile(
+    r"^.*/multiprocessing/spawn\.py\", line \d.*\n.*\n"
+    r".*(?:pickle data was truncated|EOFError(?:: Ran out of input)?)\n",
+    re.M,
 )
 
 

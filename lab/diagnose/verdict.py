@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-from lab.diagnose import access, ended_well, logs, overcome, slurm_job
+from lab.diagnose import access, ended_well, logs, nodes, overcome, shared, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
@@ -256,6 +256,12 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         launched.on_one_gpu,
         waited.alone,
         access.lost,
+        shared.card_of_all,
+        shared.node_rank,
+        shared.build_lock,
+        shared.old_address,
+        nodes.asked_too_much,
+        nodes.silent_before_limit,
     ):
         if (one := several_lines_say(evidence.log)) is not None:
             yield one
@@ -266,7 +272,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         known = {one.name for one in said}
         said += [one for one in logs.symptoms(f"{evidence.reason}\n") if one.name not in known]
     yield from said
-    raised = exceptions.exception(evidence.log)
+    raised = shared.raised(evidence.log)
     if (apart := waited.apart(evidence.log)) is not None:
         # Where a rank has failed, the others are left behind in whatever they were in.
         yield dataclasses.replace(apart, order=4) if raised and raised.name == "raised" else apart

@@ -29,6 +29,13 @@ TASK_ENDED = re.compile(
     r"srun: error: \S+: (?P<who>task)s? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"
 )
 _BEGINS = re.compile(r"^(?:job \d+(?:_\d+)?: \d+ ranks? on|run\.sh: here begins job) ", re.M)  # by run.sh
+# Slurm ends a job that it starts again, and scripts say that it has.
+_PUT_BACK = re.compile(r"^.*CANCELLED .*DUE TO (?:PREEMPTION|JOB REQUEUE|NODE (?:\S+ )?FAILURE).*$", re.M)
+_BEGINS_AGAIN = re.compile(
+    r"^.{0,80}(?:\b[Jj]ob \d+(?:_\d+)? (?:was |has been )?(?:restarted|requeued and started)\b"
+    r"|\b(?:SLURM_RESTART_COUNT|[Rr]estart count)\W{1,3}[1-9]\d?\b)",
+    re.M,
+)
 
 # A job is ended, or begun, in a log that may be of several.
 _NAMES_JOB = re.compile(
@@ -60,6 +67,9 @@ def end_in(log: str) -> str:
 def latest(log: str) -> str:
     """What the last of the jobs that have gone on in a log wrote there; all of it where only one has."""
     begun = [found.start() for found in _BEGINS.finditer(log)]
+    if (ends := [found.end() for found in _PUT_BACK.finditer(log)]) and (not begun or begun[-1] < ends[-1]):
+        again = _BEGINS_AGAIN.search(log, ends[-1])
+        return log[again.start() :] if again else log
     if not begun or (len(begun) == 1 and not _OF_SLURM.search(log[: begun[0]])):
         return log  # what its own script has printed before
     return log[begun[-1] :]

@@ -23,6 +23,8 @@ the rules were mended by them; four are of runs that ended well. complete-with-w
 fire-argument then got sharper right answers.
 Of the 40 of fourteenth_try.txt, made up too and of runs on other clusters, 34 were right, 3 unknown and 3 wrong,
 of which one told the cause second.
+Of the 40 of fifteenth_try.txt, made up too, by what their text must tell besides the name, 23 were right, 8 half
+right, 3 unknown and 6 wrong; test_diagnose_shared.py holds their siblings.
 What is new to the rules is worth less than what they have been mended by. Where a report held only its last lines,
 those before were added as such programs write them.
 """
@@ -72,7 +74,7 @@ def said(tmp_path_factory) -> dict[str, tuple[str, str]]:
 
 def test_the_corpus_is_large_and_names_each_case_once():
     names = [what for what, *_ in cases()]
-    assert len(names) >= 675
+    assert len(names) >= 715
     assert len(set(names)) == len(names)
     known = {symptom.name for symptom in SYMPTOMS} | {
         UNKNOWN,
@@ -90,6 +92,7 @@ def test_the_corpus_is_large_and_names_each_case_once():
         "versions-differ",
         "rank-busy",
         "learned-nothing",
+        "build-lock",
     }
     assert {right for _, right, _ in cases()} <= known
 

@@ -196,6 +196,20 @@ CODE = (
         "are trained; FSDP's flat ones are of one type, and all trained or all frozen (use_orig_params=True).",
         "grep -n -E 'module|requires_grad|use_orig_params' exercises/*.py",
         "lab check 4.1 4.2 5.1",
+        cases=(
+            case(
+                r"Must flatten tensors with (?:uniform|the same) `?dtype`? but got (?P<one>[\w.]+) and "
+                r"(?P<two>[\w.]+)",
+                "Parameters of {one} and of {two} are in one unit that FSDP wraps: of adapters (LoRA, PEFT), say, "
+                "which are made in float32 whatever the base was loaded in, or norms that were kept in it. "
+                "use_orig_params=True does not change that.",
+                "grep -n -i -E 'dtype|lora|peft|bf16|prepare_model' *.py    # cast all to one: "
+                "model.to(torch.bfloat16) before FSDP",
+                "grep -n -i -E 'wrap_policy|fsdp' *.py *.yaml    # or a wrap policy that gives the adapters units "
+                "of their own",
+                saw="FSDP cannot flatten parameters of two types together, {one} and {two}: {line}",
+            ),
+        ),
         source=f"{_NOTES}/generated/torch.nn.parallel.DistributedDataParallel.html",
     ),
     symptom(

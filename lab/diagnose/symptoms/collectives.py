@@ -181,7 +181,17 @@ COLLECTIVES = (
         r"got signal: 1\b|(?:[Gg]ot|[Rr]eceived|[Cc]aught|signal|by).{0,20}\bSIGHUP\b",
         "The terminal was closed, and the run ended with it.",
         "A program that was started in a terminal gets SIGHUP when the connection to it ends.",
-        "sbatch run.sh    # a job needs no terminal; else nohup, tmux",
+        "sbatch run.sh    # a job needs no terminal; else tmux, screen",
+        cases=(
+            case(
+                r"torchrun|torch[./]distributed|SignalException|torchelastic",
+                "A program that was started in a terminal gets SIGHUP when the connection to it ends. nohup does "
+                "not "
+                "help: torchrun handles SIGHUP itself, whatever nohup has set, and ends its ranks.",
+                "sbatch run.sh    # a job needs no terminal",
+                "tmux new -s run    # or screen, or setsid torchrun ...: no terminal that can go away",
+            ),
+        ),
         source="github.com/pytorch/pytorch/issues/76894",
     ),
 )

@@ -2,6 +2,16 @@
 
 from lab.diagnose.symptoms.entry import case, symptom
 
+_TOO_LARGE = (
+    "A kernel of Triton, torch.compile or CUDA was made for a card whose multiprocessors have more memory or "
+    "registers on the chip; another model of card may well run it. Neither the GPU's memory nor a disk is meant."
+)
+_SMALLER = (
+    "grep -n -E 'max-autotune|num_stages|BLOCK|compile' *.py    # smaller blocks, fewer stages, no autotune",
+    "TORCHDYNAMO_DISABLE=1 {rerun}    # without torch.compile",
+    "python -m pip install --upgrade torch    # brings a Triton that may know this card",
+)
+
 DEVICES = (
     symptom(
         "driver-too-old",
@@ -248,6 +258,26 @@ DEVICES = (
             ),
         ),
         source="github.com/ray-project/ray_lightning/issues/24",
+    ),
+    symptom(
+        "kernel-too-large",
+        1,
+        r"out of resources?: [\w ]{1,40}, Required: \d+, Hardware limit: \d+"
+        r"|uses too much shared data \(0x\w+ bytes"
+        r"|too many resources requested for launch|No valid triton configs",
+        "{rank}met a kernel that is too large for this GPU: {line}",
+        _TOO_LARGE,
+        *_SMALLER,
+        cases=(
+            case(
+                r"out of resources?: (?P<what>[\w ]{1,40}), Required: (?P<need>\d+), Hardware limit: (?P<has>\d+)",
+                _TOO_LARGE,
+                *_SMALLER,
+                saw="{rank}met a kernel that is too large for this GPU: a block of it needs {need} of {what}, and "
+                "the hardware has {has}: {line}",
+            ),
+        ),
+        source="github.com/triton-lang/triton/issues/1696",
     ),
     symptom(
         "precision-not-here",

@@ -1,5 +1,7 @@
 """The internet, which a compute node mostly has not, what came not whole, and rights to a disk that expire."""
 
+import re
+
 from lab.diagnose.symptoms.entry import case, symptom
 
 INTERNET = r"urlopen error|Max retries exceeded|HTTPS?Connection|URLError|HTTPError"
@@ -135,4 +137,73 @@ ACCESS_LOST = symptom(
     TICKETS,
     *TO_DO,
     source="docs.openafs.org/Reference/1/aklog.html",
+)
+
+NO_LOCKS = (
+    r"No locks available|\[Errno 37\]|ENOLCK|lock.{0,80}(?:\[Errno (?:38|95|524)\]|Function not implemented"
+    r"|Operation not supported)"
+)
+
+FILE_LOCKED = symptom(
+    "file-locked",
+    1,
+    r"unable to lock file|database is locked|Unable to (?:acquire|obtain) lock|filelock\S{0,20}Timeout",
+    "{rank}found a file locked: {line}",
+    "Another process has it open for writing (each rank opens it?), or one that was killed has left its lock.",
+    "lsof FILE    # on the node: who has it open?",
+    cases=(
+        case(
+            r"MIOpen|miopen",
+            "MIOpen keeps what it has compiled and tuned in a database in your home, and all ranks write to it: "
+            "on "
+            "a shared disk (NFS) one locks out the others. Whether it goes well is chance.",
+            "export MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-$SLURM_PROCID    # on the node, of each rank its own",
+            "export MIOPEN_CUSTOM_CACHE_DIR=$MIOPEN_USER_DB_PATH ; rm -f ~/.config/miopen/*-journal",
+            saw="{rank}found MIOpen's database of kernels locked by another rank: {line}",
+        ),
+        case(
+            r"triton|torchinductor|torch_extensions|/\.nv/|hugging|datasets|/\.cache/",
+            "Ranks share a cache, here in your home or on a shared disk, and one of them holds its lock, or a job "
+            "that was ended has left it.",
+            "export TRITON_CACHE_DIR=/tmp/$USER/triton TORCHINDUCTOR_CACHE_DIR=/tmp/$USER/inductor "
+            "TORCH_EXTENSIONS_DIR=/tmp/$USER/ext    # on the node's own disk",
+            "find ~/.cache -name '*lock' -mmin +60    # with no job of yours running: remove those",
+        ),
+        case(
+            r"unable to lock file|h5py|HDF5|\.h5\b",
+            "Another process has it open for writing (each rank opens it?), or the file system knows no locks.",
+            "lsof FILE    # on the node: who has it open?",
+            "HDF5_USE_FILE_LOCKING=FALSE {rerun}    # only where nobody writes to it",
+        ),
+    ),
+    unless=NO_LOCKS,
+    source="github.com/h5py/h5py/issues/1101",
+)
+
+_PASSING = re.compile(
+    r"te?mp|incomplete|partial|\.part\b|staging|checkpoint|ckpt|cache|snapshot|\.old\b|latest", re.I
+)
+
+
+def _for_the_time_being(found: re.Match[str]) -> bool:
+    """Whether a name is one that is to be changed, or two ranks say the same of it."""
+    return bool(_PASSING.search(found["path"])) or found.string.count(found[0]) > 1
+
+
+# What was saved under a name for the time being, and was to get its own: of several ranks, one finds it there.
+RENAMED = symptom(
+    "renamed-by-all",
+    1,
+    r"(?:FileNotFoundError|FileExistsError|NotADirectoryError|OSError): \[Errno (?:2|17|20|39)\] .{0,60}"
+    r"'(?P<path>[^'\n]{1,300})' -> '[^'\n]{1,300}'",
+    "{rank}found nothing to rename, or the new name taken: {line}",
+    "Several ranks write under one name for the time being and rename it: one of them has done so, and the others "
+    "find it gone. What was saved may well be whole. transformers 4.36.0 does so with tmp-checkpoint-*, of each "
+    "node on a shared disk.",
+    "ls -l    # is it there under its new name, and whole? then {rerun} --resume auto",
+    "python -m pip install --upgrade transformers    # where it is its Trainer: 4.36.1 and later",
+    "grep -n -E 'rename|replace|move' *.py    # on rank 0 alone, the others behind a barrier",
+    unless=r"torchinductor|[/.]triton|\.tmp\.pid",
+    when=_for_the_time_being,
+    source="github.com/huggingface/transformers/issues/27925",
 )

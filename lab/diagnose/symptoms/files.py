@@ -1,12 +1,7 @@
 """Disks, data sets, checkpoints and the internet."""
 
-from lab.diagnose.symptoms.downloads import ACCESS_LOST, BROKEN_DATA, NO_INTERNET
+from lab.diagnose.symptoms.downloads import ACCESS_LOST, BROKEN_DATA, FILE_LOCKED, NO_INTERNET, NO_LOCKS, RENAMED
 from lab.diagnose.symptoms.entry import case, symptom
-
-_NO_LOCKS = (
-    r"No locks available|\[Errno 37\]|ENOLCK|lock.{0,80}(?:\[Errno (?:38|95|524)\]|Function not implemented"
-    r"|Operation not supported)"
-)
 
 # A path that two ranks name, each in a line of its own.
 _ONE_FILE_OF_TWO = (
@@ -102,7 +97,7 @@ FILES = (
     symptom(
         "no-locks",
         1,
-        rf"{_NO_LOCKS}",
+        NO_LOCKS,
         "{rank}asked for a lock on a file where there are none: {line}",
         "The file system has no locks, or their service (lockd) does not run on this node: nobody holds the "
         "file. Homes "
@@ -166,25 +161,8 @@ FILES = (
         ),
         source="lmdb.readthedocs.io",
     ),
-    symptom(
-        "file-locked",
-        1,
-        r"unable to lock file|database is locked|Unable to (?:acquire|obtain) lock|filelock\S{0,20}Timeout",
-        "{rank}found a file locked: {line}",
-        "Another process has it open for writing (each rank opens it?), or one that was killed has left its lock.",
-        "lsof FILE    # on the node: who has it open?",
-        cases=(
-            case(
-                r"unable to lock file|h5py|HDF5|\.h5\b",
-                "Another process has it open for writing (each rank opens it?), or the file system knows no "
-                "locks.",
-                "lsof FILE    # on the node: who has it open?",
-                "HDF5_USE_FILE_LOCKING=FALSE {rerun}    # only where nobody writes to it",
-            ),
-        ),
-        unless=_NO_LOCKS,
-        source="github.com/h5py/h5py/issues/1101",
-    ),
+    FILE_LOCKED,
+    RENAMED,
     symptom(
         "read-only",
         1,
@@ -261,6 +239,17 @@ FILES = (
                 "take the "
                 "prefix "
                 "out: torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, '{prefix}')",
+            ),
+            case(
+                r"(?:[Kk]eys?\b|state_dict).{0,120}?[\w.](?P<prefix>(?:_orig_mod|_fsdp_wrapped_module"
+                r"|_checkpoint_wrapped_module)\.)",
+                "Only the names differ, by {prefix} within them: in one of the two a part of the network was "
+                "wrapped "
+                "(_orig_mod is torch.compile's), in the other not. Both files and weights are in order.",
+                "grep -n -E 'compile\\(|checkpoint_wrapper|load' *.py    # load first and wrap then; "
+                "block.compile() "
+                "keeps the names",
+                "grep -n load_state_dict *.py    # or take {prefix} out of each name, with str.replace, before it",
             ),
         ),
         source="docs.pytorch.org/tutorials/beginner/saving_loading_models.html",

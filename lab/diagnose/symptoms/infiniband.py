@@ -4,6 +4,19 @@ from lab.diagnose.symptoms.entry import case, symptom
 
 INFINIBAND = (
     symptom(
+        "efa-unreachable",
+        1,
+        r"NET/OFI .{0,200}(?:[Uu]nreachable remote|RC: -?113\b|Error:? 4123\b|EHOSTUNREACH|Unresponsive receiver)"
+        r"|(?:\befa\b|libfabric).{0,120}(?:[Uu]nreachable remote|Unresponsive receiver)",
+        "EFA found no way to the other node: {line}",
+        "The plugin and libfabric work: what is sent is dropped on the way. Nodes reach each other by EFA only in "
+        "one zone, and where their security group has a rule for all traffic to and from that group itself, in "
+        "and out: one for addresses (CIDR) lets ping and TCP through, not EFA.",
+        "aws ec2 describe-security-groups --group-ids ID    # is the group itself named, for -1 (all), both ways?",
+        "FI_PROVIDER=tcp NCCL_NET=Socket {rerun}    # slower, until then",
+        source="docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",
+    ),
+    symptom(
         "link-down",
         4,
         r"[Gg]ot (?:fatal )?async event\W{1,5}(?:port error|local catastrophic error|device fatal)"

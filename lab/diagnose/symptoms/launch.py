@@ -52,9 +52,9 @@ LAUNCH = (
     symptom(
         "dos-line-ends",
         0,
-        r"DOS line breaks|bad interpreter: \S{0,100}\^M|(?:bash|sh|python)\\r\W?: No such file"
-        r"|\\r\W?: command not found",
-        "A script has the line ends of DOS: {line}",
+        r"DOS line breaks|bad interpreter: \S{0,100}\^M|(?:bash|sh|python)\\r\W?: No such file|\$'\\r': "
+        r"|\\r\W?: command not found|'\$'\\r'|\^M: \w|(?:No such|invalid|[Uu]nknown|argument).{0,200}\w\\r'",
+        "A script, or what it reads, has the line ends of DOS: {line}",
         "It was edited or unpacked on Windows: to bash the end of the line is a part of its last word.",
         "sed -i 's/\\r$//' run.sh slurm/*.sh env/*",
         source="slurm.schedmd.com/sbatch.html",

@@ -222,6 +222,7 @@ NETWORK = (
         "The plugin (aws-ofi-nccl, Slingshot's, ...) does not fit NCCL or libfabric, or its module is not loaded.",
         "NCCL_DEBUG=INFO {rerun}",
         "NCCL_NET=Socket {rerun}    # slower, but without the plugin",
+        unless=r"[Uu]nreachable|RC: -?113\b|Unresponsive",
         source="github.com/aws/aws-ofi-nccl",
     ),
     symptom(

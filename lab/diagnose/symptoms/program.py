@@ -186,6 +186,19 @@ PROGRAM = (
         "{rerun} --precision bf16    # where it was fp16",
     ),
     symptom(
+        "loss-scale",
+        1,
+        r"Current loss scale already at minimum|[Mm]inimum loss scale (?:\(.{0,20}\) )?reached"
+        r"|[Ll]oss scal(?:e|ing factor) .{0,40}(?:has reached its minimum|is too small|below (?:the )?min)",
+        "{rank}got no finite gradient in fp16, however small the loss scale: {line}",
+        "Every step overflowed: numbers of the network or its gradients are above 65504, the largest of fp16. "
+        "Mostly it was trained in bf16, which has the range of fp32 (Llama, T5, Gemma and most newer ones), or "
+        "training has run away.",
+        "grep -n dtype config.json */config.json    # bfloat16? then fp16 does not fit that model",
+        "{rerun} --precision bf16    # cards since Ampere (A100) have it; on older ones, as V100, fp32",
+        source="github.com/microsoft/DeepSpeed/issues/1773",
+    ),
+    symptom(
         "not-logged-in",
         1,
         r"api_key not configured|wandb\.errors\S{0,30}: .{0,80}(?:api_?key|log ?in)|401 Client Error"
@@ -222,6 +235,18 @@ PROGRAM = (
         "{rank}could not hand an object to a loader process: {line}",
         "What goes to a process that was not forked is pickled: no lambdas, local functions, open files or locks.",
         "{rerun} --num-workers 0    # needs no other process",
+        cases=(
+            case(
+                r"multiprocessing/spawn\.py|mp\.spawn|popen_spawn|popen_forkserver|from_parent",
+                "What spawn() or Process.start() hands over is pickled: no lambdas, local functions, open files "
+                "or "
+                "locks. That the child then says of truncated data or EOFError follows from it: no file is "
+                "damaged.",
+                "grep -n -E 'spawn\\(|Process\\(|lambda' *.py    # a function at the top level of a module "
+                "instead",
+                saw="{rank}could not hand an object to the process it starts: {line}",
+            ),
+        ),
         source="docs.python.org/3/library/pickle.html",
     ),
 )

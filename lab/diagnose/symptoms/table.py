@@ -49,6 +49,11 @@ _BRINGS_ABOUT = {
     ("too-many-threads", "keyboard"),
     ("dos-line-ends", "program-not-found"),
     ("dos-line-ends", "option-refused"),
+    ("dos-line-ends", "file-not-found"),
+    ("not-picklable", "broken-checkpoint"),
+    ("renamed-by-all", "file-not-found"),
+    ("rank-twice", "ranks-missing"),
+    ("meeting-point-elsewhere", "ranks-missing"),
 }
 # What a shell, a module system or Slurm says before the program, which may then run all the same.
 BEFORE_IT_RAN = frozenset(

@@ -3,7 +3,7 @@
 import re
 import signal
 
-from lab.diagnose.told import native
+from lab.diagnose.told import host_memory, native
 from lab.diagnose.told.finding import Finding, interrupted
 from lab.slurm import messages
 
@@ -19,6 +19,8 @@ _SPAWNED = re.compile(
 _DIED = re.compile(
     r"--local[-_]rank=(?P<rank>\d+).{0,2000}?(?P<who>died) with <Signals\.(?P<how>SIG\w+)(?P<code>: \d{9})?"
 )
+# Those of DeepSpeed's launcher.
+_RETURNED = re.compile(r"--local[-_]rank=(?P<rank>\d+).{0,2000}?(?P<who>exits) with return code = (?P<code>-\d+)")
 # Those of mpirun and its like: Open MPI, PRRTE, MPICH and Intel MPI, Cray's PALS, jsrun, horovodrun.
 _MPIRUN = r"(?:mpirun|mpiexec|orterun|prterun|prun)"
 _BY_MPI = tuple(
@@ -41,6 +43,12 @@ _TORN_DOWN = re.compile(
     r"^srun: (?:Terminating (?:StepId|job step)|Job step aborted|Force Terminated|First task exited)", re.M
 )
 _KILLED = "Nothing in a program can say that of itself: most often memory ran out, or somebody used kill -9."
+_OF_THE_NODE = (
+    "The kernel kills a process when the memory of its node (not of the GPU) is used up, and nobody can say so in "
+    "the log. What is offloaded to the CPU needs it: of Adam's states 12 bytes for each parameter, on all ranks "
+    "of "
+    "the node together."
+)
 _NEEDS_MEMORY = (
     "sacct -j {job} --format=JobID,State,ExitCode,ReqMem,MaxRSS    # was it at its limit?",
     "dmesg | grep -i oom     # on that node, if you may: was it the kernel?",
@@ -78,7 +86,14 @@ def ended(log: str) -> Finding | None:
     reported = list(_REPORTED.finditer(log)) or list(_FAILED.finditer(log))
     by_mpi = [found for pattern in _BY_MPI for found in pattern.finditer(log)]
     found = sorted(
-        (*reported, *_SPAWNED.finditer(log), *_DIED.finditer(log), *messages.TASK_ENDED.finditer(log), *by_mpi),
+        (
+            *reported,
+            *_SPAWNED.finditer(log),
+            *_DIED.finditer(log),
+            *_RETURNED.finditer(log),
+            *messages.TASK_ENDED.finditer(log),
+            *by_mpi,
+        ),
         key=_when,
     )
     ends = [(_code(match), match) for match in found or _STEP.finditer(log)]
@@ -104,6 +119,8 @@ def ended(log: str) -> Finding | None:
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
     saw = f"{who} was ended by {name}."
     if number == signal.SIGKILL:
+        if used_up := host_memory.memory_used_up(log):
+            return Finding("out-of-memory", f"{saw[:-1]}: {used_up}.", _OF_THE_NODE, _NEEDS_MEMORY, order=2)
         return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
     again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
     # SIGTERM is what the others get when one has failed; before abort() the program has said why.

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.base.words import one_line
@@ -11,6 +11,10 @@ from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
 
 # "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
 RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
+# What a launcher or a shell puts before it: "[node05:0] ", "node05: [rank3]:".
+_HOST = re.compile(
+    r"^(?:\[(?P<in>(?!rank\d)[A-Za-z][\w.-]*\d(?::\d{1,5})?)\]:? |(?P<out>[A-Za-z][\w.-]*\d): (?=\[rank\d))"
+)
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _EXCEPTION = re.compile(r"^(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<text>.*))?$")
 # An exception of another process or thread, raised once more where its result was asked for. Python prints the
@@ -34,6 +38,13 @@ _CONSEQUENCE = re.compile(
     r"|monitoredBarrier|Process(?:Exited|Raised)Exception|^KeyboardInterrupt$"
     r"|operations have failed or timed out|DataLoader worker .{0,80}(?:exited unexpectedly|killed by)"
 )
+# Of Python's own errors none comes of another process's end.
+_OF_THE_PROGRAM = re.compile(
+    r"(?:Unbound|Name|Attribute|Key|Index|Type|ZeroDivision|Recursion|NotImplemented|ModuleNotFound)\w*Error$"
+)
+_THREAD = re.compile(r"Exception in thread (?P<name>[^\s:]+)")  # which ends that thread only
+# A child of spawn() whose parent failed while it handed over what the child is to run.
+_CUT_OFF = re.compile(r"pickle data was truncated|^EOFError")
 # Raised by the system, the driver or a library below PyTorch: the line that called it is not to blame.
 _ENVIRONMENT = re.compile(
     r"CUDA(?: driver)? error|NCCL|nccl\w*Error|CUBLAS|CUDNN|cuDNN|CUSOLVER|CUFFT|AcceleratorError|Dist(?:Backend"
@@ -120,10 +131,13 @@ def first_of(log: str) -> tuple[Finding, str] | None:
     caught: dict[str, tuple[re.Match[str], list[_Frame], str]] = {}  # rank -> what is raised for another process
     gave_up: set[str] = set()
     aside: dict[str, bool] = {}  # rank -> whether that traceback is of an exception that Python went on after
+    threads: dict[str, re.Match[str] | None] = {}  # rank -> the thread that it ends
     before = ""
-    for line in log.splitlines():
+    for whole in log.splitlines():
+        host = _HOST.match(whole)
+        line = whole[host.end() :] if host else whole
         who = RANK.match(line)
-        rank = (who[1] or who[2]) if who else ""
+        rank = (who[1] or who[2]) if who else host["in"] or "" if host else ""
         rest = _GROUP.sub("", line[who.end() :] if who else line)
         if waited := GAVE_UP.search(line):
             gave_up.add(waited["rank"])
@@ -132,6 +146,7 @@ def first_of(log: str) -> tuple[Finding, str] | None:
         elif rest.startswith("Traceback (most recent call last)"):
             blocks[rank] = []
             aside[rank] = before.startswith("Exception ignored in")
+            threads[rank] = _THREAD.match(before)
         elif frame := _FRAME.match(rest):
             blocks.setdefault(rank, []).append(_Frame(frame["file"], frame["line"], frame["function"] or ""))
         elif (said := _EXCEPTION.match(rest)) and blocks.get(rank):
@@ -141,10 +156,13 @@ def first_of(log: str) -> tuple[Finding, str] | None:
                 continue
             caught.pop(rank, None)
             follows = is_consequence(rest) or frames[-1].file.endswith("/torch/multiprocessing/spawn.py")
-            follows |= rank in gave_up if rank else bool(gave_up)
+            number = rank.rpartition(":")[2]
+            waited_in_vain = number in gave_up if number.isdecimal() else bool(gave_up)
+            follows |= waited_in_vain and not _OF_THE_PROGRAM.match(said["type"])
+            follows |= frames[-1].file.endswith("/multiprocessing/spawn.py") and bool(_CUT_OFF.search(rest))
             follows |= aside.get(rank, False) or frames[-1].file.endswith("/multiprocessing/connection.py")
             if not follows:
-                return _raised(rank, said, frames), line
+                return _in_thread(_raised(rank, said, frames), threads.get(rank)), line
         elif (open_block := blocks.get(rank)) and not open_block[-1].code:
             open_block[-1].code = rest.strip()
         before = rest
@@ -176,7 +194,7 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
     if own and frames[-1].function == "_execute_child" and said["type"] == "FileNotFoundError":
         return _no_such_program(said["text"], own[-1])
     text = one_line(f"{said['type']}: {said['text']}" if said["text"] else said["type"], 300)
-    who = f"Rank {rank}" if rank else "A rank"
+    who = f"Rank {rank}" if rank.isdecimal() else f"A rank on {rank.partition(':')[0]}" if rank else "A rank"
     at = own[-1] if own else frames[-1]
     where = f"{Path(at.file).name}, line {at.line}" + (f", in {at.function}" if at.function else "")
     foreign = _of_another_package(said["type"], own)
@@ -209,6 +227,18 @@ def _raised(rank: str, said: re.Match[str], frames: list[_Frame]) -> Finding:
         (f"look at {where}", "lab check    # finds most mistakes on this machine, within seconds"),
         order=3,
     )
+
+
+def _in_thread(raised: Finding, thread: re.Match[str] | None) -> Finding:
+    """The same, of an exception that its process lived on after."""
+    if thread is None or raised.name != "raised":
+        return raised
+    means = (
+        f"It ended the thread {thread['name']} only, not its process: who waits for what the thread was to do (an "
+        "event, a queue, join) waits in vain, and then the other ranks in their next collective. Their timeouts "
+        "follow from it, even where its lines come later, out of a buffer."
+    )
+    return replace(raised, means=means)
 
 
 def _library(frames: list[_Frame]) -> str:

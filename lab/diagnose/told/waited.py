@@ -27,6 +27,9 @@ _ALIKE = (
     "REDUCE_SCATTER",
     "_REDUCE_SCATTER_BASE",
 )
+_GATHERS = ("_ALLGATHER_BASE", "ALLGATHER", "ALLGATHER_COALESCED", "ALLGATHER_INTO_TENSOR_COALESCED")
+_SMALL = 16  # numbers: a barrier, a flag, a loss
+_SAVES = re.compile(r"\bsav(?:e|ing)\w*\b.{0,80}(?:state|checkpoint|model|\.pt)|state_dict", re.I)
 _RANKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)
 _SIZES = re.compile(r"\bworld_size\W{1,3}(\d{1,6})\b|\bWORLD_SIZE=(\d{1,6})\b")
 _NAMED_RANKS = re.compile(r"^\[rank(\d{1,6})\]:|^\s+rank\s+: (\d{1,6}) \(local_rank", re.M)
@@ -64,6 +67,8 @@ def apart(log: str) -> Finding | None:
             int(one["rank"])
         )
     for number, sides in calls.items():
+        if (gathers := _gathers_alone(log, number, sides)) is not None:
+            return gathers
         if len(sides) > 1 and all(call in _ALIKE for call, _ in sides):
             parts = "; ".join(
                 f"{rank_list(sorted(ranks))} called {call}" + (f" with {int(size):,} numbers" if size else "")
@@ -82,6 +87,35 @@ def apart(log: str) -> Finding | None:
                 order=1,
             )
     return None
+
+
+def _gathers_alone(log: str, number: str, sides: dict[tuple[str, str], set[int]]) -> Finding | None:
+    """One rank that gathers what is sharded, as FSDP's state_dict() does, while others are at a barrier."""
+    gathering = [(call, ranks) for (call, _), ranks in sides.items() if call in _GATHERS]
+    others = [(call, size, ranks) for (call, size), ranks in sides.items() if call not in _GATHERS]
+    if len(gathering) != 1 or len(gathering[0][1]) != 1 or not others:
+        return None
+    if any(int(size or 0) > _SMALL for _, size, _ in others):
+        return None
+    (call, (rank,)), (other, _, ranks) = gathering[0], others[0]
+    if rank and not _SAVES.search(log):
+        return None
+    saves = " in saving a checkpoint" if _SAVES.search(log) else ""
+    return Finding(
+        "collectives-differ",
+        f"As collective number {number} rank {rank} alone called {call}{saves}, while {rank_list(sorted(ranks))} "
+        f"called {other}, as a barrier does.",
+        "What is sharded (FSDP, ZeRO-3) is gathered by all ranks together: state_dict(), summon_full_params(), a "
+        "forward pass or generate() under 'if rank == 0' waits for the others in vain, and they wait at the next "
+        "barrier. A longer timeout does not help.",
+        (
+            "grep -n -E 'rank == 0|is_main_process|state_dict' *.py    # state_dict() on all ranks; only "
+            "torch.save "
+            "below the condition",
+            "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
+        ),
+        order=1,
+    )
 
 
 def together(log: str) -> Finding | None:

@@ -1,0 +1,171 @@
+"""What ranks or nodes have in common and ought not to: a card, the number of a node, a lock, an old address."""
+
+import re
+
+from lab.base.words import one_line
+from lab.diagnose import overcome
+from lab.diagnose.told import exceptions
+from lab.diagnose.told.finding import Finding
+
+_FULL = re.compile(r"^.*CUDA out of memory\..*\bGPU (?P<gpu>\d+)\b.*$", re.M)
+_IN_USE = re.compile(
+    r"^\| +(?P<gpu>\d+) +(?:N/A +N/A +|\d+ +\d+ +)?(?P<pid>\d+) +[CGM+]{1,3} +\S.*? (?P<size>\d+)MiB *\|", re.M
+)
+
+_COMMAND = re.compile(
+    r"^(?P<prompt>.{0,200}?)\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\s(?P<options>.*)$",
+    re.M,
+)
+_NODE_RANK = re.compile(r"--(?:node|machine)[-_]rank[= ](\d{1,4})\b")
+_NODES = re.compile(r"--(?:nnodes|num[-_]machines)[= ](?:\d+:)?(\d{1,4})\b")
+_HOST = re.compile(r"@(?P<at>[A-Za-z][\w.-]*)|^\[?(?P<first>[A-Za-z][\w.-]*\d)\]?[:$#> ]")
+_SET_ON = re.compile(r"^\[?(?P<host>[A-Za-z][\w.-]*\d)\]?:? .{0,80}?\bNODE_RANK ?= ?(?P<rank>\d{1,4})\b", re.M)
+
+_BUILDS = re.compile(r"torch_extensions|PyTorch extensions root", re.M)
+_WAITS_FOR_LOCK = re.compile(r"file_baton\.py|FileBaton\b|acquire \(filelock/")
+_LEFT = re.compile(r"torch_extensions/\S+/?:?\s*\n(?:.*\n){0,12}?.*[ /]lock$|torch_extensions/\S*/lock\b", re.M)
+_AT_A_BUILD = re.compile(
+    r"(?:Using \S+ as PyTorch extensions root|Emitting ninja build file|Building extension module"
+    r"|Loading extension module|Allowing ninja to set).*\n"
+    r"(?:.*(?:slurmstepd|srun: ).*TIME LIMIT|.*(?:\n.*){0,3}?Watchdog caught)"
+)
+
+_NODE_LIST = re.compile(
+    r"(?:SLURM_(?:JOB_|STEP_)?NODELIST ?[=:] ?|\bnodes?(?:list)? ?[:=] ?|\bon (?:nodes? )?)"
+    r"(?P<list>[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+)(?:,[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+))*)",
+)
+_ADDRESS = re.compile(r"\bMASTER_ADDR ?[=:] ?\"?(?P<host>[A-Za-z][\w.-]*\d)\b(?!.*\$)")
+_NOBODY = r"(?:client socket has|timed out|No route|refused|failed to connect).{0,120}\b"
+
+
+def card_of_all(log: str) -> Finding | None:
+    """A full GPU on which nvidia-smi, in the log, shows processes that have a GPU of their own besides."""
+    full = _FULL.search(log)
+    rows = [(one["gpu"], one["pid"], int(one["size"])) for one in _IN_USE.finditer(log)] if full else []
+    if full is None or not rows:
+        return None
+    own: dict[str, int] = {}  # what a process holds elsewhere
+    for gpu, pid, size in rows:
+        if gpu != full["gpu"]:
+            own[pid] = max(size, own.get(pid, 0))
+    strays = {pid: size for gpu, pid, size in rows if gpu == full["gpu"] and own.get(pid, 0) > size}
+    if not strays:
+        return None
+    return Finding(
+        "same-gpu",
+        f"GPU {full['gpu']} is full, and nvidia-smi shows on it, besides its own rank, {len(strays)} that have a "
+        f"GPU of their own: they hold {sum(strays.values()) / 1024:.1f} GiB there (processes "
+        f"{', '.join(list(strays)[:8])}).",
+        "torch.load() without map_location puts tensors back on the GPU that they were saved from, mostly 0, on "
+        "every rank; so does what comes before torch.cuda.set_device(local_rank). A smaller batch only hides it.",
+        (
+            "grep -n -E 'torch.load|set_device|cuda\\(' *.py exercises/*.py    # torch.load(..., "
+            "map_location='cpu'); set_device(local_rank) first",
+            "lab check 2.2    # does each rank use a GPU of its own?",
+        ),
+        order=0,
+    )
+
+
+def node_rank(log: str) -> Finding | None:
+    """Two nodes that were started under one number."""
+    started: dict[str, set[str]] = {}  # node rank -> hosts
+    for command in _COMMAND.finditer(log.replace("\\\n", " ")):
+        said, nodes = _NODE_RANK.search(command["options"]), _NODES.search(command["options"])
+        host = _HOST.search(command["prompt"])
+        if said and host and (nodes is None or int(nodes[1]) > 1):
+            started.setdefault(said[1], set()).add(host["at"] or host["first"])
+    for one in _SET_ON.finditer(log):
+        started.setdefault(one["rank"], set()).add(one["host"])
+    hosts = [host for named in started.values() for host in named]
+    twice = [(number, sorted(named)) for number, named in started.items() if len(named) > 1]
+    if not twice or len(set(hosts)) < len(hosts):  # a host that was started again, with another number
+        return None
+    number, named = twice[0]
+    return Finding(
+        "rank-twice",
+        f"Nodes {' and '.join(named[:4])} were both started as node {number} (--node_rank={number}).",
+        "Each node needs a number of its own, from 0: two that say the same take each other's place where all "
+        "meet, and the ranks of the missing number never come. The network is not to blame.",
+        (
+            "torchrun --node_rank=1 ...    # on the second node; 0 only on the one of --master_addr",
+            "srun bash -c 'echo $(hostname) $SLURM_NODEID'    # or run.sh, which numbers the nodes by this",
+        ),
+        order=0,
+    )
+
+
+def raised(log: str) -> Finding | None:
+    """The first exception, but for that of a thread whose process trained on without it."""
+    found = exceptions.first_of(log)
+    while found is not None:
+        at = log.find(found[1])
+        before, after = log[:at], log[at + len(found[1]) :]
+        thread = before.rfind("Exception in thread")
+        in_thread = thread >= 0 and before.count("Traceback (most recent call last)", thread) == 1
+        if not in_thread or not any(map(overcome.trains, after.splitlines())):
+            return found[0]
+        log = after
+        found = exceptions.first_of(log)
+    return None
+
+
+def build_lock(log: str) -> Finding | None:
+    """Ranks that wait for the build of an extension, or for a lock that a process which was ended has left."""
+    begun = _BUILDS.search(log)
+    waits, left = _WAITS_FOR_LOCK.search(log), _LEFT.search(log)
+    at = _AT_A_BUILD.search(log)
+    if exceptions.exception(log) is not None:
+        return None
+    if begun is None or not (waits or left or at) or overcome.since(log[begun.start() :], len(log)):
+        return None
+    lock = "the lock is still there" if left else "their call waits for a lock" if waits else "it says no more"
+    return Finding(
+        "build-lock",
+        f"The ranks stood still where a C++ extension is built or loaded (torch_extensions): {lock}.",
+        "One process builds it, and the others wait while a file called lock lies in its folder, without an end. "
+        "A job that was cancelled or killed in the midst of it leaves that file behind: every later one waits.",
+        (
+            "find ~/.cache/torch_extensions -name lock    # with no job of yours running: rm these, or the folder",
+            "TORCH_EXTENSIONS_DIR=/tmp/$USER-extensions {rerun}    # or built anew, on the node's own disk",
+        ),
+        order=-1,
+    )
+
+
+def old_address(log: str) -> Finding | None:
+    """A meeting point on a node that the job does not have, or has no more."""
+    nodes = {host for one in _NODE_LIST.finditer(log) for host in _hosts(one["list"])}
+    for address in _ADDRESS.finditer(log):
+        host = address["host"].partition(".")[0]
+        known = any(node.startswith(host) or host.startswith(node) for node in nodes)
+        alike = any(re.sub(r"\d+", "#", node) == re.sub(r"\d+", "#", host) for node in nodes)
+        missed = re.search(rf"{_NOBODY}{re.escape(host)}\b.*", log)
+        if alike and not known and missed:
+            return Finding(
+                "meeting-point-elsewhere",
+                f"MASTER_ADDR is {host}, which is none of the job's nodes ({', '.join(sorted(nodes)[:8])}): "
+                f"{one_line(missed[0], 200)}",
+                "It was kept from an earlier start: in a file, in the shell or in the script. A job that was put "
+                "back into the queue, after preemption say, gets other nodes; rank 0 is on the first of these.",
+                (
+                    "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)    # each time",
+                    "grep -n MASTER_ADDR *.sh ~/.bashrc    # where does the old one come from?",
+                ),
+                order=-1,
+            )
+    return None
+
+
+def _hosts(text: str) -> list[str]:
+    """Of "n[01-03,7],m2" each host."""
+    found = []
+    for stem, ranges, plain in re.findall(r"([A-Za-z][\w.-]*)\[([\d,-]+)\]|([A-Za-z][\w.-]*)", text):
+        if plain:
+            found.append(plain.partition(".")[0])
+        for part in filter(None, ranges.split(",")):
+            first, _, last = part.partition("-")
+            if first.isdecimal() and (not last or last.isdecimal()):
+                numbers = range(int(first), min(int(last or first), int(first) + 4096) + 1)
+                found += [f"{stem}{number:0{len(first)}d}" for number in numbers]
+    return found
