@@ -10,6 +10,8 @@ from lab.base.errors import UserError
 
 PEAK = "peak: "  # begins the kind of a row that is no part of the step: one large kernel, as fast as can be
 COPY = f"{PEAK}copy"
+TF32 = f"{PEAK}TF32"
+IN_TF32 = ("convolution", "attention")  # beside the peak of fp32: PyTorch computes fp32's matrix products in fp32
 PROFILER, NCU = "profiler", "ncu"
 
 
@@ -88,9 +90,14 @@ class Step:
         """In which rates are told: its name, and FLOP/s."""
         return ("TFLOP/s", 1e12) if self.peaks[0].rate > 1e12 else ("GFLOP/s", 1e9)
 
-    def roof(self, intensity: float) -> float:
-        """The FLOP/s that the device allows at so many FLOPs a byte (Williams et al. 2009, CACM 52(4))."""
-        return min(self.peaks[0].rate, intensity * self.copy.bandwidth)
+    def peak(self, one: Kind) -> Kind:
+        """The fastest matrix product of those that are computed as this kind may be."""
+        allowed = (peak for peak in self.peaks if peak.kind != TF32 or one.kind.startswith(IN_TF32))
+        return next(allowed, self.peaks[0])
+
+    def roof(self, one: Kind) -> float:
+        """The FLOP/s that the device allows a kind at its FLOPs a byte (Williams et al. 2009, CACM 52(4))."""
+        return min(self.peak(one).rate, one.intensity * self.copy.bandwidth)
 
 
 def title(one: Kind) -> str:
@@ -153,7 +160,7 @@ def table(step: Step) -> list[str]:
         lines.append(
             f"  {one.kind:{width}}  {one.kernels:7.0f}  {short(1e3 * one.seconds):>6}  {share:5.0%}  "
             f"{short(one.rate / size):>7}  {short(one.bandwidth / 1e9):>7}  {short(one.intensity):>9}  "
-            f"{one.rate / step.roof(one.intensity):7.0%}"
+            f"{one.rate / step.roof(one):7.0%}"
         )
     best = ", ".join(f"{short(one.rate / size)} {unit} in {one.kind.removeprefix(PEAK)}" for one in step.peaks)
     lines.append(f"  the device at its best, measured: {best}; {short(step.copy.bandwidth / 1e9)} GB/s copied")
@@ -172,7 +179,7 @@ def counted_table(counted: Sequence[Kind], step: Step | None) -> list[str]:
     for one in counted:
         formula = formulas.get(one.kind)
         flops, read, written = (formula.flops, formula.read, formula.written) if formula else (math.nan,) * 3
-        roof = f"{one.rate / step.roof(one.intensity):.0%}" if step and one.flops else "-"
+        roof = f"{one.rate / step.roof(one):.0%}" if step and one.flops else "-"
         lines.append(
             f"  {one.kind:{width}}  {one.kernels:7.0f}  {short(1e3 * one.seconds):>6}  "
             f"{short(one.flops / 1e9):>7}  {_times(one.flops, flops):>9}  "

@@ -12,7 +12,7 @@ import torch
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from lab.roofline.kinds import COPY, PEAK, Kind
+from lab.roofline.kinds import COPY, PEAK, TF32, Kind
 from lab.roofline.step import Operator, Subject, Tally, name_of, prepare, too_large
 from lab.training.stepping.precision import DTYPES
 
@@ -115,24 +115,30 @@ def _peaks(precision: str, device: torch.device) -> Iterator[Costs]:
     """Large matrix products, as the step's convolutions and products are computed, and one large copy."""
     on_gpu = device.type == "cuda"
     side = 8192 if on_gpu else 1024
-    kinds = [(precision, DTYPES.get(precision, torch.float32), False)]
-    if precision == "fp32" and on_gpu:
-        kinds.append(("TF32", torch.float32, True))
+    dtype = DTYPES.get(precision, torch.float32)
     allowed = torch.backends.cuda.matmul.allow_tf32
-    for name, dtype, tf32 in kinds:
+    for name in _products(precision, on_gpu=on_gpu):
         a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
         out = torch.empty_like(a)
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cuda.matmul.allow_tf32 = name == TF32
         try:
             seconds = _fastest(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), device)  # type: ignore[misc]
         finally:
             torch.backends.cuda.matmul.allow_tf32 = allowed
-        yield Costs(f"{PEAK}{name}", 1.0, seconds, 2.0 * side**3, 3.0 * out.nbytes, float(out.nbytes))
+        yield Costs(name, 1.0, seconds, 2.0 * side**3, 3.0 * out.nbytes, float(out.nbytes))
     source = torch.empty((1 << 30) if on_gpu else (1 << 27), dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
     yield Costs(
         COPY, 1.0, _fastest(lambda: target.copy_(source), device), 0.0, 2.0 * source.nbytes, float(source.nbytes)
     )
+
+
+def _products(precision: str, *, on_gpu: bool) -> list[str]:
+    """The peaks to measure: of each way in which the step's convolutions and products are computed."""
+    if precision != "fp32" or not on_gpu:
+        return [f"{PEAK}{precision}"]
+    ways = {torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32}
+    return [TF32 if tf32 else f"{PEAK}fp32" for tf32 in sorted(ways)]
 
 
 def _fastest(work: Callable[[], object], device: torch.device) -> float:

@@ -15,8 +15,8 @@ from lab.base.errors import UserError
 from lab.cli import main
 from lab.roofline import measure as measuring
 from lab.roofline import step as stepping
-from lab.roofline.kinds import COPY, PEAK, PROFILER, Kind, load, save, short, steps, table
-from lab.roofline.measure import _by_kind, measure
+from lab.roofline.kinds import COPY, PEAK, PROFILER, TF32, Kind, counted_table, load, save, short, steps, table
+from lab.roofline.measure import _by_kind, _products, measure
 from lab.roofline.step import Operator, Subject, Tally, kind_of
 from lab.training.networks import build_network
 
@@ -151,13 +151,46 @@ def test_on_the_cpu_views_take_no_time(monkeypatch):
 def test_a_kind_is_compared_with_its_own_roof():
     (step,) = steps(a_step())
     assert [one.kind for one in step.kinds] == ["normalisation", "convolution, forward"]  # longest first
-    assert step.roof(500) == 100e12
-    assert step.roof(0.2) == pytest.approx(0.2e12)
+    assert [step.roof(one) for one in step.kinds] == [pytest.approx(0.2e12), 100e12]
     lines = table(step)
     assert lines[0] == "net, bf16, 8 images on card: 4.00 ms in kernels"
     assert lines[2].split() == ["normalisation", "10", "3.00", "75%", "0.100", "500", "0.200", "50%"]
     assert lines[3].split()[-6:] == ["1.00", "25%", "50.0", "100", "500", "50%"]
     assert lines[-1] == "  the device at its best, measured: 100 TFLOP/s in bf16; 1,000 GB/s copied"
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [("convolution, backward", "10%"), ("attention", "10%"), ("matrix product", "50%"), ("normalisation", "50%")],
+)
+def test_the_roof_of_fp32_is_that_of_tf32_only_for_what_is_computed_in_it(kind, share):
+    about = ("net", "fp32", 8, "card")
+    (step,) = steps(
+        [
+            Kind(*about, kind, 1, 1e-3, 10e9, 0.01e9),  # 10 TFLOP/s at 1,000 FLOPs a byte
+            Kind(*about, f"{PEAK}fp32", 1, 1.0, 20e12, 1e9),
+            Kind(*about, TF32, 1, 1.0, 100e12, 1e9),
+            Kind(*about, COPY, 1, 1.0, 0.0, 1e12),
+        ]
+    )
+    assert table(step)[2].split()[-1] == share
+    assert counted_table(step.kinds, step)[2].split()[-1] == share
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "products", "peaks"),
+    [
+        (True, False, [f"{PEAK}fp32", TF32]),  # as PyTorch has it
+        (True, True, [TF32]),
+        (False, False, [f"{PEAK}fp32"]),
+    ],
+)
+def test_a_peak_is_measured_of_what_fp32_is_computed_in(convolutions, products, peaks, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", convolutions)
+    monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=products))
+    assert _products("fp32", on_gpu=True) == peaks
+    assert _products("bf16", on_gpu=True) == [f"{PEAK}bf16"]
+    assert _products("fp32", on_gpu=False) == [f"{PEAK}fp32"]
 
 
 @pytest.mark.parametrize(
@@ -309,4 +342,4 @@ def test_kernels_of_a_gpu_stay_below_its_roof(precision):
     by_name = {one.kind: one for one in step.kinds}
     assert by_name["convolution, forward"].kernels >= 20
     for one in step.kinds:  # caches can be faster than a copy through memory
-        assert one.rate < 3 * step.roof(one.intensity), table(step)
+        assert one.rate < 3 * step.roof(one), table(step)
