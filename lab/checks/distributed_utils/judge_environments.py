@@ -285,7 +285,7 @@ def judge_refusal(look: Look, case: Case, answer: dict[str, Any]) -> None:
             )
         swallowed = swallows(look) if case.kind in ("mixed", "missing", "number") else ""
         if case.kind == "number":
-            swallowed = swallowed or in_helpers(look, r"isdigit|isdecimal|isnumeric|\.strip\(\W*-|\.sub\(")
+            swallowed = swallowed or in_helpers(look, r"(join|filter)\(.*\bis(digit|decimal|numeric)\b|\.sub\(")
         raise Diagnosis(name, saw=f"{case}: you returned {said}.", means=means, look=swallowed or look(*patterns))
     judge_group_asked(look, case, error)
     if "ValueError" not in error["bases"]:
