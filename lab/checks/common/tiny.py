@@ -41,6 +41,9 @@ class Chain(nn.Module):
         for number, part in enumerate(parts):
             self.add_module(str(number), part)
 
+    def __iter__(self) -> Iterator[nn.Module]:
+        return self.children()
+
     def forward(self, x: Tensor) -> Tensor:
         for part in self.children():
             x = part(x)
