@@ -117,7 +117,8 @@ bank.right(
     evaluate="test = evaluate(device=device, loader=tests, model=model)",
     slow=True,
 )
-bank.right(
+bank.wrong(
+    "training-set-replaced",
     "all loaders at the start, the test set in both places",
     loaders=LOADERS + "\nif datasets.test is not None:\n"
     "    tests = get_dataloaders(datasets.test, datasets.test, size, **loading)[1]",
