@@ -38,7 +38,7 @@ def capture_without_ddp(rank: Rank) -> dict[str, Any]:
 
 
 def captured_elsewhere(capture_step: Callable[..., Any], given: dict[str, Any]) -> str:
-    """What goes wrong where the model and its batches are on another device than the CPU; "" where nothing does."""
+    """What goes wrong where model and batches are on another device than the CPU; "" where nothing does."""
     net = TinyNet(batchnorm=True).to(META)
     warm_up = [tuple(part.to(META) for part in own[0]) for own in given["batches"][: given["warm_up"]]]
     return runs_elsewhere(capture_step, net, make_optimizer(net), warm_up)

@@ -129,8 +129,10 @@ class _Recorder(TorchDispatchMode):
                 self._before[key] = tensor, _bytes(tensor).clone()
                 if not tensor.is_floating_point():
                     tensor.zero_()  # a static input may hold anything yet, and a label is an index
-        # A graph knows memory: who gives a tensor other memory later, by `tensor.data = ...`, changes nothing in it.
-        known = tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, (args, kwargs))
+        # A graph knows memory: to give a tensor other memory later (tensor.data = other) changes nothing in it.
+        known_args, known_kwargs = tree_map(
+            lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, (args, kwargs)
+        )
         result = func(*args, **kwargs)
         made: list[Tensor | None] = []
         for leaf in tree_leaves(result):
@@ -138,7 +140,7 @@ class _Recorder(TorchDispatchMode):
             made.append(leaf if is_new else None)
             if is_new:
                 self._made[_storage(leaf)] = leaf
-        self.calls.append(_Call(func, *known, made))
+        self.calls.append(_Call(func, known_args, known_kwargs, made))
         return result
 
     def put_back(self) -> None:
