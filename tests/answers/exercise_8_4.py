@@ -77,6 +77,14 @@ bank.wrong(
     copy_labels="targets_now = labels",
 )
 bank.wrong(
+    "inputs-not-copied",
+    "other memory for the static inputs",
+    images="inputs, targets = (part.clone() for part in warm_up[0])",
+    labels="",
+    copy_images="inputs.data = images",
+    copy_labels="targets.data = labels",
+)
+bank.wrong(
     "labels-not-copied",
     "labels that are never filled in",
     labels="targets = torch.full_like(warm_up[0][1], 90354829044482304)",
@@ -92,6 +100,18 @@ bank.wrong(
     copy_images="graph.replay()",
     copy_labels="inputs.copy_(images)",
     replay="targets.copy_(labels)",
+)
+bank.wrong(
+    "inputs-on-cpu",
+    "static inputs without the device",
+    images="inputs = torch.zeros(warm_up[0][0].shape)",
+    labels="targets = torch.zeros(warm_up[0][1].shape, dtype=torch.long)",
+)
+bank.wrong("inputs-on-cpu", "images without the device", images="inputs = torch.zeros(warm_up[0][0].shape)")
+bank.wrong(
+    "inputs-on-cpu",
+    "labels without the device",
+    labels="targets = torch.zeros(warm_up[0][1].shape, dtype=torch.long)",
 )
 bank.wrong("loss-not-cloned", "the loss is not cloned", clone="return out")
 bank.wrong("loss-not-cloned", "the loss is detached, not cloned", clone="return out.detach()")

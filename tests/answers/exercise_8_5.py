@@ -17,7 +17,8 @@ for group in optimizer.param_groups:  # groups
     },
 )
 
-bank.right("a double", rate="lr = torch.tensor(rate, dtype=torch.float64, device=where)")
+bank.right("a float32", rate="lr = torch.full((), rate, dtype=torch.float32, device=where)")
+bank.right("written through .data", set='group["lr"].data.copy_(torch.tensor(rate))')
 bank.right("zeroed, then added to", set='group["lr"].zero_().add_(rate)')
 bank.right("the slice of all", set='group["lr"][...] = rate')
 
@@ -27,6 +28,9 @@ bank.wrong("not-fused", "foreach", sgd="return SGD(model.parameters(), lr, momen
 bank.wrong("number-in-its-place", "a number in the tensor's place", set='group["lr"] = rate')
 bank.wrong("another-tensor", "another tensor", set='group["lr"] = torch.tensor(rate)')
 bank.wrong("another-tensor", "another tensor, from a product", set='group["lr"] = group["lr"] * 0 + rate')
+bank.wrong("rate-not-float32", "a double", rate="lr = torch.tensor(rate, dtype=torch.float64, device=where)")
+bank.wrong("other-memory", "other memory for the same tensor", set='group["lr"].data = torch.tensor(rate)')
+bank.wrong("zero-not-set", "0 taken for none", set='group["lr"].fill_(rate or group["lr"].item())')
 bank.wrong("rate-not-set", "the rate as a factor", set='group["lr"].mul_(rate)')
 bank.wrong("rate-not-set", "the defaults", groups='optimizer.defaults["lr"] = torch.tensor(rate)', set="")
 bank.wrong("rate-not-set", "nothing is set", groups="pass", set="")

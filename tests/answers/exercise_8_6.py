@@ -78,6 +78,18 @@ return (time.perf_counter() - start) / steps
 """
     },
 )
+bank.wrong(
+    "cpu-time-taken",
+    "the time of the process",
+    start="start = time.process_time()",
+    stop="seconds.append(time.process_time() - start)",
+)
+bank.wrong(
+    "cpu-time-taken",
+    "the time of the thread, in nanoseconds",
+    start="start = time.thread_time_ns()",
+    stop="seconds.append((time.thread_time_ns() - start) / 1e9)",
+)
 bank.wrong("no-seconds", "all times are returned", median="return seconds")
 bank.wrong(
     "sign-counts",
@@ -91,6 +103,14 @@ bank.wrong(
     "parameters only",
     dicts="mine, theirs = dict(first.named_parameters()), dict(second.named_parameters())",
     largest="return differences.max().item()",
+)
+bank.wrong(
+    "integers-left-out",
+    "floating-point numbers only",
+    dicts="""
+mine = {name: value for name, value in first.state_dict().items() if value.is_floating_point()}
+theirs = second.state_dict()
+""",
 )
 bank.wrong("nan-lost", "Python's max()", largest="return max(d.item() for d in differences.flip(0))")
 bank.wrong("nan-lost", "NaN replaced by 0", largest="return differences.nan_to_num(0).max().item()")

@@ -142,6 +142,16 @@ def test_indices_are_no_mask():
     assert out.tolist() == [3.0, 1.0]
 
 
+def test_a_graph_knows_memory_and_no_other_that_a_tensor_is_given_later():
+    batch, total = torch.ones(2), torch.zeros(2)
+    graph = new_graph(CPU)
+    with recording(graph):
+        total.add_(batch)
+    batch.data = torch.full((2,), 5.0)
+    graph.replay()
+    assert total.tolist() == [1.0, 1.0]
+
+
 def test_a_graph_is_recorded_once():
     graph = new_graph(CPU)
     with recording(graph):

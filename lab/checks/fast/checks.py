@@ -4,7 +4,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.fast.draw import WARM_UP, Training, draw_training
 from lab.checks.fast.judge_batches import draw_batches, judge_batches
-from lab.checks.fast.judge_capture import judge_capture
+from lab.checks.fast.judge_capture import judge_capture, judge_inputs_elsewhere
 from lab.checks.fast.judge_epoch import draw_epoch, judge_epoch
 from lab.checks.fast.judge_gain import draw_gain, judge_gain
 from lab.checks.fast.judge_profile import draw_profiles, judge_profiles
@@ -54,7 +54,9 @@ def replays_what_it_recorded(group: Group) -> None:
 def replays_without_ddp(group: Group) -> None:
     training = draw_training(fresh_generator(), world_size=1)
     look = Look(group.code, "fast.py", "capture_step")
-    judge_capture(look, group.observe(Order(CAPTURE_WITHOUT_DDP, 1, sent(training), timeout=3 * LIMIT)), training)
+    reports = group.observe(Order(CAPTURE_WITHOUT_DDP, 1, sent(training), timeout=3 * LIMIT))
+    judge_capture(look, reports, training)
+    judge_inputs_elsewhere(look, reports)
 
 
 def sent(training: Training) -> dict[str, object]:

@@ -69,6 +69,18 @@ def judge_capture(look: Look, reports: Sequence[Any], training: Training) -> Non
     judge_numbers(look, reports, training)
 
 
+def judge_inputs_elsewhere(look: Look, reports: Sequence[Any]) -> None:
+    """The graph's own tensors, where the model is on another device than the CPU."""
+    expect(reports, {"elsewhere": str})
+    if problem := reports[0]["elsewhere"]:
+        raise Diagnosis(
+            "inputs-on-cpu",
+            saw=f"with model and batches on a GPU (here only pretended) {problem}.",
+            means="What the graph computes with lies where the model does: on the device of warm_up.",
+            look=look(r"(zeros|ones|empty|full|rand|randn|randint|tensor)\(", r"recording\("),
+        )
+
+
 def judge_recording(look: Look, report: dict[str, Any]) -> None:
     """It came to its end, with a function."""
     if error := report["error"]:

@@ -16,10 +16,18 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 PAIR = {"error": (None, ERROR), "type": str, "value": (None, float)}
-REPORT = {"error": (None, ERROR), "type": str, "seconds": (None, float), "taken": int, "pairs": [PAIR]}
+REPORT = {
+    "error": (None, ERROR),
+    "type": str,
+    "seconds": (None, float),
+    "taken": int,
+    "cpu_time": bool,
+    "pairs": [PAIR],
+}
 
 NAN = math.nan
 WEIGHT, LAST, BUFFER = "blocks.0.2.weight", "classifier.bias", "blocks.0.3.running_var"
+COUNT = "blocks.0.3.num_batches_tracked"
 
 
 def draw_gain(generator: torch.Generator) -> dict[str, Any]:
@@ -38,6 +46,7 @@ def draw_gain(generator: torch.Generator) -> dict[str, Any]:
             [(WEIGHT, -large), (LAST, small)],
             [(WEIGHT, large), (LAST, -small)],
             [(WEIGHT, small), (BUFFER, large)],
+            [(WEIGHT, small), (COUNT, 3.0)],
             [(WEIGHT, NAN), (LAST, small)],
             [(WEIGHT, small), (LAST, NAN)],
         ],
@@ -77,6 +86,13 @@ def judge_time(look: Look, report: dict[str, Any], given: dict[str, Any]) -> Non
     if close(seconds, right):
         return
     saw = f"a step takes {number(right)} s on the GPU (here only pretended); you returned {number(seconds)}."
+    if report["cpu_time"]:
+        raise Diagnosis(
+            "cpu-time-taken",
+            saw=saw,
+            means="This clock only counts while the CPU works for the program: not while it waits for the device.",
+            look=look(r"process_time|thread_time", r"perf_counter"),
+        )
     timed = times[warm_up:]
     pipelined = queue_time(given["steps"], warm_up) / len(timed)
     mistakes: dict[str, tuple[list[float], str, tuple[str, ...]]] = {
@@ -145,7 +161,7 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
                 means="It returns one number of Python's.",
                 look=look(RETURN, last=True),
             )
-    same, lower, higher, buffer, *nans = (pair["value"] for pair in pairs)
+    same, lower, higher, buffer, count, *nans = (pair["value"] for pair in pairs)
     if not abs(same) < 1e-9:
         raise Diagnosis(
             "equal-models-differ",
@@ -178,6 +194,15 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             f"{number(buffer)}.",
             means="The evaluation computes with these: a replay that does not update them is wrong, too.",
             look=look(r"parameters\(", RETURN),
+        )
+    more = changes[4][1][1]
+    if not close_enough(count, more):
+        raise Diagnosis(
+            "integers-left-out",
+            saw=f"of two models one has counted {number(more)} batches more in BatchNorm's num_batches_tracked: "
+            f"you returned {number(count)}.",
+            means="Any number counts, whole ones too: this one tells that a step more was taken.",
+            look=look(r"is_floating_point|is_complex", r"dtype", RETURN),
         )
     if lost := [value for value in nans if not math.isnan(value)]:
         raise Diagnosis(

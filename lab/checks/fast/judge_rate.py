@@ -15,7 +15,7 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 STEPS = 6  # two as ever, then replays
-RATE = {"type": str, "id": int, "value": float}
+RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float}
 REPORT = {
     "error": (None, ERROR),
     "type": str,
@@ -27,9 +27,11 @@ REPORT = {
 
 
 def draw_rates(generator: torch.Generator) -> dict[str, Any]:
-    """Rates that rise and fall, a momentum, weights and batches."""
+    """Rates that rise and fall, one of them to 0, a momentum, weights and batches."""
+    rates = random.sample([0.03, 0.05, 0.08, 0.11, 0.15, 0.2, 0.24], STEPS)
+    rates[STEPS - 2] = 0.0
     return {
-        "rates": random.sample([0.03, 0.05, 0.08, 0.11, 0.15, 0.2, 0.24], STEPS),
+        "rates": rates,
         "momentum": random.choice([0.6, 0.7, 0.8]),
         "weights": draw_weights(generator),
         "batches": [draw_batch(generator, 6) for _ in range(STEPS)],
@@ -106,6 +108,13 @@ def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) 
             means="The rate is the caller's to choose.",
             look=look(r"lr=", r"SGD\("),
         )
+    if first["dtype"] != "float32":
+        raise Diagnosis(
+            "rate-not-float32",
+            saw=f"the optimizer's rate is a tensor of {first['dtype']}.",
+            means="On a GPU the fused kernel reads a float32 there, and stops at all else in the first step.",
+            look=look(r"dtype|double\(", r"torch\.(tensor|full|as_tensor)\(", r"lr="),
+        )
     if report["elsewhere"] == "cpu":
         raise Diagnosis(
             "rate-on-cpu",
@@ -125,7 +134,7 @@ def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) 
 
 def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
     """What set_rate() does to the rate: another number in the same tensor."""
-    for found, wanted in zip(rates[1:], given["rates"][1:], strict=False):
+    for before, found, wanted in zip(rates, rates[1:], given["rates"][1:], strict=False):
         if found["type"] not in ("Tensor", "Parameter"):
             raise Diagnosis(
                 "number-in-its-place",
@@ -140,7 +149,21 @@ def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[s
                 means="The graph goes on reading the old one, in which nothing has changed: write into that.",
                 look=look(r"\blr\b", r"="),
             )
+        if found["memory"] != rates[0]["memory"]:
+            raise Diagnosis(
+                "other-memory",
+                saw=f"after set_rate({wanted}) the rate's tensor lies elsewhere in memory than before.",
+                means="The graph goes on reading the old place, in which nothing has changed: write into that.",
+                look=look(r"\.data\b|\bset_\(", r"\blr\b", r"="),
+            )
         if not close(found["value"], wanted):
+            if wanted == 0 and close(found["value"], before["value"]):
+                raise Diagnosis(
+                    "zero-not-set",
+                    saw=f"after set_rate(0.0) the rate is still {number(found['value'])}.",
+                    means="0 is a rate as any other: schedules begin or end there.",
+                    look=look(r"\bif\b|\bor\b", r"\blr\b|\bgroup"),
+                )
             raise Diagnosis(
                 "rate-not-set",
                 saw=f"after set_rate({wanted}) the rate is {number(found['value'])}.",

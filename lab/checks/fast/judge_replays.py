@@ -125,17 +125,17 @@ COPIED = {
     "inputs-not-copied": (
         "every replay trained on the batch of the recording",
         "The graph computes with the tensors that it has met: copy_() each batch into them.",
-        (r"\.replay\(",),
+        (r"\.data\s*=[^=]", r"\.replay\("),
     ),
     "images-not-copied": (
         "every replay trained on the images of the recording, with each batch's own labels",
         "Both have to be copied into the tensors that the graph knows.",
-        (r"\.replay\(",),
+        (r"\.data\s*=[^=]", r"\.replay\("),
     ),
     "labels-not-copied": (
         "every replay trained on the labels of the recording, with each batch's own images",
         "Both have to be copied into the tensors that the graph knows.",
-        (r"\.replay\(",),
+        (r"\.data\s*=[^=]", r"\.replay\("),
     ),
     "copied-too-late": (
         "every replay trained on the batch of the step before",

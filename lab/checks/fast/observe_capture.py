@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.checks.common.attempt import attempt
+from lab.checks.common.meta_device import META, runs_elsewhere
 from lab.checks.common.tiny import CPU, TinyNet, make_optimizer
 from lab.ranks.rank import Rank
 from lab.training.stepping.cpu_graph import CPUGraph
@@ -32,7 +33,15 @@ def capture_without_ddp(rank: Rank) -> dict[str, Any]:
     given = rank.receive()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else CPU
     net = TinyNet(given["weights"], batchnorm=True).to(device)
-    return capture(rank, fast.capture_step, given, net, net, device)
+    elsewhere = captured_elsewhere(fast.capture_step, given)
+    return capture(rank, fast.capture_step, given, net, net, device) | {"elsewhere": elsewhere}
+
+
+def captured_elsewhere(capture_step: Callable[..., Any], given: dict[str, Any]) -> str:
+    """What goes wrong where model and batches are on another device than the CPU; "" where nothing does."""
+    net = TinyNet(batchnorm=True).to(META)
+    warm_up = [tuple(part.to(META) for part in own[0]) for own in given["batches"][: given["warm_up"]]]
+    return runs_elsewhere(capture_step, net, make_optimizer(net), warm_up)
 
 
 def capture(

@@ -24,34 +24,45 @@ class PretendedGPU:
         self._steps = steps  # seconds of each step: of the CPU, to launch it; of the GPU, to do it
         self.now = 1000.0
         self.free = 1000.0  # when the GPU will have done all it was given
+        self.worked = 500.0  # for how long the CPU has done something but wait
         self.taken = 0
+        self.cpu_time = False  # whether somebody has asked for that
 
     def step(self) -> None:
         launch, work = self._steps[min(self.taken, len(self._steps) - 1)]
         self.taken += 1
         self.now += launch
+        self.worked += launch
         self.free = max(self.free, self.now) + work
 
     def synchronize(self, *_: Any) -> None:
         self.now = max(self.now, self.free)
 
+    def time(self) -> float:
+        return self.now
+
+    def time_of_work(self) -> float:
+        self.cpu_time = True
+        return self.worked
+
 
 @contextmanager
 def time_of(gpu: PretendedGPU) -> Iterator[None]:
-    """Every clock of Python's shows the pretended time to this thread."""
+    """Every clock of Python's shows the pretended time to this thread; those of the CPU's work only that."""
     mine = threading.get_ident()
 
-    def clock(real: Callable[[], Any], scale: int) -> Callable[[], Any]:
+    def clock(real: Callable[[], Any], shown: Callable[[], float], scale: int) -> Callable[[], Any]:
         def read() -> Any:
             if threading.get_ident() != mine:  # such as the one that speaks with the leader
                 return real()
-            return round(gpu.now * scale) if scale > 1 else gpu.now
+            return round(shown() * scale) if scale > 1 else shown()
 
         return read
 
-    names = ("perf_counter", "time", "monotonic", "process_time")
-    clocks: dict[str, Any] = {name: clock(getattr(time, name), 1) for name in names}
-    clocks |= {f"{name}_ns": clock(getattr(time, f"{name}_ns"), 10**9) for name in names}
+    shown = dict.fromkeys(("perf_counter", "time", "monotonic"), gpu.time)
+    shown |= dict.fromkeys(("process_time", "thread_time"), gpu.time_of_work)
+    clocks: dict[str, Any] = {name: clock(getattr(time, name), what, 1) for name, what in shown.items()}
+    clocks |= {f"{name}_ns": clock(getattr(time, f"{name}_ns"), what, 10**9) for name, what in shown.items()}
     with ExitStack() as patches:
         patches.enter_context(mock.patch.multiple(time, **clocks))
         for module, name in ((lab.training, "synchronize"), (graphs, "synchronize"), (torch.cuda, "synchronize")):
@@ -77,6 +88,7 @@ def measure(rank: Rank) -> dict[str, Any]:
         "type": type(value).__name__,
         "seconds": float(value) if isinstance(value, int | float) else None,
         "taken": gpu.taken,
+        "cpu_time": gpu.cpu_time,
         "pairs": [compare(rank, fast, given["weights"], change) for change in given["changes"]],
     }
 

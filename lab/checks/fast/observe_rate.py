@@ -66,9 +66,16 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
 
 
 def described(optimizer: SGD) -> dict[str, Any]:
-    """The rate of the first parameter group: its type, which tensor it is, its number."""
+    """The rate of the first parameter group: its type, which tensor it is, where that lies, its number."""
     rate = optimizer.param_groups[0]["lr"]
-    return {"type": type(rate).__name__, "id": id(rate), "value": float(rate)}
+    is_tensor = isinstance(rate, Tensor)
+    return {
+        "type": type(rate).__name__,
+        "id": id(rate),
+        "memory": rate.data_ptr() if is_tensor else 0,
+        "dtype": str(rate.dtype).removeprefix("torch.") if is_tensor else "",
+        "value": float(rate),
+    }
 
 
 def rate_elsewhere(fast: Any, given: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 # Methods that need a tensor's numbers on the CPU, and that PyTorch does not dispatch for a tensor that is there.
 READS: dict[Callable[..., Any], str] = {
@@ -129,6 +129,10 @@ class _Recorder(TorchDispatchMode):
                 self._before[key] = tensor, _bytes(tensor).clone()
                 if not tensor.is_floating_point():
                     tensor.zero_()  # a static input may hold anything yet, and a label is an index
+        # A graph knows memory: to give a tensor other memory later (tensor.data = other) changes nothing in it.
+        known_args, known_kwargs = tree_map(
+            lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, (args, kwargs)
+        )
         result = func(*args, **kwargs)
         made: list[Tensor | None] = []
         for leaf in tree_leaves(result):
@@ -136,7 +140,7 @@ class _Recorder(TorchDispatchMode):
             made.append(leaf if is_new else None)
             if is_new:
                 self._made[_storage(leaf)] = leaf
-        self.calls.append(_Call(func, args, kwargs, made))
+        self.calls.append(_Call(func, known_args, known_kwargs, made))
         return result
 
     def put_back(self) -> None:
@@ -155,7 +159,7 @@ def _storage(tensor: Tensor) -> int:
 
 def _bytes(tensor: Tensor) -> Tensor:
     """All bytes of a tensor's storage, also those of which it is no view."""
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def _refuse_numbers(function: Any, given: Sequence[Tensor]) -> None:
