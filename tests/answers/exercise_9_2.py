@@ -71,6 +71,11 @@ bank.right(
     hooked="import functools\nfor bucket in self.buckets:",
     hook="p.register_post_accumulate_grad_hook(functools.partial(lambda b, _: self._ready(b), bucket))",
 )
+bank.right(
+    "a count set back where its bucket begins",
+    reduce="bucket.work, bucket.ready = dist.all_reduce(bucket.flat, async_op=True), 0",
+    again="pass",
+)
 
 bank.wrong("not-broadcast", "every rank begins with its own weights", parameters="for p in []:")
 bank.wrong("not-broadcast", "the weights of the last rank", send="dist.broadcast(p, dist.get_world_size() - 1)")
@@ -142,6 +147,11 @@ bank.wrong(
 )
 bank.wrong("not-reset", "ready is never set back", again="pass")
 bank.wrong(
+    "not-reset",
+    "only full buckets are set back",
+    again="if bucket.ready == len(bucket.parameters): bucket.ready = 0",
+)
+bank.wrong(
     "gradients-are-copies",
     "copies handed out",
     wait="bucket.work.wait()\nfor p, v in zip(bucket.parameters, bucket.views): p.grad = v.clone()",
@@ -199,4 +209,26 @@ bank.wrong(
     "several-for-a-bucket",
     "an all-reduce for each view of a bucket",
     reduce="works = [dist.all_reduce(view, async_op=True) for view in bucket.views]\nbucket.work = works[-1]",
+)
+bank.wrong(
+    "buffers-not-broadcast",
+    "what is in the state_dict",
+    parameters="broadcast(list(module.state_dict().values()))\nfor p in []:",
+    buffers="for b in []:",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "a bucket of which nothing was used is left out",
+    left="for late in [one for one in self.buckets if one.work is None and one.ready > 0]:",
+    late="self._begin(late)",
+    wait="if bucket.work is not None: bucket.work.wait()",
+    again="bucket.work, bucket.ready = None, 0",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "a bucket without any gradient is left out",
+    left="for late in self.buckets[self.begun :]:",
+    late="if any(p.grad is not None for p in late.parameters): self._begin(late)",
+    wait="if bucket.work is not None: bucket.work.wait()",
+    again="bucket.work, bucket.ready = None, 0",
 )

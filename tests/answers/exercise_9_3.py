@@ -37,11 +37,9 @@ for rank in range(dist.get_world_size()):  # owners
 )
 
 bank.right(
-    "a broadcast for each parameter",
-    flat="",
-    send="for p in share: dist.broadcast(p.data, rank)",
-    back="for p in []:",
-    copy="pass",
+    "new dicts in the optimizer's list of groups",
+    groups="for i, group in enumerate(self.optimizer.param_groups):",
+    filter='self.optimizer.param_groups[i] = {**group, "params": [p for p in group["params"] if id(p) in mine]}',
 )
 bank.right(
     "begun for all shares, and then waited for",
@@ -192,4 +190,18 @@ bank.wrong(
     "flat = torch.cat([p.reshape(-1) for p in self.parameters])",
     back="parts = dict(zip(map(id, self.parameters), flat.split(sizes)))\nfor p in share:",
     copy="p.copy_(parts[id(p)].reshape(p.shape))",
+)
+bank.wrong(
+    "message-for-each",
+    "a broadcast for each parameter",
+    flat="",
+    send="for p in share: dist.broadcast(p.data, rank)",
+    back="for p in []:",
+    copy="pass",
+)
+bank.wrong(
+    "group-dropped",
+    "groups without parameters are dropped",
+    states='groups = self.optimizer.param_groups\ngroups[:] = [group for group in groups if group["params"]]\n'
+    "for p in [p for p in self.optimizer.state if id(p) not in mine]:",
 )

@@ -28,12 +28,15 @@ def draw(generator: torch.Generator, world_size: int) -> Drawn:
     inputs = [
         [torch.randn(3, INPUTS, generator=generator, dtype=torch.float64) for _ in range(3)] for _ in weights
     ]
-    # `seldom` alone, 648 bytes, does not fill a bucket; if a MiB were 10**6 bytes, it would.
-    return Drawn(weights, inputs, random.randint(650, 678) / 2**20)
+    # `seldom` and `slope`, 656 bytes, do not fill a bucket; if a MiB were 10**6 bytes, `seldom` alone would.
+    return Drawn(weights, inputs, random.randint(657, 678) / 2**20)
 
 
 def uses(rank: int, step: int) -> bool:
-    """Whether a rank uses the layer `seldom` in a step: rank 0 in the one that communicates nothing only."""
+    """Whether a rank uses `seldom` and `shift` in a step: rank 0 in the one that communicates nothing only.
+
+    So in the others rank 0 fills two thirds of a bucket, more than is lacking next time, and nothing of the last.
+    """
     return rank == 1 or step == QUIET
 
 

@@ -35,6 +35,7 @@ REPORT = {
     "second before last": int,
 }
 ALL_REDUCE = "allreduce_"
+BUFFERS = ("scale", "centre")
 
 
 def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
@@ -64,13 +65,15 @@ def _fits(like: Gradients, name: object, value: object) -> bool:
 def judge_start(look: Look, start: Sequence[dict[str, Tensor]], drawn: Drawn) -> None:
     wanted = drawn.weights[0]
     for kind, name in (("parameters", "not-broadcast"), ("buffers", "buffers-not-broadcast")):
-        names = [one for one in wanted if (one == "scale") == (kind == "buffers")]
+        names = [one for one in wanted if (one in BUFFERS) == (kind == "buffers")]
         for rank, state in enumerate(start):
             if missing := [one for one in names if one not in state or not close(state[one], wanted[one])]:
                 raise Diagnosis(
                     name,
                     saw=f"{missing[0]} of rank {rank} is not that of rank 0 after MyDDP was made.",
-                    means=f"Ranks that begin with other {kind} train other models, and average what does not fit.",
+                    means="A state_dict leaves out what was registered with persistent=False: module.buffers()."
+                    if missing == ["centre"]
+                    else f"Ranks that begin with other {kind} train other models, and average what does not fit.",
                     look=look(r"broadcast", r"hook"),
                 )
 
@@ -119,6 +122,11 @@ def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradie
     compared(f"{when}gradients", found, right)
     for rank, one in enumerate(found):
         if lacking := [name for name in right if name not in one]:
+            if any(
+                lacking[0] in other and close(other[lacking[0]], own[i][lacking[0]])
+                for i, other in enumerate(found)
+            ):
+                raise not_reduced(look, f"{when}on another rank {lacking[0]} has the gradient of that rank alone.")
             raise Diagnosis(
                 "gradient-missing",
                 saw=f"{when}{lacking[0]} of rank {rank} has no gradient, though another rank has one.",
@@ -141,12 +149,7 @@ def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradie
                 means="Nothing of the other ranks has come into them: .grad must be what was reduced.",
                 look=look.into("MyDDP._begin")(r"all_reduce"),
             )
-        raise Diagnosis(
-            "some-not-reduced",
-            saw=f"{saw}: this rank's own.",
-            means="Every parameter is in a bucket, and each bucket is reduced, also one that never gets full.",
-            look=look.into("make_buckets")(RETURN),
-        )
+        raise not_reduced(look, f"{saw}: this rank's own.")
     if ".register_hook(" in (at := look(r"\.register_hook\(")):
         raise Diagnosis(
             "hook-too-early",
@@ -175,6 +178,15 @@ def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradie
         saw=f"{saw}.",
         means="Each gradient must be the mean over the ranks, in every step.",
         look=look.into("MyDDP._begin" if not when else "MyDDP.finish")(r"all_reduce", r"for "),
+    )
+
+
+def not_reduced(look: Look, saw: str) -> Diagnosis:
+    return Diagnosis(
+        "some-not-reduced",
+        saw=saw,
+        means="Every parameter is in a bucket, and each bucket is reduced, also one that never gets full.",
+        look=look.into("make_buckets")(RETURN),
     )
 
 
@@ -235,7 +247,7 @@ def judge_no_sync(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             saw=f"after finish() the buckets still count {left} gradients, and in the second step "
             f"{len(set(wrong))} of {len(right)} are no means.",
             means="finish() leaves the buckets as the next backward pass needs them: none ready, none begun.",
-            look=look.into("MyDDP.finish")(r"wait\(", r"for "),
+            look=look.into("MyDDP.finish")(r"\.ready", r"wait\(", r"for "),
         )
     late = not reports[0]["second before last"] and len(reports[0]["calls"]) > 1
     if (wrong or late) and (

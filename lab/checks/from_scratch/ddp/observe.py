@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lab.checks.from_scratch.ddp.net import Net, gradients, loss_of
+from lab.checks.from_scratch.ddp.net import Net, gradients, loss_of, tensors
 from lab.checks.from_scratch.traffic import Traffic, waits_noted
 from lab.ranks.rank import Rank
 
@@ -36,13 +36,13 @@ def train(rank: Rank) -> dict[str, Any]:
     ddp = rank.student("from_scratch.ddp")
     given = rank.receive()
     net = Net(given["weights"][rank.rank])
-    seldom = rank.rank == 1  # rank 0 never uses that layer
+    seldom = rank.rank == 1  # rank 0 uses neither that layer nor `shift`
     inputs = given["inputs"][rank.rank]
     traffic = Traffic()
     before_last: list[int] = []  # collectives that had been called when the last gradient was there
     net.first.weight.register_post_accumulate_grad_hook(lambda _: before_last.append(len(traffic.calls)))
     model = ddp.MyDDP(net, bucket_cap_mb=given["cap_mb"])
-    report: dict[str, Any] = {"start": {name: value.clone() for name, value in net.state_dict().items()}}
+    report: dict[str, Any] = {"start": {name: value.clone() for name, value in tensors(net).items()}}
     dist.barrier()
 
     with traffic, Touched() as touched, waits_noted() as waits:

@@ -20,6 +20,7 @@ REPORT = [
         "calls": [{"name": str, "bytes": int}],
         "held": int,
         "gradients left": int,
+        "groups": int,
         "in groups": int,
     }
 ]
@@ -115,6 +116,12 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
                 look.into(HAND_OUT)(r"for .*zip", r"for .*split", r"broadcast", last=True),
             )
         explain(look, says, ranks, right[step], before)
+        if step and min(one["groups"] for one in found) < len(CASES[case].options):
+            raise says(
+                "group-dropped",
+                "A scheduler sets the rates of the groups by their number: keep one that has no parameters, too.",
+                look.into(INIT)(r"\bif .*\[.params.\]\]?$", r"\.remove\(|\bdel .*group", SHARE),
+            )
         if step and same(ranks[rank], twin(drawn, case, same_rate=True)[step]):
             raise says(
                 "old-rate",
@@ -221,6 +228,13 @@ def judge_calls(look: Look, calls: Sequence[dict[str, Any]], weights: Weights) -
             saw=f"a step of {model} bytes of weights all-reduced {sum(reduced)} bytes.",
             means="An all-reduce sends everything twice, around and back: a broadcast from its owner, once.",
             look=look.into(HAND_OUT)(r"all_reduce"),
+        )
+    if len(calls) >= len(weights):
+        raise Diagnosis(
+            "message-for-each",
+            saw=f"a step of {len(weights)} parameters took {len(calls)} collectives.",
+            means="Every message costs its latency: a share travels as one flat tensor, in one broadcast.",
+            look=look.into(HAND_OUT)(r"broadcast|gather|reduce"),
         )
     sent = sum(call["bytes"] for call in calls)
     if sent > 1.1 * model + 100:

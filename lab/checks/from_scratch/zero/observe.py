@@ -19,6 +19,7 @@ def train(rank: Rank) -> list[dict[str, Any]]:
 
 def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float) -> dict[str, Any]:
     parameters, optimizer = case.build(weights)
+    rates = [group["lr"] for group in optimizer.param_groups]
     wrapped = zero.ZeroOptimizer(optimizer)
     give(parameters, gradients[0], 0)
     with Traffic() as traffic:
@@ -26,8 +27,9 @@ def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float
     held = states_bytes(wrapped.optimizer)
     after = [[parameter.detach().clone() for parameter in parameters]]
     for step in range(1, STEPS):
-        for group in optimizer.param_groups:
-            group["lr"] *= factor
+        # By their number, as PyTorch's schedulers do.
+        for group, rate in zip(optimizer.param_groups, rates, strict=False):
+            group["lr"] = rate * factor**step
         give(parameters, gradients[step], step)
         wrapped.step()
         after.append([parameter.detach().clone() for parameter in parameters])
@@ -37,6 +39,7 @@ def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float
         "after": after,
         "calls": traffic.calls,
         "held": held,
+        "groups": len(optimizer.param_groups),
         "in groups": in_two_groups(wrapped.optimizer),
         "gradients left": sum(parameter.grad is not None for parameter in parameters),
     }
