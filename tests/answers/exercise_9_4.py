@@ -47,6 +47,9 @@ BLOCKS_THEN_REST = """
 def places(part):
     return [(m, name, p) for m in part.modules() for name, p in m._parameters.items() if p is not None]
 
+def own(part):
+    return [(part, name, p) for name, p in part._parameters.items() if p is not None]
+
 self.units = []
 for block in module.blocks:
     unit = Unit(places(block), dtype)
@@ -189,3 +192,40 @@ bank.wrong(
 )
 bank.wrong("filled-without-memory", "filled before it has its memory again", resize="pass")
 bank.wrong("not-in-bf16", "the shard is gathered as it is", own="own = self.shard.detach()")
+bank.right(
+    "the block's own parameters, then those of what is in it",
+    whole={
+        "9.4e": BLOCKS_THEN_REST.replace(
+            "for m in part.modules() for",
+            "for m in dict.fromkeys([part, *(p for _, p in part.named_modules())]) for",
+        )
+    },
+)
+bank.right(
+    "divided in the type of the gradient, and reduced in fp32",
+    mean="full = (gradient / dist.get_world_size()).float()",
+)
+bank.wrong(
+    "block-in-the-rest",
+    "what is in the block's children only",
+    whole={"9.4e": BLOCKS_THEN_REST.replace("Unit(places(block)", "Unit(sum(map(own, block.children()), [])")},
+)
+bank.wrong(
+    "block-in-the-rest",
+    "all but the block's own",
+    whole={"9.4e": BLOCKS_THEN_REST.replace("Unit(places(block)", "Unit(sum(map(places, block.children()), [])")},
+)
+bank.wrong(
+    "reduced-in-bf16",
+    "made fp32 once it is reduced",
+    mean="full = gradient / dist.get_world_size()",
+    into="own = full.new_empty(len(self.shard))",
+    keep="""
+class Later:
+    def wait(self):
+        work.wait()
+        final.copy_(own)
+final = torch.empty_like(self.shard.detach())
+self.pending = (Later(), final, full)
+""",
+)

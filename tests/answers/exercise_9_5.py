@@ -164,3 +164,26 @@ bank.wrong(
     "the mean of the input's gradients",
     **{"to back": "return summed(gradient) / dist.get_world_size()"},
 )
+bank.right(
+    "the last dimension first",
+    whole={
+        "9.5a": """
+turned = tensor.detach().movedim(dim, 0)
+cut = turned.reshape(pieces, ranks, -1, *turned.shape[1:])[:, rank]
+return cut.flatten(0, 1).movedim(0, dim).clone()
+"""
+    },
+)
+bank.wrong(
+    "joined-along-other-dimension", "joined along the first dimension always", join="return torch.cat(parts)"
+)
+bank.wrong(
+    "pieces-along-one-dimension",
+    "pieces along the first dimension only",
+    whole={
+        "9.5a": """
+pieces = pieces if dim == 0 else 1
+return torch.cat([one.chunk(ranks, dim)[rank] for one in tensor.detach().chunk(pieces, dim)], dim)
+"""
+    },
+)

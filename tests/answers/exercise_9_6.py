@@ -197,3 +197,13 @@ bank.wrong(
 bank.wrong(
     "backward-before-forward", "as many ahead as there are ranks before", ahead="ahead = min(micro_batches, rank)"
 )
+bank.wrong(
+    "losses-of-other-ranks",
+    "zeros for losses on the other ranks",
+    send="work = dist.isend(y.detach(), dst=self.rank + 1)\nself.losses.append(torch.zeros(()))",
+)
+bank.wrong(
+    "losses-of-other-ranks",
+    "None for a loss on the other ranks",
+    send="work = dist.isend(y.detach(), dst=self.rank + 1)\nself.losses.append(None)",
+)

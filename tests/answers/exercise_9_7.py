@@ -256,3 +256,14 @@ bank.wrong(
     "as many positions as there are nodes",
     columns="columns = [list(range(i, ranks, ranks // per)) for i in range(ranks // per)]",
 )
+bank.right("positions one by one, from the nodes", columns="columns = [[r[i] for r in rows] for i in range(per)]")
+bank.wrong(
+    "ranks-that-are-not-there",
+    "as far apart as there are nodes",
+    columns="n = ranks // per\ncolumns = [[i + k * n for k in range(n)] for i in range(per)]",
+)
+bank.wrong(
+    "fixed-mesh",
+    "nodes of two or four only",
+    rows="rows = [list(range(i, i + max(per, 2))) for i in range(0, ranks, max(per, 2))]",
+)

@@ -12,7 +12,15 @@ from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example
 from lab.checks.common.tiny import one_thread
 from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients
-from lab.checks.from_scratch.fsdp.net import BLOCKS, WIDTH, Net, block_bytes, draw_weights, loss_of
+from lab.checks.from_scratch.fsdp.net import (
+    BLOCKS,
+    WIDTH,
+    Net,
+    block_bytes,
+    draw_weights,
+    loss_of,
+    shard_of_a_block,
+)
 from lab.checks.from_scratch.fsdp.observe import RATE
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
@@ -33,6 +41,7 @@ REPORT = {
     "evaluated": Tensor,
     "gradients": [(None, [object])],
     "bf16 seen": [str],
+    "bf16 scattered": int,
     "bf16 shards": [str],
     "bf16 gradients": [str],
 }
@@ -182,6 +191,16 @@ def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ran
             means="Only a block with a unit of its own can be gathered and freed by itself.",
             look=look(r"Unit\(", r"for "),
         )
+    blocks = sorted(elements)[1:]  # without what is left, which is less
+    if len(elements) == UNITS and min(blocks) < shard_of_a_block(ranks):
+        raise Diagnosis(
+            "block-in-the-rest",
+            saw=f"a block's unit has {min(blocks)} numbers on rank {rank}; of all its parameters it is "
+            f"{shard_of_a_block(ranks)}.",
+            means="A block's parameters are those of all modules in it, and its own: what its unit lacks is in "
+            "the last one, and whole all the time.",
+            look=look(r"children\(", r"(block|part).*(modules|parameters)\(", r"parameters"),
+        )
 
 
 def judge_weights(
@@ -259,6 +278,15 @@ def judge_low_precision(look: Look, reports: Sequence[Any]) -> None:
                 f"{', '.join(sorted(set(report['bf16 seen'])))}.",
                 means="What is gathered and computed with is in self.dtype: half the bytes travel.",
                 look=look.into("Unit.fill")(r"gather"),
+            )
+        if report["bf16 scattered"] < 4 * sum(report["elements"]):
+            raise Diagnosis(
+                "reduced-in-bf16",
+                saw=f"with dtype=torch.bfloat16 rank {rank} got {report['bf16 scattered']} bytes of gradients for "
+                f"{sum(report['elements'])} numbers: less than four for each.",
+                means="A sum in bf16 keeps eight bits: bring the gradient to the shard's type, fp32, before it is "
+                "divided and reduced.",
+                look=look.into("Unit.reduce")(r"gradient.*/|/", r"reduce"),
             )
         if report["bf16 shards"] != ["torch.float32"] or report["bf16 gradients"] != ["torch.float32"]:
             raise Diagnosis(

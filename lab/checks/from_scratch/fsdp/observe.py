@@ -70,10 +70,12 @@ def train(rank: Rank) -> dict[str, Any]:
     net = Net(given["weights"][rank.rank])
     low = fsdp.MyFSDP(net, torch.bfloat16)
     loss = loss_of(low(inputs[0].bfloat16()))
-    loss.backward()
-    low.finish()
+    with Traffic() as low_traffic:
+        loss.backward()
+        low.finish()
     return report | {
         "bf16 seen": net.seen,
+        "bf16 scattered": sum(call["bytes"] for call in low_traffic.calls if "scatter" in call["name"]),
         "bf16 shards": sorted({str(p.dtype) for p in low.parameters()}),
         "bf16 gradients": sorted({"None" if p.grad is None else str(p.grad.dtype) for p in low.parameters()}),
     }

@@ -59,6 +59,13 @@ def shards_in_nodes(group: Group) -> None:
         "Which part it is says its position in the node, dist.get_rank(shard_group): rank 2 of all is 0 there.",
         look=look.into("MyHSDP.__init__")(r"get_rank"),
     )
-    with beyond, gathered, scattered, fewer, unused, padding:
+    nobody = retold(
+        r"Rank \d+ is out of range|new group's rank",
+        "ranks-that-are-not-there",
+        "The same position of two nodes that follow each other is as many ranks apart as a node has.",
+        saw="make_groups() makes a group with a rank that there is not.",
+        look=look(r"(\*|, ?) ?(n|\w*nodes)\b(?! ?\*)", r"range", r"new_group", last=True),
+    )
+    with nobody, beyond, gathered, scattered, fewer, unused, padding:
         reports = group.observe(Order(train, RANKS, sent(drawn), timeout=LIMIT))
     judge(look, reports, drawn)

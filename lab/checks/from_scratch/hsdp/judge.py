@@ -28,7 +28,14 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int, "ranks": [int]}]
-START = {"one node": [[int]], "groups": [[int]], "start": [float], "kept": int, "whole at start": int}
+START = {
+    "one node": [[int]],
+    "nodes of one": [[int]],
+    "groups": [[int]],
+    "start": [float],
+    "kept": int,
+    "whole at start": int,
+}
 STEPPED = {
     "gathered": [float],
     "gather calls": CALLS,

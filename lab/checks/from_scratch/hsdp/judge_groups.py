@@ -28,9 +28,12 @@ def numbers_of(ranks: Sequence[int]) -> str:
 
 
 def judge_groups(look: Look, reports: Sequence[Any]) -> None:
-    """Of 2x2 both orders of numbering look alike, up to a swap; all ranks on one node tell them apart."""
+    """Of 2x2 both orders of numbering look alike, up to a swap, and nodes are as many as positions.
+
+    All ranks on one node, and each on a node of its own, tell them apart.
+    """
     for rank, report in enumerate(reports):
-        if len(report["groups"]) != 2 or len(report["one node"]) != 2:
+        if any(len(report[key]) != 2 for key in ("groups", "one node", "nodes of one")):
             raise unusable_report("make_groups() has returned other than two groups")
         shard, replicate = map(sorted, report["groups"])
         node = rank - rank % PER_NODE
@@ -70,4 +73,12 @@ def judge_groups(look: Look, reports: Sequence[Any]) -> None:
                 saw=f"make_groups({RANKS}) gave rank {rank} the groups {one_row} and {one_column}.",
                 means="With all ranks on one node the shard group is all, the replicate group the rank itself.",
                 look=look(r"range|view|new_group", last=one_row == everyone),
+            )
+        one_row, one_column = map(sorted, report["nodes of one"])
+        if (one_row, one_column) != ([rank], everyone):
+            raise Diagnosis(
+                "fixed-mesh",
+                saw=f"make_groups(1) gave rank {rank} the groups {one_row} and {one_column}.",
+                means="With one rank on each node the shard group is the rank itself, the replicate group all.",
+                look=look(r"range|view|new_group", last=one_row == [rank]),
             )

@@ -21,9 +21,12 @@ def train(rank: Rank) -> dict[str, Any]:
         with watched():
             one_node = [members(group) for group in hsdp.make_groups(RANKS)]
             groups = hsdp.make_groups(PER_NODE)
+        with watched():  # by itself: no rank that lacks a group above meets one of these
+            alone = [members(group) for group in hsdp.make_groups(1)]
     except Unlike as unlike:
         return {"asked": unlike.asked}
-    report: dict[str, Any] = {"one node": one_node, "groups": [members(group) for group in groups]}
+    report: dict[str, Any] = {"one node": one_node, "nodes of one": alone}
+    report["groups"] = [members(group) for group in groups]
     inputs = given["inputs"][rank.rank]
     net = build(given["weights"][rank.rank])
     with LiveBytes() as live:

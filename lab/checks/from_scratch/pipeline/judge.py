@@ -29,6 +29,7 @@ from lab.grading.parts import compared
 
 REPORT = {
     name: {
+        "returned": int,
         "losses": [float],
         "with graph": int,
         "waited in forward": int,
@@ -178,6 +179,15 @@ def judge_kept(look: Look, name: str, found: Sequence[dict[str, Any]]) -> None:
                 means="It is received when that rank comes to it: meanwhile this one can go on. isend, and wait "
                 "in backward().",
                 look=look(r"\.wait\(", r"dist\.send\(", r"send"),
+            )
+    for rank, one in enumerate(found[:-1]):
+        if one["returned"]:
+            raise Diagnosis(
+                "losses-of-other-ranks",
+                saw=f"{name}: run() returned {one['returned']} losses on rank {rank} of {RANKS}.",
+                means="Only the last stage has the model's output: whatever another one returns in place of a "
+                "loss, who reads it takes it for one.",
+                look=look(r"losses.*(zeros|tensor|nan|None)", r"losses"),
             )
     if found[-1]["with graph"]:
         raise Diagnosis(

@@ -58,9 +58,11 @@ def step(rank: Rank, pipeline: Any, name: str, given: dict[str, Any]) -> dict[st
         )
     notes = rank.messages.notes[first:]
     dist.barrier()  # so that no message of this one meets one of the next
+    last = losses if rank.rank == rank.world_size - 1 else []
     return {
-        "losses": [float(loss) for loss in losses],
-        "with graph": sum(loss.requires_grad for loss in losses),
+        "returned": len(losses or ()),
+        "losses": [float(loss) for loss in last],
+        "with graph": sum(loss.requires_grad for loss in last),
         "waited in forward": len(waited),
         "gradients": gradients(module),
         "peak": live.peak,

@@ -11,12 +11,13 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, number
 from lab.checks.common.tiny import Descent, one_thread
-from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_sizes
+from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_part, judge_sizes
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
     BLOCKS,
     COLUMN,
     CUT,
+    PIECES,
     RANKS,
     RATE,
     ROW,
@@ -41,6 +42,7 @@ REPORT = {
     "output": Tensor,
     "input gradient": (None, Tensor),
     "gradients": dict,
+    "part": Tensor,
 }
 ALL_REDUCE = "allreduce_"
 ACTIVATIONS = BATCH * TOKENS * WIDTH * 4  # bytes
@@ -50,11 +52,12 @@ Weights = Sequence[Mapping[str, Tensor]]
 
 @dataclass(frozen=True)
 class Drawn:
-    """weights[block]; inputs and target [B, T, width], the same on all ranks."""
+    """weights[block]; inputs and target [B, T, width], the same on all ranks; whole [2, 12], of three pieces."""
 
     weights: list[dict[str, Tensor]]
     inputs: Tensor
     target: Tensor
+    whole: Tensor
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,12 @@ class Twin:
 def draw(generator: torch.Generator) -> Drawn:
     weights = draw_weights(generator)
     inputs, target = (torch.randn(BATCH, TOKENS, WIDTH, generator=generator) for _ in range(2))
-    return Drawn(weights, inputs, target)
+    return Drawn(weights, inputs, target, torch.randn(2, 2 * PIECES * RANKS, generator=generator))
 
 
 def sent(drawn: Drawn) -> dict[str, Any]:
-    return {"weights": drawn.weights, "inputs": drawn.inputs, "target": drawn.target}
+    given = {"weights": drawn.weights, "inputs": drawn.inputs, "target": drawn.target}
+    return given | {"whole": drawn.whole, "pieces": PIECES}
 
 
 def twin(drawn: Drawn, change: Callable[[str, Tensor], Tensor] = lambda name, value: value) -> Twin:
@@ -122,6 +126,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                     means="The ranks together train as one process does: each gradient is that of the whole.",
                     look=look.into("ToRanks.backward")(RETURN),
                 )
+    judge_part(look.into("own_part"), [report["part"] for report in reports], drawn.whole)
 
 
 def off(found: Tensor, wanted: Tensor) -> str:

@@ -1,12 +1,13 @@
-"""Judges what a rank keeps of a block that is cut."""
+"""Judges what a rank keeps of a block that is cut, and of a tensor by itself."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lab.checks.common.look import RETURN, Look
-from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, RANKS, draw_weights
+from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, PIECES, RANKS, draw_weights
 from lab.grading.diagnosis import Diagnosis, unusable_report
 
 
@@ -42,4 +43,30 @@ def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
                 saw=f"rank {rank} has {extra} numbers in other parameters: {names[0]}, ...",
                 means="What a parallel layer keeps is its part: the whole layer must be free to go.",
                 look=look.into(f"{COLUMN}.__init__")(r"self\.\w+ = whole"),
+            )
+
+
+def judge_part(look: Look, parts: Sequence[Tensor], whole: Tensor) -> None:
+    """Of pieces along the second dimension, too: the block's own pieces lie along the first.
+
+    Which part of a piece is whose does not matter, as long as each of its columns is one rank's.
+    """
+    each = whole.shape[1] // PIECES
+    shape = [len(whole), whole.shape[1] // RANKS]
+    for rank, part in enumerate(parts):
+        saw = f"of a {list(whole.shape)} with {PIECES} pieces along dimension 1 rank {rank} keeps "
+        if list(part.shape) != shape:
+            raise Diagnosis(
+                "joined-along-other-dimension",
+                saw=f"{saw}a {list(part.shape)} in place of {shape}.",
+                means="Pieces that are cut apart along `dim` are joined along `dim` again.",
+                look=look(r"\bcat\(|concat|stack", RETURN),
+            )
+        same = (part.T[:, None] == whole.T[None]).all(dim=2)  # [kept, whole]: which column is which
+        if [int(piece.sum()) for piece in same.split(each, dim=1)] != [each // RANKS] * PIECES:
+            raise Diagnosis(
+                "pieces-along-one-dimension",
+                saw=f"{saw}other columns than {each // RANKS} of each piece.",
+                means="Pieces and parts of them lie along `dim`, whichever that is.",
+                look=look(r"chunk|split|narrow", RETURN),
             )

@@ -48,7 +48,7 @@ def train(rank: Rank) -> dict[str, Any]:
                 "gradients": {name: p.grad.clone() for name, p in blocks.named_parameters() if p.grad is not None},
             }
         optimizer.step()
-    return report
+    return report | {"part": module.own_part(given["whole"], 1, given["pieces"]).detach().clone()}
 
 
 def kept(parameter: torch.Tensor) -> int:
