@@ -33,7 +33,7 @@ ELSEWHERE = {
     "error": (None, ERROR),
     "first": [MOVE],
     "later": [MOVE],
-    "floats": [int],
+    "floats": {"first": int, "later": int},  # how many images were floats at once
     "devices": [{"images": str, "labels": str}],
 }
 
@@ -80,10 +80,10 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
             judge_kind(iterate, epoch["value"])
     expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [int])}})
     for rank, report in enumerate(reports):
-        judge_order(look, given, len(reports), rank, [epoch["value"] for epoch in report["epochs"]])
+        judge_order(init, iterate, given, len(reports), rank, [epoch["value"] for epoch in report["epochs"]])
     for report in reports:
         judge_kept(iterate, report["epochs"], report["even"], given)
-    judge_copies(init, iterate, reports[0]["elsewhere"], given)
+    judge_copies(init, iterate, reports[0]["elsewhere"], given["batch_size"])
 
 
 def judge_kind(look: Look, batches: Sequence[dict[str, Any]]) -> None:
@@ -133,9 +133,8 @@ def picked(batches: Sequence[dict[str, Any]], scale: float) -> list[float]:
 
 
 def judge_order(
-    look: Look, given: dict[str, Any], world_size: int, rank: int, epochs: Sequence[Sequence[dict[str, Any]]]
+    init: Look, iterate: Look, given: dict[str, Any], world_size: int, rank: int, epochs: Sequence[Sequence[Any]]
 ) -> None:
-    init, iterate = look.into("DeviceBatches.__init__"), look.into("DeviceBatches.__iter__")
     pixels = {float(image[0, 0, 0]): index for index, image in enumerate(given["images"])}
     size = given["batch_size"]
     orders = []
@@ -235,7 +234,7 @@ def judge_kept(look: Look, epochs: Sequence[dict[str, Any]], even: dict[str, Any
         raise Diagnosis(
             "batch-overwritten",
             saw="batches that were kept had other numbers when the epoch was over.",
-            means="Who collects batches, as capture_step() takes them, has the last one many times: make each anew.",
+            means="Who collects batches, as for capture_step(), has the last one many times: make each anew.",
             look=look(r"copy_\(|out ?=", r"\w_\(|\] = ", r"yield"),
         )
     if even["error"]:
@@ -250,7 +249,7 @@ def judge_kept(look: Look, epochs: Sequence[dict[str, Any]], even: dict[str, Any
         )
 
 
-def judge_copies(init: Look, iterate: Look, report: dict[str, Any], given: dict[str, Any]) -> None:
+def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -> None:
     """With another device: what is there, and what was copied for it, in which type."""
     if error := report["error"]:
         raise Diagnosis(
@@ -282,8 +281,7 @@ def judge_copies(init: Look, iterate: Look, report: dict[str, Any], given: dict[
             means="Four times the memory of the GPU, and four times as much to read for each batch.",
             look=init(r"float|/ ?255|\.to\("),
         )
-    size = given["batch_size"]
-    in_init, later = (count // given["images"][0].numel() for count in report["floats"])
+    in_init, later = report["floats"]["first"], report["floats"]["later"]
     if max(in_init, later) > size:
         raise Diagnosis(
             "kept-as-floats",

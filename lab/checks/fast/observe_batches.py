@@ -97,19 +97,26 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
     sampler: DistributedSampler[int] = DistributedSampler(
         TensorDataset(given["labels"]), seed=given["seed"], drop_last=True
     )
+    pixels = given["images"][0].numel()
     with Moves() as first:
         made = attempt(
             rank, fast.DeviceBatches, given["images"], given["labels"], sampler, given["batch_size"], META
         )
     if made["error"]:
-        return {"error": made["error"], "first": [], "later": [], "floats": [], "devices": []}
+        return {
+            "error": made["error"],
+            "first": [],
+            "later": [],
+            "floats": dict.fromkeys(("first", "later"), 0),
+            "devices": [],
+        }
     with Moves() as later:
         took = attempt(rank, lambda: [on_devices(*batch) for batch in made["value"]])
     return {
         "error": took["error"],
         "first": first.noted,
         "later": later.noted,
-        "floats": [first.floats, later.floats],
+        "floats": {"first": first.floats // pixels, "later": later.floats // pixels},
         "devices": took["value"] or [],
     }
 
