@@ -116,3 +116,39 @@ bank.wrong(
     "spans that only touch a piece count too",
     running="running = {span.what for span in spans if span.begin <= last and first <= span.end}",
 )
+bank.wrong(
+    "launch-before-input",
+    "launches before the wait for input",
+    order="for cause in ('compute', 'communication', 'launch', 'input'):",
+)
+bank.wrong(
+    "first-begun-first",
+    "the span that began first",
+    whole={
+        "8.1": """
+times = dict.fromkeys(CAUSES, 0.0)
+ordered = sorted(spans, key=lambda span: (span.begin, span.end))
+for first, last in pairwise(sorted({t for span in spans for t in (span.begin, span.end)})):
+    cause = next((span.what for span in ordered if span.begin <= first and last <= span.end), "launch")
+    times[cause] += last - first
+return times
+"""
+    },
+)
+bank.wrong(
+    "step-cut-short",
+    "the step ends with the span that begins last",
+    edges="stop = max(spans, key=lambda span: span.begin).end\n"
+    "moments = sorted({min(t, stop) for span in spans for t in (span.begin, span.end)})",
+)
+bank.wrong(
+    "whole-microseconds",
+    "a loop over whole microseconds",
+    edges="moments = range(int(min(span.begin for span in spans)), int(max(span.end for span in spans)) + 1)",
+    running="running = {span.what for span in spans if span.begin <= first < span.end}",
+)
+bank.wrong(
+    "whole-microseconds",
+    "times rounded",
+    result="return {cause: round(time) for cause, time in times.items()}",
+)

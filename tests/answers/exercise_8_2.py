@@ -83,3 +83,15 @@ bank.wrong("nothing-returned", "nothing is returned", mean="")
 bank.wrong("not-on-its-device", "sums on the CPU", sums="total = torch.zeros(2, dtype=torch.float64)")
 bank.wrong(ON_ONE_RANK, "rank 0 alone reduces", reduce="if dist.get_rank() == 0: dist.all_reduce(total)")
 bank.wrong("wrong-mean", "something more", mean="return (total[0] / total[1]).item() + 1")
+bank.wrong(
+    "epochs-added-up",
+    "sums that are kept from epoch to epoch",
+    sums="total = epoch_loss.__dict__.setdefault('total', torch.zeros(2, device=device, dtype=torch.float64))",
+    reduce="total = total.clone()\ndist.all_reduce(total)",
+)
+bank.wrong(
+    "result-remembered",
+    "the first epoch's mean, remembered",
+    mean="return epoch_loss.__dict__.setdefault('mean', (total[0] / total[1]).item())",
+)
+bank.right("ReduceOp.AVG of both sums", reduce="dist.all_reduce(total, op=dist.ReduceOp.AVG)")

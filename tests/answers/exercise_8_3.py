@@ -112,3 +112,29 @@ bank.wrong(
     "one index too many",
     chosen="chosen = order[i * self.batch_size : (i + 1) * self.batch_size] + len(self.images)",
 )
+bank.wrong(
+    "kept-as-floats",
+    "all images as floats, made on the device",
+    images="self.images = images.to(device).float() / 255",
+    **{"yield": "yield batch, self.labels[chosen]"},
+)
+bank.wrong(
+    "kept-as-floats",
+    "the epoch's images as floats when it begins",
+    order="order = torch.tensor(list(self.sampler)).to(self.images.device)\n"
+    "epoch = self.images[order].float() / 255",
+    pick="batch = epoch[i * self.batch_size : (i + 1) * self.batch_size]",
+    **{"yield": "yield batch, self.labels[chosen]"},
+)
+bank.wrong(
+    "batch-overwritten",
+    "one buffer for all batches",
+    order="order = torch.tensor(list(self.sampler)).to(self.images.device)\n"
+    "buffer = torch.empty(self.batch_size, *self.images.shape[1:], device=self.images.device)",
+    **{"yield": "buffer.copy_(batch).div_(255)\nyield buffer, self.labels[chosen]"},
+)
+bank.wrong(
+    "whole-batch-left-out",
+    "the range ends before the last whole batch",
+    loop="for i in range((len(order) - 1) // self.batch_size):",
+)

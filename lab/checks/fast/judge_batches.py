@@ -21,6 +21,7 @@ BATCH = {
     "pixels": [float],
     "flat": bool,
     "labels": [int],
+    "kept": bool,
 }
 REPORT = {
     "error": (None, ERROR),
@@ -32,6 +33,7 @@ ELSEWHERE = {
     "error": (None, ERROR),
     "first": [MOVE],
     "later": [MOVE],
+    "floats": {"first": int, "later": int},  # how many images were floats at once
     "devices": [{"images": str, "labels": str}],
 }
 
@@ -42,11 +44,12 @@ def draw_batches(generator: torch.Generator, world_size: int) -> dict[str, Any]:
     """Images whose every pixel is the image's own number, and labels that tell little."""
     count = int(torch.randint(39, 47, (1,), generator=generator))
     pixels = torch.randperm(256, generator=generator)[:count].to(torch.uint8)
-    first = int(torch.randint(1, 9, (1,), generator=generator))
+    first, size = int(torch.randint(1, 9, (1,), generator=generator)), 14 // world_size - 1
     return {
         "images": pixels[:, None, None, None].repeat(1, 3, SIDE, SIDE),
         "labels": torch.randint(0, 10, (count,), generator=generator),
-        "batch_size": 14 // world_size - 1,  # of 19 to 23 samples a rank: the last batch is never whole
+        "batch_size": size,  # of 19 to 23 samples a rank: the last batch is never whole
+        "even": 3 * size * world_size,  # so many samples are three whole batches a rank
         "seed": int(torch.randint(1 << 30, (1,), generator=generator)),
         "epochs": [first, first + 1],
     }
@@ -75,10 +78,12 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
     for report in reports:
         for epoch in report["epochs"]:
             judge_kind(iterate, epoch["value"])
-    expect(reports, {"elsewhere": ELSEWHERE})
+    expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [int])}})
     for rank, report in enumerate(reports):
-        judge_order(look, given, len(reports), rank, [epoch["value"] for epoch in report["epochs"]])
-    judge_copies(init, iterate, reports[0]["elsewhere"])
+        judge_order(init, iterate, given, len(reports), rank, [epoch["value"] for epoch in report["epochs"]])
+    for report in reports:
+        judge_kept(iterate, report["epochs"], report["even"], given)
+    judge_copies(init, iterate, reports[0]["elsewhere"], given["batch_size"])
 
 
 def judge_kind(look: Look, batches: Sequence[dict[str, Any]]) -> None:
@@ -128,9 +133,8 @@ def picked(batches: Sequence[dict[str, Any]], scale: float) -> list[float]:
 
 
 def judge_order(
-    look: Look, given: dict[str, Any], world_size: int, rank: int, epochs: Sequence[Sequence[dict[str, Any]]]
+    init: Look, iterate: Look, given: dict[str, Any], world_size: int, rank: int, epochs: Sequence[Sequence[Any]]
 ) -> None:
-    init, iterate = look.into("DeviceBatches.__init__"), look.into("DeviceBatches.__iter__")
     pixels = {float(image[0, 0, 0]): index for index, image in enumerate(given["images"])}
     size = given["batch_size"]
     orders = []
@@ -224,7 +228,28 @@ def judge_labels(
         )
 
 
-def judge_copies(init: Look, iterate: Look, report: dict[str, Any]) -> None:
+def judge_kept(look: Look, epochs: Sequence[dict[str, Any]], even: dict[str, Any], given: dict[str, Any]) -> None:
+    """Batches outlive the next one, and there are all of them where all are whole."""
+    if not all(batch["kept"] for epoch in epochs for batch in epoch["value"]):
+        raise Diagnosis(
+            "batch-overwritten",
+            saw="batches that were kept had other numbers when the epoch was over.",
+            means="Who collects batches, as for capture_step(), has the last one many times: make each anew.",
+            look=look(r"copy_\(|out ?=", r"\w_\(|\] = ", r"yield"),
+        )
+    if even["error"]:
+        fail(even["error"], "an epoch of DeviceBatches, all batches whole,", look)
+    size, sizes = given["batch_size"], even["value"]
+    if sizes != [size] * 3:
+        raise Diagnosis(
+            "whole-batch-left-out",
+            saw=f"{3 * size} samples came in batches of {numbers(sizes) or 'none'}; batch_size is {size}.",
+            means="Only a last batch that is smaller is left out: here the last one is whole, too.",
+            look=look(r"range\(", r"split|chunk", r"yield"),
+        )
+
+
+def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -> None:
     """With another device: what is there, and what was copied for it, in which type."""
     if error := report["error"]:
         raise Diagnosis(
@@ -255,6 +280,14 @@ def judge_copies(init: Look, iterate: Look, report: dict[str, Any]) -> None:
             saw="the images were made floats before they were copied to the device.",
             means="Four times the memory of the GPU, and four times as much to read for each batch.",
             look=init(r"float|/ ?255|\.to\("),
+        )
+    in_init, later = report["floats"]["first"], report["floats"]["later"]
+    if max(in_init, later) > size:
+        raise Diagnosis(
+            "kept-as-floats",
+            saw=f"{max(in_init, later)} images were made floats at once; a batch has {size}.",
+            means="Four times the memory of the GPU, and four times as much to read for each batch.",
+            look=(init if in_init > size else iterate)(r"float|/ ?255|div", r"self\.images"),
         )
 
 

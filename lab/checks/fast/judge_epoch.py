@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look
-from lab.checks.common.report import ERROR, expect, expect_as_many, fail
+from lab.checks.common.report import ERROR, expect, expect_as_many, fail, remembered
 from lab.checks.common.tensors import close, number
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
@@ -17,16 +17,22 @@ REPORT = {
     "steps": [int],
     "waits": [{"read": str, "steps": int}],
     "reduced": [int],
+    "error again": (None, ERROR),
+    "value again": (None, float),
     "elsewhere": str,
 }
 
-Drawn = dict[str, list[list[Any]]]  # "losses" and "sizes", by rank and step
+Drawn = dict[str, list[list[Any]]]  # "losses", those of another epoch, and "sizes", by rank and step
 
 
 def draw_epoch(world_size: int) -> Drawn:
     """Losses and batch sizes; the last batch is smaller, and another one on each rank."""
     sizes = [[8] * 4 + [last] for last in random.sample(range(2, 7), world_size)]
-    return {"losses": [[round(random.uniform(0.5, 3), 4) for _ in own] for own in sizes], "sizes": sizes}
+
+    def losses(low: float, high: float) -> list[list[float]]:
+        return [[round(random.uniform(low, high), 4) for _ in own] for own in sizes]
+
+    return {"losses": losses(0.5, 3), "losses again": losses(4, 6), "sizes": sizes}
 
 
 def judge_epoch(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
@@ -41,6 +47,7 @@ def judge_epoch(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         judge_kind(look, rank, report)
     expect_as_many([report["steps"] for report in reports], len(drawn["sizes"][0]))
     judge_mean(look, [report["value"] for report in reports], drawn)
+    judge_again(look, reports, drawn)
     if problem := reports[0]["elsewhere"]:
         raise Diagnosis(
             "not-on-its-device",
@@ -155,6 +162,35 @@ def judge_mean(look: Look, found: Sequence[float], drawn: Drawn) -> None:
         means="The sum of loss * len(labels) over all ranks, divided by the samples of all ranks.",
         look=look(r"all_reduce", RETURN),
     )
+
+
+def judge_again(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    """A second epoch, which has other losses: nothing of the first is in its mean."""
+    for rank, report in enumerate(reports):
+        if report["error again"]:
+            fail(report["error again"], f"a second epoch_loss() on rank {rank}", look)
+    first, right = mean_of(drawn["losses"], drawn), mean_of(drawn["losses again"], drawn)
+    found = [report["value again"] for report in reports]
+    if all(value is not None and close(value, right) for value in found):
+        return
+    shown = ", ".join("no number" if value is None else number(value) for value in found)
+    saw = (
+        f"in a second epoch the ranks returned {shown}; its mean is {number(right)}, "
+        f"and that of the first was {number(first)}."
+    )
+    if all(value is not None and close(value, first) for value in found):
+        raise remembered(look, saw)
+    raise Diagnosis(
+        "epochs-added-up",
+        saw=saw,
+        means="Each call is an epoch of its own: sums that outlive it hold the losses of all that came before.",
+        look=look.kept(),
+    )
+
+
+def mean_of(losses: Sequence[Sequence[float]], drawn: Drawn) -> float:
+    """Over the samples of all ranks."""
+    return exact([loss for own in losses for loss in own], [size for own in drawn["sizes"] for size in own])
 
 
 MEAN_PLACES = {

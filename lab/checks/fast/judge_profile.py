@@ -20,19 +20,19 @@ def draw_profiles() -> list[list[Span]]:
     """Steps in which every mistake gives another number, and one of a single kernel."""
     steps = []
     for _ in range(3):
-        now = float(random.randint(500, 900))
+        now = random.randint(500, 900) + 0.5
         spans: list[Span] = []
-        for draw in random.sample((_overlapped, _starved, _idle, _alone), 4):
+        for draw in (*random.sample((_overlapped, _late, _starved, _idle, _alone), 5), _last):
             part, now = draw(now)
             spans += part
-        spans.append(("compute", now, now + random.randint(5, 9)))
         steps.append(random.sample(spans, len(spans)))
     begin = float(random.randint(100, 400))
-    return [*steps, [("compute", begin, begin + random.randint(20, 40))]]
+    return [*steps, [("compute", begin, begin + random.randint(20, 40) + 0.25)]]
 
 
 def _lengths(count: int) -> list[float]:
-    return [float(random.randint(11, 39)) for _ in range(count)]
+    """In quarters of a microsecond: exact in every kind of float."""
+    return [random.randint(44, 156) / 4 for _ in range(count)]
 
 
 def _overlapped(now: float) -> tuple[list[Span], float]:
@@ -43,10 +43,17 @@ def _overlapped(now: float) -> tuple[list[Span], float]:
     return [*spans, ("communication", end - 7, end + d)], end + d
 
 
+def _late(now: float) -> tuple[list[Span], float]:
+    """A communication that has begun when a kernel begins, and ends under it."""
+    a, b, c = _lengths(3)
+    return [("communication", now, now + a + b), ("compute", now + a, now + a + b + c)], now + a + b + c
+
+
 def _starved(now: float) -> tuple[list[Span], float]:
-    """The CPU waits for the next batch, at first while a kernel still runs."""
+    """The CPU waits for the next batch, at first while a kernel still runs; then another thread launches, too."""
     a, b = _lengths(2)
-    return [("compute", now, now + a), ("input", now + a - 6, now + a + b)], now + a + b
+    end = now + a + b
+    return [("compute", now, now + a), ("input", now + a - 6, end), ("launch", end - 5, end - 2)], end
 
 
 def _idle(now: float) -> tuple[list[Span], float]:
@@ -60,6 +67,12 @@ def _alone(now: float) -> tuple[list[Span], float]:
     a, b, c = _lengths(3)
     end = now + a + b
     return [("communication", now, end), ("launch", now + 2, now + a), ("input", end - 5, end + c)], end + c
+
+
+def _last(now: float) -> tuple[list[Span], float]:
+    """A kernel that outlasts the launch that begins last."""
+    (a,) = _lengths(1)
+    return [("compute", now, now + a), ("launch", now + 3, now + 7.5)], now + a
 
 
 def by_priority(spans: Sequence[Span], order: Sequence[str], rest: str | None) -> dict[str, float]:
@@ -90,6 +103,21 @@ def from_zero(spans: Sequence[Span]) -> dict[str, float]:
     return times | {"launch": times["launch"] + min(begin for _, begin, _ in spans)}
 
 
+def first_begun(spans: Sequence[Span]) -> dict[str, float]:
+    """Each piece to the kind of the span that has been running the longest."""
+    times = dict.fromkeys(CAUSES, 0.0)
+    for begin, end in pairwise(sorted({edge for _, *both in spans for edge in both})):
+        running = [(first, last, what) for what, first, last in spans if first <= begin and last >= end]
+        times[min(running)[2] if running else "launch"] += end - begin
+    return times
+
+
+def until_last_begun(spans: Sequence[Span]) -> dict[str, float]:
+    """The step ends with the span that begins last."""
+    stop = max(spans, key=lambda span: span[1])[2]
+    return by_priority([(what, begin, min(end, stop)) for what, begin, end in spans], CAUSES, "launch")
+
+
 # What leads to other times: name -> (the times, what they mean).
 MISTAKES = {
     "spans-added": (added, "Spans run at the same time: added up, moments count twice, and idle ones never."),
@@ -108,6 +136,18 @@ MISTAKES = {
     "launch-before-kernels": (
         lambda spans: by_priority(spans, ("launch", "compute", "communication", "input"), "launch"),
         "Launches under kernels are how it should be: the CPU is ahead of the GPU.",
+    ),
+    "launch-before-input": (
+        lambda spans: by_priority(spans, ("compute", "communication", "launch", "input"), "launch"),
+        "Launches that are noted while the CPU waits for a batch do not shorten the wait: input comes first.",
+    ),
+    "first-begun-first": (
+        first_begun,
+        "What has begun first is not what the step waits for: of all that is running, the first of CAUSES is.",
+    ),
+    "step-cut-short": (
+        until_last_begun,
+        "The span that begins last need not end last: the step ends where the last of all ends.",
     ),
     "gaps-left-out": (
         lambda spans: by_priority(spans, CAUSES, None),
@@ -149,6 +189,13 @@ def judge_profiles(look: Look, reports: Sequence[Any], profiles: Sequence[Sequen
     wrong = next(i for i, times in enumerate(found) if not same(times, right[i]))
     length = number(sum(right[wrong].values()))
     saw = f"a step of {length} us: you returned {told(found[wrong])}; it was {told(right[wrong])}."
+    if all(map(in_whole_numbers, found, right, profiles)):
+        raise Diagnosis(
+            "whole-microseconds",
+            saw=saw,
+            means="A profile's times have fractions: what counts whole microseconds cuts kernels off.",
+            look=look(*PLACES["whole-microseconds"], RETURN),
+        )
     for name, (times, means) in MISTAKES.items():
         if all(same(mine, times(spans)) for mine, spans in zip(found, profiles, strict=True)):
             raise Diagnosis(name, saw=saw, means=means, look=look(*PLACES.get(name, ()), *PRIORITY, RETURN))
@@ -168,7 +215,17 @@ PLACES = {
     "shares-returned": (RETURN,),
     "not-in-microseconds": (RETURN,),
     "counted-from-zero": (r"sorted\(|\b0\b",),
+    "launch-before-input": (r"launch.*input|if .*launch",),
+    "step-cut-short": (r"\[-1\]", r"end\b"),
+    "whole-microseconds": (r"\bint\(|round\(|//|floor|ceil",),
+    "first-begun-first": (r"\bnext\(|\[0\]",),
 }
+
+
+def in_whole_numbers(times: dict[str, float], right: dict[str, float], spans: Sequence[Span]) -> bool:
+    """About the right times, but each a whole number of microseconds."""
+    about = all(abs(times[cause] - right[cause]) < len(spans) for cause in CAUSES)
+    return about and all(float(times[cause]).is_integer() for cause in CAUSES)
 
 
 def judge_kind(look: Look, found: Sequence[Any]) -> None:

@@ -15,16 +15,22 @@ from lab.ranks.rank import Rank
 
 
 class Moves(TorchDispatchMode):
-    """Notes what is copied from the CPU to the pretended GPU: the type and number of dimensions."""
+    """Notes what is copied from the CPU to the pretended GPU: the type and number of dimensions.
+
+    And of how many numbers the largest tensor of floats was: images, as nothing else is of this size.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.noted: list[dict[str, Any]] = []
+        self.floats = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.floats = max([self.floats, *(leaf.numel() for leaf in made if leaf.is_floating_point())])
         here = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and not leaf.is_meta]
-        if here and any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(result)):
+        if here and any(leaf.is_meta for leaf in made):
             self.noted.append({"type": dtype(here[-1]), "dimensions": here[-1].dim()})
         return result
 
@@ -44,13 +50,31 @@ def take_batches(rank: Rank) -> dict[str, Any]:
     batches = made["value"]
     for epoch in given["epochs"]:
         sampler.set_epoch(epoch)
-        epoch_report = attempt(rank, lambda: [described(batch) for batch in batches])
+        epoch_report = attempt(rank, epoch_of, batches)
         report["epochs"].append(epoch_report)
         if epoch_report["error"]:
             return report
     report["length"] = len(batches)
+    report["even"] = attempt(rank, even_epoch, fast, given)
     report["elsewhere"] = on_pretended_gpu(rank, fast, given)
     return report
+
+
+def epoch_of(batches: Any) -> list[dict[str, Any]]:
+    """One epoch as plain data, each batch when it comes; "kept" tells whether it is the same after the last."""
+    kept, told = [], []
+    for batch in batches:
+        kept.append(batch)
+        told.append(described(batch))
+    return [then | {"kept": described(batch) == then} for then, batch in zip(told, kept, strict=True)]
+
+
+def even_epoch(fast: Any, given: dict[str, Any]) -> list[int]:
+    """The sizes of an epoch's batches where all are whole: of the first images only."""
+    count = given["even"]
+    images, labels = given["images"][:count], given["labels"][:count]
+    sampler: DistributedSampler[int] = DistributedSampler(TensorDataset(labels), drop_last=True)
+    return [len(batch[1]) for batch in fast.DeviceBatches(images, labels, sampler, given["batch_size"], CPU)]
 
 
 def described(batch: Any) -> dict[str, Any]:
@@ -73,18 +97,26 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
     sampler: DistributedSampler[int] = DistributedSampler(
         TensorDataset(given["labels"]), seed=given["seed"], drop_last=True
     )
+    pixels = given["images"][0].numel()
     with Moves() as first:
         made = attempt(
             rank, fast.DeviceBatches, given["images"], given["labels"], sampler, given["batch_size"], META
         )
     if made["error"]:
-        return {"error": made["error"], "first": [], "later": [], "devices": []}
+        return {
+            "error": made["error"],
+            "first": [],
+            "later": [],
+            "floats": dict.fromkeys(("first", "later"), 0),
+            "devices": [],
+        }
     with Moves() as later:
         took = attempt(rank, lambda: [on_devices(*batch) for batch in made["value"]])
     return {
         "error": took["error"],
         "first": first.noted,
         "later": later.noted,
+        "floats": {"first": first.floats // pixels, "later": later.floats // pixels},
         "devices": took["value"] or [],
     }
 

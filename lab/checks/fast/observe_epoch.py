@@ -1,6 +1,6 @@
 """What ranks observe of an epoch: its mean loss, and where the CPU waited for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -32,25 +32,18 @@ class Waits(TorchFunctionMode):
 
 
 def run_epoch(rank: Rank) -> dict[str, Any]:
-    """epoch_loss() with steps whose losses were drawn: given["losses"] and ["sizes"], by rank and step."""
+    """epoch_loss() with steps whose losses were drawn, and a second time with other losses: by rank and step."""
     fast = rank.student("fast")
     given = rank.receive()
-    losses, sizes = given["losses"][rank.rank], given["sizes"][rank.rank]
+    own = {name: by_rank[rank.rank] for name, by_rank in given.items()}
+    sizes = own["sizes"]
     steps: list[int] = []
-    batches = [
-        (torch.full((size, 1), float(i)), torch.zeros(size, dtype=torch.long)) for i, size in enumerate(sizes)
-    ]
-
-    def train_step(images: Tensor, labels: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction():  # reading is what is noted
-            steps.append(int(images[0, 0]))
-        return torch.tensor(losses[steps[-1]])
-
     reduced: list[int] = []
     waits = Waits(steps)
     with reductions_noted(steps, reduced), waits:
-        answer = attempt(rank, fast.epoch_loss, train_step, iter(batches), CPU)
+        answer = attempt(rank, fast.epoch_loss, step_of(own["losses"], steps), batches_of(sizes), CPU)
     value = answer["value"]
+    again = attempt(rank, fast.epoch_loss, step_of(own["losses again"], []), batches_of(sizes), CPU)
     return {
         "error": answer["error"],
         "type": type(value).__name__,
@@ -58,8 +51,27 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
         "steps": steps,
         "waits": [{"read": read, "steps": taken} for read, taken in waits.noted],
         "reduced": reduced,
+        "error again": again["error"],
+        "value again": float(again["value"]) if isinstance(again["value"], int | float) else None,
         "elsewhere": runs_elsewhere(fast.epoch_loss, elsewhere_step, elsewhere_batches(), META),
     }
+
+
+def batches_of(sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches whose images are their own number."""
+    for i, size in enumerate(sizes):
+        yield torch.full((size, 1), float(i)), torch.zeros(size, dtype=torch.long)
+
+
+def step_of(losses: list[float], steps: list[int]) -> Callable[[Tensor, Tensor], Tensor]:
+    """A train_step() that notes which batch it was called for, and returns the loss that was drawn for it."""
+
+    def train_step(images: Tensor, labels: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():  # reading is what is noted
+            steps.append(int(images[0, 0]))
+        return torch.tensor(losses[steps[-1]])
+
+    return train_step
 
 
 def elsewhere_step(images: Tensor, labels: Tensor) -> Tensor:
