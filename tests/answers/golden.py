@@ -30,6 +30,11 @@ _REPLACED = [
     (re.compile(r"\brank \d+ called load\(\) before"), "rank # called load() before"),  # whichever was too early
     # Of an error that all ranks meet: whichever was the first to report it.
     (re.compile(r"\brank \d+ (has a reduced|gathers into|reduce-scatters|splits the whole)"), r"rank # \1"),
+    # Of several pairs whose sizes differ: whichever came first.
+    (
+        re.compile(r"\brank \d+ sent \d+ (numbers of \w+) to rank \d+, which received into \d+ numbers"),
+        r"rank # sent # \1 to rank #, which received into # numbers",
+    ),
     (_LINE, r"\1:#"),
     (re.compile(r"\brank 1 drew [\d, ]+\.\.\. too"), "rank 1 drew #, ... too"),
     (re.compile(r"\bafter \d+ s\b"), "after # s"),
