@@ -367,7 +367,8 @@ return torch.nn.DataParallel(model)
     },
     slow=True,
 )
-bank.right(
+bank.wrong(
+    "device-ids-on-cpu",
     "asks the machine",
     whole={
         "4.1": """

@@ -286,7 +286,7 @@ bank.wrong(
     count=("if dist.get_rank() == 0: " + COUNT),
 )
 bank.wrong(
-    "not-on-every-rank",
+    "training-mode-not-restored",
     "rank 0 restores",
     train="if dist.get_rank() == 0: model.train()",
 )
