@@ -97,7 +97,7 @@ def mark(course: Path) -> None:
         expect(cell).to_contain_text("The batch differs: $B$ images, and <\u200bfewer> at the end.")
         expect(cell).to_contain_text("Press (a picture that is not shown:")
         expect(cell.locator("a[href], img")).to_have_count(0)
-        loaded = "() => formgrader.grades?.loaded && formgrader.comments?.loaded"
+        loaded = "() => window.formgrader?.grades?.loaded && formgrader.comments?.loaded"
         points = cell.locator("input.score")  # what is typed before nbgrader's script has read the grades is lost
         points.element_handle().owner_frame().wait_for_function(loaded)
         for box, text, path in ((points, "1.5", "grade"), (cell.locator("textarea"), "Which end?", "comment")):
