@@ -107,3 +107,17 @@ def test_a_net_with_batchnorm_trains_resumes_and_evaluates_alike(tiny, tmp_path,
     loaded = tiny(*argv, "--resume", "latest", net=net, evaluate_first=True)
     for value in loaded.values:
         assert value["evaluation"] == pytest.approx(whole["records"][-1][3:], abs=1e-6)
+
+
+def test_what_fsdp_casts_itself_gives_the_numbers_of_autocast(tiny, tmp_path):
+    """Parameters and inputs in bf16, sums of gradients and BatchNorm's parameters in fp32: so does autocast."""
+    values = [
+        tiny(
+            *("--strategy", strategy, "--precision", "bf16", "--epochs", "2", "--run-id", strategy),
+            *("--output-dir", str(tmp_path / "results")),
+            net={"norm": True},
+        ).values[0]
+        for strategy in ("ddp", "fsdp")
+    ]
+    assert values[0]["records"] == values[1]["records"]
+    assert all(torch.equal(tensor, values[1]["weights"][name]) for name, tensor in values[0]["weights"].items())
