@@ -197,8 +197,8 @@ def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ran
             "block-in-the-rest",
             saw=f"a block's unit has {min(blocks)} numbers on rank {rank}; of all its parameters it is "
             f"{shard_of_a_block(ranks)}.",
-            means="A block's unit holds its own parameters and those of all modules in it: what it lacks stays whole "
-            "all the time.",
+            means="A block's unit holds its own parameters and those of all modules in it: what it lacks stays "
+            "whole all the time.",
             look=look(r"children\(", r"(block|part).*(modules|parameters)\(", r"parameters"),
         )
 
