@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch.utils.data import TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-
 from lab.checks.common.look import Look
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.common.tensors import number
+from lab.checks.fast.draw import SIDE, order_of
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
@@ -27,8 +24,10 @@ REPORT = {
     "error": (None, ERROR),
     "epochs": [{"error": (None, ERROR), "value": (None, [BATCH])}],
     "length": int,
+    "set": [{"epoch": int, "line": int}],
+    "kept": str,  # the type of self.labels
 }
-MOVE = {"type": str, "dimensions": int}
+MOVE = {"type": str, "dimensions": int, "line": int}
 ELSEWHERE = {
     "error": (None, ERROR),
     "first": [MOVE],
@@ -36,33 +35,6 @@ ELSEWHERE = {
     "floats": {"first": int, "later": int},  # how many images were floats at once
     "devices": [{"images": str, "labels": str}],
 }
-
-SIDE = 4  # pixels
-
-
-def draw_batches(generator: torch.Generator, world_size: int) -> dict[str, Any]:
-    """Images whose every pixel is the image's own number, and labels that tell little."""
-    count = int(torch.randint(39, 47, (1,), generator=generator))
-    pixels = torch.randperm(256, generator=generator)[:count].to(torch.uint8)
-    first, size = int(torch.randint(1, 9, (1,), generator=generator)), 14 // world_size - 1
-    return {
-        "images": pixels[:, None, None, None].repeat(1, 3, SIDE, SIDE),
-        "labels": torch.randint(0, 10, (count,), generator=generator),
-        "batch_size": size,  # of 19 to 23 samples a rank: the last batch is never whole
-        "even": 3 * size * world_size,  # so many samples are three whole batches a rank
-        "seed": int(torch.randint(1 << 30, (1,), generator=generator)),
-        "epochs": [first, first + 1],
-    }
-
-
-def order_of(given: dict[str, Any], world_size: int, rank: int, epoch: int) -> list[int]:
-    """The indices that a rank's sampler has in an epoch."""
-    data_set = TensorDataset(given["labels"])
-    sampler: DistributedSampler[int] = DistributedSampler(
-        data_set, world_size, rank, seed=given["seed"], drop_last=True
-    )
-    sampler.set_epoch(epoch)
-    return list(sampler)
 
 
 def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
@@ -77,17 +49,17 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
     expect_as_many([report["epochs"] for report in reports], 2)
     for report in reports:
         for epoch in report["epochs"]:
-            judge_kind(iterate, epoch["value"])
+            judge_kind(init if report["kept"] not in ("", "int64") else iterate, iterate, epoch["value"])
     expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [int])}})
     for rank, report in enumerate(reports):
-        judge_order(init, iterate, given, len(reports), rank, [epoch["value"] for epoch in report["epochs"]])
+        judge_order(init, iterate, given, len(reports), rank, report)
     for report in reports:
         judge_kept(iterate, report["epochs"], report["even"], given)
     judge_copies(init, iterate, reports[0]["elsewhere"], given["batch_size"])
 
 
-def judge_kind(look: Look, batches: Sequence[dict[str, Any]]) -> None:
-    """Floats from 0 to 1 of four dimensions, and labels."""
+def judge_kind(made: Look, look: Look, batches: Sequence[dict[str, Any]]) -> None:
+    """Floats from 0 to 1 of four dimensions, and labels. `made`: where these have got their type."""
     if not batches:
         raise Diagnosis(
             "no-batches",
@@ -123,7 +95,9 @@ def judge_kind(look: Look, batches: Sequence[dict[str, Any]]) -> None:
                 "labels-of-another-type",
                 saw=f"the labels come out as {label_kind}.",
                 means="cross_entropy takes classes as int64, as they were handed in.",
-                look=look(r"labels"),
+                look=made(
+                    r"labels\b.*(int|byte|short|char|float|half|double|bool|type)", r"self\.labels", r"labels"
+                ),
             )
 
 
@@ -133,8 +107,9 @@ def picked(batches: Sequence[dict[str, Any]], scale: float) -> list[float]:
 
 
 def judge_order(
-    init: Look, iterate: Look, given: dict[str, Any], world_size: int, rank: int, epochs: Sequence[Sequence[Any]]
+    init: Look, iterate: Look, given: dict[str, Any], world_size: int, rank: int, report: dict[str, Any]
 ) -> None:
+    epochs = [epoch["value"] for epoch in report["epochs"]]
     pixels = {float(image[0, 0, 0]): index for index, image in enumerate(given["images"])}
     size = given["batch_size"]
     orders = []
@@ -166,7 +141,14 @@ def judge_order(
                 "order-frozen",
                 saw=f"on rank {rank} two epochs came in the same order: {numbers(order)}.",
                 means="The sampler has a new order after each set_epoch(): ask it when an epoch begins.",
-                look=place_of_sampler(init, iterate),
+                look=iterate.line(report["set"][0]["line"]) if report["set"] else place_of_sampler(init, iterate),
+            )
+        if other := [one for one in report["set"] if one["epoch"] not in given["epochs"]]:
+            raise Diagnosis(
+                "epoch-set-over",
+                saw=f"{shown} DeviceBatches has called set_epoch({other[0]['epoch']}).",
+                means="The training loop has called it with the run's epoch: what you count yourself goes over that.",
+                look=iterate.line(other[0]["line"]),
             )
         if order[:whole] == list(range(whole)):
             raise Diagnosis(
@@ -182,12 +164,27 @@ def judge_order(
                 means="These are this rank's samples, but not shuffled.",
                 look=iterate(r"sort|mask|set\(", r"yield"),
             )
+        if order and order == expected[rank::world_size][: len(order)]:
+            raise Diagnosis(
+                "divided-twice",
+                saw=shown,
+                means="The sampler's indices are this rank's part already: divided again, most are never trained on.",
+                look=iterate(r"rank|world", r"sampler"),
+            )
+        if order == expected[: len(order)] and {*sizes} == {size}:
+            raise Diagnosis(
+                "whole-batch-left-out",
+                saw=f"{len(expected)} samples came in batches of {numbers(sizes)}; batch_size is {size}.",
+                means="Only a last batch that is smaller is left out: all others are whole.",
+                look=iterate(r"rank|world", r"\bbreak\b|\breturn\b", r"range\(", r"split|chunk", r"yield"),
+            )
         if set(order) <= set(expected):
+            cut_across = (r"\[:, ?\w|\.m?[TH]\b|\.t\(|transpose|permute|stack", r"view|reshape")
             raise Diagnosis(
                 "other-batches",
                 saw=shown,
                 means="These are this rank's samples, but in other batches than the sampler's order gives.",
-                look=iterate(r"::|randperm|reversed|shuffle", r"split|range\(|chunk", r"yield"),
+                look=iterate(r"::|randperm|reversed|shuffle", *cut_across, r"split|range\(|chunk", r"yield"),
             )
         raise Diagnosis(
             "not-the-samplers-order",
@@ -267,12 +264,13 @@ def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -
             means="The step would have to copy them first, and to wait for it.",
             look=init(rf"self\.{which}"),
         )
-    if any(move["dimensions"] == 4 for move in report["later"]):
+    if later := [move for move in report["later"] if move["dimensions"] == 4]:
+        once = any(move["dimensions"] == 4 for move in report["first"])
         raise Diagnosis(
             "images-copied-in-each-batch",
             saw="images were copied to the device while the epoch ran.",
             means="The copy of each batch is what this class does away with: move all images once, before.",
-            look=iterate(r"\.to\(|\.cuda\(|device"),
+            look=iterate.line(later[0]["line"]) if once else init(r"self\.images"),
         )
     if any(move["type"].startswith("float") and move["dimensions"] == 4 for move in report["first"]):
         raise Diagnosis(
@@ -281,11 +279,11 @@ def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -
             means="Four times the memory of the GPU, and four times as much to read for each batch.",
             look=init(r"float|/ ?255|\.to\("),
         )
-    in_init, later = report["floats"]["first"], report["floats"]["later"]
-    if max(in_init, later) > size:
+    in_init, in_epoch = report["floats"]["first"], report["floats"]["later"]
+    if max(in_init, in_epoch) > size:
         raise Diagnosis(
             "kept-as-floats",
-            saw=f"{max(in_init, later)} images were made floats at once; a batch has {size}.",
+            saw=f"{max(in_init, in_epoch)} images were made floats at once; a batch has {size}.",
             means="Four times the memory of the GPU, and four times as much to read for each batch.",
             look=(init if in_init > size else iterate)(r"float|/ ?255|div", r"self\.images"),
         )
