@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.syntax import assignments, calls_of
+from lab.checks.common.syntax import assignments, calls_of, root_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -120,13 +120,19 @@ def first_use(look: Look, function: str) -> str:
         if not made or value is not call or not isinstance(made[0].targets[0], ast.Name):
             return look.line(call.lineno)
         end = made[0].end_lineno or made[0].lineno
-        reads = [
-            one.lineno
-            for one in ast.walk(node)  # type: ignore[arg-type]
-            if isinstance(one, ast.Name) and one.id == made[0].targets[0].id and isinstance(one.ctx, ast.Load)
-        ]
-        return look.line(min((line for line in reads if line > end), default=call.lineno))
+        first = _read_after(node, made[0].targets[0].id, end) or call.lineno  # type: ignore[arg-type]
+        for one in ast.walk(node):  # type: ignore[arg-type]
+            kept = isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "append"
+            if kept and one.lineno == first and isinstance(one.args[0], ast.Name):  # type: ignore[attr-defined]
+                first = _read_after(node, root_of(one.func), first) or first  # type: ignore[arg-type,attr-defined]
+        return look.line(first)
     return ""
+
+
+def _read_after(node: ast.AST, name: str, line: int) -> int:
+    """The first line below another that reads a variable; 0 where none does."""
+    named = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == name]
+    return min((one.lineno for one in named if isinstance(one.ctx, ast.Load) and one.lineno > line), default=0)
 
 
 def skips(look: Look, place: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.common.tensors import number
 from lab.checks.fast.draw import SIDE, order_of
@@ -11,14 +11,10 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 BATCH = {
-    "type": str,
-    "dtype": str,
-    "label dtype": str,
-    "shape": [int],
+    **dict.fromkeys(("type", "dtype", "label dtype"), str),
+    **{key: [int] for key in ("shape", "label shape", "labels")},
+    **dict.fromkeys(("flat", "kept"), bool),
     "pixels": [float],
-    "flat": bool,
-    "labels": [int],
-    "kept": bool,
 }
 REPORT = {
     "error": (None, ERROR),
@@ -26,6 +22,7 @@ REPORT = {
     "length": int,
     "set": [{"epoch": int, "line": int}],
     "kept": str,  # the type of self.labels
+    "same": {"images": bool, "labels": bool},  # as they were handed in
 }
 MOVE = {"type": str, "dimensions": int, "line": int}
 ELSEWHERE = {
@@ -49,7 +46,8 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
     expect_as_many([report["epochs"] for report in reports], 2)
     for report in reports:
         for epoch in report["epochs"]:
-            judge_kind(init if report["kept"] not in ("", "int64") else iterate, iterate, epoch["value"])
+            as_given = report["kept"] in ("", "int64") and report["same"]["labels"]
+            judge_kind(iterate if as_given else init, iterate, epoch["value"])
     expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [int])}})
     for rank, report in enumerate(reports):
         judge_order(init, iterate, given, len(reports), rank, report)
@@ -76,19 +74,22 @@ def judge_kind(made: Look, look: Look, batches: Sequence[dict[str, Any]]) -> Non
                 means=f"Images are [B, 3, {SIDE}, {SIDE}] here, as they came, and labels [B].",
                 look=look(r"yield"),
             )
-        if kind == "float64":
-            raise Diagnosis(
-                "float64-images",
-                saw="the images come out as float64.",
-                means="Many times the work on a GPU, and no layer with float32 weights takes them.",
-                look=look(r"double|float64|numpy", r"yield"),
-            )
         if kind != "float32":
+            wide = kind == "float64"
             raise Diagnosis(
-                "not-floats",
+                "float64-images" if wide else "not-floats",
                 saw=f"the images come out as {kind}.",
-                means="The first layer wants float32: as bytes they are kept, not computed with.",
-                look=look(r"half|bfloat16|float16", r"yield"),
+                means="Many times the work on a GPU, and no layer with float32 weights takes them."
+                if wide
+                else "The first layer wants float32: as bytes they are kept, not computed with.",
+                look=look(r"double|float64|numpy" if wide else r"half|bfloat16|float16", r"yield"),
+            )
+        if batch["label shape"] != batch["shape"][:1]:
+            raise Diagnosis(
+                "labels-of-another-shape",
+                saw=f"a batch of {batch['shape'][0]} images has labels of shape {batch['label shape']}.",
+                means="Labels are [B]: one class for each image, as they were handed in.",
+                look=made(r"labels\b.*(one_hot|squeeze|view|reshape)", r"labels"),
             )
         if label_kind != "int64":
             raise Diagnosis(
@@ -124,74 +125,67 @@ def judge_order(
         compared(f"images of rank {rank}, epoch {epoch}", [order], expected[:whole])
     for batches, order, expected in zip(epochs, orders, right, strict=True):
         if order == expected[:whole] and all(len(batch["pixels"]) == size for batch in batches):
-            judge_labels(iterate, given, batches, order)
+            judge_labels(iterate, init, given, batches, order, report["same"])
             continue
         sizes = [len(batch["pixels"]) for batch in batches]
+        of_epochs = [one[:whole] for one in (*right, order_of(given, world_size, rank, 0))]
+        frozen = orders[0] == orders[1] and order in of_epochs
         shown = f"on rank {rank} an epoch had the images {numbers(order)}; the sampler said {numbers(expected)}."
-        if order == expected:
-            raise Diagnosis(
-                "last-batch-yielded",
-                saw=f"{len(expected)} samples came in batches of {numbers(sizes)}; batch_size is {size}.",
-                means="A smaller batch cannot be replayed, and it would weigh its samples more: leave it out.",
-                look=iterate(r"split|range\(|chunk", r"yield"),
-            )
-        frozen = order_of(given, world_size, rank, 0)[:whole]
-        if orders[0] == orders[1] and (order == frozen or order in [one[:whole] for one in right]):
-            raise Diagnosis(
-                "order-frozen",
-                saw=f"on rank {rank} two epochs came in the same order: {numbers(order)}.",
-                means="The sampler has a new order after each set_epoch(): ask it when an epoch begins.",
-                look=iterate.line(report["set"][0]["line"]) if report["set"] else place_of_sampler(init, iterate),
-            )
-        if other := [one for one in report["set"] if one["epoch"] not in given["epochs"]]:
-            raise Diagnosis(
-                "epoch-set-over",
-                saw=f"{shown} DeviceBatches has called set_epoch({other[0]['epoch']}).",
-                means="The training loop has called it with the run's epoch: what you count yourself goes over that.",
-                look=iterate.line(other[0]["line"]),
-            )
-        if order[:whole] == list(range(whole)):
-            raise Diagnosis(
-                "sampler-not-used",
-                saw=shown,
-                means="In the order of the data set every rank trains on the same images, and in the same order.",
-                look=iterate(r"for |range|arange", r"yield"),
-            )
-        if order == sorted(expected[:whole]) or order == sorted(expected)[:whole]:
-            raise Diagnosis(
-                "order-sorted",
-                saw=shown,
-                means="These are this rank's samples, but not shuffled.",
-                look=iterate(r"sort|mask|set\(", r"yield"),
-            )
-        if order and order == expected[rank::world_size][: len(order)]:
-            raise Diagnosis(
-                "divided-twice",
-                saw=shown,
-                means="The sampler's indices are this rank's part already: divided again, most are never trained on.",
-                look=iterate(r"rank|world", r"sampler"),
-            )
-        if order == expected[: len(order)] and {*sizes} == {size}:
-            raise Diagnosis(
-                "whole-batch-left-out",
-                saw=f"{len(expected)} samples came in batches of {numbers(sizes)}; batch_size is {size}.",
-                means="Only a last batch that is smaller is left out: all others are whole.",
-                look=iterate(r"rank|world", r"\bbreak\b|\breturn\b", r"range\(", r"split|chunk", r"yield"),
-            )
-        if set(order) <= set(expected):
-            cut_across = (r"\[:, ?\w|\.m?[TH]\b|\.t\(|transpose|permute|stack", r"view|reshape")
-            raise Diagnosis(
-                "other-batches",
-                saw=shown,
-                means="These are this rank's samples, but in other batches than the sampler's order gives.",
-                look=iterate(r"::|randperm|reversed|shuffle", *cut_across, r"split|range\(|chunk", r"yield"),
-            )
-        raise Diagnosis(
-            "not-the-samplers-order",
-            saw=shown,
-            means="The sampler deals the samples out to the ranks: another order repeats some, and skips others.",
-            look=iterate(r"randperm|shuffle|range", r"sampler", r"yield"),
+        in_batches = f"{len(expected)} samples came in batches of {numbers(sizes)}; batch_size is {size}."
+        own = [one for one in report["set"] if one["epoch"] not in given["epochs"]]
+        set_here = [iterate.line(one["line"]) for one in report["set"]]
+        in_a_row = any(order == expected[one:][: len(order)] for one in range(0, len(expected), size))
+        twice = order == expected[rank::world_size][: len(order)] or (
+            in_a_row and line_of(iterate(r"\brank|get_rank"))
         )
+        labels = [label for batch in batches for label in batch["labels"]]
+        images_only = labels == [int(given["labels"][index]) for index in expected[:whole]]
+        if order == expected:
+            name, saw, look = "last-batch-yielded", in_batches, iterate(r"split|range\(|chunk", r"yield")
+        elif frozen:
+            name, look = "order-frozen", set_here[0] if set_here else place_of_sampler(init, iterate)
+            saw = f"on rank {rank} two epochs came in the same order: {numbers(order)}."
+        elif own:
+            name, look = "epoch-set-over", iterate.line(own[0]["line"])
+            saw = f"{shown} DeviceBatches has called set_epoch({own[0]['epoch']})."
+        elif images_only:
+            judge_labels(iterate, init, given, batches, order, report["same"])
+        elif order[:whole] == list(range(whole)):
+            name, saw, look = "sampler-not-used", shown, iterate(r"for |range|arange", r"yield")
+        elif order == sorted(expected[:whole]) or order == sorted(expected)[:whole]:
+            name, saw, look = "order-sorted", shown, iterate(r"sort|mask|set\(", r"yield")
+        elif order and twice:
+            name, saw, look = "divided-twice", shown, iterate(r"\brank|get_rank", r"world", r"sampler")
+        elif order and in_a_row and {*sizes} == {size}:
+            name, saw = "whole-batch-left-out", in_batches
+            look = iterate(r"\b(break|return|continue)\b", r"range\(", r"split|chunk", r"yield")
+        elif set(order) <= set(expected):
+            name, saw, look = "other-batches", shown, iterate(*CUTS, r"split|range\(|chunk", r"yield")
+        else:
+            name, saw = "not-the-samplers-order", shown
+            look = iterate(r"randperm|shuffle|sample\(|arange", r"sampler", r"range", r"yield")
+        raise Diagnosis(name, saw=saw, means=ORDERS[name], look=look)
+
+
+# How an order is cut, as no batch is.
+CUTS = (
+    r"::|randperm|reversed|shuffle",
+    r"\[:, ?\w|\.m?[TH]\b|\.t\(|transpose|permute|stack",
+    r"view|reshape",
+    r"\[[^\]]*:",
+)
+ORDERS = {
+    "last-batch-yielded": "A smaller batch cannot be replayed, and it would weigh its samples more: leave it out.",
+    "order-frozen": "The sampler has a new order after each set_epoch(): ask it when an epoch begins.",
+    "epoch-set-over": "The training loop has called it, with the run's epoch: a count of your own goes over that.",
+    "sampler-not-used": "In the data set's order every rank trains on the same images, and in the same order.",
+    "order-sorted": "These are this rank's samples, but not shuffled.",
+    "divided-twice": "The sampler's indices are this rank's part already: divided again, most are never used.",
+    "whole-batch-left-out": "Only a last batch that is smaller is left out: all others are whole.",
+    "other-batches": "These are this rank's samples, but in other batches than the sampler's order gives.",
+    "not-the-samplers-order": "The sampler deals the samples out to the ranks: another order repeats some, and "
+    "skips others.",
+}
 
 
 def judge_scale(look: Look, raw: Sequence[float], pixels: dict[float, int]) -> None:
@@ -212,16 +206,23 @@ def judge_scale(look: Look, raw: Sequence[float], pixels: dict[float, int]) -> N
 
 
 def judge_labels(
-    look: Look, given: dict[str, Any], batches: Sequence[dict[str, Any]], order: Sequence[int]
+    iterate: Look,
+    init: Look,
+    given: dict[str, Any],
+    batches: Sequence[dict[str, Any]],
+    order: Sequence[int],
+    same: dict[str, bool],
 ) -> None:
+    """Each image with its own label. `same`: which of the two are kept as they were handed in."""
     found = [label for batch in batches for label in batch["labels"]]
     right = [int(given["labels"][index]) for index in order]
     if found != right:
+        changed = next((which for which in ("labels", "images") if not same[which]), "")
         raise Diagnosis(
             "labels-of-other-images",
             saw=f"the images {numbers(order)} came with the labels {numbers(found)}; theirs are {numbers(right)}.",
             means="The network learns nothing but noise: pick images and labels with the same indices.",
-            look=look(r"labels"),
+            look=init(rf"self\.{changed}\b") if changed else iterate(r"labels"),
         )
 
 

@@ -151,6 +151,10 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             [own],
             "It is the mean over this rank's samples only: the ranks would report different losses.",
         ),
+        "mean-of-one-rank": (
+            [[mean] * len(own) for mean in (*own, *(of(sums) / of(map(sum, sizes)) for of in (max, min)))],
+            "All have the mean of one rank's samples: those of the other ranks are in no sum.",
+        ),
         "average-of-averages": (
             [[sum(every) / len(every)] * len(own), [sum(mine) / len(mine) for mine in losses]],
             "A smaller batch counts as much as the others: add up first, divide once.",
@@ -186,7 +190,7 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         "batch-left-out": (
             [[rest / count] * len(own) for rest, count in zip(without, fewer, strict=True)]
             + [[rest / samples] * len(own) for rest in without],
-            "Each batch was trained on: its loss and its samples belong into both sums.",
+            "Each batch was trained on: its loss and its samples belong in both sums.",
         ),
         "whole-numbers": (
             [[sum(one) / samples] * len(own) for one in (whole, of_whole_losses, list(map(int, sums)))]
@@ -205,7 +209,22 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             look=look(r"\b(reduce|gather|gather_object|scatter)\(", r"\brank", r"all_reduce", RETURN),
         )
     calls = [(call["values"], call["line"]) for call in reports[0]["reduced"]]
+    if again := [line for values, line in calls[1:] for value in values if close(value, sum(sums))]:
+        raise Diagnosis(
+            "reduced-twice",
+            saw=saw,
+            means="What is reduced holds all ranks already: a second time it counts once more for each of them.",
+            look=look.line(again[0]),
+        )
     given = [value for values, _ in calls for value in values]
+    half = look(r"float16|half\b")
+    if line_of(half) and all(abs(value - right) < right / 20 for value in found):
+        raise Diagnosis(
+            "half-precision",
+            saw=saw,
+            means="A sum in 16 bits has three digits, and loses what is added to it: take float32 or float64.",
+            look=half,
+        )
     raise Diagnosis(
         "wrong-mean",
         saw=saw,
@@ -217,7 +236,7 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
 def first_wrong(look: Look, summed: bool, counted: bool) -> str:
     """Where to look, by what came to the reduction: the sum of the losses, and the number of the samples."""
     if summed and counted:
-        return look(r"all_reduce.*(AVG|MAX|MIN|PRODUCT)", r"(?<!/)/(?!/)|div_?\(", RETURN, last=True)
+        return look(r"all_reduce.*(MAX|MIN|PRODUCT)|broadcast\(", r"(?<!/)/(?!/)|div_?\(", RETURN, last=True)
     if summed:
         return look(r"len\(|\.shape|\.size\(|numel\(|\+= 1\b", last=True)
     return first_use(look, "train_step") or look(r"all_reduce", RETURN)
@@ -265,13 +284,14 @@ def mean_of(losses: Sequence[Sequence[float]], drawn: Drawn) -> float:
     return exact([loss for own in losses for loss in own], [size for own in drawn["sizes"] for size in own])
 
 
-MAKES = r"torch\.\w+\(|new_\w+\("  # a tensor
+MAKES = r"torch\.(zeros|ones|tensor|as_tensor|empty|full)\(|new_\w+\("  # a tensor
 OF_THE_SUM = ("average-of-averages", "means-added", "last-batch-only")  # what is added to it is wrong
 MEAN_PLACES = {
+    "mean-of-one-rank": (r"MAX|MIN|broadcast\w*\(|\[0\]\[", r"\brank|get_rank"),
     "no-all-reduce": (RETURN,),
     "average-of-averages": (r"\bmean\(|/ ?len\(",),
     "average-of-the-ranks": (r"(?<!/)/=?(?!/)|div_?\(|\bmean\(",),
-    "divided-by-own-samples": (r"(?<!/)/=?(?!/)|div_?\(",),
+    "divided-by-own-samples": (r"world|ranks",),
     "summed-not-averaged": (RETURN,),
     "divided-by-ranks": (r"/.*world|world.*/", r"/=? ?\(?\w*(world|ranks|size)", r"div_?\(|AVG", r"(?<!/)/(?!/)"),
     "whole-numbers": (r"\blong\b|\bint\d*\b|//|trunc|floor|round\(", r"\[0, 0\]|tensor\(0[,)]"),

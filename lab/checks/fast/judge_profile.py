@@ -45,12 +45,55 @@ def judge_profiles(look: Look, reports: Sequence[Any], profiles: Sequence[Sequen
             raise Diagnosis(
                 name, saw=saw, means=means, look=made_under(look, cause) or look(r"\+=|\bsum\(", *PRIORITY, RETURN)
             )
+    judge_scale(look, saw, found, right)
     raise Diagnosis(
         "wrong-times",
         saw=saw,
         means="Each piece between two edges goes to the first of CAUSES that is running, and else to launch.",
-        look=look(COMPARES, r"running|begin", *PRIORITY, RETURN),
+        look=place_of_piece(look, found, right),
     )
+
+
+def judge_scale(
+    look: Look, saw: str, found: Sequence[dict[str, float]], right: Sequence[dict[str, float]]
+) -> None:
+    """The right times, but in another unit, or as parts of something."""
+    units = [
+        sum(mine[cause] for cause in CAUSES) / sum(times.values())
+        for mine, times in zip(found, right, strict=True)
+    ]
+    for mine, times, unit in zip(found, right, units, strict=True):
+        if any(abs(mine[cause] - times[cause] * unit) > 1e-6 * unit for cause in CAUSES) or not unit > 0:
+            return
+    if max(units) - min(units) < 1e-6 * max(units):
+        raise Diagnosis(
+            "not-in-microseconds",
+            saw=saw,
+            means="Times stay in the unit of the spans.",
+            look=look(r"1_?000|1e-?\d|[/*]=? ?\d", RETURN),
+        )
+    raise Diagnosis(
+        "shares-returned",
+        saw=saw,
+        means="Microseconds can be added over steps and compared between runs; shares cannot.",
+        look=look(r"(?<!/)/(?!/)", RETURN),
+    )
+
+
+def place_of_piece(look: Look, found: Sequence[dict[str, float]], right: Sequence[dict[str, float]]) -> str:
+    """Where a piece gets its cause; where that is not all that is wrong, what is added, or between which edges."""
+    lengths = [
+        (sum(mine[cause] for cause in CAUSES), sum(times.values()))
+        for mine, times in zip(found, right, strict=True)
+    ]
+    if not look.mentions("sorted") and not look.mentions("sort"):
+        return look(r"\.(begin|end)\b", *PRIORITY, RETURN)
+    if any(mine < length - 1e-6 for mine, length in lengths):
+        return look(r"\bzip\(|pairwise\(|range\(", r"[+]=|\] = ", *PRIORITY, RETURN)
+    if any(mine > length + 1e-6 for mine, length in lengths):
+        return look(r"\+=|\] = ", *PRIORITY, RETURN)
+    chosen = chosen_key(look)
+    return look(COMPARES, r"running|begin", *PRIORITY, RETURN) if not chosen or "CAUSES" in chosen else chosen
 
 
 def as_in(
@@ -83,14 +126,16 @@ PRIORITY = (r"^(for|if) .*cause|\bnext\(", r"^for .* in ")
 COMPARES = r"(?<!-)[<>]"
 PLACES = {
     "gaps-left-out": (r"^continue\b|: continue\b", r"^if (not )?\w+( is not None)?:$", r"\bnext\("),
-    "shares-returned": (r"(?<!/)/(?!/)", RETURN),
-    "not-in-microseconds": (r"1_?000|1e-?[36]|1_?000_?000", RETURN),
     "counted-from-zero": (r"[{\[(]0(\.0)?[,}\]]", r"[=,] 0(\.0)?$", r"sorted\("),
     "step-cut-short": (r"\[-1\]", r"end\b"),
     "whole-microseconds": (r"\bint\(|round\(|//|floor|ceil",),
     "touching-spans-counted": (COMPARES,),
-    "edges-left-out": (r"sorted\(|\bset\(|\{.*\bfor\b", r"\.(begin|end)\b"),
-    "one-end-ends-all": (r"discard\(|remove\(|\.pop\(|False|\bdel ", r"\.end\b"),
+    "edges-left-out": (r"sorted\(", r"\.(begin|end)\b"),
+    "edges-not-counted": (COMPARES,),
+    "one-end-ends-all": (r"discard\(|remove\(|\.pop\(|\bdel ", r"^\w+\[\w+\] = ", r"False|\.end\b"),
+    "last-of-causes": (r"reversed|::-1|\bmax\(", r"^\w+ = \w+$"),
+    "last-piece-only": (r"\] = ",),
+    "pieces-counted": (r"\+= ?1(\.0)?$|Counter|count\(",),
 }
 
 
@@ -116,7 +161,7 @@ def judge_kind(look: Look, found: Sequence[Any]) -> None:
                 "cause-missing",
                 saw=f"time_by_cause() returned no {missing[0]} for a step that had none.",
                 means="All four are there, with 0.0 where there was nothing: whoever adds up steps relies on it.",
-                look=returned_from(look),
+                look=filtered if line_of(filtered := look(r"^return .*\bif\b")) else returned_from(look),
             )
         if odd := [
             cause for cause in CAUSES if not (fits(times[cause], (int, float)) and abs(times[cause]) < 1e15)

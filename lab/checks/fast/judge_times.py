@@ -11,10 +11,12 @@ Runs = Callable[[float, float, float, float], bool]  # (a span's begin, its end,
 CAUSES = ("compute", "communication", "input", "launch")
 
 
-def by_priority(spans: Sequence[Span], order: Sequence[str], rest: str | None) -> dict[str, float]:
-    """Each piece of the step to the first of `order` that is running; else to `rest`, or to nobody."""
+def by_priority(
+    spans: Sequence[Span], order: Sequence[str], rest: str | None, only: tuple[float, float] | None = None
+) -> dict[str, float]:
+    """Each piece of the step, or one, to the first of `order` that is running; else to `rest`, or to nobody."""
     times = dict.fromkeys(CAUSES, 0.0)
-    for begin, end in pairwise(edges_of(spans)):
+    for begin, end in [only] if only else pairwise(edges_of(spans)):
         running = [what for what, first, last in spans if first <= begin and last >= end]
         cause = next((cause for cause in order if cause in running), rest)
         if cause:
@@ -98,6 +100,27 @@ def names_noted(ends_first: bool) -> Times:
     return times_of
 
 
+def last_pieces(spans: Sequence[Span]) -> dict[str, float]:
+    """The length of the last piece of each cause."""
+    times = dict.fromkeys(CAUSES, 0.0)
+    for cause, length in by_piece(spans):
+        times[cause] = length
+    return times
+
+
+def pieces_counted(spans: Sequence[Span]) -> dict[str, float]:
+    """How many pieces each cause has."""
+    found = [cause for cause, _ in by_piece(spans)]
+    return {cause: float(found.count(cause)) for cause in CAUSES}
+
+
+def by_piece(spans: Sequence[Span]) -> list[tuple[str, float]]:
+    """The cause of each piece, and its length."""
+    pairs = pairwise(edges_of(spans))
+    times = [(by_priority([*spans], CAUSES, "launch", only=pair), pair) for pair in pairs]
+    return [(next(cause for cause in CAUSES if own[cause]), end - begin) for own, (begin, end) in times]
+
+
 def half_hidden(by: str) -> Times:
     """The wait for input less what one kind of kernel hides of it: the other hides some, too."""
 
@@ -124,6 +147,8 @@ Mistake = tuple[str, Times, str]
 _ANY_ORDER = "Spans come in any order: of all that is running, the first of CAUSES is what the step waits for."
 _TOUCHING = "A span that ends where a piece begins does not run in it: ask for those that run from edge to edge."
 _EDGES = "What is running changes where a span begins, and where one ends: a piece lies between two of all these."
+_STRICT = "A span runs in the pieces that it begins and ends with, too: compare with <= and >=."
+_LAST = "Of all that is running, the step waits for the first of CAUSES: go no further when it is found."
 _ONE_END = "Two of a kind may run at once: where one ends, the other goes on. Count how many are running."
 MISTAKES: tuple[Mistake, ...] = (
     ("spans-added", added, "Spans run at the same time: added up, moments count twice, and idle ones never."),
@@ -149,6 +174,13 @@ MISTAKES: tuple[Mistake, ...] = (
         "Launches that are noted while the CPU waits for a batch do not shorten the wait: input comes first.",
     ),
     (
+        "launch-before-kernels",  # the last in the alphabet
+        lambda spans: by_priority(spans, ("launch", "input", "compute", "communication"), "launch"),
+        "Launches under kernels are how it should be: the CPU is ahead of the GPU.",
+    ),
+    ("last-of-causes", lambda spans: by_priority(spans, CAUSES[::-1], "launch"), _LAST),
+    ("last-of-causes", lambda spans: by_priority(spans, CAUSES[2::-1], "launch"), _LAST),
+    (
         "first-begun-first",
         first_begun,
         "What has begun first is not what the step waits for: of all that is running, the first of CAUSES is.",
@@ -170,20 +202,14 @@ MISTAKES: tuple[Mistake, ...] = (
         lambda spans: by_priority(spans, CAUSES, "input"),
         "Where the CPU does not wait for a batch, the input is not what the GPU waits for.",
     ),
+    (
+        "gaps-as-input",  # and launches
+        lambda spans: by_priority(spans, CAUSES[:2], "input"),
+        "Where the CPU does not wait for a batch, the input is not what the GPU waits for.",
+    ),
     ("counted-from-zero", from_zero, "A profile's clock starts anywhere: the step begins with its first span."),
-    (
-        "not-in-microseconds",
-        lambda spans: {cause: time / 1000 for cause, time in by_priority(spans, CAUSES, "launch").items()},
-        "Times stay in the unit of the spans.",
-    ),
-    (
-        "shares-returned",
-        lambda spans: {
-            cause: time / sum(by_priority(spans, CAUSES, "launch").values())
-            for cause, time in by_priority(spans, CAUSES, "launch").items()
-        },
-        "Microseconds can be added over steps and compared between runs; shares cannot.",
-    ),
+    ("last-piece-only", last_pieces, "A cause has many pieces: add each of them to those before."),
+    ("pieces-counted", pieces_counted, "A piece counts with its length, from its begin to its end."),
     ("touching-spans-counted", touching(lambda first, last, begin, end: first <= begin <= last), _TOUCHING),
     ("touching-spans-counted", touching(lambda first, last, begin, end: first <= end <= last), _TOUCHING),
     (
@@ -191,6 +217,9 @@ MISTAKES: tuple[Mistake, ...] = (
         touching(lambda first, last, begin, end: first <= end and begin <= last),
         _TOUCHING,
     ),
+    ("edges-not-counted", touching(lambda first, last, begin, end: first < begin and end < last), _STRICT),
+    ("edges-not-counted", touching(lambda first, last, begin, end: first < begin and end <= last), _STRICT),
+    ("edges-not-counted", touching(lambda first, last, begin, end: first <= begin and end < last), _STRICT),
     ("edges-left-out", fewer_edges(True, lambda first, last, begin, end: first <= begin and end <= last), _EDGES),
     ("edges-left-out", fewer_edges(True, lambda first, last, begin, end: first <= begin < last), _EDGES),
     ("edges-left-out", fewer_edges(False, lambda first, last, begin, end: first <= begin and end <= last), _EDGES),

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -49,11 +50,21 @@ def take_batches(rank: Rank) -> dict[str, Any]:
         TensorDataset(labels), seed=given["seed"], drop_last=True
     )
     made = attempt(rank, fast.DeviceBatches, images, labels, sampler, given["batch_size"], CPU)
-    report: dict[str, Any] = {"error": made["error"], "epochs": [], "length": -1, "set": [], "kept": ""}
+    report: dict[str, Any] = {
+        "error": made["error"],
+        "epochs": [],
+        "length": -1,
+        "set": [],
+        "kept": "",
+        "same": {},
+    }
     if made["error"]:
         return report
     batches = made["value"]
     report["kept"] = dtype(getattr(batches, "labels", None))
+    report["same"] = {
+        which: is_kept(getattr(batches, which, None), given[which]) for which in ("images", "labels")
+    }
     for epoch in given["epochs"]:
         sampler.set_epoch(epoch)
         with epochs_noted(sampler, str(fast.__file__), report["set"]):
@@ -97,6 +108,11 @@ def even_epoch(fast: Any, given: dict[str, Any]) -> list[int]:
     return [len(batch[1]) for batch in fast.DeviceBatches(images, labels, sampler, given["batch_size"], CPU)]
 
 
+def is_kept(value: Any, given: Tensor) -> bool:
+    """Whether a tensor holds what was handed in, in whichever type; what is kept under another name does, too."""
+    return not isinstance(value, Tensor) or torch.equal(value.double(), given.double())
+
+
 def described(batch: Any) -> dict[str, Any]:
     """A batch as plain data; the first pixel of each image tells which one it is."""
     images, labels = batch
@@ -105,10 +121,11 @@ def described(batch: Any) -> dict[str, Any]:
         "type": type(images).__name__,
         "dtype": dtype(images),
         "label dtype": dtype(labels),
+        "label shape": list(labels.shape) if tensors else [],
         "shape": list(images.shape) if tensors else [],
         "pixels": images.double().flatten(1)[:, 0].tolist() if tensors and images.dim() == 4 else [],
         "flat": bool((images == images[:, :1, :1, :1]).all()) if tensors and images.dim() == 4 else False,
-        "labels": labels.tolist() if tensors else [],
+        "labels": [int(label) for label in labels.double().flatten().nan_to_num()] if tensors else [],
     }
 
 
