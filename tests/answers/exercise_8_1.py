@@ -112,7 +112,7 @@ bank.wrong(
 bank.wrong("no-times", "the name of the bottleneck", result="return max(times, key=times.get)")
 bank.wrong("no-times", "nothing is returned", result="")
 bank.wrong(
-    "wrong-times",
+    "touching-spans-counted",
     "spans that only touch a piece count too",
     running="running = {span.what for span in spans if span.begin <= last and first <= span.end}",
 )
@@ -151,4 +151,111 @@ bank.wrong(
     "whole-microseconds",
     "times rounded",
     result="return {cause: round(time) for cause, time in times.items()}",
+)
+bank.wrong(
+    "touching-spans-counted",
+    "what ends where the piece begins",
+    slow=True,
+    running="running = {span.what for span in spans if span.begin <= first <= span.end}",
+)
+bank.wrong(
+    "edges-not-counted",
+    "only what begins before the piece and ends after it",
+    running="running = {span.what for span in spans if span.begin < first and last < span.end}",
+)
+bank.wrong(
+    "edges-left-out",
+    "cut where spans begin",
+    edges="moments = sorted({span.begin for span in spans} | {max(span.end for span in spans)})",
+)
+bank.wrong(
+    "edges-left-out",
+    "cut where spans end",
+    slow=True,
+    edges="moments = sorted({span.end for span in spans} | {min(span.begin for span in spans)})",
+)
+bank.wrong("last-of-causes", "from the last cause on", order="for cause in reversed(CAUSES):")
+bank.wrong("last-piece-only", "each piece over the one before", add="times[cause] = last - first")
+bank.wrong("pieces-counted", "a count of the pieces", add="times[cause] += 1")
+bank.wrong(
+    "shares-returned",
+    "per cent",
+    slow=True,
+    result="return {c: 100 * t / sum(times.values()) for c, t in times.items()}",
+)
+bank.wrong("not-in-microseconds", "seconds", slow=True, add="times[cause] += (last - first) / 1e6")
+bank.wrong(
+    "wrong-times",
+    "edges as they come",
+    edges="moments = list({t for span in spans for t in (span.begin, span.end)})",
+)
+CHOSEN = """
+times = dict.fromkeys(CAUSES, 0.0)
+for first, last in pairwise(sorted({t for span in spans for t in (span.begin, span.end)})):
+    running = [span for span in spans if span.begin <= first and last <= span.end]
+    names = [span.what for span in running]
+    cause = CHOICE if running else "launch"
+    times[cause] += last - first
+return times
+"""
+
+
+def chosen(choice: str) -> dict[str, str]:
+    return {"8.1": CHOSEN.replace("CHOICE", choice)}
+
+
+bank.wrong("order-of-the-profile", "the span that the profile has first", whole=chosen("running[0].what"))
+bank.wrong("order-of-the-profile", "the span that the profile has last", slow=True, whole=chosen("names[-1]"))
+bank.wrong("communication-before-compute", "the first name in the alphabet", slow=True, whole=chosen("min(names)"))
+bank.wrong("launch-before-kernels", "the last name in the alphabet", slow=True, whole=chosen("max(names)"))
+bank.wrong(
+    "communication-before-compute",
+    "a table of its own",
+    slow=True,
+    whole={
+        "8.1": "first_of = {'communication': 0, 'compute': 1, 'input': 2, 'launch': 3}\n"
+        + chosen("min(names, key=first_of.get)")["8.1"].strip()
+    },
+)
+bank.wrong(
+    "wrong-times",
+    "the shortest span",
+    slow=True,
+    whole=chosen("min(running, key=lambda span: span.end - span.begin).what"),
+)
+bank.right("the first of CAUSES by its place", whole=chosen("min(names, key=CAUSES.index)"))
+bank.wrong(
+    "gaps-left-out",
+    "pieces without a span passed over",
+    slow=True,
+    running="running = {span.what for span in spans if span.begin <= first and last <= span.end}\n"
+    "if not running:\n    continue",
+)
+SWEEP = """
+events = sorted([(s.begin, 1, s.what) for s in spans] + [(s.end, 0, s.what) for s in spans])
+times, active = dict.fromkeys(CAUSES, 0.0), dict.fromkeys(CAUSES, 0)
+before = events[0][0]
+for now, begins, what in events:
+    times[next((cause for cause in CAUSES if active[cause]), "launch")] += now - before
+    before = now
+    NOTE
+return times
+"""
+bank.right("a sweep that counts", whole={"8.1": SWEEP.replace("NOTE", "active[what] += 1 if begins else -1")})
+bank.wrong(
+    "one-end-ends-all", "a sweep that notes names", whole={"8.1": SWEEP.replace("NOTE", "active[what] = begins")}
+)
+bank.wrong(
+    "spans-added",
+    "compute added up, and the rest right",
+    slow=True,
+    whole={
+        "8.1": UNION.replace("length(compute),", "sum(s.end - s.begin for s in spans if s.what == 'compute'),")
+    },
+)
+bank.wrong(
+    "overlap-counted-twice",
+    "input that communication hides",
+    slow=True,
+    whole={"8.1": UNION.replace("length(waiting - compute - communication)", "length(waiting - compute)")},
 )

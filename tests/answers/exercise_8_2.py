@@ -61,7 +61,9 @@ bank.wrong(
     "average-of-averages", "a mean of the batches", add="total += torch.stack([loss, torch.ones_like(loss)])"
 )
 bank.wrong(
-    "average-of-averages", "a mean of the ranks' means", reduce="total /= total[1].clone()\ndist.all_reduce(total)"
+    "average-of-the-ranks",
+    "a mean of the ranks' means",
+    reduce="total /= total[1].clone()\ndist.all_reduce(total)",
 )
 bank.wrong("summed-not-averaged", "the sum over all samples", mean="return total[0].item()")
 bank.wrong("loss-not-reduced", "the losses of this rank only", reduce="dist.all_reduce(total[1])")
@@ -95,3 +97,81 @@ bank.wrong(
     mean="return epoch_loss.__dict__.setdefault('mean', (total[0] / total[1]).item())",
 )
 bank.right("ReduceOp.AVG of both sums", reduce="dist.all_reduce(total, op=dist.ReduceOp.AVG)")
+bank.right(
+    "all_gather and a sum",
+    reduce="parts = [torch.zeros_like(total) for _ in range(dist.get_world_size())]\n"
+    "dist.all_gather(parts, total)\ntotal = torch.stack(parts).sum(dim=0)",
+)
+bank.right("a check on the device", step="loss = train_step(images, labels)\ntorch._assert_async(loss == loss)")
+bank.right(
+    "a tensor of a list, when all steps are taken",
+    reduce="total = torch.tensor([*total], device=device)\ndist.all_reduce(total)",
+)
+LIST = "[loss * len(labels), len(labels)]"
+bank.wrong(
+    "waits-in-the-loop", "a tensor of a list", slow=True, add=f"total += torch.tensor({LIST}, device=device)"
+)
+bank.wrong("waits-in-the-loop", "new_tensor of a list", slow=True, add=f"total += total.new_tensor({LIST})")
+bank.wrong(
+    "waits-in-the-loop",
+    "a loss in place of a number",
+    slow=True,
+    add="total += torch.full((2,), loss, device=device) * len(labels)",
+)
+bank.wrong(
+    "waits-in-the-loop",
+    "synchronize() after each step",
+    slow=True,
+    step="loss = train_step(images, labels)\nsynchronize(device)",
+)
+bank.wrong(
+    "reduced-in-the-loop",
+    "a barrier after each step",
+    slow=True,
+    step="loss = train_step(images, labels)\ndist.barrier()",
+)
+bank.wrong(
+    "batches-used-up",
+    "samples counted in a second loop",
+    add="total[0] += loss * len(labels)",
+    reduce="total[1] = sum(len(labels) for _, labels in batches)\ndist.all_reduce(total)",
+)
+bank.wrong(
+    "divided-by-ranks", "divided by the ranks", mean="return (total[0] / total[1]).item() / dist.get_world_size()"
+)
+bank.wrong(
+    "batch-left-out",
+    "the first batch as a warm-up",
+    loop="for number, (images, labels) in enumerate(batches):",
+    step="loss = train_step(images, labels)\nif number == 0: continue",
+)
+bank.wrong(
+    "whole-numbers",
+    "sums of integers",
+    sums="total = torch.tensor([0, 0], device=device)",
+    add="total[0] = total[0] + loss * len(labels)\ntotal[1] += len(labels)",
+)
+bank.wrong("right-on-some-ranks", "reduced to rank 0", reduce="dist.reduce(total, dst=0)")
+bank.wrong("mean-of-one-rank", "rank 0's sums for all", reduce="dist.broadcast(total, src=0)")
+bank.wrong("reduced-twice", "the losses reduced twice", reduce="dist.all_reduce(total[0])\ndist.all_reduce(total)")
+bank.wrong(
+    "half-precision",
+    "sums in float16",
+    sums="total = torch.zeros(2, device=device, dtype=torch.float16)",
+)
+bank.wrong(
+    "wrong-mean",
+    "a moving average",
+    slow=True,
+    add="total[0] = 0.9 * total[0] + 0.1 * loss\ntotal[1] = 1",
+)
+bank.wrong(
+    "mean-of-one-rank", "the largest sums", slow=True, reduce="dist.all_reduce(total, op=dist.ReduceOp.MAX)"
+)
+bank.wrong(
+    "divided-by-own-samples",
+    "as many samples on every rank",
+    slow=True,
+    reduce="dist.all_reduce(total[0])",
+    mean="return (total[0] / (total[1] * dist.get_world_size())).item()",
+)

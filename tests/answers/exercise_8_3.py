@@ -138,3 +138,44 @@ bank.wrong(
     "the range ends before the last whole batch",
     loop="for i in range((len(order) - 1) // self.batch_size):",
 )
+ORDER = "order = torch.tensor(list(self.sampler)).to(self.images.device)"
+bank.right("the epoch that is set, set again", order=f"self.sampler.set_epoch(self.sampler.epoch)\n{ORDER}")
+bank.wrong(
+    "epoch-set-over",
+    "a count of its own epochs",
+    device="self.epoch = 0",
+    order=f"self.sampler.set_epoch(self.epoch)\nself.epoch += 1\n{ORDER}",
+)
+bank.wrong(
+    "divided-twice", "every n-th of the rank's samples", order=f"{ORDER}[dist.get_rank() :: dist.get_world_size()]"
+)
+bank.wrong(
+    "divided-twice",
+    "a rank's share of the rank's samples",
+    slow=True,
+    order=f"share = len(self.sampler) // dist.get_world_size()\n{ORDER}[dist.get_rank() * share :][:share]",
+)
+bank.wrong("whole-batch-left-out", "the first batch", slow=True, loop="for i in range(1, len(self)):")
+bank.wrong(
+    "other-batches",
+    "the columns of the order",
+    slow=True,
+    order=f"grid = {ORDER[8:]}[: len(self) * self.batch_size].view(self.batch_size, -1)",
+    chosen="chosen = grid[:, i]",
+)
+bank.wrong(
+    "other-batches",
+    "batches that overlap",
+    slow=True,
+    chosen="chosen = order[i : i + self.batch_size]",
+)
+bank.wrong(
+    "labels-of-another-type", "labels as floats", slow=True, labels="self.labels = labels.to(device).float()"
+)
+bank.wrong("labels-of-another-shape", "labels one-hot", labels="self.labels = F.one_hot(labels).to(device)")
+bank.wrong(
+    "labels-of-other-images", "labels turned around", slow=True, labels="self.labels = labels.flip(0).to(device)"
+)
+bank.wrong(
+    "labels-of-other-images", "images turned around", slow=True, images="self.images = images.flip(0).to(device)"
+)

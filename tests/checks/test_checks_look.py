@@ -9,10 +9,16 @@ from lab.checks.common.look import Look
 from lab.checks.common.look_around import (
     argument_of,
     beside,
+    chosen_key,
     display_around,
+    first_use,
     in_classes,
     in_helpers,
     kept_default,
+    made_under,
+    own_order,
+    returned_from,
+    skips,
     swallows,
     value_outside,
 )
@@ -376,3 +382,53 @@ def test_a_line_of_another_method_of_a_class_that_is_used_and_a_helpers_default(
     assert in_helpers(look.into("Net.forward"), r"policy") == ""
     assert kept_default(look) == "train.py:15  def add(x, sums=[0]):"
     assert kept_default(look.into("Net.forward")) == ""
+
+
+VALUES = """
+ORDER = ("b", "a")
+
+def total(batches, step):
+    losses, n = [], 0
+    for i, batch in enumerate(batches):
+        loss = step(batch).double()
+        if i == 0:
+            continue
+        losses.append(loss)
+    return sum(losses)
+
+def at_once(batches, step):
+    out = 0
+    for batch in batches:
+        out += step(batch) * 2
+    return out
+
+def shared(pieces):
+    times = {"a": 0.0, "b": 0.0}
+    rest = len(pieces)
+    for piece in pieces:
+        for name in ORDER:
+            if name in piece:
+                break
+        else:
+            name = "b"
+        times[name] += 1
+    times["b"] = rest
+    return times
+"""
+
+
+def test_lines_that_make_a_value(tmp_path: Path):
+    (tmp_path / "fast.py").write_text(VALUES)
+    total, shared = Look(tmp_path, "fast.py", "total"), Look(tmp_path, "fast.py", "shared")
+    assert first_use(total, "step") == "fast.py:11  return sum(losses)"  # a list only keeps it
+    assert first_use(total.into("at_once"), "step") == "fast.py:16  out += step(batch) * 2"
+    assert first_use(total, "other") == ""
+    assert skips(total, "fast.py:10  losses.append(loss)") == "fast.py:8  if i == 0:"
+    assert skips(total, "fast.py:7  loss = step(batch).double()") == ""
+    assert made_under(shared, "b") == "fast.py:21  rest = len(pieces)"
+    assert made_under(shared, "a") == ""  # 0.0 is what it begins with
+    assert chosen_key(shared) == "fast.py:23  for name in ORDER:"
+    assert chosen_key(total) == ""
+    assert own_order(shared, ("a", "b"), but="") == 'fast.py:2  ORDER = ("b", "a")'
+    assert own_order(shared, ("a", "b"), but="ORDER") == ""
+    assert returned_from(shared) == 'fast.py:20  times = {"a": 0.0, "b": 0.0}'

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ STAND_INS: dict[str, type] = {
     "ValidationShard": Dataset,
     "NumberedImages": Dataset,
     "Loaded": Dataset,
+    "Batches": Iterator,
     "Chain": nn.Module,
     "TinyNet": nn.Module,
 }
@@ -45,7 +47,7 @@ OUT_OF_SIGHT = {
     *("Descent", "Verdict", "Look", "LeftBehindError", "WrongGroupError", "OffloadError", "RehearsedError"),
     *("WrongSourceError", "UnresolvedOptionsError", "GroupLeftError", "NoTestImagesError"),
     *("NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup", "NoMemoryError", "Devices"),
-    *("Placed", "SomeRanks", "Wait"),
+    *("Placed", "SomeRanks", "Wait", "Reads"),
 }
 
 

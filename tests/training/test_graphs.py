@@ -110,6 +110,7 @@ def test_every_replay_writes_into_the_same_tensors():
         (lambda _, many: many.numpy(), ".numpy() needs"),
         (lambda _, many: many.cpu(), ".cpu() needs"),
         (lambda _, many: many.to("cpu"), ".to('cpu') needs"),
+        (lambda loss, _: torch.tensor([loss, 1.0]), "tensor() of a list with a tensor in it needs"),
         (lambda _, many: many[many > 1], "index(), for the shape of what it returns"),
         (lambda _, many: many.nonzero(), "nonzero(), for the shape of what it returns"),
         (lambda _, many: many.unique(), "for the shape of what it returns"),

@@ -119,7 +119,7 @@ def gpus_of_a_node(count: int) -> int:
     return dist.get_world_size() if ONE_NODE in os.environ else count
 
 
-def _line_in(file: str | None) -> int:
+def line_in(file: str | None) -> int:
     """The innermost line of a file that is being run; 0 where there is none."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
@@ -167,7 +167,7 @@ def pretending(
             if problems is not None and any(not tensor.is_meta for tensor in tensors):
                 problems.append(f"{name} was given a tensor on the CPU")
                 if lines is not None:
-                    lines.append(_line_in(file))
+                    lines.append(line_in(file))
             elif problems is not None and name in _IN_PLACE and args and not kwargs.get("async_op"):
                 kept = sys.getrefcount(args[0]) > _OF_NOBODY
                 if id(args[0]) in copies and not kept:

@@ -2,12 +2,12 @@
 
 from lab.checks.common.look import Look
 from lab.checks.common.tiny import LIMIT, fresh_generator
-from lab.checks.fast.draw import WARM_UP, Training, draw_training
-from lab.checks.fast.judge_batches import draw_batches, judge_batches
+from lab.checks.fast.draw import WARM_UP, Training, draw_batches, draw_profiles, draw_training
+from lab.checks.fast.judge_batches import judge_batches
 from lab.checks.fast.judge_capture import judge_capture, judge_inputs_elsewhere
 from lab.checks.fast.judge_epoch import draw_epoch, judge_epoch
 from lab.checks.fast.judge_gain import draw_gain, judge_gain
-from lab.checks.fast.judge_profile import draw_profiles, judge_profiles
+from lab.checks.fast.judge_profile import judge_profiles
 from lab.checks.fast.judge_rate import draw_rates, judge_rates
 from lab.grading.check import Group, Order, check
 
@@ -17,7 +17,7 @@ CAPTURE_AND_REPLAY = f"{__package__}.observe_capture:capture_and_replay"
 CAPTURE_WITHOUT_DDP = f"{__package__}.observe_capture:capture_without_ddp"
 RUN_EPOCH = f"{__package__}.observe_epoch:run_epoch"
 MEASURE = f"{__package__}.observe_gain:measure"
-READ_PROFILES = f"{__package__}.observe_profile:read_profiles"
+READ_PROFILES = f"{__package__}.observe_epoch:read_profiles"
 FOLLOW_RATES = f"{__package__}.observe_rate:follow_rates"
 
 

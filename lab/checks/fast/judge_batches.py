@@ -3,32 +3,28 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch.utils.data import TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.common.tensors import number
+from lab.checks.fast.draw import SIDE, order_of
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 BATCH = {
-    "type": str,
-    "dtype": str,
-    "label dtype": str,
-    "shape": [int],
+    **dict.fromkeys(("type", "dtype", "label dtype"), str),
+    **{key: [int] for key in ("shape", "label shape", "labels")},
+    **dict.fromkeys(("flat", "kept"), bool),
     "pixels": [float],
-    "flat": bool,
-    "labels": [int],
-    "kept": bool,
 }
 REPORT = {
     "error": (None, ERROR),
     "epochs": [{"error": (None, ERROR), "value": (None, [BATCH])}],
     "length": int,
+    "set": [{"epoch": int, "line": int}],
+    "kept": str,  # the type of self.labels
+    "same": {"images": bool, "labels": bool},  # as they were handed in
 }
-MOVE = {"type": str, "dimensions": int}
+MOVE = {"type": str, "dimensions": int, "line": int}
 ELSEWHERE = {
     "error": (None, ERROR),
     "first": [MOVE],
@@ -36,33 +32,6 @@ ELSEWHERE = {
     "floats": {"first": int, "later": int},  # how many images were floats at once
     "devices": [{"images": str, "labels": str}],
 }
-
-SIDE = 4  # pixels
-
-
-def draw_batches(generator: torch.Generator, world_size: int) -> dict[str, Any]:
-    """Images whose every pixel is the image's own number, and labels that tell little."""
-    count = int(torch.randint(39, 47, (1,), generator=generator))
-    pixels = torch.randperm(256, generator=generator)[:count].to(torch.uint8)
-    first, size = int(torch.randint(1, 9, (1,), generator=generator)), 14 // world_size - 1
-    return {
-        "images": pixels[:, None, None, None].repeat(1, 3, SIDE, SIDE),
-        "labels": torch.randint(0, 10, (count,), generator=generator),
-        "batch_size": size,  # of 19 to 23 samples a rank: the last batch is never whole
-        "even": 3 * size * world_size,  # so many samples are three whole batches a rank
-        "seed": int(torch.randint(1 << 30, (1,), generator=generator)),
-        "epochs": [first, first + 1],
-    }
-
-
-def order_of(given: dict[str, Any], world_size: int, rank: int, epoch: int) -> list[int]:
-    """The indices that a rank's sampler has in an epoch."""
-    data_set = TensorDataset(given["labels"])
-    sampler: DistributedSampler[int] = DistributedSampler(
-        data_set, world_size, rank, seed=given["seed"], drop_last=True
-    )
-    sampler.set_epoch(epoch)
-    return list(sampler)
 
 
 def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
@@ -77,17 +46,18 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
     expect_as_many([report["epochs"] for report in reports], 2)
     for report in reports:
         for epoch in report["epochs"]:
-            judge_kind(iterate, epoch["value"])
+            as_given = report["kept"] in ("", "int64") and report["same"]["labels"]
+            judge_kind(iterate if as_given else init, iterate, epoch["value"])
     expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [int])}})
     for rank, report in enumerate(reports):
-        judge_order(init, iterate, given, len(reports), rank, [epoch["value"] for epoch in report["epochs"]])
+        judge_order(init, iterate, given, len(reports), rank, report)
     for report in reports:
         judge_kept(iterate, report["epochs"], report["even"], given)
     judge_copies(init, iterate, reports[0]["elsewhere"], given["batch_size"])
 
 
-def judge_kind(look: Look, batches: Sequence[dict[str, Any]]) -> None:
-    """Floats from 0 to 1 of four dimensions, and labels."""
+def judge_kind(made: Look, look: Look, batches: Sequence[dict[str, Any]]) -> None:
+    """Floats from 0 to 1 of four dimensions, and labels. `made`: where these have got their type."""
     if not batches:
         raise Diagnosis(
             "no-batches",
@@ -104,26 +74,31 @@ def judge_kind(look: Look, batches: Sequence[dict[str, Any]]) -> None:
                 means=f"Images are [B, 3, {SIDE}, {SIDE}] here, as they came, and labels [B].",
                 look=look(r"yield"),
             )
-        if kind == "float64":
-            raise Diagnosis(
-                "float64-images",
-                saw="the images come out as float64.",
-                means="Many times the work on a GPU, and no layer with float32 weights takes them.",
-                look=look(r"double|float64|numpy", r"yield"),
-            )
         if kind != "float32":
+            wide = kind == "float64"
             raise Diagnosis(
-                "not-floats",
+                "float64-images" if wide else "not-floats",
                 saw=f"the images come out as {kind}.",
-                means="The first layer wants float32: as bytes they are kept, not computed with.",
-                look=look(r"half|bfloat16|float16", r"yield"),
+                means="Many times the work on a GPU, and no layer with float32 weights takes them."
+                if wide
+                else "The first layer wants float32: as bytes they are kept, not computed with.",
+                look=look(r"double|float64|numpy" if wide else r"half|bfloat16|float16", r"yield"),
+            )
+        if batch["label shape"] != batch["shape"][:1]:
+            raise Diagnosis(
+                "labels-of-another-shape",
+                saw=f"a batch of {batch['shape'][0]} images has labels of shape {batch['label shape']}.",
+                means="Labels are [B]: one class for each image, as they were handed in.",
+                look=made(r"labels\b.*(one_hot|squeeze|view|reshape)", r"labels"),
             )
         if label_kind != "int64":
             raise Diagnosis(
                 "labels-of-another-type",
                 saw=f"the labels come out as {label_kind}.",
                 means="cross_entropy takes classes as int64, as they were handed in.",
-                look=look(r"labels"),
+                look=made(
+                    r"labels\b.*(int|byte|short|char|float|half|double|bool|type)", r"self\.labels", r"labels"
+                ),
             )
 
 
@@ -133,8 +108,9 @@ def picked(batches: Sequence[dict[str, Any]], scale: float) -> list[float]:
 
 
 def judge_order(
-    init: Look, iterate: Look, given: dict[str, Any], world_size: int, rank: int, epochs: Sequence[Sequence[Any]]
+    init: Look, iterate: Look, given: dict[str, Any], world_size: int, rank: int, report: dict[str, Any]
 ) -> None:
+    epochs = [epoch["value"] for epoch in report["epochs"]]
     pixels = {float(image[0, 0, 0]): index for index, image in enumerate(given["images"])}
     size = given["batch_size"]
     orders = []
@@ -149,52 +125,67 @@ def judge_order(
         compared(f"images of rank {rank}, epoch {epoch}", [order], expected[:whole])
     for batches, order, expected in zip(epochs, orders, right, strict=True):
         if order == expected[:whole] and all(len(batch["pixels"]) == size for batch in batches):
-            judge_labels(iterate, given, batches, order)
+            judge_labels(iterate, init, given, batches, order, report["same"])
             continue
         sizes = [len(batch["pixels"]) for batch in batches]
+        of_epochs = [one[:whole] for one in (*right, order_of(given, world_size, rank, 0))]
+        frozen = orders[0] == orders[1] and order in of_epochs
         shown = f"on rank {rank} an epoch had the images {numbers(order)}; the sampler said {numbers(expected)}."
-        if order == expected:
-            raise Diagnosis(
-                "last-batch-yielded",
-                saw=f"{len(expected)} samples came in batches of {numbers(sizes)}; batch_size is {size}.",
-                means="A smaller batch cannot be replayed, and it would weigh its samples more: leave it out.",
-                look=iterate(r"split|range\(|chunk", r"yield"),
-            )
-        frozen = order_of(given, world_size, rank, 0)[:whole]
-        if orders[0] == orders[1] and (order == frozen or order in [one[:whole] for one in right]):
-            raise Diagnosis(
-                "order-frozen",
-                saw=f"on rank {rank} two epochs came in the same order: {numbers(order)}.",
-                means="The sampler has a new order after each set_epoch(): ask it when an epoch begins.",
-                look=place_of_sampler(init, iterate),
-            )
-        if order[:whole] == list(range(whole)):
-            raise Diagnosis(
-                "sampler-not-used",
-                saw=shown,
-                means="In the order of the data set every rank trains on the same images, and in the same order.",
-                look=iterate(r"for |range|arange", r"yield"),
-            )
-        if order == sorted(expected[:whole]) or order == sorted(expected)[:whole]:
-            raise Diagnosis(
-                "order-sorted",
-                saw=shown,
-                means="These are this rank's samples, but not shuffled.",
-                look=iterate(r"sort|mask|set\(", r"yield"),
-            )
-        if set(order) <= set(expected):
-            raise Diagnosis(
-                "other-batches",
-                saw=shown,
-                means="These are this rank's samples, but in other batches than the sampler's order gives.",
-                look=iterate(r"::|randperm|reversed|shuffle", r"split|range\(|chunk", r"yield"),
-            )
-        raise Diagnosis(
-            "not-the-samplers-order",
-            saw=shown,
-            means="The sampler deals the samples out to the ranks: another order repeats some, and skips others.",
-            look=iterate(r"randperm|shuffle|range", r"sampler", r"yield"),
+        in_batches = f"{len(expected)} samples came in batches of {numbers(sizes)}; batch_size is {size}."
+        own = [one for one in report["set"] if one["epoch"] not in given["epochs"]]
+        set_here = [iterate.line(one["line"]) for one in report["set"]]
+        in_a_row = any(order == expected[one:][: len(order)] for one in range(0, len(expected), size))
+        twice = order == expected[rank::world_size][: len(order)] or (
+            in_a_row and line_of(iterate(r"\brank|get_rank"))
         )
+        labels = [label for batch in batches for label in batch["labels"]]
+        images_only = labels == [int(given["labels"][index]) for index in expected[:whole]]
+        if order == expected:
+            name, saw, look = "last-batch-yielded", in_batches, iterate(r"split|range\(|chunk", r"yield")
+        elif frozen:
+            name, look = "order-frozen", set_here[0] if set_here else place_of_sampler(init, iterate)
+            saw = f"on rank {rank} two epochs came in the same order: {numbers(order)}."
+        elif own:
+            name, look = "epoch-set-over", iterate.line(own[0]["line"])
+            saw = f"{shown} DeviceBatches has called set_epoch({own[0]['epoch']})."
+        elif images_only:
+            judge_labels(iterate, init, given, batches, order, report["same"])
+        elif order[:whole] == list(range(whole)):
+            name, saw, look = "sampler-not-used", shown, iterate(r"for |range|arange", r"yield")
+        elif order == sorted(expected[:whole]) or order == sorted(expected)[:whole]:
+            name, saw, look = "order-sorted", shown, iterate(r"sort|mask|set\(", r"yield")
+        elif order and twice:
+            name, saw, look = "divided-twice", shown, iterate(r"\brank|get_rank", r"world", r"sampler")
+        elif order and in_a_row and {*sizes} == {size}:
+            name, saw = "whole-batch-left-out", in_batches
+            look = iterate(r"\b(break|return|continue)\b", r"range\(", r"split|chunk", r"yield")
+        elif set(order) <= set(expected):
+            name, saw, look = "other-batches", shown, iterate(*CUTS, r"split|range\(|chunk", r"yield")
+        else:
+            name, saw = "not-the-samplers-order", shown
+            look = iterate(r"randperm|shuffle|sample\(|arange", r"sampler", r"range", r"yield")
+        raise Diagnosis(name, saw=saw, means=ORDERS[name], look=look)
+
+
+# How an order is cut, as no batch is.
+CUTS = (
+    r"::|randperm|reversed|shuffle",
+    r"\[:, ?\w|\.m?[TH]\b|\.t\(|transpose|permute|stack",
+    r"view|reshape",
+    r"\[[^\]]*:",
+)
+ORDERS = {
+    "last-batch-yielded": "A smaller batch cannot be replayed, and it would weigh its samples more: leave it out.",
+    "order-frozen": "The sampler has a new order after each set_epoch(): ask it when an epoch begins.",
+    "epoch-set-over": "The training loop has called it, with the run's epoch: a count of your own goes over that.",
+    "sampler-not-used": "In the data set's order every rank trains on the same images, and in the same order.",
+    "order-sorted": "These are this rank's samples, but not shuffled.",
+    "divided-twice": "The sampler's indices are this rank's part already: divided again, most are never used.",
+    "whole-batch-left-out": "Only a last batch that is smaller is left out: all others are whole.",
+    "other-batches": "These are this rank's samples, but in other batches than the sampler's order gives.",
+    "not-the-samplers-order": "The sampler deals the samples out to the ranks: another order repeats some, and "
+    "skips others.",
+}
 
 
 def judge_scale(look: Look, raw: Sequence[float], pixels: dict[float, int]) -> None:
@@ -215,16 +206,23 @@ def judge_scale(look: Look, raw: Sequence[float], pixels: dict[float, int]) -> N
 
 
 def judge_labels(
-    look: Look, given: dict[str, Any], batches: Sequence[dict[str, Any]], order: Sequence[int]
+    iterate: Look,
+    init: Look,
+    given: dict[str, Any],
+    batches: Sequence[dict[str, Any]],
+    order: Sequence[int],
+    same: dict[str, bool],
 ) -> None:
+    """Each image with its own label. `same`: which of the two are kept as they were handed in."""
     found = [label for batch in batches for label in batch["labels"]]
     right = [int(given["labels"][index]) for index in order]
     if found != right:
+        changed = next((which for which in ("labels", "images") if not same[which]), "")
         raise Diagnosis(
             "labels-of-other-images",
             saw=f"the images {numbers(order)} came with the labels {numbers(found)}; theirs are {numbers(right)}.",
             means="The network learns nothing but noise: pick images and labels with the same indices.",
-            look=look(r"labels"),
+            look=init(rf"self\.{changed}\b") if changed else iterate(r"labels"),
         )
 
 
@@ -267,12 +265,13 @@ def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -
             means="The step would have to copy them first, and to wait for it.",
             look=init(rf"self\.{which}"),
         )
-    if any(move["dimensions"] == 4 for move in report["later"]):
+    if later := [move for move in report["later"] if move["dimensions"] == 4]:
+        once = any(move["dimensions"] == 4 for move in report["first"])
         raise Diagnosis(
             "images-copied-in-each-batch",
             saw="images were copied to the device while the epoch ran.",
             means="The copy of each batch is what this class does away with: move all images once, before.",
-            look=iterate(r"\.to\(|\.cuda\(|device"),
+            look=iterate.line(later[0]["line"]) if once else init(r"self\.images"),
         )
     if any(move["type"].startswith("float") and move["dimensions"] == 4 for move in report["first"]):
         raise Diagnosis(
@@ -281,11 +280,11 @@ def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -
             means="Four times the memory of the GPU, and four times as much to read for each batch.",
             look=init(r"float|/ ?255|\.to\("),
         )
-    in_init, later = report["floats"]["first"], report["floats"]["later"]
-    if max(in_init, later) > size:
+    in_init, in_epoch = report["floats"]["first"], report["floats"]["later"]
+    if max(in_init, in_epoch) > size:
         raise Diagnosis(
             "kept-as-floats",
-            saw=f"{max(in_init, later)} images were made floats at once; a batch has {size}.",
+            saw=f"{max(in_init, in_epoch)} images were made floats at once; a batch has {size}.",
             means="Four times the memory of the GPU, and four times as much to read for each batch.",
             look=(init if in_init > size else iterate)(r"float|/ ?255|div", r"self\.images"),
         )

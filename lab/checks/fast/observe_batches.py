@@ -1,7 +1,11 @@
 """What ranks observe of batches that are picked on the device."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -9,7 +13,7 @@ from torch.utils.data import TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from lab.checks.common.attempt import attempt, dtype
-from lab.checks.common.meta_device import META
+from lab.checks.common.meta_device import META, line_in
 from lab.checks.common.tiny import CPU
 from lab.ranks.rank import Rank
 
@@ -20,10 +24,11 @@ class Moves(TorchDispatchMode):
     And of how many numbers the largest tensor of floats was: images, as nothing else is of this size.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: str) -> None:
         super().__init__()
         self.noted: list[dict[str, Any]] = []
         self.floats = 0
+        self._file = file
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -31,7 +36,8 @@ class Moves(TorchDispatchMode):
         self.floats = max([self.floats, *(leaf.numel() for leaf in made if leaf.is_floating_point())])
         here = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and not leaf.is_meta]
         if here and any(leaf.is_meta for leaf in made):
-            self.noted.append({"type": dtype(here[-1]), "dimensions": here[-1].dim()})
+            line = line_in(self._file)
+            self.noted.append({"type": dtype(here[-1]), "dimensions": here[-1].dim(), "line": line})
         return result
 
 
@@ -44,13 +50,25 @@ def take_batches(rank: Rank) -> dict[str, Any]:
         TensorDataset(labels), seed=given["seed"], drop_last=True
     )
     made = attempt(rank, fast.DeviceBatches, images, labels, sampler, given["batch_size"], CPU)
-    report: dict[str, Any] = {"error": made["error"], "epochs": [], "length": -1}
+    report: dict[str, Any] = {
+        "error": made["error"],
+        "epochs": [],
+        "length": -1,
+        "set": [],
+        "kept": "",
+        "same": {},
+    }
     if made["error"]:
         return report
     batches = made["value"]
+    report["kept"] = dtype(getattr(batches, "labels", None))
+    report["same"] = {
+        which: is_kept(getattr(batches, which, None), given[which]) for which in ("images", "labels")
+    }
     for epoch in given["epochs"]:
         sampler.set_epoch(epoch)
-        epoch_report = attempt(rank, epoch_of, batches)
+        with epochs_noted(sampler, str(fast.__file__), report["set"]):
+            epoch_report = attempt(rank, epoch_of, batches)
         report["epochs"].append(epoch_report)
         if epoch_report["error"]:
             return report
@@ -58,6 +76,19 @@ def take_batches(rank: Rank) -> dict[str, Any]:
     report["even"] = attempt(rank, even_epoch, fast, given)
     report["elsewhere"] = on_pretended_gpu(rank, fast, given)
     return report
+
+
+@contextmanager
+def epochs_noted(sampler: DistributedSampler[int], file: str, noted: list[dict[str, int]]) -> Iterator[None]:
+    """Note each set_epoch() in here: the student's."""
+    real = sampler.set_epoch
+
+    def set_epoch(epoch: int) -> None:
+        noted.append({"epoch": int(epoch), "line": line_in(file)})
+        real(epoch)
+
+    with mock.patch.object(sampler, "set_epoch", set_epoch):
+        yield
 
 
 def epoch_of(batches: Any) -> list[dict[str, Any]]:
@@ -77,6 +108,11 @@ def even_epoch(fast: Any, given: dict[str, Any]) -> list[int]:
     return [len(batch[1]) for batch in fast.DeviceBatches(images, labels, sampler, given["batch_size"], CPU)]
 
 
+def is_kept(value: Any, given: Tensor) -> bool:
+    """Whether a tensor holds what was handed in, in whichever type; what is kept under another name does, too."""
+    return not isinstance(value, Tensor) or torch.equal(value.double(), given.double())
+
+
 def described(batch: Any) -> dict[str, Any]:
     """A batch as plain data; the first pixel of each image tells which one it is."""
     images, labels = batch
@@ -85,10 +121,11 @@ def described(batch: Any) -> dict[str, Any]:
         "type": type(images).__name__,
         "dtype": dtype(images),
         "label dtype": dtype(labels),
+        "label shape": list(labels.shape) if tensors else [],
         "shape": list(images.shape) if tensors else [],
         "pixels": images.double().flatten(1)[:, 0].tolist() if tensors and images.dim() == 4 else [],
         "flat": bool((images == images[:, :1, :1, :1]).all()) if tensors and images.dim() == 4 else False,
-        "labels": labels.tolist() if tensors else [],
+        "labels": [int(label) for label in labels.double().flatten().nan_to_num()] if tensors else [],
     }
 
 
@@ -98,7 +135,7 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
         TensorDataset(given["labels"]), seed=given["seed"], drop_last=True
     )
     pixels = given["images"][0].numel()
-    with Moves() as first:
+    with Moves(str(fast.__file__)) as first:
         made = attempt(
             rank, fast.DeviceBatches, given["images"], given["labels"], sampler, given["batch_size"], META
         )
@@ -110,7 +147,7 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
             "floats": dict.fromkeys(("first", "later"), 0),
             "devices": [],
         }
-    with Moves() as later:
+    with Moves(str(fast.__file__)) as later:
         took = attempt(rank, lambda: [on_devices(*batch) for batch in made["value"]])
     return {
         "error": took["error"],

@@ -1,7 +1,8 @@
-"""What ranks observe of an epoch: its mean loss, and where the CPU waited for it."""
+"""What ranks observe of a profile that is read, and of an epoch: its mean loss, and where the CPU waited."""
 
+import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -9,26 +10,67 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lab.checks.common.attempt import attempt
-from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.meta_device import META, line_in, runs_elsewhere
 from lab.checks.common.tiny import CPU
 from lab.ranks.rank import Rank
 from lab.training.stepping.cpu_graph import word_for_read
 
+_COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather", "barrier")
+_FEW = 8  # numbers of a tensor that is noted
+
+
+class Reads(TorchDispatchMode):
+    """Whether an operation has needed a tensor's numbers: torch.equal(), an index, a number for alpha=."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.any = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.any = self.any or torch.Tag.data_dependent_output in func.tags
+        return func(*args, **(kwargs or {}))
+
 
 class Waits(TorchFunctionMode):
-    """Notes each read of a tensor's numbers, and how many steps had been taken then."""
+    """Notes each read of a tensor's numbers, in which line, and how many steps had been taken then."""
 
-    def __init__(self, steps: list[int]) -> None:
+    def __init__(self, file: str, steps: list[int]) -> None:
         super().__init__()
-        self.noted: list[tuple[str, int]] = []
-        self._steps = steps
+        self.noted: list[dict[str, Any]] = []
+        self._file, self._steps = file, steps
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if word := word_for_read(func, args, kwargs or {}):
-            self.noted.append((word, len(self._steps)))
-        return func(*args, **(kwargs or {}))
+        with Reads() as reads:
+            result = func(*args, **(kwargs or {}))
+        if word := word_for_read(func, args, kwargs or {}) or (f"{func.__name__}()" if reads.any else ""):
+            self.note(word)
+        return result
+
+    def note(self, word: str) -> None:
+        self.noted.append({"read": word, "steps": len(self._steps), "line": line_in(self._file)})
+
+
+class Batches(Iterator[tuple[Tensor, Tensor]]):
+    """Batches whose images are their own number. `again`: a line that has asked for more after the last."""
+
+    def __init__(self, sizes: list[int], file: str = "") -> None:
+        self._sizes, self._file = sizes, file
+        self._given = 0
+        self._ended = False
+        self.again = 0
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        if self._given == len(self._sizes):
+            self.again = self.again or (line_in(self._file) if self._ended else 0)
+            self._ended = True
+            raise StopIteration
+        number, size = self._given, self._sizes[self._given]
+        self._given += 1
+        return torch.full((size, 1), float(number)), torch.zeros(size, dtype=torch.long)
 
 
 def run_epoch(rank: Rank) -> dict[str, Any]:
@@ -38,29 +80,25 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
     own = {name: by_rank[rank.rank] for name, by_rank in given.items()}
     sizes = own["sizes"]
     steps: list[int] = []
-    reduced: list[int] = []
-    waits = Waits(steps)
-    with reductions_noted(steps, reduced), waits:
-        answer = attempt(rank, fast.epoch_loss, step_of(own["losses"], steps), batches_of(sizes), CPU)
+    reduced: list[dict[str, Any]] = []
+    file = str(fast.__file__)
+    waits, batches = Waits(file, steps), Batches(sizes, file)
+    with collectives_noted(file, steps, reduced), waiting_noted(fast, waits), waits:
+        answer = attempt(rank, fast.epoch_loss, step_of(own["losses"], steps), batches, CPU)
     value = answer["value"]
-    again = attempt(rank, fast.epoch_loss, step_of(own["losses again"], []), batches_of(sizes), CPU)
+    again = attempt(rank, fast.epoch_loss, step_of(own["losses again"], []), Batches(sizes), CPU)
     return {
         "error": answer["error"],
         "type": type(value).__name__,
         "value": float(value) if isinstance(value, int | float) else None,
         "steps": steps,
-        "waits": [{"read": read, "steps": taken} for read, taken in waits.noted],
+        "waits": waits.noted,
         "reduced": reduced,
+        "again": batches.again,
         "error again": again["error"],
         "value again": float(again["value"]) if isinstance(again["value"], int | float) else None,
         "elsewhere": runs_elsewhere(fast.epoch_loss, elsewhere_step, elsewhere_batches(), META),
     }
-
-
-def batches_of(sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches whose images are their own number."""
-    for i, size in enumerate(sizes):
-        yield torch.full((size, 1), float(i)), torch.zeros(size, dtype=torch.long)
 
 
 def step_of(losses: list[float], steps: list[int]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -84,13 +122,40 @@ def elsewhere_batches() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 @contextmanager
-def reductions_noted(steps: list[int], reduced: list[int]) -> Iterator[None]:
-    """Note after how many steps each all_reduce is called."""
-    real = dist.all_reduce
+def collectives_noted(file: str, steps: list[int], noted: list[dict[str, Any]]) -> Iterator[None]:
+    """Note each collective: in which line and after how many steps it is called, and which numbers it is given."""
 
-    def all_reduce(*args: Any, **kwargs: Any) -> Any:
-        reduced.append(len(steps))
-        return real(*args, **kwargs)
+    def noting(name: str) -> Callable[..., Any]:
+        real = getattr(dist, name)
 
-    with mock.patch.object(dist, "all_reduce", all_reduce):
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            leaves = tree_leaves((args, kwargs))
+            with torch._C.DisableTorchFunction():  # reading is what is noted
+                few = [one for one in leaves if isinstance(one, Tensor) and one.numel() <= _FEW]
+                values = [value for one in few for value in one.double().flatten().tolist()]
+            noted.append({"name": name, "steps": len(steps), "line": line_in(file), "values": values})
+            return real(*args, **kwargs)
+
+        return collective
+
+    with ExitStack() as stack:
+        for name in _COLLECTIVES:
+            stack.enter_context(mock.patch.object(dist, name, noting(name)))
         yield
+
+
+@contextmanager
+def waiting_noted(fast: Any, waits: Waits) -> Iterator[None]:
+    """Note each call that only waits for the device: PyTorch's, and the lab's by the name that the module has."""
+    with ExitStack() as stack:
+        for module in (torch.cuda, torch.accelerator, fast):
+            if real := getattr(module, "synchronize", None):
+                known = functools.wraps(real)(lambda *_, **__: waits.note("synchronize()"))
+                stack.enter_context(mock.patch.object(module, "synchronize", known))
+        yield
+
+
+def read_profiles(rank: Rank) -> list[dict[str, Any]]:
+    """time_by_cause() of each profile that was drawn: lists of (what, begin, end)."""
+    fast = rank.student("fast")
+    return [attempt(rank, fast.time_by_cause, [fast.Span(*span) for span in spans]) for spans in rank.receive()]

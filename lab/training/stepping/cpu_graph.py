@@ -39,6 +39,8 @@ READS: dict[Callable[..., Any], str] = {
     Tensor.__repr__: "the text of a tensor",
 }
 
+_OF_LISTS = (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
+
 
 class RecordingError(RuntimeError):
     """Something cannot be part of a graph; the message says what, and why."""
@@ -194,4 +196,9 @@ def word_for_read(function: Callable[..., Any], args: Sequence[Any], kwargs: dic
     # tensor.to(...) that names the CPU in so many letters. The tensor's own device in a variable is not meant.
     if function is Tensor.to and "cpu" in (*args[1:2], kwargs.get("device")):
         return ".to('cpu')"
+    # A tensor made of a list takes the numbers of the tensors in it, one by one; of a tensor, it is a copy.
+    if function in _OF_LISTS:
+        given = [one for one in (*args, kwargs.get("data"), kwargs.get("obj")) if isinstance(one, list | tuple)]
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(given)):
+            return f"{function.__name__}() of a list with a tensor in it"
     return READS.get(function, "")
