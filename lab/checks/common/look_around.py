@@ -2,11 +2,12 @@
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.syntax import assignments, calls_of
+from lab.checks.common.syntax import assignments, calls_of, root_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -103,6 +104,71 @@ def value_outside(look: Look, pattern: str) -> str:
             if read & {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}:
                 return look.line(part.lineno)
     return ""
+
+
+def loop_around(look: Look, numbers: Sequence[int]) -> str:
+    """The place of the loop around the first of some lines that stands in one; "" where none does.
+
+    Or of the line that made what the loop goes through.
+    """
+    _, _, node = look.source()
+    for number in numbers:
+        loops = [
+            part
+            for part in (ast.walk(node) if node else ())
+            if isinstance(part, ast.For | ast.While) and part.lineno < number <= (part.end_lineno or 0)
+        ]
+        if not loops:
+            continue
+        loop = max(loops, key=lambda part: part.lineno)
+        through = ast.walk(loop.iter) if isinstance(loop, ast.For) else ()
+        names = [part.id for part in through if isinstance(part, ast.Name)]
+        made = [line for name in names for line in assignments(node, name) if line < loop.lineno]  # type: ignore[arg-type]
+        return look.line(max(made, default=loop.lineno))
+    return ""
+
+
+def list_of(look: Look, number: int) -> str:
+    """The place where the list was made that a line appends to; "" where it appends to none."""
+    _, _, node = look.source()
+    for call in calls_of(node, "append") if node else ():
+        if call.lineno <= number <= (call.end_lineno or 0):
+            made = assignments(node, root_of(call.func))  # type: ignore[arg-type]
+            return look.line(min(made)) if made else ""
+    return ""
+
+
+def lost_at(look: Look, held: Sequence[dict[str, Any]]) -> str:
+    """The place of the first line that reads a variable with a NaN, and makes a number without one of it.
+
+    Or else of the first `if` that reads such a variable, and whose branch is taken; "" where there is neither.
+
+    Args:
+        held: the lines in their order; `nan`: which variables held one when the line was done; `numbers`: which
+            held others.
+    """
+    _, tree, _ = look.source()
+    statements = [part for part in ast.walk(tree) if isinstance(part, ast.stmt)] if tree else []
+    by_line = {part.lineno: part for part in statements}
+    turned = 0
+    for before, now, after in zip([{"nan": []}, *held], held, [*held[1:], {"line": 0}], strict=False):
+        statement = by_line.get(now["line"])
+        if isinstance(statement, ast.If):
+            first, read = statement.body[0].lineno, names_in(statement.test)
+            if not turned and read & set(now["nan"]) and after["line"] == first:
+                turned = statement.lineno
+        elif isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            made = {name for target in targets for name in names_in(target)}
+            read = names_in(statement.value) if statement.value else set()
+            if read & {*before["nan"], *now["nan"]} and made & set(now["numbers"]) and not made & set(now["nan"]):
+                return look.line(statement.lineno)
+    return look.line(turned) if turned else ""
+
+
+def names_in(value: ast.AST) -> set[str]:
+    """The variables in an expression."""
+    return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
 
 
 def _methods(look: Look, owners: set[str]) -> list[str]:
