@@ -166,6 +166,40 @@ def lost_at(look: Look, held: Sequence[dict[str, Any]]) -> str:
     return look.line(turned) if turned else ""
 
 
+def last_use(look: Look, names: Sequence[str]) -> int:
+    """The line of the function's last statement that uses what some variables have held first; 0 where none does.
+
+    Checks and messages are none.
+    """
+    _, _, node = look.source()
+    held, found = set(names), 0
+    for part in sorted(ast.walk(node), key=lambda part: getattr(part, "lineno", 0)) if node else ():
+        if isinstance(part, ast.For) and names_in(part.iter) & held:
+            held |= names_in(part.target)
+        if not isinstance(part, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr):
+            continue
+        said = isinstance(part.value, ast.Call) and getattr(part.value.func, "id", "") in ("print", "len")
+        if part.value is None or said or not names_in(part.value) & held:
+            continue
+        found = part.lineno
+        targets = part.targets if isinstance(part, ast.Assign) else []
+        held |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def assigned_at(look: Look, names: Sequence[str]) -> str:
+    """The place of the first assignment in the function to one of some variables or attributes; "" without one."""
+    _, _, node = look.source()
+    lines = [
+        part.lineno
+        for part in (ast.walk(node) if node else ())
+        if isinstance(part, ast.Name | ast.Attribute)
+        and isinstance(part.ctx, ast.Store)
+        and (part.id if isinstance(part, ast.Name) else part.attr) in names
+    ]
+    return look.line(min(lines)) if lines else ""
+
+
 def names_in(value: ast.AST) -> set[str]:
     """The variables in an expression."""
     return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}

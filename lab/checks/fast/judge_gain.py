@@ -205,7 +205,7 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
         raise Diagnosis(
             "models-changed",
             saw="after largest_difference() the models hold other numbers than before, or others in type.",
-            means="state_dict() hands out the models' own memory: what ends in _ writes there; so does model.double().",
+            means="state_dict() hands out the models' own memory: sub_() or model.double() writes there.",
             look=look.line(line) if (line := changed[0]["changed_at"]) else look(r"_\(|double|float|to\("),
         )
     same, lower, higher, buffer, count, wrapped, *nans = (pair["value"] for pair in pairs)
