@@ -5,14 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.checks.common.attempt import changed_at, stepped
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import (
     argument_of,
+    assigned_at,
     beside,
     display_around,
     in_classes,
     in_helpers,
     kept_default,
+    last_use,
+    list_of,
+    loop_around,
     swallows,
     value_outside,
 )
@@ -376,3 +381,47 @@ def test_a_line_of_another_method_of_a_class_that_is_used_and_a_helpers_default(
     assert in_helpers(look.into("Net.forward"), r"policy") == ""
     assert kept_default(look) == "train.py:15  def add(x, sums=[0]):"
     assert kept_default(look.into("Net.forward")) == ""
+
+
+NESTED = """
+def outer(x):
+    if x:
+        def inner(a, b):
+            c = a
+            print(b)
+            kept = c
+            return kept
+    seen = [1]
+    for part in seen[:1]:
+        inner(
+            part, x)
+        seen.append(part)
+    return inner
+"""
+
+
+def test_what_a_function_defines_has_a_place_too(tmp_path: Path):
+    (tmp_path / "fast.py").write_text(NESTED)
+    look = Look(tmp_path, "fast.py", "outer")
+    inner = look.into("outer.inner")
+    assert inner(r"\breturn\b") == "fast.py:8  return kept"
+    assert last_use(inner, ["a"]) == 7
+    assert last_use(inner, ["b"]) == 0  # it is only printed
+    assert loop_around(look, [5, 12]) == "fast.py:9  seen = [1]"
+    assert loop_around(look, [9]) == ""
+    assert list_of(look, 13) == assigned_at(look, ["seen"]) == "fast.py:9  seen = [1]"
+    assert list_of(look, 12) == assigned_at(look, ["nothing"]) == ""
+
+
+def test_the_line_after_which_a_probe_finds_something_else():
+    space: dict = {}
+    source = "def f(box):\n    box.append(1)\n    n = len(box)\n    g(box)\n    return n\n"
+    source += "def g(box):\n    box[0] = n = 2\n"
+    exec(compile(source, "answer.py", "exec"), space)
+    box: list[int] = []
+    with stepped("answer.py", lambda _: tuple(box)) as notes:
+        space["f"](box)
+    assert [line for line, _ in notes] == [2, 3, 7, 4, 5]
+    assert changed_at(notes, ()) == 7
+    assert changed_at(notes[:2], ()) == 2
+    assert changed_at(notes[2:], (2,)) == 0

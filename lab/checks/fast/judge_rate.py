@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.look_around import argument_of
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, expect_returned, fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
@@ -133,12 +133,13 @@ def judge_another(look: Look, report: dict[str, Any], given: dict[str, Any]) -> 
         return
     found, first = report["another"]
     means = "Each optimizer needs a tensor of its own: two that share one have one rate between them."
+    place = kept if line_of(kept := look.kept()) else argument_of(look, "SGD", "lr", 1) or kept
     if not close(found, given["other"]):
         saw = f"a second optimizer, for a rate of {number(given['other'])}, begins with {number(found)}."
-        raise Diagnosis("rate-shared", saw=saw, means=means, look=look.kept())
+        raise Diagnosis("rate-shared", saw=saw, means=means, look=place)
     if not close(first, given["rates"][-1]):
-        saw = f"set_rate() of a second optimizer has changed the first one's rate to {number(first)}."
-        raise Diagnosis("rate-shared", saw=saw, means=means, look=look.kept())
+        saw = f"when a second optimizer had its rate, the first one's was {number(first)} too."
+        raise Diagnosis("rate-shared", saw=saw, means=means, look=place)
 
 
 def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 # What leaves the averaging of gradients out.
-UNWRAPPED = (r"no_sync\(|require_backward_grad_sync", r"\bmodule\b")
+UNWRAPPED = (r"\bno_sync\b|require_backward_grad_sync", r"\bmodule\b")
 
 
 def judge_step(look: Look, inner: Look, step: dict[str, Any]) -> None:

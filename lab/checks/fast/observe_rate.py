@@ -34,7 +34,7 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
         return report
     report["rates"].append(described(optimizer) | {"line": 0})
     report["parameters"] = sum(len(group["params"]) for group in optimizer.param_groups)
-    report["elsewhere"] = rate_elsewhere(fast, given)
+    report["elsewhere"] = rate_elsewhere(fast, given, optimizer)
     report["learned"] = isinstance(rate := optimizer.param_groups[0]["lr"], Tensor) and rate.requires_grad
     images, labels = (part.clone() for part in given["batches"][0])
 
@@ -85,13 +85,14 @@ def described(optimizer: SGD) -> dict[str, Any]:
     }
 
 
-def rate_elsewhere(fast: Any, given: dict[str, Any]) -> str:
+def rate_elsewhere(fast: Any, given: dict[str, Any], first: SGD) -> str:
     """The device of the rate where the model is on another one than the CPU; "" where that cannot be told."""
     try:
         rate = fast.capturable_sgd(TinyNet().to(META), given["rates"][0], given["momentum"]).param_groups[0]["lr"]
     except Exception:  # noqa: BLE001 - it is judged on the CPU
         return ""
-    return rate.device.type if isinstance(rate, Tensor) else ""
+    shared = rate is first.param_groups[0]["lr"]  # which is told of that, and not of its device
+    return rate.device.type if isinstance(rate, Tensor) and not shared else ""
 
 
 def both_groups(rank: Rank, fast: Any, rate: float, olds: list[float]) -> dict[str, Any]:
