@@ -263,3 +263,14 @@ class Step:
 return Step()
 """,
 )
+bank.wrong(
+    "wrong-warm-up",
+    "a copy of the model warmed up",
+    slow=True,
+    aside="""
+import copy
+other = copy.deepcopy(getattr(model, "module", model))
+with side_stream(device):
+""",
+    warm="F.cross_entropy(other(images), labels).backward()",
+)

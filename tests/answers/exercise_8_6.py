@@ -171,3 +171,23 @@ if any(p.isnan().any() for model in (first, second) for p in model.parameters())
 """,
     largest="return worst",
 )
+bank.wrong(
+    "nan-lost",
+    "compared with >",
+    slow=True,
+    each="""
+worst = 0.0
+for name in mine:
+    difference = (mine[name].double() - theirs[name].double()).abs().max().item()
+    if difference > worst:
+        worst = difference
+""",
+    largest="return worst",
+)
+bank.wrong(
+    "wrong-time",
+    "the device is waited for after every second step only",
+    list="seconds = []\nsynchronize(device)",
+    before="",
+    after="if len(seconds) % 2: synchronize(device)",
+)

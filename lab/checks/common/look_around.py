@@ -141,7 +141,8 @@ def list_of(look: Look, number: int) -> str:
 def lost_at(look: Look, held: Sequence[dict[str, Any]]) -> str:
     """The place of the first line that reads a variable with a NaN, and makes a number without one of it.
 
-    Or else of the first `if` that reads such a variable, and whose branch is taken; "" where there is neither.
+    Or else of the first `if` that reads such a variable, and whose branch is taken; or that compares one; "" where
+    there is none of them.
 
     Args:
         held: the lines in their order; `nan`: which variables held one when the line was done; `numbers`: which
@@ -150,20 +151,24 @@ def lost_at(look: Look, held: Sequence[dict[str, Any]]) -> str:
     _, tree, _ = look.source()
     statements = [part for part in ast.walk(tree) if isinstance(part, ast.stmt)] if tree else []
     by_line = {part.lineno: part for part in statements}
-    turned = 0
+    turned = compared = 0
     for before, now, after in zip([{"nan": []}, *held], held, [*held[1:], {"line": 0}], strict=False):
         statement = by_line.get(now["line"])
         if isinstance(statement, ast.If):
             first, read = statement.body[0].lineno, names_in(statement.test)
             if not turned and read & set(now["nan"]) and after["line"] == first:
                 turned = statement.lineno
+            test = statement.test
+            sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else []
+            if not compared and any(isinstance(one, ast.Name) and one.id in now["nan"] for one in sides):
+                compared = statement.lineno
         elif isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             made = {name for target in targets for name in names_in(target)}
             read = names_in(statement.value) if statement.value else set()
             if read & {*before["nan"], *now["nan"]} and made & set(now["numbers"]) and not made & set(now["nan"]):
                 return look.line(statement.lineno)
-    return look.line(turned) if turned else ""
+    return look.line(turned or compared) if turned or compared else ""
 
 
 def last_use(look: Look, names: Sequence[str]) -> int:

@@ -212,7 +212,8 @@ def judge_warm_up(look: Look, report: dict[str, Any], training: Training) -> Non
     lines = [event["lines"] for event in report["captured"] if event["what"] == "forward"]
     loop = loop_around(look, lines[0] if lines else [])
     taken = batches_taken(state, training)
-    if taken == () and any(event["what"] == "step" for event in report["captured"]):
+    steps = [event for event in report["captured"] if event["what"] == "step" and event["place"] != "graph"]
+    if taken == () and steps:
         line = report["put_back_at"]
         raise Diagnosis(
             "warm-up-undone",

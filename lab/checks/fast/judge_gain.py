@@ -177,7 +177,7 @@ def judge_time(look: Look, report: dict[str, Any], given: dict[str, Any]) -> Non
         "wrong-time",
         saw=saw,
         means="Synchronise, read the clock, step, synchronise, read the clock: for each step, then the median.",
-        look=look(r"perf_counter", RETURN),
+        look=look.line(line_of["end"]) if line_of["end"] else look(r"perf_counter", RETURN),
     )
 
 
