@@ -183,3 +183,94 @@ bank.wrong(
 bank.wrong("nothing-returned", "the function is not returned", returned="")
 bank.wrong("no-step-returned", "the graph is returned", returned="return graph")
 bank.wrong("no-step-returned", "the loss is returned", returned="return out")
+bank.wrong(
+    "recorded-anew",
+    "a graph of its own in each call",
+    graph="",
+    recording="if True:",
+    record="pass",
+    replay="graph = new_graph(device)\nwith recording(graph): out = step(inputs, targets)\ngraph.replay()",
+)
+bank.wrong(
+    "warm-up-undone",
+    "the weights of before the warm-up put back",
+    aside="before = {n: value.clone() for n, value in model.state_dict().items()}\nwith side_stream(device):",
+    recording="model.load_state_dict(before)\nwith recording(graph):",
+)
+bank.wrong(
+    "warm-up-undone",
+    "the same, tensor by tensor",
+    slow=True,
+    aside="""
+before = {name: value.clone() for name, value in model.state_dict().items()}
+with side_stream(device):
+""",
+    recording="""
+for name, value in model.state_dict().items():
+    value.copy_(before[name])
+with recording(graph):
+""",
+)
+bank.wrong(
+    "gradients-not-averaged",
+    "the module in DDP, called by itself",
+    loss="loss = F.cross_entropy(getattr(model, 'module', model)(x), y)",
+)
+bank.wrong(
+    "gradients-not-averaged",
+    "no_sync() around the recording",
+    slow=True,
+    recording="from contextlib import nullcontext\n"
+    "with getattr(model, 'no_sync', nullcontext)(), recording(graph):",
+)
+bank.wrong(
+    "inputs-not-copied",
+    "the names of the outer function bound anew",
+    slow=True,
+    copy_images="nonlocal inputs, targets",
+    copy_labels="inputs, targets = images, labels",
+    images="inputs, targets = (part.clone() for part in warm_up[-1])",
+    labels="",
+)
+bank.wrong("wrong-warm-up", "all batches but the last", slow=True, loop="for images, labels in warm_up[:-1]:")
+bank.wrong("wrong-warm-up", "the batches backwards", slow=True, loop="for images, labels in reversed(warm_up):")
+bank.wrong(
+    "wrong-warm-up",
+    "fewer batches, chosen before the loop",
+    slow=True,
+    aside="batches = warm_up[1:]\nwith side_stream(device):",
+    loop="for images, labels in batches:",
+)
+bank.wrong(
+    "batch-overwritten",
+    "the loop's last batch as static input",
+    slow=True,
+    images="",
+    labels="",
+    recording="inputs, targets = images, labels\nwith recording(graph):",
+)
+bank.wrong(
+    "loss-not-cloned",
+    "an object that is called, and does not clone",
+    slow=True,
+    returned="""
+class Step:
+    def __call__(self, images, labels):
+        inputs.copy_(images)
+        targets.copy_(labels)
+        graph.replay()
+        return out
+return Step()
+""",
+)
+bank.wrong(
+    "wrong-warm-up",
+    "a copy of the model warmed up",
+    slow=True,
+    aside="""
+import copy
+other = copy.deepcopy(getattr(model, "module", model))
+with side_stream(device):
+""",
+    warm="F.cross_entropy(other(images), labels).backward()",
+)

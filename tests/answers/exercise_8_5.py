@@ -60,3 +60,51 @@ bank.wrong("no-sgd", "AdamW", sgd="return torch.optim.AdamW(model.parameters(), 
 bank.wrong(
     "nothing-returned", "nothing is returned", sgd="SGD(model.parameters(), lr, momentum=momentum, fused=True)"
 )
+bank.right(
+    "rank 0's rate sent to all",
+    groups="told = torch.tensor(rate)\ndist.broadcast(told, src=0)\nfor group in optimizer.param_groups:",
+    set='group["lr"].copy_(told)',
+)
+bank.wrong(
+    "not-on-every-rank",
+    "rank 0 only",
+    groups="if dist.is_initialized() and dist.get_rank() != 0: return\nfor group in optimizer.param_groups:",
+)
+bank.wrong(
+    "rate-shared",
+    "one tensor for all optimizers",
+    rate='lr = vars(capturable_sgd).setdefault("lr", torch.tensor(rate, device=where))',
+)
+bank.wrong(
+    "rate-shared",
+    "one tensor for all optimizers, filled anew",
+    slow=True,
+    rate='lr = vars(capturable_sgd).setdefault("lr", torch.tensor(rate, device=where)).fill_(rate)',
+)
+bank.wrong(
+    "group-left-out",
+    "a return where a group has the rate already",
+    set='if group["lr"].item() == torch.tensor(rate).item(): return\ngroup["lr"].fill_(rate)',
+)
+bank.wrong(
+    "group-left-out",
+    "nothing is done where any group has the rate already",
+    slow=True,
+    groups="""
+if any(group["lr"].item() == torch.tensor(rate).item() for group in optimizer.param_groups):
+    return
+for group in optimizer.param_groups:
+""",
+)
+bank.wrong(
+    "rate-with-gradient",
+    "a rate that requires a gradient",
+    rate="lr = nn.Parameter(torch.tensor(rate, device=where))",
+)
+bank.wrong(
+    "rate-not-set",
+    "a scheduler that multiplies",
+    slow=True,
+    groups="torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: rate)",
+    set="",
+)

@@ -116,3 +116,78 @@ bank.wrong("nan-lost", "Python's max()", largest="return max(d.item() for d in d
 bank.wrong("nan-lost", "NaN replaced by 0", largest="return differences.nan_to_num(0).max().item()")
 bank.wrong("equal-models-differ", "a ratio", largest="return 1 + differences.max().item()")
 bank.wrong("no-difference", "a tensor is returned", largest="return differences.max()")
+bank.wrong("begins-too-early", "the clock read while the warm-up still runs", before="")
+bank.wrong(
+    "step-left-out",
+    "the times between the ends of steps",
+    list="ends = []\nsynchronize(device)",
+    before="",
+    start="",
+    stop="ends.append(time.perf_counter())",
+    median="return statistics.median(b - a for a, b in pairwise(ends))",
+)
+bank.wrong("step-left-out", "without the first time", slow=True, median="return statistics.median(seconds[1:])")
+bank.wrong(
+    "models-changed",
+    "the difference in place",
+    each="differences = torch.stack([mine[name].sub_(theirs[name]).abs().max().double() for name in mine])",
+)
+bank.wrong(
+    "models-changed",
+    "a model turned into double as a whole",
+    slow=True,
+    dicts="mine, theirs = first.double().state_dict(), second.state_dict()",
+)
+bank.wrong(
+    "bytes-wrap-around",
+    "the difference in the tensors' own type",
+    each="differences = torch.stack([(mine[name] - theirs[name]).abs().max().double() for name in mine])",
+)
+bank.wrong(
+    "nan-lost",
+    "two NaNs taken for equal",
+    slow=True,
+    each="""
+differences = [torch.zeros((), dtype=torch.float64)]
+for name in mine:
+    a, b = mine[name].double(), theirs[name].double()
+    if torch.allclose(a, b, rtol=0, atol=0, equal_nan=True):
+        continue
+    differences.append((a - b).abs().max())
+""",
+    largest="return torch.stack(differences).max().item()",
+)
+bank.wrong(
+    "nan-lost",
+    "Python's max() in a loop, where a parameter has no NaN",
+    slow=True,
+    each="""
+worst = 0.0
+for name in mine:
+    difference = (mine[name].double() - theirs[name].double()).abs().max().item()
+    worst = max(worst, difference)
+if any(p.isnan().any() for model in (first, second) for p in model.parameters()):
+    worst = float("nan")
+""",
+    largest="return worst",
+)
+bank.wrong(
+    "nan-lost",
+    "compared with >",
+    slow=True,
+    each="""
+worst = 0.0
+for name in mine:
+    difference = (mine[name].double() - theirs[name].double()).abs().max().item()
+    if difference > worst:
+        worst = difference
+""",
+    largest="return worst",
+)
+bank.wrong(
+    "wrong-time",
+    "the device is waited for after every second step only",
+    list="seconds = []\nsynchronize(device)",
+    before="",
+    after="if len(seconds) % 2: synchronize(device)",
+)

@@ -5,22 +5,29 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.checks.common.attempt import changed_at, stepped
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import (
     argument_of,
     beside,
-    chosen_key,
     display_around,
-    first_use,
     in_classes,
     in_helpers,
     kept_default,
+    swallows,
+    value_outside,
+)
+from lab.checks.common.look_values import (
+    assigned_at,
+    chosen_key,
+    first_use,
+    last_use,
+    list_of,
+    loop_around,
     made_under,
     own_order,
     returned_from,
     skips,
-    swallows,
-    value_outside,
 )
 from lab.checks.common.report import expect, fits, numbers
 from lab.grading.diagnosis import Diagnosis
@@ -432,3 +439,47 @@ def test_lines_that_make_a_value(tmp_path: Path):
     assert own_order(shared, ("a", "b"), but="") == 'fast.py:2  ORDER = ("b", "a")'
     assert own_order(shared, ("a", "b"), but="ORDER") == ""
     assert returned_from(shared) == 'fast.py:20  times = {"a": 0.0, "b": 0.0}'
+
+
+NESTED = """
+def outer(x):
+    if x:
+        def inner(a, b):
+            c = a
+            print(b)
+            kept = c
+            return kept
+    seen = [1]
+    for part in seen[:1]:
+        inner(
+            part, x)
+        seen.append(part)
+    return inner
+"""
+
+
+def test_what_a_function_defines_has_a_place_too(tmp_path: Path):
+    (tmp_path / "fast.py").write_text(NESTED)
+    look = Look(tmp_path, "fast.py", "outer")
+    inner = look.into("outer.inner")
+    assert inner(r"\breturn\b") == "fast.py:8  return kept"
+    assert last_use(inner, ["a"]) == 7
+    assert last_use(inner, ["b"]) == 0  # it is only printed
+    assert loop_around(look, [5, 12]) == "fast.py:9  seen = [1]"
+    assert loop_around(look, [9]) == ""
+    assert list_of(look, 13) == assigned_at(look, ["seen"]) == "fast.py:9  seen = [1]"
+    assert list_of(look, 12) == assigned_at(look, ["nothing"]) == ""
+
+
+def test_the_line_after_which_a_probe_finds_something_else():
+    space: dict = {}
+    source = "def f(box):\n    box.append(1)\n    n = len(box)\n    g(box)\n    return n\n"
+    source += "def g(box):\n    box[0] = n = 2\n"
+    exec(compile(source, "answer.py", "exec"), space)
+    box: list[int] = []
+    with stepped("answer.py", lambda _: tuple(box)) as notes:
+        space["f"](box)
+    assert [line for line, _ in notes] == [2, 3, 7, 4, 5]
+    assert changed_at(notes, ()) == 7
+    assert changed_at(notes[:2], ()) == 2
+    assert changed_at(notes[2:], (2,)) == 0

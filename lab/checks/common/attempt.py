@@ -1,7 +1,9 @@
 """For observers: a student's function run so that its error becomes plain data, and images to be told apart."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import torch
 from torch.utils.data import Dataset
 
 from lab.ranks.rank import Rank, describe
+
+_KEPT = 400  # of the lines that are noted
 
 
 def attempt(rank: Rank, function: Callable[..., Any], *args: object, **kwargs: object) -> dict[str, Any]:
@@ -39,6 +43,57 @@ def plain(rank: Rank, error: BaseException) -> dict[str, Any]:
         "line": line,
         "text": text,
     }
+
+
+def lines_now(file: str) -> list[int]:
+    """The lines of a file that are being run, the innermost first: where the student's code has called from."""
+    found, frame = [], sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == file:
+            found.append(frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return found[:5]
+
+
+@contextmanager
+def stepped(file: str | None, probe: Callable[[Any], Any]) -> Iterator[list[tuple[int, Any]]]:
+    """Note each line of a file that is run in here, and what `probe` finds when it has been run.
+
+    It is slow, for the few lines of one function. The probe gets the line's frame.
+    """
+    notes: list[tuple[int, Any]] = []
+    lines: list[int] = []  # of the functions that are being run, the innermost last
+
+    def step(frame: Any, event: str, _: object) -> Any:
+        if len(notes) < _KEPT and event in ("line", "return") and lines[-1]:
+            notes.append((lines[-1], probe(frame)))
+        if event == "line":
+            lines[-1] = frame.f_lineno
+        elif event == "return":
+            lines.pop()
+        return step
+
+    def begin(frame: Any, _: str, __: object) -> Any:
+        if frame.f_code.co_filename != file:
+            return None
+        lines.append(0)
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(begin)
+    try:
+        yield notes
+    finally:
+        sys.settrace(before)
+
+
+def changed_at(notes: list[tuple[int, Any]], first: Any) -> int:
+    """The last line after which the probe found something else than before; 0 where it always found `first`."""
+    found = 0
+    for line, value in notes:
+        if value != first:
+            found, first = line, value
+    return found
 
 
 def dtype(value: Any) -> str:

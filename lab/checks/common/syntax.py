@@ -133,14 +133,16 @@ def read(path: Path) -> list[str]:
 
 
 def find(lines: list[str], function: str) -> _Function | None:
-    """The definition of a function, or of a method as Class.method; None where there is none."""
+    """The definition of a function, or of what is in a class or a function, as Class.method; None without one."""
     tree = parsed("\n".join(lines))
     if tree is None:
         return None
     body: list[ast.stmt] = tree.body
-    *classes, name = function.split(".")
-    for class_name in classes:
-        inside = [node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name]
+    *owners, name = function.split(".")
+    for owner in owners:
+        inside = [node for node in body if isinstance(node, ast.ClassDef | _Function) and node.name == owner]
         body = inside[-1].body if inside else []
+        if inside and not isinstance(inside[-1], ast.ClassDef):  # what it defines may stand in an `if` of it
+            body = [node for node in ast.walk(inside[-1]) if isinstance(node, ast.stmt) and node is not inside[-1]]
     found = [node for node in body if isinstance(node, _Function) and node.name == name]
     return found[-1] if found else None

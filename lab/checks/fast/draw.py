@@ -53,12 +53,17 @@ class Trained:
 
 
 def train(
-    weights: dict[str, Tensor], batches: Sequence[Sequence[Batch]], *, pile_up_from: int | None = None
+    weights: dict[str, Tensor],
+    batches: Sequence[Sequence[Batch]],
+    *,
+    pile_up_from: int | None = None,
+    alone_from: int | None = None,
 ) -> Trained:
     """Train as DDP does, with one replica a rank in this process.
 
     Args:
         pile_up_from: the step from which on gradients are added to those of the step before; None for never.
+        alone_from: the step from which on no gradients are averaged.
     """
     losses: list[list[float]] = []
     with one_thread():
@@ -75,7 +80,8 @@ def train(
                 loss.backward()
                 means.append(loss.item())
             losses.append(means)
-            _average([[p.grad for p in replica.parameters()] for replica in replicas])
+            if alone_from is None or step < alone_from:
+                _average([[p.grad for p in replica.parameters()] for replica in replicas])
             for optimizer in optimizers:
                 optimizer.step()
     return Trained(losses, {name: value.clone() for name, value in replicas[0].state_dict().items()})

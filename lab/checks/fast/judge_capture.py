@@ -1,19 +1,24 @@
 """Judges a step that was recorded and replayed: what is in the graph, what it computes with, what comes out."""
 
+import re
 from collections.abc import Sequence
+from itertools import product
+from operator import itemgetter
 from typing import Any
 
 from torch import Tensor
 
+from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look_values import assigned_at, loop_around
 from lab.checks.common.report import ERROR, error_place, expect, expect_as_many, expect_returned, fail
 from lab.checks.common.tensors import all_close, example, expect_tensors
 from lab.checks.fast.draw import LATER, WARM_UP, Training, train
-from lab.checks.fast.judge_replays import judge_numbers, judge_step
+from lab.checks.fast.judge_replays import UNWRAPPED, judge_numbers, judge_step
 from lab.grading.diagnosis import Diagnosis
 
-EVENT = {"what": str, "place": str}
+EVENT = {"what": str, "place": str, "lines": [int]}
 STEP = {
     "error": (None, ERROR),
     "events": [EVENT],
@@ -28,6 +33,9 @@ REPORT = {
     "callable": bool,
     "captured": [EVENT],
     "state": dict,
+    "put_back_at": int,
+    "replay": str,
+    "borrowed": [str],
     "steps": [STEP],
     "changed": [int],
 }
@@ -59,14 +67,21 @@ def judge_capture(look: Look, reports: Sequence[Any], training: Training) -> Non
     for report in reports:
         judge_recording(look, report)
         judge_events(look, report)
-    judge_warm_up(look, reports[0]["state"], training)
+    judge_warm_up(look, reports[0], training)
     for report in reports:
         for step in report["steps"]:
-            judge_step(look, step)
+            judge_step(look, inside(look, report), step)
     expect_as_many([report["steps"] for report in reports], LATER)
     expect(reports, {"kept": [float], "after": dict})
     expect_as_many([report["kept"] for report in reports], LATER)
-    judge_numbers(look, reports, training)
+    judge_numbers(look, inside(look, reports[0]), reports, training)
+
+
+def inside(look: Look, report: dict[str, Any]) -> Look:
+    """The same in the function that came out; `look` itself where the file has no such function, or a lambda."""
+    name = report["replay"]
+    inner = look.into(name) if re.fullmatch(r"\w+(\.\w+)*", searchable(name)) else look
+    return inner if inner.source()[2] is not None else look
 
 
 def judge_inputs_elsewhere(look: Look, reports: Sequence[Any]) -> None:
@@ -118,6 +133,15 @@ def judge_events(look: Look, report: dict[str, Any]) -> None:
     places = {what: [event["place"] for event in captured if event["what"] == what] for what in WHOLE_STEP}
     before = [place for place in places["forward"] if place != "graph"]
     if "graph" not in places["forward"]:
+        steps = report["steps"]
+        anew = sum(("forward", "graph") in map(itemgetter("what", "place"), step["events"]) for step in steps)
+        if anew:
+            raise Diagnosis(
+                "recorded-anew",
+                saw=f"capture_step() recorded no graph; what it returned did in {anew} of {len(steps)} calls.",
+                means="To record takes longer than a step: record once, in capture_step(), and only replay later.",
+                look=inside(look, report)(r"new_graph\(", r"recording\("),
+            )
         raise Diagnosis(
             "not-recorded",
             saw=f"capture_step() made {len(before)} forward passes, and none of them while a graph was recorded.",
@@ -159,35 +183,72 @@ def judge_events(look: Look, report: dict[str, Any]) -> None:
             "batch-overwritten",
             saw=f"batch {changed[0] + 1} of warm_up holds other numbers after the replays.",
             means="The graph's inputs are the caller's own tensors: each batch is copied over the caller's data.",
-            look=look(r"=\s*warm_up\[", r"copy_\("),
+            look=assigned_at(look, report["borrowed"]) or look(r"=\s*warm_up\[-?\d+\]\s*$", r"copy_\("),
         )
 
 
-def judge_warm_up(look: Look, state: dict[str, Tensor], training: Training) -> None:
+def judge_warm_up(look: Look, report: dict[str, Any], training: Training) -> None:
     """The weights when the graph has been recorded, on rank 0."""
-    batches = training.batches[:WARM_UP]
+    state, batches = report["state"], training.batches[:WARM_UP]
     right = train(training.weights, batches).state
     expect_tensors([state], {name: value.double() for name, value in right.items()})
     if all_close(state, right):
         return
+    off = example(state, right)
     if all_close(state, train(training.weights, batches, pile_up_from=0).state):
         raise Diagnosis(
             "gradients-pile-up",
-            saw=f"no step of the warm-up cleared the gradients of the one before: {example(state, right)}.",
+            saw=f"no step of the warm-up cleared the gradients of the one before: {off}.",
             means="backward() adds to what is there: each step repeats all earlier ones.",
             look=look(r"zero_grad", r"backward"),
         )
-    for same in (0, WARM_UP - 1):
-        if all_close(state, train(training.weights, [batches[same]] * WARM_UP).state):
-            raise Diagnosis(
-                "warm-up-on-one-batch",
-                saw=f"every step of the warm-up was taken on batch {same + 1} of {WARM_UP}.",
-                means="The steps of the warm-up are the first ones of the training: each has its own batch.",
-                look=look(r"for .* in .*", r"warm_up"),
-            )
+    if len(batches[0]) > 1 and all_close(state, train(training.weights, batches, alone_from=0).state):
+        raise Diagnosis(
+            "gradients-not-averaged",
+            saw=f"in the warm-up, rank 0 has learned from its own samples alone: {off}.",
+            means="DDP averages the gradients where it is called itself: call `model`, not what it wraps.",
+            look=look(*UNWRAPPED),
+        )
+    lines = [event["lines"] for event in report["captured"] if event["what"] == "forward"]
+    loop = loop_around(look, lines[0] if lines else [])
+    taken = batches_taken(state, training)
+    steps = [event for event in report["captured"] if event["what"] == "step" and event["place"] != "graph"]
+    if taken == () and steps:
+        line = report["put_back_at"]
+        raise Diagnosis(
+            "warm-up-undone",
+            saw=f"the model is what it was before the warm-up: {off}.",
+            means="The steps of the warm-up are the first ones of the training: what they have learned stays.",
+            look=look.line(line) if line else loop or look(r"load_state_dict\(|copy_\(", last=True),
+        )
+    if taken and len(taken) == WARM_UP and len(set(taken)) == 1:
+        raise Diagnosis(
+            "warm-up-on-one-batch",
+            saw=f"every step of the warm-up was taken on batch {taken[0] + 1} of {WARM_UP}.",
+            means="The steps of the warm-up are the first ones of the training: each has its own batch.",
+            look=look(r"for .* in .*", r"warm_up"),
+        )
+    means = f"One step on each of the {WARM_UP} batches, in their order, and nothing computed while it records."
+    if taken:
+        said = f"of {WARM_UP} batches, the warm-up took its steps on {', '.join(str(one + 1) for one in taken)}"
+        raise Diagnosis(
+            "wrong-warm-up", saw=f"{said}: {off}.", means=means, look=loop or look(r"side_stream", r"warm_up")
+        )
     raise Diagnosis(
-        "wrong-warm-up",
-        saw=f"after the warm-up {example(state, right)}.",
-        means=f"One step on each of the {WARM_UP} batches, in their order, and nothing computed while it records.",
-        look=look(r"side_stream", r"warm_up"),
+        "wrong-warm-up", saw=f"after the warm-up {off}.", means=means, look=look(r"side_stream", r"warm_up")
     )
+
+
+def batches_taken(state: dict[str, Tensor], training: Training) -> tuple[int, ...] | None:
+    """The numbers of the batches of the warm-up on which steps lead to these weights; None where none do."""
+    counted = {int(value) for name, value in state.items() if name.endswith("num_batches_tracked")}
+    steps = counted.pop() if counted else 0
+    if steps not in range(WARM_UP + 2):
+        return None
+    if steps == 0:
+        weights = {name: value.double() for name, value in training.weights.items()}
+        return () if all_close(state, weights) else None
+    for numbers in product(range(WARM_UP), repeat=steps):
+        if all_close(state, train(training.weights, [training.batches[one] for one in numbers]).state):
+            return numbers
+    return None

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.look_around import first_use, skips
+from lab.checks.common.look_values import first_use, skips
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, remembered
 from lab.checks.common.tensors import close, number
 from lab.grading.diagnosis import Diagnosis

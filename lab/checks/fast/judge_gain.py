@@ -9,25 +9,36 @@ from typing import Any
 import torch
 
 from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look_values import list_of, lost_at
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail
 from lab.checks.common.tensors import close, number
 from lab.checks.common.tiny import TinyNet, draw_weights
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
-PAIR = {"error": (None, ERROR), "type": str, "value": (None, float)}
+HELD = {"line": int, "nan": [str], "numbers": [str]}
+PAIR = {
+    "error": (None, ERROR),
+    "type": str,
+    "value": (None, float),
+    "changed": bool,
+    "changed_at": int,
+    "held": [HELD],
+}
+READING = {"line": int, "taken": int, "busy": bool}
 REPORT = {
     "error": (None, ERROR),
     "type": str,
     "seconds": (None, float),
     "taken": int,
     "cpu_time": bool,
+    "readings": [READING],
     "pairs": [PAIR],
 }
 
 NAN = math.nan
 WEIGHT, LAST, BUFFER = "blocks.0.2.weight", "classifier.bias", "blocks.0.3.running_var"
-COUNT = "blocks.0.3.num_batches_tracked"
+COUNT, BYTES = "blocks.0.3.num_batches_tracked", "bytes"
 
 
 def draw_gain(generator: torch.Generator) -> dict[str, Any]:
@@ -35,6 +46,8 @@ def draw_gain(generator: torch.Generator) -> dict[str, Any]:
     warm_up, steps = random.choice([4, 5]), random.choice([5, 7])
     slow = [(random.uniform(0.2, 0.3), random.uniform(0.5, 0.9)) for _ in range(warm_up)]
     usual = [(random.uniform(0.001, 0.002), random.uniform(0.02, 0.04)) for _ in range(steps)]
+    usual.sort()  # the first has the shortest launch, and below the shortest work: to lose it moves the median
+    usual[0] = (usual[0][0], random.uniform(0.015, 0.018))
     usual[random.randrange(1, steps)] = (0.002, random.uniform(0.3, 0.4))
     small, large = random.uniform(0.1, 0.3), random.uniform(0.5, 0.9)
     return {
@@ -42,13 +55,16 @@ def draw_gain(generator: torch.Generator) -> dict[str, Any]:
         "steps": slow + usual,
         "weights": TinyNet(batchnorm=True).state_dict() | draw_weights(generator),
         "changes": [
-            [],
-            [(WEIGHT, -large), (LAST, small)],
-            [(WEIGHT, large), (LAST, -small)],
-            [(WEIGHT, small), (BUFFER, large)],
-            [(WEIGHT, small), (COUNT, 3.0)],
-            [(WEIGHT, NAN), (LAST, small)],
-            [(WEIGHT, small), (LAST, NAN)],
+            ([],),
+            ([(WEIGHT, -large), (LAST, small)],),
+            ([(WEIGHT, large), (LAST, -small)],),
+            ([(WEIGHT, small), (BUFFER, large)],),
+            ([(WEIGHT, small), (COUNT, 3.0)],),
+            ([(WEIGHT, small), (BYTES, 2.0)],),
+            ([(WEIGHT, NAN), (LAST, small)],),
+            ([(WEIGHT, small), (LAST, NAN)],),
+            ([(WEIGHT, small), (BUFFER, NAN)],),
+            ([(WEIGHT, NAN), (LAST, small)], [(WEIGHT, NAN)]),
         ],
     }
 
@@ -95,6 +111,13 @@ def judge_time(look: Look, report: dict[str, Any], given: dict[str, Any]) -> Non
         )
     timed = times[warm_up:]
     pipelined = queue_time(given["steps"], warm_up) / len(timed)
+    readings = report["readings"]
+    line_of = dict.fromkeys(("begin", "end", "whole"), 0)  # of the first reading that is wrong in that way
+    for before, reading in zip([None, *readings], readings, strict=False):
+        passed = reading["taken"] - before["taken"] if before else 0
+        kind = "whole" if passed > 1 else "" if not reading["busy"] else "end" if passed else "begin"
+        if kind and not line_of[kind]:
+            line_of[kind] = reading["line"]
     mistakes: dict[str, tuple[list[float], str, tuple[str, ...]]] = {
         "not-synchronised": (
             [
@@ -130,14 +153,31 @@ def judge_time(look: Look, report: dict[str, Any], given: dict[str, Any]) -> Non
             (r"perf_counter", RETURN),
         ),
     }
+    lines = {"not-synchronised": line_of["end"], "timed-as-a-whole": line_of["whole"]}
     for name, (candidates, means, place) in mistakes.items():
         if any(close(seconds, candidate) for candidate in candidates):
-            raise Diagnosis(name, saw=saw, means=means, look=look(*place, RETURN))
+            line = lines.get(name, 0)
+            raise Diagnosis(name, saw=saw, means=means, look=look.line(line) if line else look(*place, RETURN))
+    if any(close(seconds, statistics.median(some)) for some in (timed[1:], timed[:-1])):
+        made = list_of(look, readings[0]["line"]) if len(readings) == len(timed) else ""
+        raise Diagnosis(
+            "step-left-out",
+            saw=saw,
+            means=f"Of {len(timed)} steps one has no time: read the clock before the first step and after each.",
+            look=made or look(r"pairwise|zip\(|diff\(|\[1:|:-1\]", RETURN),
+        )
+    if line_of["begin"] and not line_of["end"]:
+        raise Diagnosis(
+            "begins-too-early",
+            saw=f"{saw} The clock was read while the GPU was still at an earlier step.",
+            means="What was launched before is still running, and counts as this step's: synchronise first.",
+            look=look.line(line_of["begin"]),
+        )
     raise Diagnosis(
         "wrong-time",
         saw=saw,
         means="Synchronise, read the clock, step, synchronise, read the clock: for each step, then the median.",
-        look=look(r"perf_counter", RETURN),
+        look=look.line(line_of["end"]) if line_of["end"] else look(r"perf_counter", RETURN),
     )
 
 
@@ -161,7 +201,14 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
                 means="It returns one number of Python's.",
                 look=look(RETURN, last=True),
             )
-    same, lower, higher, buffer, count, *nans = (pair["value"] for pair in pairs)
+    if changed := [pair for pair in pairs if pair["changed"]]:
+        raise Diagnosis(
+            "models-changed",
+            saw="after largest_difference() the models hold other numbers than before, or others in type.",
+            means="state_dict() hands out the models' own memory: sub_() or model.double() writes there.",
+            look=look.line(line) if (line := changed[0]["changed_at"]) else look(r"_\(|double|float|to\("),
+        )
+    same, lower, higher, buffer, count, wrapped, *nans = (pair["value"] for pair in pairs)
     if not abs(same) < 1e-9:
         raise Diagnosis(
             "equal-models-differ",
@@ -169,7 +216,7 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             means="Equal means 0: nothing else tells a captured step from one that is nearly right.",
             look=look(RETURN, last=True),
         )
-    for found, ((_, weight), (_, other)) in zip((lower, higher), changes[1:3], strict=True):
+    for found, (((_, weight), (_, other)),) in zip((lower, higher), changes[1:3], strict=True):
         if close_enough(found, abs(weight)):
             continue
         saw = f"two models differ by {number(weight)} in a weight and {number(other)} in a bias: you returned "
@@ -186,7 +233,7 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             means="A mean or a sum hides the one number that is wrong: take the largest.",
             look=look(r"mean\(|sum\(|norm\(", RETURN),
         )
-    largest = changes[3][1][1]
+    largest = changes[3][0][1][1]
     if not close_enough(buffer, largest):
         raise Diagnosis(
             "buffers-left-out",
@@ -195,7 +242,7 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             means="The evaluation computes with these: a replay that does not update them is wrong, too.",
             look=look(r"parameters\(", RETURN),
         )
-    more = changes[4][1][1]
+    more = changes[4][0][1][1]
     if not close_enough(count, more):
         raise Diagnosis(
             "integers-left-out",
@@ -204,12 +251,23 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             means="Any number counts, whole ones too: this one tells that a step more was taken.",
             look=look(r"is_floating_point|is_complex", r"dtype", RETURN),
         )
-    if lost := [value for value in nans if not math.isnan(value)]:
+    more = changes[5][0][1][1]
+    if not close_enough(wrapped, more):
+        raise Diagnosis(
+            "bytes-wrap-around",
+            saw=f"of two models one has {number(more)} more in a buffer of uint8: you returned {number(wrapped)}.",
+            means="It has no numbers below 0: they come out large. Turn both tensors into double() first.",
+            look=look(r"\s-\s|\bsub(tract)?_?\(", r"dtype", RETURN),
+        )
+    for pair, (_, *first) in zip(pairs[-len(nans) :], changes[-len(nans) :], strict=True):
+        if math.isnan(pair["value"]):
+            continue
+        who = "two models with a NaN in the same weight pass" if first else "a model with a NaN in it passes"
         raise Diagnosis(
             "nan-lost",
-            saw=f"a model with a NaN in a weight passes as {number(lost[0])} apart from one without.",
-            means="Comparisons with NaN are false: Python's max() can lose it, Tensor.max() never does.",
-            look=look(RETURN, last=True),
+            saw=f"{who} as {number(pair['value'])} apart{'' if first else ' from one without'}.",
+            means="NaN equals nothing, itself neither, and Python's max() can lose it: Tensor.max() never does.",
+            look=lost_at(look, pair["held"]) or look(RETURN, last=True),
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.look_around import chosen_key, made_under, own_order, returned_from
+from lab.checks.common.look_values import chosen_key, made_under, own_order, returned_from
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, fits
 from lab.checks.common.tensors import number
 from lab.checks.fast.draw import Span

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look import RETURN, Look, line_of
+from lab.checks.common.look_around import argument_of
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, expect_returned, fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
 from lab.checks.common.tiny import TinyNet, draw_batch, draw_weights, loss_and_gradients
@@ -15,7 +16,8 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 STEPS = 6  # two as ever, then replays
-RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float}
+RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float, "line": int}
+GROUPS = {"rates": [float], "line": int}
 REPORT = {
     "error": (None, ERROR),
     "type": str,
@@ -33,6 +35,8 @@ def draw_rates(generator: torch.Generator) -> dict[str, Any]:
     return {
         "rates": rates,
         "momentum": random.choice([0.6, 0.7, 0.8]),
+        "groups": [[0.5, 0.25], [rates[-1], 0.25], [0.5, rates[-1]]],  # the rates of two groups, before
+        "other": 0.4,  # the rate of another optimizer
         "weights": draw_weights(generator),
         "batches": [draw_batch(generator, 6) for _ in range(STEPS)],
     }
@@ -50,8 +54,14 @@ def trained(given: dict[str, Any], rates: Sequence[float], momentum: float) -> d
 
 
 def judge_rates(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
+    """What each rank has seen: the rate that is set on one is to be set on all."""
     expect(reports, REPORT)
-    report, setting = reports[0], look.into("set_rate")
+    for report in reports:
+        judge_rank(look, report, given)
+
+
+def judge_rank(look: Look, report: dict[str, Any], given: dict[str, Any]) -> None:
+    setting = look.into("set_rate")
     if report["error"]:
         fail(report["error"], "capturable_sgd()", look)
     expect_returned(look, report["type"], "The training loop steps with it.", look(r"SGD\(", RETURN))
@@ -62,33 +72,74 @@ def judge_rates(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
             means="Its callers count on the updates of SGD.",
             look=look(RETURN),
         )
-    expect(reports, {"parameters": int, "elsewhere": str})
+    expect([report], {"parameters": int, "elsewhere": str, "learned": bool})
     judge_first_rate(look, report, given)
-    if report["failed"]:
-        fail(report["failed"], "set_rate()", setting)
+    if error := report["failed"]:
+        if report["learned"]:
+            raise Diagnosis(
+                "rate-with-gradient",
+                saw=f"the rate's tensor requires a gradient, and set_rate() raised {error_text(error)}",
+                means="Nothing learns the rate: a tensor without requires_grad can be written to in place.",
+                look=argument_of(look, "SGD", "lr", 1) or look(r"requires_grad|Parameter\(", r"lr"),
+            )
+        fail(error, "set_rate()", setting)
     judge_later_rates(setting, report["rates"], given)
     if error := report["refused"]:
         refuses_number = error["type"] == "RecordingError"
+        other = next(filter(None, (argument_of(look, "SGD", name) for name in ("fused", "foreach"))), "")
         raise Diagnosis(
             "not-fused" if refuses_number else "not-recordable",
             saw=f"a step with this optimizer cannot be recorded: {error_text(error)}",
             means="Only the fused kernel reads a rate where it is: the others ask the tensor for its number."
             if refuses_number
             else "Its steps have to be recorded: that is what it is for.",
-            look=look(r"SGD\(", r"fused"),
+            look=other or look(r"SGD\(", r"fused"),
         )
     expect_as_many([report["rates"]], STEPS)
-    expect(reports, {"after": dict, "groups": [float]})
-    expect_as_many([report["groups"]], 2)
+    expect([report], {"after": dict, "groups": [GROUPS], "another": [float]})
+    expect_as_many([report["groups"]], len(given["groups"]))
+    expect_as_many([group["rates"] for group in report["groups"]], 2)
     judge_weights(look, report["after"], given)
-    if not all(close(rate, given["rates"][-1]) for rate in report["groups"]):
+    judge_groups(setting, report["groups"], given)
+    judge_another(look, report, given)
+
+
+def judge_groups(look: Look, groups: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
+    """Two parameter groups, of which one may have the rate already."""
+    wanted = given["rates"][-1]
+    for group, olds in zip(groups, given["groups"], strict=True):
+        if all(close(rate, wanted) for rate in group["rates"]):
+            continue
+        left = ", ".join(map(number, group["rates"]))
+        if wanted not in olds:
+            raise Diagnosis(
+                "first-group-only",
+                saw=f"of two parameter groups, set_rate({wanted}) left one with {left}.",
+                means="A model whose biases are a group of their own would train with two rates.",
+                look=look(r"param_groups|\[0\]", r"lr"),
+            )
         raise Diagnosis(
-            "first-group-only",
-            saw=f"of two parameter groups, set_rate({given['rates'][-1]}) left one with "
-            f"{', '.join(map(number, report['groups']))}.",
-            means="A model whose biases are a group of their own would train with two rates.",
-            look=setting(r"param_groups|\[0\]", r"lr"),
+            "group-left-out",
+            saw=f"two parameter groups had the rates {', '.join(map(number, olds))}, and have {left} after "
+            f"set_rate({wanted}).",
+            means="That one group has this rate already says nothing of the others: go through all of them.",
+            look=look.left_early() or (look.line(group["line"]) if group["line"] else look(r"param_groups")),
         )
+
+
+def judge_another(look: Look, report: dict[str, Any], given: dict[str, Any]) -> None:
+    """A second optimizer: with its own rate, in a tensor of its own."""
+    if len(report["another"]) != 2:
+        return
+    found, first = report["another"]
+    means = "Each optimizer needs a tensor of its own: two that share one have one rate between them."
+    place = kept if line_of(kept := look.kept()) else argument_of(look, "SGD", "lr", 1) or kept
+    if not close(found, given["other"]):
+        saw = f"a second optimizer, for a rate of {number(given['other'])}, begins with {number(found)}."
+        raise Diagnosis("rate-shared", saw=saw, means=means, look=place)
+    if not close(first, given["rates"][-1]):
+        saw = f"when a second optimizer had its rate, the first one's was {number(first)} too."
+        raise Diagnosis("rate-shared", saw=saw, means=means, look=place)
 
 
 def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) -> None:
@@ -135,26 +186,27 @@ def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) 
 def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[str, Any]) -> None:
     """What set_rate() does to the rate: another number in the same tensor."""
     for before, found, wanted in zip(rates, rates[1:], given["rates"][1:], strict=False):
+        changed = look.line(found["line"]) if found["line"] else ""
         if found["type"] not in ("Tensor", "Parameter"):
             raise Diagnosis(
                 "number-in-its-place",
                 saw=f"after set_rate({wanted}) the rate is a {found['type']}, and no tensor any more.",
                 means="The graph goes on reading the old tensor, in which nothing has changed.",
-                look=look(r"\blr\b", r"="),
+                look=changed or look(r"\blr\b", r"="),
             )
         if found["id"] != rates[0]["id"]:
             raise Diagnosis(
                 "another-tensor",
                 saw=f"after set_rate({wanted}) the rate is another tensor than before.",
                 means="The graph goes on reading the old one, in which nothing has changed: write into that.",
-                look=look(r"\blr\b", r"="),
+                look=changed or look(r"\blr\b", r"="),
             )
         if found["memory"] != rates[0]["memory"]:
             raise Diagnosis(
                 "other-memory",
                 saw=f"after set_rate({wanted}) the rate's tensor lies elsewhere in memory than before.",
                 means="The graph goes on reading the old place, in which nothing has changed: write into that.",
-                look=look(r"\.data\b|\bset_\(", r"\blr\b", r"="),
+                look=changed or look(r"\.data\b|\bset_\(", r"\blr\b", r"="),
             )
         if not close(found["value"], wanted):
             if wanted == 0 and close(found["value"], before["value"]):
@@ -168,7 +220,7 @@ def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[s
                 "rate-not-set",
                 saw=f"after set_rate({wanted}) the rate is {number(found['value'])}.",
                 means="The rate that was given is the one that later steps use.",
-                look=look(r"\blr\b|\bgroup", r"rate"),
+                look=changed or look(r"\blr\b|\bgroup", r"rate"),
             )
 
 

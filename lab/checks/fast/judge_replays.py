@@ -8,22 +8,30 @@ import torch
 
 from lab.base.words import one_line
 from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look_values import last_use
 from lab.checks.common.report import fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
 from lab.checks.fast.draw import LATER, WARM_UP, Trained, Training, train
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
+# What leaves the averaging of gradients out.
+UNWRAPPED = (r"\bno_sync\b|require_backward_grad_sync", r"\bmodule\b")
 
-def judge_step(look: Look, step: dict[str, Any]) -> None:
-    """What one call of the returned function did, and the kind of its result."""
+
+def judge_step(look: Look, inner: Look, step: dict[str, Any]) -> None:
+    """What one call of the returned function did, and the kind of its result.
+
+    Args:
+        inner: looks into that function.
+    """
     if error := step["error"]:
         if "out of bounds" in error["message"]:
             raise Diagnosis(
                 "labels-not-copied",
                 saw=f"a replay computed with labels that are none: {one_line(error['message'], 120)}",
                 means=COPIED["labels-not-copied"][1],
-                look=look(*COPIED["labels-not-copied"][2]),
+                look=not_copied(inner, "labels-not-copied"),
             )
         fail(error, "the returned function", look)
     did = [event["what"] for event in step["events"]]
@@ -39,24 +47,26 @@ def judge_step(look: Look, step: dict[str, Any]) -> None:
             "not-replayed-once",
             saw=f"a later step replayed the graph {did.count('replay')} times.",
             means="A replay is a step: each batch gets one.",
-            look=look(r"\.replay\(", RETURN, last=True),
+            look=inner(r"\.replay\(", RETURN, last=True),
         )
     means = "Return the loss as a tensor: whoever logs it reads it, now and then, and the others need not wait."
     if step["type"] == "NoneType":
-        raise Diagnosis("loss-missing", saw="the returned function returned None.", means=means, look=look(RETURN))
+        raise Diagnosis(
+            "loss-missing", saw="the returned function returned None.", means=means, look=inner(RETURN)
+        )
     if step["type"] in ("float", "int"):
         raise Diagnosis(
             "loss-as-number",
             saw="the returned function returned a number of Python's.",
             means="The CPU has to wait for the GPU in every step to have it, as with .item() in a loop.",
-            look=look(r"\.item\(|\.tolist\(|float\(", RETURN),
+            look=inner(r"\.item\(|\.tolist\(|float\(", RETURN),
         )
     if step["loss"] is None or step["shape"] not in ([], [1]):
         raise Diagnosis(
             "loss-not-a-number",
             saw=f"the returned function returned a {step['type']} of shape {step['shape']}.",
             means=means,
-            look=look(RETURN),
+            look=inner(RETURN),
         )
     if step["graph"]:
         raise Diagnosis(
@@ -67,37 +77,37 @@ def judge_step(look: Look, step: dict[str, Any]) -> None:
         )
 
 
-def judge_numbers(look: Look, reports: Sequence[Any], training: Training) -> None:
+def judge_numbers(look: Look, inner: Look, reports: Sequence[Any], training: Training) -> None:
     """Weights and losses of the replays, against training without a graph."""
     right = train(training.weights, training.batches)
     state = reports[0]["after"]
     expect_tensors([state], {name: value.double() for name, value in right.state.items()})
     compared("weights after all steps, rank 0", [state], right.state)
     if not all_close(state, right.state):
-        judge_weights(look, reports, training, right)
+        judge_weights(look, inner, reports, training, right)
     for rank, report in enumerate(reports):
         returned = [step["loss"] for step in report["steps"]]
         expected = [step[rank] for step in right.losses[WARM_UP:]]
         compared(f"losses of the replays, rank {rank}", [returned], expected)
-        judge_losses(look, rank, returned, expected)
+        judge_losses(look, inner, rank, returned, expected)
         if not all(map(close, report["kept"], expected)):
             raise Diagnosis(
                 "loss-not-cloned",
                 saw=f"the losses of {LATER} steps were {shown(returned)}; read afterwards they are "
                 f"{shown(report['kept'])}.",
                 means="All of them are the one tensor into which every replay writes: clone what comes out.",
-                look=look(RETURN, last=True),
+                look=inner(RETURN, last=True),
             )
 
 
-def judge_weights(look: Look, reports: Sequence[Any], training: Training, right: Trained) -> None:
+def judge_weights(look: Look, inner: Look, reports: Sequence[Any], training: Training, right: Trained) -> None:
     """The weights are wrong: told by what leads to them."""
     state = reports[0]["after"]
     off = example(state, right.state)
     for name, batches in mistaken(training.batches):
         if all_close(state, train(training.weights, batches).state):
-            saw, means, place = COPIED[name]
-            raise Diagnosis(name, saw=f"{saw}: {off}.", means=means, look=look(*place))
+            saw, means = COPIED[name]
+            raise Diagnosis(name, saw=f"{saw}: {off}.", means=means, look=not_copied(inner, name))
     if all_close(state, train(training.weights, training.batches, pile_up_from=WARM_UP).state):
         outside = any(event["what"] == "zero" for step in reports[0]["steps"] for event in step["events"])
         if outside:
@@ -113,6 +123,15 @@ def judge_weights(look: Look, reports: Sequence[Any], training: Training, right:
             means="They were there when the recording began, and nothing in the graph clears them.",
             look=look(r"recording\(", r"zero_grad"),
         )
+    if len(training.batches[0]) > 1:
+        alone = train(training.weights, training.batches, alone_from=WARM_UP)
+        if all_close(state, alone.state):
+            raise Diagnosis(
+                "gradients-not-averaged",
+                saw=f"in the replays, rank 0 has learned from its own samples alone: {off}.",
+                means="DDP averages the gradients where it is called itself: call `model`, not what it wraps.",
+                look=look(*UNWRAPPED),
+            )
     raise Diagnosis(
         "replays-differ",
         saw=f"after {LATER} replays {off}, as the same steps without a graph have.",
@@ -125,24 +144,41 @@ COPIED = {
     "inputs-not-copied": (
         "every replay trained on the batch of the recording",
         "The graph computes with the tensors that it has met: copy_() each batch into them.",
-        (r"\.data\s*=[^=]", r"\.replay\("),
     ),
     "images-not-copied": (
         "every replay trained on the images of the recording, with each batch's own labels",
         "Both have to be copied into the tensors that the graph knows.",
-        (r"\.data\s*=[^=]", r"\.replay\("),
     ),
     "labels-not-copied": (
         "every replay trained on the labels of the recording, with each batch's own images",
         "Both have to be copied into the tensors that the graph knows.",
-        (r"\.data\s*=[^=]", r"\.replay\("),
     ),
     "copied-too-late": (
         "every replay trained on the batch of the step before",
         "The replay reads what is in its inputs when it begins: copy first.",
-        (r"\.replay\(",),
     ),
 }
+
+
+def not_copied(look: Look, name: str) -> str:
+    """Where the function does something else with what it is given than to copy it, or not enough.
+
+    Args:
+        look: looks into the function that came out.
+    """
+    replays = look(r"\.replay\(")
+    if name == "copied-too-late":
+        return replays
+    _, _, node = look.source()
+    given = [one.arg for one in node.args.args if one.arg != "self"] if node else []
+    if len(given) != 2:
+        return look(r"\.data\s*=[^=]", r"\.replay\(")
+    images, labels = given
+    wanted = {"images-not-copied": ([images], [labels]), "labels-not-copied": ([labels], [images])}
+    for names in wanted.get(name, ([images], [labels])):
+        if line := last_use(look, names):
+            return look.line(line)
+    return replays
 
 
 def mistaken(batches: list[list[Any]]) -> Iterator[tuple[str, list[list[Any]]]]:
@@ -161,7 +197,7 @@ def mixed(images: list[Any], labels: list[Any]) -> list[Any]:
     return [(mine[0], other[1]) for mine, other in zip(images, labels, strict=True)]
 
 
-def judge_losses(look: Look, rank: int, returned: list[float], expected: list[float]) -> None:
+def judge_losses(look: Look, inner: Look, rank: int, returned: list[float], expected: list[float]) -> None:
     if all(map(close, returned, expected)):
         return
     saw = f"on rank {rank} the replays returned {shown(returned)}; the losses were {shown(expected)}."
@@ -177,7 +213,7 @@ def judge_losses(look: Look, rank: int, returned: list[float], expected: list[fl
             "loss-of-the-step-before",
             saw=saw,
             means="What the graph returns is taken before the replay that computes it.",
-            look=look(r"\.clone\(", r"\.replay\("),
+            look=inner(r"\.clone\(", r"\.replay\("),
         )
     raise Diagnosis(
         "wrong-loss",

@@ -1,15 +1,19 @@
 """What ranks observe of a step that is recorded and replayed."""
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 
-from lab.checks.common.attempt import attempt
+from lab.checks.common.attempt import attempt, lines_now, stepped
 from lab.checks.common.meta_device import META, runs_elsewhere
 from lab.checks.common.tiny import CPU, TinyNet, make_optimizer
 from lab.ranks.rank import Rank
@@ -17,6 +21,7 @@ from lab.training.stepping.cpu_graph import CPUGraph
 from lab.training.stepping.graphs import place_of_work
 
 Batch = tuple[Tensor, Tensor]
+Event = tuple[str, str, list[int]]  # what happened, where it went, and the student's lines, the innermost first
 
 
 def capture_and_replay(rank: Rank) -> dict[str, Any]:
@@ -60,20 +65,25 @@ def capture(
     """
     batches = [own[rank.rank] for own in given["batches"]]
     optimizer = make_optimizer(model)
-    events: list[tuple[str, str]] = []  # what happened, and where it went
-    noted(net, optimizer, events, device)
+    file = inspect.unwrap(capture_step).__code__.co_filename
+    events: list[Event] = []
+    noted(net, optimizer, events, device, file)
     warm_up, later = (
         [(images.to(device, copy=True), labels.to(device, copy=True)) for images, labels in some]
         for some in (batches[: given["warm_up"]], batches[given["warm_up"] :])
     )
     with replays_noted(events):
-        made = attempt(rank, capture_step, model, optimizer, warm_up)
+        with stepped(file, memory_of(net)) as notes:
+            made = attempt(rank, capture_step, model, optimizer, warm_up)
         report: dict[str, Any] = {
             "error": made["error"],
             "returned": type(made["value"]).__name__,
             "callable": callable(made["value"]),
             "captured": plain_events(events),
             "state": on_cpu(net.state_dict()),
+            "put_back_at": put_back_at(notes),
+            "replay": name_of(made["value"]),
+            "borrowed": borrowed(made["value"], warm_up),
             "steps": [],
             "changed": [],
         }
@@ -103,11 +113,11 @@ def capture(
     return report
 
 
-def noted(net: TinyNet, optimizer: torch.optim.Optimizer, events: list[tuple[str, str]], device: Any) -> None:
-    """Note where each forward pass, backward pass and optimizer step goes."""
+def noted(net: TinyNet, optimizer: torch.optim.Optimizer, events: list[Event], device: Any, file: str) -> None:
+    """Note where each forward pass, backward pass and optimizer step goes, and the lines of `file` behind it."""
 
     def note(what: str) -> Callable[..., None]:
-        return lambda *_: events.append((what, place_of_work(device)))
+        return lambda *_: events.append((what, place_of_work(device), lines_now(file)))
 
     net.classifier.register_forward_hook(note("forward"))
     net.classifier.bias.register_post_accumulate_grad_hook(note("backward"))
@@ -115,23 +125,62 @@ def noted(net: TinyNet, optimizer: torch.optim.Optimizer, events: list[tuple[str
     clear = optimizer.zero_grad
 
     def zero_grad(*args: Any, **kwargs: Any) -> None:
-        events.append(("zero", place_of_work(device)))
+        events.append(("zero", place_of_work(device), []))
         clear(*args, **kwargs)
 
     optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
 
 
-def plain_events(events: list[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"what": what, "place": place} for what, place in events]
+def plain_events(events: list[Event]) -> list[dict[str, Any]]:
+    return [{"what": what, "place": place, "lines": lines} for what, place, lines in events]
+
+
+def memory_of(net: nn.Module) -> Callable[[object], int]:
+    """A probe for all that a network holds, which goes past PyTorch: a graph may be recording."""
+    on_cpu = [value.numpy() for value in net.state_dict().values() if value.device == CPU]
+    return lambda _: hash(b"".join(value.tobytes() for value in on_cpu))
+
+
+def put_back_at(notes: list[tuple[int, int]]) -> int:
+    """The first line after which a network was again what it was at first; 0 where there is none."""
+    first = notes[0][1] if notes else 0
+    return next((line for (_, before), (line, now) in pairwise(notes) if now == first != before), 0)
+
+
+def name_of(function: Any) -> str:
+    """Where the file defines what is called: "capture_step.replay", "Step.__call__"; "" for what is none."""
+    while isinstance(function, partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__ if callable(function) else None
+    return str(getattr(function, "__qualname__", "")).replace(".<locals>", "")
+
+
+def borrowed(function: Any, warm_up: Sequence[Batch]) -> list[str]:
+    """The variables of a function, or attributes of what is called, that are tensors of `warm_up`."""
+    own = {part.untyped_storage().data_ptr() for batch in warm_up for part in batch}
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    held = dict(getattr(function, "__dict__", {}))
+    for name, cell in zip(code.co_freevars if code else (), cells, strict=False):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # nothing was put into it
+            continue
+    return [
+        name
+        for name, value in held.items()
+        if value is not warm_up
+        and any(isinstance(one, Tensor) and one.untyped_storage().data_ptr() in own for one in tree_leaves(value))
+    ]
 
 
 @contextmanager
-def replays_noted(events: list[tuple[str, str]]) -> Iterator[None]:
+def replays_noted(events: list[Event]) -> Iterator[None]:
     """Note each replay() of any graph."""
 
     def noting(original: Callable[[Any], None]) -> Callable[[Any], None]:
         def replay(graph: Any) -> None:
-            events.append(("replay", "graph"))
+            events.append(("replay", "graph", []))
             original(graph)
 
         return replay

@@ -2,19 +2,21 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import lab.training
-from lab.checks.common.attempt import attempt
+from lab.checks.common.attempt import attempt, changed_at, lines_now, stepped
 from lab.checks.common.tiny import CPU, TinyNet
 from lab.ranks.rank import Rank
 from lab.training.stepping import graphs
+
+_KEPT = 200  # readings of the clock
 
 
 class PretendedGPU:
@@ -27,6 +29,13 @@ class PretendedGPU:
         self.worked = 500.0  # for how long the CPU has done something but wait
         self.taken = 0
         self.cpu_time = False  # whether somebody has asked for that
+        self.readings: list[dict[str, Any]] = []  # of the clock: by which line, and what was before
+
+    def read(self, lines: list[int]) -> None:
+        """Note a reading: how many steps were taken, and whether the GPU was still at one of them."""
+        if len(self.readings) < _KEPT:
+            line = lines[0] if lines else 0
+            self.readings.append({"line": line, "taken": self.taken, "busy": self.free > self.now})
 
     def step(self) -> None:
         launch, work = self._steps[min(self.taken, len(self._steps) - 1)]
@@ -47,14 +56,19 @@ class PretendedGPU:
 
 
 @contextmanager
-def time_of(gpu: PretendedGPU) -> Iterator[None]:
-    """Every clock of Python's shows the pretended time to this thread; those of the CPU's work only that."""
+def time_of(gpu: PretendedGPU, file: str) -> Iterator[None]:
+    """Every clock of Python's shows the pretended time to this thread; those of the CPU's work only that.
+
+    Args:
+        file: the student's, whose lines are noted.
+    """
     mine = threading.get_ident()
 
     def clock(real: Callable[[], Any], shown: Callable[[], float], scale: int) -> Callable[[], Any]:
         def read() -> Any:
             if threading.get_ident() != mine:  # such as the one that speaks with the leader
                 return real()
+            gpu.read(lines_now(file))
             return round(shown() * scale) if scale > 1 else shown()
 
         return read
@@ -71,13 +85,14 @@ def time_of(gpu: PretendedGPU) -> Iterator[None]:
 
 
 def measure(rank: Rank) -> dict[str, Any]:
-    """seconds_per_step() of steps that take given["steps"], and largest_difference() of given["pairs"]."""
+    """seconds_per_step() of steps that take given["steps"], and largest_difference() of given["changes"]."""
     given: dict[str, Any] = {}
     gpu = PretendedGPU([])
-    with time_of(gpu):  # the module may take a clock by its name when it is imported
+    with time_of(gpu, f"{rank.code}/fast.py"):  # the module may take a clock by its name when it is imported
         fast = rank.student("fast")
         given |= rank.receive()
         gpu._steps = given["steps"]
+        gpu.readings.clear()
         warm_up = given["warm_up"]
         measured = attempt(
             rank, fast.seconds_per_step, gpu.step, CPU, warm_up=warm_up, steps=len(given["steps"]) - warm_up
@@ -89,22 +104,80 @@ def measure(rank: Rank) -> dict[str, Any]:
         "seconds": float(value) if isinstance(value, int | float) else None,
         "taken": gpu.taken,
         "cpu_time": gpu.cpu_time,
-        "pairs": [compare(rank, fast, given["weights"], change) for change in given["changes"]],
+        "readings": gpu.readings,
+        "pairs": [compare(rank, fast, given["weights"], *changes) for changes in given["changes"]],
     }
 
 
-def compare(rank: Rank, fast: Any, weights: dict[str, Any], changes: list[tuple[str, float]]) -> dict[str, Any]:
-    """largest_difference() of two networks, of which the second has some first numbers changed."""
-    first, second = (TinyNet(weights, batchnorm=True) for _ in range(2))
-    for name, change in changes:
-        apply(second, name, change)
-    answer = attempt(rank, fast.largest_difference, first, second)
+Changes = Sequence[tuple[str, float]]
+
+
+def compare(
+    rank: Rank, fast: Any, weights: dict[str, Any], changes: Changes, of_first: Changes = ()
+) -> dict[str, Any]:
+    """largest_difference() of two networks, of which the second has some first numbers changed.
+
+    Where they are others afterwards, or a NaN is lost, it is called again to see in which line.
+    """
+    nets = networks(weights, changes, of_first)
+    before = content(*nets)
+    answer = attempt(rank, fast.largest_difference, *nets)
     value = answer["value"]
-    return {
+    report = {
         "error": answer["error"],
         "type": type(value).__name__,
         "value": float(value) if isinstance(value, int | float) else None,
+        "changed": content(*nets) != before,
+        "changed_at": 0,
+        "held": [],
     }
+    if report["changed"]:
+        nets = networks(weights, changes, of_first)
+        with stepped(fast.__file__, lambda _: content(*nets)) as notes:
+            attempt(rank, fast.largest_difference, *nets)
+        report["changed_at"] = changed_at(notes, before)
+    if report["value"] is not None and report["value"] == report["value"] and any(n != n for _, n in changes):
+        with stepped(fast.__file__, held) as notes:
+            attempt(rank, fast.largest_difference, *networks(weights, changes, of_first))
+        report["held"] = [{"line": line, "nan": nan, "numbers": numbers} for line, (nan, numbers) in notes]
+    return report
+
+
+def networks(weights: dict[str, Any], changes: Changes, of_first: Changes) -> tuple[TinyNet, TinyNet]:
+    first, second = (TinyNet(weights, batchnorm=True) for _ in range(2))
+    for net, some in ((first, of_first), (second, changes)):
+        net.register_buffer(BYTES, torch.full((2,), 7, dtype=torch.uint8))
+        for name, change in some:
+            apply(net, name, change)
+    return first, second
+
+
+BYTES = "bytes"  # a buffer of whole numbers below 256
+
+
+def content(*nets: nn.Module) -> list[tuple[str, str, bytes]]:
+    """All that two networks hold, to be compared."""
+    return [
+        (name, str(value.dtype), value.detach().numpy().tobytes())
+        for net in nets
+        for name, value in net.state_dict().items()
+    ]
+
+
+def held(frame: Any) -> tuple[list[str], list[str]]:
+    """The variables of a function that hold a NaN, and those that hold other numbers."""
+    nan: list[str] = []
+    numbers: list[str] = []
+    for name, value in frame.f_locals.items():
+        parts = value[:50] if isinstance(value, list | tuple) else [value]
+        if not parts or not all(_is_a_number(part) for part in parts):
+            continue
+        (nan if any(bool((torch.as_tensor(part) != part).any()) for part in parts) else numbers).append(name)
+    return nan[:20], numbers[:20]
+
+
+def _is_a_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, Tensor) and value.is_floating_point())
 
 
 def apply(net: nn.Module, name: str, change: float) -> None:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import SGD
 
-from lab.checks.common.attempt import attempt, plain
+from lab.checks.common.attempt import attempt, changed_at, plain, stepped
 from lab.checks.common.meta_device import META
 from lab.checks.common.tiny import TinyNet
 from lab.checks.fast.observe_capture import on_cpu
@@ -32,9 +32,10 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
     }
     if made["error"] or not isinstance(optimizer, SGD):
         return report
-    report["rates"].append(described(optimizer))
+    report["rates"].append(described(optimizer) | {"line": 0})
     report["parameters"] = sum(len(group["params"]) for group in optimizer.param_groups)
-    report["elsewhere"] = rate_elsewhere(fast, given)
+    report["elsewhere"] = rate_elsewhere(fast, given, optimizer)
+    report["learned"] = isinstance(rate := optimizer.param_groups[0]["lr"], Tensor) and rate.requires_grad
     images, labels = (part.clone() for part in given["batches"][0])
 
     def step() -> None:
@@ -47,10 +48,12 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
         images.copy_(batch[0])
         labels.copy_(batch[1])
         if number:
-            told = attempt(rank, fast.set_rate, optimizer, rate)
+            before = described(optimizer)
+            with stepped(fast.__file__, lambda _: described(optimizer)) as notes:
+                told = attempt(rank, fast.set_rate, optimizer, rate)
             if told["error"]:
                 return report | {"failed": told["error"]}
-            report["rates"].append(described(optimizer))
+            report["rates"].append(described(optimizer) | {"line": changed_at(notes, before)})
         if number < 2:
             step()
             continue
@@ -62,7 +65,11 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
             graph.replay()
         except RuntimeError as error:
             return report | {"refused": plain(rank, error)}
-    return report | {"after": on_cpu(net.state_dict()), "groups": both_groups(rank, fast, given["rates"][-1])}
+    return report | {
+        "after": on_cpu(net.state_dict()),
+        "groups": [both_groups(rank, fast, given["rates"][-1], olds) for olds in given["groups"]],
+        "another": another_optimizer(rank, fast, optimizer, given),
+    }
 
 
 def described(optimizer: SGD) -> dict[str, Any]:
@@ -78,18 +85,31 @@ def described(optimizer: SGD) -> dict[str, Any]:
     }
 
 
-def rate_elsewhere(fast: Any, given: dict[str, Any]) -> str:
+def rate_elsewhere(fast: Any, given: dict[str, Any], first: SGD) -> str:
     """The device of the rate where the model is on another one than the CPU; "" where that cannot be told."""
     try:
         rate = fast.capturable_sgd(TinyNet().to(META), given["rates"][0], given["momentum"]).param_groups[0]["lr"]
     except Exception:  # noqa: BLE001 - it is judged on the CPU
         return ""
-    return rate.device.type if isinstance(rate, Tensor) else ""
+    shared = rate is first.param_groups[0]["lr"]  # which is told of that, and not of its device
+    return rate.device.type if isinstance(rate, Tensor) and not shared else ""
 
 
-def both_groups(rank: Rank, fast: Any, rate: float) -> list[float]:
-    """What set_rate() makes of an optimizer with two parameter groups."""
-    groups = [{"params": [torch.zeros(2, requires_grad=True)], "lr": torch.tensor(old)} for old in (0.5, 0.25)]
+def both_groups(rank: Rank, fast: Any, rate: float, olds: list[float]) -> dict[str, Any]:
+    """What set_rate() makes of an optimizer with two parameter groups, and the last line of it that was run."""
+    groups = [{"params": [torch.zeros(2, requires_grad=True)], "lr": torch.tensor(old)} for old in olds]
     optimizer = SGD(groups, lr=torch.tensor(0.125), fused=True)
-    attempt(rank, fast.set_rate, optimizer, rate)
-    return [float(group["lr"]) for group in optimizer.param_groups]
+    with stepped(fast.__file__, lambda _: None) as notes:
+        attempt(rank, fast.set_rate, optimizer, rate)
+    last = notes[-1][0] if notes else 0
+    return {"rates": [float(group["lr"]) for group in optimizer.param_groups], "line": last}
+
+
+def another_optimizer(rank: Rank, fast: Any, first: SGD, given: dict[str, Any]) -> list[float]:
+    """The rates of a second optimizer, and of the first when the second's was set; none where that cannot be."""
+    made = attempt(rank, fast.capturable_sgd, TinyNet(given["weights"]), given["other"], given["momentum"])
+    if not isinstance(made["value"], SGD):
+        return []
+    found = described(made["value"])["value"]
+    attempt(rank, fast.set_rate, made["value"], given["other"] / 2)
+    return [found, described(first)["value"]]

@@ -1,0 +1,240 @@
+"""Where in the student's function a value is made, chosen, used, or lost."""
+
+import ast
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from lab.checks.common.look import RETURN, Look, line_of
+from lab.checks.common.look_around import with_helpers
+from lab.checks.common.syntax import assignments, calls_of, root_of
+
+
+def first_use(look: Look, function: str) -> str:
+    """The place where what a call of a function gives is used first; "" where there is no such call.
+
+    The call's own line, where more is done there than to give the result a name.
+    """
+    _, _, node = look.source()
+    for call in calls_of(node, function) if node else ():
+        made = [one for one in ast.walk(node) if isinstance(one, ast.Assign) and call in ast.walk(one.value)]  # type: ignore[arg-type]
+        value = made[0].value if made else call
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):  # .double() and the like
+            value = value.func.value
+        if not made or value is not call or not isinstance(made[0].targets[0], ast.Name):
+            return look.line(call.lineno)
+        end = made[0].end_lineno or made[0].lineno
+        first = _read_after(node, made[0].targets[0].id, end) or call.lineno  # type: ignore[arg-type]
+        for one in ast.walk(node):  # type: ignore[arg-type]
+            kept = isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "append"
+            if kept and one.lineno == first and isinstance(one.args[0], ast.Name):  # type: ignore[attr-defined]
+                first = _read_after(node, root_of(one.func), first) or first  # type: ignore[arg-type,attr-defined]
+        return look.line(first)
+    return ""
+
+
+def _read_after(node: ast.AST, name: str, line: int) -> int:
+    """The first line below another that reads a variable; 0 where none does."""
+    named = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == name]
+    return min((one.lineno for one in named if isinstance(one.ctx, ast.Load) and one.lineno > line), default=0)
+
+
+def skips(look: Look, place: str) -> str:
+    """The `if` that a line of a loop is under, or the one with a `continue` before it; "" without one."""
+    _, _, node = look.source()
+    number = line_of(place)
+    for loop in ast.walk(node) if node else ():
+        if not isinstance(loop, ast.For | ast.While) or not loop.lineno <= number <= (loop.end_lineno or 0):
+            continue
+        for one in ast.walk(loop):
+            if not isinstance(one, ast.If):
+                continue
+            inside = one.lineno <= number <= (one.end_lineno or 0)
+            passed_by = one.lineno < number and any(isinstance(part, ast.Continue) for part in ast.walk(one))
+            if inside or passed_by:
+                return look.line(one.lineno)
+    return ""
+
+
+def made_under(look: Look, key: str) -> str:
+    """Where the value is made that is kept under a key, in a dict or with `[key] =`; "" where that is not said."""
+    _, _, node = look.source()
+    for part in ast.walk(node) if node else ():
+        value: ast.expr | None = None
+        if isinstance(part, ast.Dict):
+            pairs = zip(part.keys, part.values, strict=True)
+            value = next(
+                (one for name, one in pairs if isinstance(name, ast.Constant) and name.value == key), None
+            )
+        elif isinstance(part, ast.Assign):
+            under = [one.slice for one in part.targets if isinstance(one, ast.Subscript)]
+            kept = [one.value for one in under if isinstance(one, ast.Constant)]
+            value = part.value if key in kept else None
+        if value is None or isinstance(value, ast.Constant):
+            continue
+        lines = assignments(node, value.id) if node and isinstance(value, ast.Name) else []
+        return look.line(max((line for line in lines if line < value.lineno), default=value.lineno))
+    return ""
+
+
+def chosen_key(look: Look) -> str:
+    """Where the key is chosen under which something is kept or added, `times[key] += ...`; "" without one."""
+    _, _, node = look.source()
+    for part in ast.walk(node) if node else ():
+        target = part.target if isinstance(part, ast.AugAssign) else None
+        if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Constant):
+            continue
+        if not isinstance(target.slice, ast.Name) or node is None:
+            return look.line(target.lineno)
+        name = target.slice.id
+        values = {
+            one.lineno: one.value
+            for one in ast.walk(node)
+            if isinstance(one, ast.Assign)
+            and any(isinstance(it, ast.Name) and it.id == name for it in one.targets)
+        }
+        # Under a name for what a loop goes through, it is chosen where that loop begins.
+        looped = [one.id for one in values.values() if isinstance(one, ast.Name)]
+        lines = [line for one in (name, *looped) for line in assignments(node, one)]
+        chosen = [line for line in lines if not isinstance(values.get(line), ast.Constant | ast.Name)]
+        return look.line(min(chosen or lines, default=target.lineno))
+    return ""
+
+
+def own_order(look: Look, names: Collection[str], but: str) -> str:
+    """An order that the function gives to these names: a list or tuple of them, or a dict that ranks them.
+
+    In the function, or in a value of the module that it reads, other than `but`; "" where there is none.
+    """
+    _, tree, _ = look.source()
+    functions = with_helpers(look)
+    read = {part.id for node in functions for part in ast.walk(node) if isinstance(part, ast.Name)} - {but}
+    outside: list[ast.stmt] = [
+        part
+        for part in (tree.body if tree else ())
+        if isinstance(part, ast.Assign) and read & {getattr(target, "id", "") for target in part.targets}
+    ]
+    for part in (part for node in (*functions, *outside) for part in ast.walk(node)):
+        if not isinstance(part, ast.Dict | ast.List | ast.Tuple):
+            continue
+        if isinstance(part, ast.Dict):
+            ranks = [one.value for one in part.values if isinstance(one, ast.Constant)]
+            said: list[Any] = part.keys if len(set(ranks)) > 1 else []
+        else:
+            said = part.elts
+        if {one.value for one in said if isinstance(one, ast.Constant)} >= set(names):
+            return look.line(part.lineno)
+    return ""
+
+
+def returned_from(look: Look) -> str:
+    """Where the variable was made that the function returns; its last `return`, where it returns none."""
+    _, _, node = look.source()
+    returns = [part for part in ast.walk(node) if isinstance(part, ast.Return)] if node else []
+    last = max(returns, key=lambda one: one.lineno, default=None)
+    names = [one.id for one in ast.walk(last) if isinstance(one, ast.Name)] if last else []
+    made = [line for name in names for line in assignments(node, name)] if node else []
+    return look.line(min(made)) if made else look(RETURN)
+
+
+def loop_around(look: Look, numbers: Sequence[int]) -> str:
+    """The place of the loop around the first of some lines that stands in one; "" where none does.
+
+    Or of the line that made what the loop goes through.
+    """
+    _, _, node = look.source()
+    for number in numbers:
+        loops = [
+            part
+            for part in (ast.walk(node) if node else ())
+            if isinstance(part, ast.For | ast.While) and part.lineno < number <= (part.end_lineno or 0)
+        ]
+        if not loops:
+            continue
+        loop = max(loops, key=lambda part: part.lineno)
+        through = ast.walk(loop.iter) if isinstance(loop, ast.For) else ()
+        names = [part.id for part in through if isinstance(part, ast.Name)]
+        made = [line for name in names for line in assignments(node, name) if line < loop.lineno]  # type: ignore[arg-type]
+        return look.line(max(made, default=loop.lineno))
+    return ""
+
+
+def list_of(look: Look, number: int) -> str:
+    """The place where the list was made that a line appends to; "" where it appends to none."""
+    _, _, node = look.source()
+    for call in calls_of(node, "append") if node else ():
+        if call.lineno <= number <= (call.end_lineno or 0):
+            made = assignments(node, root_of(call.func))  # type: ignore[arg-type]
+            return look.line(min(made)) if made else ""
+    return ""
+
+
+def lost_at(look: Look, held: Sequence[dict[str, Any]]) -> str:
+    """The place of the first line that reads a variable with a NaN, and makes a number without one of it.
+
+    Or else of the first `if` that reads such a variable, and whose branch is taken; or that compares one; "" where
+    there is none of them.
+
+    Args:
+        held: the lines in their order; `nan`: which variables held one when the line was done; `numbers`: which
+            held others.
+    """
+    _, tree, _ = look.source()
+    statements = [part for part in ast.walk(tree) if isinstance(part, ast.stmt)] if tree else []
+    by_line = {part.lineno: part for part in statements}
+    turned = compared = 0
+    for before, now, after in zip([{"nan": []}, *held], held, [*held[1:], {"line": 0}], strict=False):
+        statement = by_line.get(now["line"])
+        if isinstance(statement, ast.If):
+            first, read = statement.body[0].lineno, names_in(statement.test)
+            if not turned and read & set(now["nan"]) and after["line"] == first:
+                turned = statement.lineno
+            test = statement.test
+            sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else []
+            if not compared and any(isinstance(one, ast.Name) and one.id in now["nan"] for one in sides):
+                compared = statement.lineno
+        elif isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            made = {name for target in targets for name in names_in(target)}
+            read = names_in(statement.value) if statement.value else set()
+            if read & {*before["nan"], *now["nan"]} and made & set(now["numbers"]) and not made & set(now["nan"]):
+                return look.line(statement.lineno)
+    return look.line(turned or compared) if turned or compared else ""
+
+
+def last_use(look: Look, names: Sequence[str]) -> int:
+    """The line of the function's last statement that uses what some variables have held first; 0 where none does.
+
+    Checks and messages are none.
+    """
+    _, _, node = look.source()
+    held, found = set(names), 0
+    for part in sorted(ast.walk(node), key=lambda part: getattr(part, "lineno", 0)) if node else ():
+        if isinstance(part, ast.For) and names_in(part.iter) & held:
+            held |= names_in(part.target)
+        if not isinstance(part, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr):
+            continue
+        said = isinstance(part.value, ast.Call) and getattr(part.value.func, "id", "") in ("print", "len")
+        if part.value is None or said or not names_in(part.value) & held:
+            continue
+        found = part.lineno
+        targets = part.targets if isinstance(part, ast.Assign) else []
+        held |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def assigned_at(look: Look, names: Sequence[str]) -> str:
+    """The place of the first assignment in the function to one of some variables or attributes; "" without one."""
+    _, _, node = look.source()
+    lines = [
+        part.lineno
+        for part in (ast.walk(node) if node else ())
+        if isinstance(part, ast.Name | ast.Attribute)
+        and isinstance(part.ctx, ast.Store)
+        and (part.id if isinstance(part, ast.Name) else part.attr) in names
+    ]
+    return look.line(min(lines)) if lines else ""
+
+
+def names_in(value: ast.AST) -> set[str]:
+    """The variables in an expression."""
+    return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
