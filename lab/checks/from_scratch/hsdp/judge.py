@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect
+from lab.checks.common.look_around import rebound
+from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import Descent, one_thread
 from lab.checks.from_scratch.hsdp.judge_groups import judge_agreement, judge_groups
-from lab.checks.from_scratch.hsdp.judge_traffic import judge_gather, judge_reduce
+from lab.checks.from_scratch.hsdp.judge_traffic import judge_gather, judge_reduce, judge_waited
 from lab.checks.from_scratch.hsdp.net import (
     BATCH,
     INPUTS,
@@ -34,18 +35,21 @@ START = {
     "groups": [[int]],
     "start": [float],
     "kept": int,
-    "whole at start": int,
+    "whole at start": [int],
 }
 STEPPED = {
     "gathered": [float],
     "gather calls": CALLS,
     "reduce calls": CALLS,
+    "not waited": [int],
     "gradient": (None, [float]),
     "alive": int,
-    "whole after": int,
+    "largest": int,
+    "whole after": [int],
     "second gradient": (None, [float]),
     "gathered again": [float],
 }
+PAIRS = ("whole at start", "whole after", "not waited")
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,9 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     for rank, report in enumerate(reports):
         judge_shard(look, rank, report, drawn)
     expect(reports, STEPPED)
+    expect_as_many([report[key] for report in reports for key in PAIRS], 2)
     judge_gather(look.into("MyHSDP.gather"), [report["gather calls"] for report in reports])
+    judge_waited(look, [report["not waited"] for report in reports])
     compared("parameters after gather()", [report["gathered"] for report in reports], right.weights[0].tolist())
     for rank, report in enumerate(reports):
         if not close(torch.tensor(report["gathered"]), right.weights[0]):
@@ -137,6 +143,10 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     )
     for rank, report in enumerate(reports):
         judge_gradient(look.into("MyHSDP.reduce"), rank, report["gradient"], right)
+    for rank, report in enumerate(reports):
+        judge_freed(look.into("MyHSDP.free"), rank, report, length)
+    for rank, report in enumerate(reports):
+        judge_gathered_again(look.into("MyHSDP.gather"), rank, report, right)
     for rank, report in enumerate(reports):
         judge_memory(look, rank, report, length)
     for rank, report in enumerate(reports):
@@ -236,35 +246,47 @@ def judge_gradient(look: Look, rank: int, found: Any, right: Twin) -> None:
     )
 
 
-def judge_memory(look: Look, rank: int, report: dict[str, Any], length: int) -> None:
+def judge_freed(look: Look, rank: int, report: dict[str, Any], length: int) -> None:
     """Behind a step there are the shard and its gradient."""
-    kept = max(report["whole at start"], report["whole after"])
-    if kept:
+    weights, gradients = map(max, zip(report["whole at start"], report["whole after"], strict=True))
+    what = " and ".join(["parameters"] * bool(weights) + ["gradients"] * bool(gradients))
+    if what:
         raise Diagnosis(
-            "whole-weights-kept",
-            saw=f"outside of a step the parameters and gradients of rank {rank} keep {kept} numbers in memory.",
-            means=f"Between steps a rank has its shard, {length} numbers, and that one's gradient.",
-            look=look.into("MyHSDP.free")(r"\.data\b", r"grad"),
-        )
-    if report["alive"] > 1.5 * 8 * length:
-        raise Diagnosis(
-            "whole-kept-elsewhere",
-            saw=f"after a step {report['alive'] // 4} numbers were alive on rank {rank}; shard and gradient have "
-            f"{2 * length}.",
-            means="What is whole must be free to go: nothing may hold it after the step.",
-            look=look.into("MyHSDP.gather")(r"self\.(?!shard|shapes|sizes|parameters)\w+ =", r"empty"),
+            "whole-weights-kept" if weights else "whole-gradients-kept",
+            saw=f"outside of a step the {what} of rank {rank} keep {weights + gradients} numbers in memory.",
+            means=f"Between steps a rank has its shard, {length} numbers, and that one's gradient."
+            if weights
+            else "Zeros need as much memory as any other numbers: the .grad of each parameter is None again.",
+            look=rebound(look) or look(r"\.data\b", r"resize|set_\(", r"for ")
+            if weights
+            else look(r"\.grad(\.|\[| =|,)|zero_grad", r"grad", r"\.data\b", r"for "),
         )
 
 
-def judge_second(look: Look, rank: int, report: dict[str, Any], right: Twin) -> None:
+def judge_gathered_again(look: Look, rank: int, report: dict[str, Any], right: Twin) -> None:
     found = torch.tensor(report["gathered again"])
     if not close(found, right.weights[1]):
         raise Diagnosis(
             "stale-parameters",
             saw=f"in the second step rank {rank} gathers other parameters: {off(found, right.weights[1])}",
             means="The optimizer has changed the shards: each gather() begins with them as they are now.",
-            look=look.into("MyHSDP.gather")(r"gather", r"if "),
+            look=look.under(r"gather\w*\(") or look(r"gather", r"if "),
         )
+
+
+def judge_memory(look: Look, rank: int, report: dict[str, Any], length: int) -> None:
+    """What is whole is nowhere else either."""
+    if report["alive"] > 1.5 * 8 * length:
+        raise Diagnosis(
+            "whole-kept-elsewhere",
+            saw=f"after a step {report['alive'] // 4} numbers were alive on rank {rank}; shard and gradient have "
+            f"{2 * length}.",
+            means="What is whole must be free to go: nothing may hold it after the step.",
+            look=look.line(report["largest"]) if report["largest"] else look.into("MyHSDP.gather")(r"empty"),
+        )
+
+
+def judge_second(look: Look, rank: int, report: dict[str, Any], right: Twin) -> None:
     wanted = padded(right.gradients[1]).chunk(PER_NODE)[rank % PER_NODE]
     gradient = report["second gradient"]
     if gradient is None or not close(torch.tensor(gradient), wanted):
