@@ -21,7 +21,7 @@ class LiveBytes(TorchDispatchMode):
     A storage whose size was set to 0 is alive and has none.
 
     file   the student's
-    lines  storage's address -> the line of the file that made it; functions in `within` stand for whoever calls them
+    lines  storage's address -> the line of the file that made it; of functions in `within`, that of their caller
     """
 
     def __init__(self, file: str | None = None, *, within: Sequence[str] = ()) -> None:

@@ -13,6 +13,7 @@ from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import Descent, one_thread
 from lab.checks.from_scratch.hsdp.judge_groups import judge_agreement, judge_groups
+from lab.checks.from_scratch.hsdp.judge_kept import judge_freed, judge_memory
 from lab.checks.from_scratch.hsdp.judge_traffic import judge_gather, judge_reduce, judge_waited
 from lab.checks.from_scratch.hsdp.net import (
     BATCH,
@@ -119,20 +120,13 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     right = twin(drawn)
     for rank, report in enumerate(reports):
         judge_shard(look, rank, report, drawn)
+    judge_filled(look.into("MyHSDP.gather"), reports, right)
     expect(reports, STEPPED)
     expect_as_many([report[key] for report in reports for key in PAIRS], 2)
     judge_gather(look.into("MyHSDP.gather"), [report["gather calls"] for report in reports])
     judge_waited(look, [report["not waited"] for report in reports])
     compared("parameters after gather()", [report["gathered"] for report in reports], right.weights[0].tolist())
-    for rank, report in enumerate(reports):
-        if not close(torch.tensor(report["gathered"]), right.weights[0]):
-            raise Diagnosis(
-                "wrong-parameters",
-                saw=f"after gather() rank {rank} has other parameters than one process: "
-                + off(torch.tensor(report["gathered"]), right.weights[0]),
-                means="The shards lie in the order of their positions; each parameter is its part, in its shape.",
-                look=look.into("MyHSDP.gather")(r"\.data\b", r"split|view"),
-            )
+    judge_filled(look.into("MyHSDP.gather"), reports, right, whole=True)
     length = len(padded(right.weights[0])) // PER_NODE
     judge_reduce(look.into("MyHSDP.reduce"), [report["reduce calls"] for report in reports], 4 * length)
     parts = padded(right.gradients[0]).chunk(PER_NODE)
@@ -151,6 +145,22 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         judge_memory(look, rank, report, length)
     for rank, report in enumerate(reports):
         judge_second(look, rank, report, right)
+
+
+def judge_filled(look: Look, reports: Sequence[Any], right: Twin, *, whole: bool = False) -> None:
+    """After gather() the parameters are there; with `whole` those of one process."""
+    for rank, report in enumerate(reports):
+        found = torch.tensor(report.get("gathered", ()))
+        if (whole or len(found) != len(right.weights[0])) and not close(found, right.weights[0]):
+            raise Diagnosis(
+                "wrong-parameters" if whole else "parameters-not-filled",
+                saw=f"after gather() rank {rank} has other parameters than one process: "
+                + off(found, right.weights[0]),
+                means="The shards lie in the order of their positions; each parameter is its part, in its shape."
+                if whole
+                else "To assign to a name fills no parameter: the part goes into parameter.data of each.",
+                look=rebound(look) or look(r"\.data\b", r"split|view"),
+            )
 
 
 def off(found: Tensor, wanted: Tensor) -> str:
@@ -246,23 +256,6 @@ def judge_gradient(look: Look, rank: int, found: Any, right: Twin) -> None:
     )
 
 
-def judge_freed(look: Look, rank: int, report: dict[str, Any], length: int) -> None:
-    """Behind a step there are the shard and its gradient."""
-    weights, gradients = map(max, zip(report["whole at start"], report["whole after"], strict=True))
-    what = " and ".join(["parameters"] * bool(weights) + ["gradients"] * bool(gradients))
-    if what:
-        raise Diagnosis(
-            "whole-weights-kept" if weights else "whole-gradients-kept",
-            saw=f"outside of a step the {what} of rank {rank} keep {weights + gradients} numbers in memory.",
-            means=f"Between steps a rank has its shard, {length} numbers, and that one's gradient."
-            if weights
-            else "Zeros need as much memory as any other numbers: the .grad of each parameter is None again.",
-            look=rebound(look) or look(r"\.data\b", r"resize|set_\(", r"for ")
-            if weights
-            else look(r"\.grad(\.|\[| =|,)|zero_grad", r"grad", r"\.data\b", r"for "),
-        )
-
-
 def judge_gathered_again(look: Look, rank: int, report: dict[str, Any], right: Twin) -> None:
     found = torch.tensor(report["gathered again"])
     if not close(found, right.weights[1]):
@@ -271,18 +264,6 @@ def judge_gathered_again(look: Look, rank: int, report: dict[str, Any], right: T
             saw=f"in the second step rank {rank} gathers other parameters: {off(found, right.weights[1])}",
             means="The optimizer has changed the shards: each gather() begins with them as they are now.",
             look=look.under(r"gather\w*\(") or look(r"gather", r"if "),
-        )
-
-
-def judge_memory(look: Look, rank: int, report: dict[str, Any], length: int) -> None:
-    """What is whole is nowhere else either."""
-    if report["alive"] > 1.5 * 8 * length:
-        raise Diagnosis(
-            "whole-kept-elsewhere",
-            saw=f"after a step {report['alive'] // 4} numbers were alive on rank {rank}; shard and gradient have "
-            f"{2 * length}.",
-            means="What is whole must be free to go: nothing may hold it after the step.",
-            look=look.line(report["largest"]) if report["largest"] else look.into("MyHSDP.gather")(r"empty"),
         )
 
 

@@ -47,6 +47,8 @@ def train(rank: Rank) -> dict[str, Any]:
             return report  # gather() could only fail
         dist.barrier()
         report |= step(model, net, inputs[0], rank.rank)
+        if "gradient" not in report:
+            return report
         report |= {"alive": live.now(), "largest": live.largest(), "whole after": list(held(net))}
     optimizer = torch.optim.SGD([model.shard], lr=RATE)
     optimizer.step()
@@ -60,6 +62,8 @@ def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
     with Traffic() as before, waits_noted(*asking) as gathering:
         model.gather()
     gathered = [number for parameter in net.parameters() for number in parameter.flatten().tolist()]
+    if len(gathered) != sum(shape.numel() for shape in model.shapes):
+        return {"gathered": gathered}  # what is empty cannot compute
     with Traffic() as after, waits_noted(*asking) as reducing:
         loss_of(net, x, rank).backward()
         model.reduce()

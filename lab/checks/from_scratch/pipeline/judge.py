@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, numbers, unusable
 from lab.checks.common.tensors import all_close, close, example, factor_between, number
 from lab.checks.common.tiny import one_thread
@@ -159,7 +159,7 @@ def judge_losses(look: Look, name: str, found: Sequence[float], right: Sequence[
             "not-divided" if undivided else "divided-by-another-number",
             saw=f"{saw}." if undivided else f"{saw}: {factor:.3g} times as much.",
             means=f"The mean over the batch: each micro-batch's loss is divided by their number, {MICRO_BATCHES}.",
-            look=look(r"loss_of.*(/|div|mean)", r"/|\.div|mean\(", r"loss_of"),
+            look=look(r"loss_of.*(/|div|mean|\*)", r"/|\*|\.(div|mul)|mean\(", r"loss_of"),
         )
     raise Diagnosis(
         "wrong-losses",
@@ -266,6 +266,14 @@ def judge_gradients(
             saw=f"{saw}.",
             means="Back goes x.grad, the gradient of the stage's input; what came was that of its output.",
             look=place(r"isend|send\("),
+        )
+    received, used = place(r"recv"), place(r"backward\(")
+    if 0 < line_of(used) < line_of(received):
+        raise Diagnosis(
+            "backward-before-recv",
+            saw=f"{saw}.",
+            means="Before recv() a tensor holds what its memory had: receive it, then output.backward(gradient).",
+            look=used,
         )
     raise Diagnosis(
         "wrong-gradients",

@@ -30,20 +30,24 @@ def judge_schedules(look: Look, reports: Sequence[Any]) -> None:
             judge_schedule(look.into(name), name, schedule, lines, micros)
 
 
-def made_at(look: Look, lines: Sequence[int], at: int) -> str:
-    """The line that made an action; where its number is that of a loop as it is, the loop, which counts."""
+def made_at(look: Look, lines: Sequence[int], at: int, *, counts: bool = True) -> str:
+    """The line that made an action; with `counts` the loop around it where that only counts for this one."""
     _, _, node = look.source()
+    if _in_other(look, lines[at]):
+        return look(RETURN)
     for loop in ast.walk(node) if node else ():
-        if not isinstance(loop, ast.For) or not loop.lineno < lines[at] <= (loop.end_lineno or 0):
-            continue
-        pairs = [
-            one
-            for one in ast.walk(loop)
-            if isinstance(one, ast.Tuple) and one.lineno == lines[at] and len(one.elts) == 2
-        ]
-        if pairs and all(ast.dump(one.elts[1]) == ast.dump(_read(loop.target)) for one in pairs):
-            return look.line(loop.lineno)
+        if counts and isinstance(loop, ast.For) and loop.lineno < lines[at] <= (loop.end_lineno or 0):
+            pairs = [one for one in ast.walk(loop) if isinstance(one, ast.Tuple) and len(one.elts) == 2]
+            counted = [one.lineno for one in pairs if ast.dump(one.elts[1]) == ast.dump(_read(loop.target))]
+            if counted == [one.lineno for one in pairs if one.lineno == lines[at]]:
+                return look.line(loop.lineno)
     return look.line(lines[at])
+
+
+def _in_other(look: Look, line: int) -> bool:
+    """Whether a line is one of the other schedule's, which this function has called."""
+    others = [look.into(name).source()[2] for name in SCHEDULES if name != look.function]
+    return any(node is not None and node.lineno <= line <= (node.end_lineno or 0) for node in others)
 
 
 def _read(target: ast.expr) -> ast.expr:
@@ -89,6 +93,8 @@ def judge_schedule(
     look: Look, name: str, schedule: list[list[Action]], lines: list[list[int]], micros: int
 ) -> None:
     ranks = len(schedule)
+    turned = look(r"reversed|\[::-1\]|reverse\(|sort")  # a list that was made in another order
+    turned = turned if line_of(turned) else ""
     for rank, actions in enumerate(schedule):
         said = f"{name}({rank}, {ranks}, {micros}) is {in_words(actions) or 'empty'}"
         for kind in (FORWARD, BACKWARD):
@@ -99,11 +105,7 @@ def judge_schedule(
                     name = "no-such-micro-batch"
                 elif len(set(numbers)) < micros:
                     name = "micro-batches-missing"
-                wrong = [
-                    at
-                    for at, action in enumerate(actions)
-                    if action in actions[:at] or not 0 <= action[1] < micros
-                ]
+                wrong = [at for at, (_, micro) in enumerate(actions) if micro != _turn(actions, at)]
                 place = made_at(look, lines[rank], wrong[0]) if wrong else look(RETURN)
                 if (
                     name == "no-such-micro-batch" and micros < ranks
@@ -117,12 +119,11 @@ def judge_schedule(
                 )
             if numbers != sorted(numbers):
                 wrong = [at for at, one in enumerate(actions) if one[0] == kind and one[1] != _turn(actions, at)]
-                turned = look(r"reversed|\[::-1\]|reverse\(|sort")
                 raise Diagnosis(
                     "other-order",
                     saw=f"{said}.",
                     means="Micro-batches come from the first on, forward and backward: so they meet on all ranks.",
-                    look=turned if line_of(turned) else made_at(look, lines[rank], wrong[0]),
+                    look=turned or made_at(look, lines[rank], wrong[0]),
                 )
     played = play(schedule)
     if played.stuck:
@@ -133,7 +134,7 @@ def judge_schedule(
             saw=f"{ranks} ranks, {micros} micro-batches: rank {rank}, {in_words(schedule[rank])}, never comes to "
             f"{kind}{micro}.",
             means="A backward pass needs its forward pass first, and the backward pass of the rank behind.",
-            look=made_at(look, lines[early[0][0]], early[0][1])
+            look=turned or made_at(look, lines[early[0][0]], early[0][1], counts=False)
             if early
             else look(r"min\(", r"\brank\b", r"BACKWARD"),
         )
@@ -146,7 +147,7 @@ def judge_schedule(
                 "not-gpipe",
                 saw=f"{name}({wrong[0]}, {ranks}, {micros}) is {in_words(schedule[wrong[0]])}.",
                 means="GPipe does all forward passes, and then all backward passes.",
-                look=made_at(look, lines[wrong[0]], _first_other(schedule[wrong[0]])),
+                look=made_at(look, lines[wrong[0]], _first_other(schedule[wrong[0]]), counts=False),
             )
         return
     if played.bubble > least + 1e-9:

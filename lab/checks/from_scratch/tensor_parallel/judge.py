@@ -33,10 +33,8 @@ from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int}]
+START = {"sizes": [[[object]]], "layers": dict, "unplaced": [[object]]}
 REPORT = {
-    "sizes": [[[object]]],
-    "layers": dict,
-    "unplaced": [[object]],
     "keys": Tensor,
     "key biases": Tensor,
     "losses": [float],
@@ -103,12 +101,13 @@ def twin(drawn: Drawn, change: Callable[[str, Tensor], Tensor] = lambda name, va
 
 
 def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    expect(reports, START)
+    for rank, report in enumerate(reports):
+        judge_sizes(look, rank, report)
     expect(reports, REPORT)
     for report in reports:
         if len(report["losses"]) != STEPS or len(report["forward"]) != BLOCKS:
             raise unusable_report("a rank reported other steps or blocks")
-    for rank, report in enumerate(reports):
-        judge_sizes(look, rank, report)
     for rank, report in enumerate(reports):
         judge_names(look, rank, report)
     right = twin(drawn)
@@ -140,8 +139,10 @@ def judge_trained(look: Look, rank: int, report: dict[str, Any]) -> None:
             raise Diagnosis(
                 "part-not-trained",
                 saw=f"on rank {rank} {name} got no gradient.",
-                means="Each rank trains its part: a parameter, which is what the layer computes with.",
-                look=look.into(f"{kind}.__init__")(rf"\b{own}\b.*="),
+                means="Each rank trains its part: the layer computes with a parameter that wants a gradient.",
+                look=look.into(f"{kind}.__init__")(rf"\b{own}\b.*=")
+                if "frozen" in report["layers"].get(name, ())
+                else look.into(f"{kind}.forward")(rf"{own}.*(detach|data)", rf"\b{own}\b", RETURN),
             )
 
 

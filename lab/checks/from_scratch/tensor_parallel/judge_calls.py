@@ -24,7 +24,7 @@ def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:
         forward = any(call["bytes"] > ACTIVATIONS for part in report["forward"] for call in part)
         column, row = look.into(f"{COLUMN}.forward"), look.into(f"{ROW}.forward")
         function = "SumOverRanks" if forward else "ToRanks"  # the one that sums in this direction
-        first, second = (row, column) if forward else (column, row)
+        odd, other = (column, row) if forward else (row, column)  # where it does not belong comes first
         raise Diagnosis(
             "too-many-bytes",
             saw=f"an all-reduce of rank {rank} in the {'forward' if forward else 'backward'} pass had {large[0]} "
@@ -32,9 +32,7 @@ def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:
             means="What is summed is as large as the input of the pair, not as what is between."
             if forward
             else "ToRanks is for x, which all ranks have: what is between is each rank's own, both ways.",
-            look=(second if second.mentions(function) and not first.mentions(function) else first)(
-                function, r"apply", RETURN
-            ),
+            look=(odd if odd.mentions(function) else other)(function, r"apply", RETURN),
         )
 
 

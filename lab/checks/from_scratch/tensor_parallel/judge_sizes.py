@@ -6,15 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import RETURN, Look
-from lab.checks.common.report import fits
+from lab.checks.common.look import RETURN, Look, line_of
+from lab.checks.common.report import expect, fits
 from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, PIECES, RANKS, ROW, draw_weights
 from lab.grading.diagnosis import Diagnosis, unusable_report
+
+WHOLE_BIAS = "The rank has a part of the outputs, so it has the same part of the bias."
 
 
 def judge_sizes(look: Look, rank: int, report: dict[str, Any]) -> None:
     """A rank has half of each weight that is cut, in memory too."""
     blocks = report["sizes"]
+    expect([list(report["layers"].values())], [[str]])
     whole = {name: value.numel() for name, value in draw_weights(torch.Generator())[0].items()}
     for own in blocks:
         if not all(len(one) == 3 and [type(value) for value in one] == [str, int, int] for one in own):
@@ -44,7 +47,8 @@ def judge_sizes(look: Look, rank: int, report: dict[str, Any]) -> None:
 
 def _whole(look: Look, name: str, saw: str, report: dict[str, Any]) -> Diagnosis:
     """A weight is not cut, or no parameter: by what its layer is now, and the parallel layers that were made."""
-    kind, has = report["layers"].get(name, ("", ""))
+    said: list[str] = report["layers"].get(name, [])
+    kind, has = [*said, "", ""][:2]
     init = look.into(f"{kind}.__init__") if kind in (COLUMN, ROW) else None
     own = name.rpartition(".")[2]
     if init and has == "Tensor":
@@ -60,16 +64,21 @@ def _whole(look: Look, name: str, saw: str, report: dict[str, Any]) -> Diagnosis
         made = next((one for one in lines if one[0] == wanted), lines[0])
         return Diagnosis(
             "not-put-back",
-            saw=f"{saw}; a {made[0] if made[0] in (COLUMN, ROW) else 'layer'} that was made is not in the block.",
+            saw=f"{saw}; a {made[0] if made[0] in (COLUMN, ROW) else 'layer'} was made, but not put there.",
             means="A name of the function is no part of the block: assign to the block's attribute, or to mlp[0].",
             look=look.line(made[1]),
         )
     means = "Each rank keeps its part of every linear layer: that is what the memory is saved by."
-    if init is None:  # nothing was made: it is missing where the function ends
-        return Diagnosis("weights-whole", saw=f"{saw}.", means=means, look=look(RETURN))
+    if init is None:  # nothing was made: it is missing behind what else there is of this half, or at the end
+        place = look(rf"\b{name.partition('.')[0]}\b", last=True)
+        return Diagnosis(
+            "weights-whole", saw=f"{saw}.", means=means, look=place if line_of(place) else look(RETURN)
+        )
     place = init(rf"\b{own}\b.*=", rf"\b{own}\b")
     if "own_part(" in place:
         place = look.into("own_part")(RETURN)
+    elif own == "bias":
+        return Diagnosis("bias-not-cut", saw=f"{saw}.", means=WHOLE_BIAS, look=place)
     return Diagnosis("weights-whole", saw=f"{saw}.", means=means, look=place)
 
 

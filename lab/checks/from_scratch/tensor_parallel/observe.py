@@ -1,5 +1,6 @@
 """What ranks observe of a block that is cut: its parameters, its all-reduces, and the numbers of two steps."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ def train(rank: Rank) -> dict[str, Any]:
         for block in parts:
             module.parallelize(block)
     blocks = nn.ModuleList(parts)
-    placed = {id(one) for one in blocks.modules()}
+    placed = {id(layer) for block in parts for layer in cut_layers(block).values()}
     report: dict[str, Any] = {
         "sizes": [[[name, p.numel(), kept(p)] for name, p in block.named_parameters()] for block in blocks],
         "layers": layers_of(parts[0]),
@@ -30,7 +31,10 @@ def train(rank: Rank) -> dict[str, Any]:
         "key biases": parts[0].attention.query_key_value.bias.detach().clone(),
         "losses": [],
     }
-    dist.barrier()
+    whole = torch.tensor([is_whole(given["weights"][0], report["sizes"])])
+    dist.all_reduce(whole)
+    if whole:
+        return report  # parts of layers that do not belong together: what they would compute says less
     optimizer = torch.optim.SGD(blocks.parameters(), lr=RATE)
     for step in range(STEPS):
         x = given["inputs"].clone().requires_grad_()
@@ -56,15 +60,30 @@ def train(rank: Rank) -> dict[str, Any]:
     return report | {"part": module.own_part(given["whole"], 1, given["pieces"]).detach().clone()}
 
 
+def cut_layers(block: nn.Module) -> dict[str, nn.Module]:
+    """The layers that are to be cut, by their names."""
+    every = dict(block.named_modules())
+    names = dict.fromkeys(name.rpartition(".")[0] for name in CUT)
+    return {name: every[name] for name in names if name in every}
+
+
 def layers_of(block: nn.Module) -> dict[str, list[str]]:
-    """Of what a block is cut in: the class that the layer is of now, and the type of what it has by that name."""
+    """For each tensor that is to be cut its layer's class, its own type, and "frozen" where nothing trains it."""
     found = {}
     for name in CUT:
         layer, _, own = name.rpartition(".")
-        has = getattr(block.get_submodule(layer), own, None)
+        if (module := cut_layers(block).get(layer)) is None:
+            continue
+        has = getattr(module, own, None)
         kind = "Parameter" if isinstance(has, nn.Parameter) else type(has).__name__
-        found[name] = [type(block.get_submodule(layer)).__name__, kind]
+        found[name] = [type(module).__name__, kind, "" if getattr(has, "requires_grad", True) else "frozen"]
     return found
+
+
+def is_whole(weights: Mapping[str, torch.Tensor], sizes: list[Any]) -> bool:
+    """Whether a block has more of a weight than a part, or not as a parameter."""
+    found = [{name: size for name, size, _ in own} for own in sizes]
+    return any(own.get(name, weights[name].numel()) == weights[name].numel() for own in found for name in CUT)
 
 
 def kept(parameter: torch.Tensor) -> int:
