@@ -149,8 +149,9 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
 
 def judge_filled(look: Look, reports: Sequence[Any], right: Twin, *, whole: bool = False) -> None:
     """After gather() the parameters are there; with `whole` those of one process."""
+    expect(reports, {"gathered": [float]})
     for rank, report in enumerate(reports):
-        found = torch.tensor(report.get("gathered", ()))
+        found = torch.tensor(report["gathered"])
         if (whole or len(found) != len(right.weights[0])) and not close(found, right.weights[0]):
             raise Diagnosis(
                 "wrong-parameters" if whole else "parameters-not-filled",

@@ -21,6 +21,7 @@ def judge_schedules(look: Look, reports: Sequence[Any]) -> None:
         for (ranks, micros), found in zip(CASES, reports[0][name], strict=False):
             if len(found) != ranks or any(len(own) != 2 for own in found):
                 raise unusable_report("schedules of other ranks were reported")
+            expect([own for own, _ in found], [[object]])
             schedule = [[_action(action) for action in own] for own, _ in found]
             lines = [own for _, own in found]
             if any([type(line) for line in own] != [int] * len(schedule[rank]) for rank, own in enumerate(lines)):
