@@ -239,7 +239,7 @@ bank.wrong("divided-by-another-number", "divided by the ranks", loss="y = self.l
 bank.wrong(
     "backward-before-recv",
     "backward before the gradient is received",
-    back="y.backward(gradient)",
+    back="gradient.copy_(y.detach())\ny.backward(gradient)",
     backward="dist.recv(gradient, src=self.rank + 1)",
     wait="work.wait()",
 )
