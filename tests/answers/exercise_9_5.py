@@ -187,3 +187,55 @@ return torch.cat([one.chunk(ranks, dim)[rank] for one in tensor.detach().chunk(p
 """
     },
 )
+bank.wrong(
+    "no-parameter",
+    "tensors that want a gradient, and are no parameters",
+    **{
+        "column weight": "self.weight = own_part(whole.weight, 0, pieces).requires_grad_()",
+        "column bias": "self.bias = own_part(whole.bias, 0, pieces).requires_grad_()",
+    },
+)
+bank.wrong(
+    "not-put-back",
+    "the new layers are local names",
+    first="first, _, second = m\nfirst, second = ColumnParallelLinear(first), RowParallelLinear(second)",
+    second="pass",
+)
+bank.wrong(
+    "not-put-back", "a new attribute in place of the layer", slow=True, out="a.output = RowParallelLinear(a.out)"
+)
+bank.wrong(
+    "weights-whole",
+    "keeps the whole weight and cuts it in each forward pass",
+    slow=True,
+    **{"row weight": "self.weight = nn.Parameter(whole.weight.detach().clone())"},
+    term="term = x @ own_part(self.weight, 1).T",
+)
+bank.wrong(
+    "weights-whole",
+    "no part where there is one piece",
+    slow=True,
+    join="return torch.cat(parts, dim) if pieces > 1 else tensor.detach().clone()",
+)
+bank.wrong(
+    "too-many-bytes",
+    "ToRanks behind the columns",
+    enter="pass",
+    column="return ToRanks.apply(x @ self.weight.T + self.bias)",
+)
+bank.wrong(
+    "too-many-bytes",
+    "the columns are summed, too",
+    slow=True,
+    column="return SumOverRanks.apply(x @ self.weight.T + self.bias)",
+)
+bank.wrong(
+    "too-many-bytes", "ToRanks in front of the rows", slow=True, term="term = ToRanks.apply(x) @ self.weight.T"
+)
+bank.wrong("part-not-trained", "computes with a detached weight", term="term = x @ self.weight.detach().T")
+bank.wrong(
+    "part-not-trained",
+    "a parameter that wants no gradient",
+    slow=True,
+    **{"row weight": "self.weight = nn.Parameter(own_part(whole.weight, dim=1), requires_grad=False)"},
+)

@@ -207,3 +207,72 @@ bank.wrong(
     "None for a loss on the other ranks",
     send="work = dist.isend(y.detach(), dst=self.rank + 1)\nself.losses.append(None)",
 )
+bank.right(
+    "receives into parts of one tensor",
+    buffer="""if not hasattr(self, "every"): self.every = torch.empty(len(self.inputs), *self.shape)
+x = self.every[micro].detach()""",
+)
+bank.right(
+    "waits for the gradient before",
+    **{
+        "send back": "while self.sending: self.sending.pop().wait()\n"
+        "self.sending.append(dist.isend(x.grad, dst=self.rank - 1))"
+    },
+)
+bank.wrong(
+    "waits-in-backward", "the gradient's send waits", **{"send back": "dist.send(x.grad, dst=self.rank - 1)"}
+)
+bank.wrong(
+    "waits-in-backward",
+    "isend, and its wait behind it",
+    slow=True,
+    **{"send back": "work = dist.isend(x.grad, dst=self.rank - 1)\nwork.wait()"},
+)
+bank.wrong("gradient-not-used", "backward of the output's sum", backward="y.sum().backward()")
+bank.wrong(
+    "gradient-not-used",
+    "backward of the output's mean",
+    slow=True,
+    backward="torch.mean(y).backward()",
+)
+bank.wrong("divided-by-another-number", "divided by the ranks", loss="y = self.loss_of(y, micro) / self.ranks")
+bank.wrong(
+    "backward-before-recv",
+    "backward before the gradient is received",
+    back="gradient.copy_(y.detach())\ny.backward(gradient)",
+    backward="dist.recv(gradient, src=self.rank + 1)",
+    wait="work.wait()",
+)
+bank.wrong(
+    "micro-batches-missing",
+    "the last backward passes begin at 0 again",
+    slow=True,
+    rest="""actions = first + turns
+for i in range(ahead):
+    actions.append((BACKWARD, i))
+return actions""",
+)
+bank.wrong(
+    "micro-batches-missing",
+    "backward one too far in each turn",
+    slow=True,
+    turns="turns += [(FORWARD, i + ahead), (BACKWARD, i + 1)]",
+)
+bank.wrong(
+    "no-such-micro-batch",
+    "forward one too far in each turn",
+    slow=True,
+    turns="turns += [(FORWARD, i + ahead + 1), (BACKWARD, i)]",
+)
+bank.wrong(
+    "not-gpipe",
+    "each backward pass behind its forward pass",
+    slow=True,
+    whole={
+        "9.6a": """
+for i in range(micro_batches):
+    yield FORWARD, i
+    yield BACKWARD, i
+"""
+    },
+)

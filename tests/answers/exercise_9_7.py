@@ -207,7 +207,7 @@ bank.wrong(
 bank.wrong("no-gradient", "the gradient goes nowhere", set="pass")
 bank.wrong("unused-parameter", "every parameter has a gradient", all="every = [p.grad for p in self.parameters]")
 bank.wrong("whole-weights-kept", "the whole parameters stay", empty="pass")
-bank.wrong("whole-weights-kept", "the whole gradients stay", clear="pass")
+bank.wrong("whole-gradients-kept", "the whole gradients stay", clear="pass")
 bank.wrong(
     "whole-kept-elsewhere",
     "whole parameters in an attribute",
@@ -266,4 +266,60 @@ bank.wrong(
     "fixed-mesh",
     "nodes of two or four only",
     rows="rows = [list(range(i, i + max(per, 2))) for i in range(0, ranks, max(per, 2))]",
+)
+bank.right(
+    "waits for the future of the all-reduce",
+    reduce="dist.all_reduce(own, group=self.replicate_group, async_op=True).get_future().wait()",
+)
+bank.wrong(
+    "not-waited",
+    "the all-reduce has only begun",
+    reduce="own /= dist.get_world_size()\ndist.all_reduce(own, group=self.replicate_group, async_op=True)",
+    mean="pass",
+)
+bank.wrong(
+    "not-waited",
+    "the all-gather has only begun",
+    slow=True,
+    gather="all_gather(whole, self.shard.data, group=self.shard_group, async_op=True)",
+)
+bank.wrong(
+    "groups-in-other-order",
+    "each rank begins with its own groups",
+    rows="rows = [list(range(i, i + per)) for i in range(0, ranks, per)]\n"
+    "rows.sort(key=lambda row: rank not in row)",
+)
+bank.wrong(
+    "groups-in-other-order",
+    "each rank begins with its own position",
+    slow=True,
+    columns="columns = [list(range((i + rank) % per, ranks, per)) for i in range(per)]",
+)
+bank.wrong(
+    "whole-weights-kept",
+    "an empty tensor for the loop's own name",
+    slow=True,
+    empty="p = torch.empty(0)",
+    clear="pass",
+)
+bank.wrong(
+    "whole-gradients-kept",
+    "zeros for gradients",
+    slow=True,
+    clear="if p.grad is not None:\n    p.grad.zero_()",
+)
+bank.wrong("parameters-not-filled", "parts for the loop's own name", place="p = whole[at : at + size].view(shape)")
+bank.wrong(
+    "stale-parameters",
+    "gathered once, and then kept",
+    slow=True,
+    whole={
+        "9.7c": """
+if not hasattr(self, "whole"):
+    self.whole = self.shard.new_empty(len(self.shard) * dist.get_world_size(self.shard_group))
+    all_gather(self.whole, self.shard.detach(), group=self.shard_group)
+for p, part, shape in zip(self.parameters, self.whole[: sum(self.sizes)].split(self.sizes), self.shapes):
+    p.data = part.view(shape)
+"""
+    },
 )

@@ -46,14 +46,17 @@ def _ranks(args: Any) -> list[int]:
 
 
 @contextmanager
-def waits_noted() -> Iterator[list[int]]:
-    """A list that gets an entry for each wait() for a collective or a message."""
+def waits_noted(*names: str) -> Iterator[list[int]]:
+    """A list that gets an entry for each wait() for a collective or a message; or for each call of these names."""
     noted: list[int] = []
-    original = c10d.Work.wait
 
-    def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-        noted.append(id(work))
-        return original(work, *args, **kwargs)
+    def noting(original: Any) -> Any:
+        def call(work: Any, *args: Any, **kwargs: Any) -> Any:
+            noted.append(id(work))
+            return original(work, *args, **kwargs)
 
-    with mock.patch.object(c10d.Work, "wait", wait):
+        return call
+
+    patches = {name: noting(getattr(c10d.Work, name)) for name in names or ("wait",)}
+    with mock.patch.multiple(c10d.Work, **patches):
         yield noted

@@ -1,7 +1,7 @@
 """In a rank: dist.new_group(), watched. All ranks must call it alike, or they wait for minutes."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -27,6 +27,22 @@ def agree(ranks: Sequence[int]) -> None:
     masks = [int(one) for one in every]
     if len(set(masks)) > 1:
         raise Unlike([[rank for rank in range(len(masks)) if mask >> rank & 1] for mask in masks])
+
+
+def wanted(make_groups: Callable[[int], Any], ranks_per_node: int) -> list[list[int]]:
+    """The groups that the ranks would make one after the other if nobody were there to disagree, or the first.
+
+    What they get is the group of all: whatever comes of that says nothing.
+    """
+    asked: list[list[int]] = []
+
+    def new_group(ranks: Sequence[int] | None = None, *_: Any, **__: Any) -> Any:
+        asked.append(list(range(dist.get_world_size()) if ranks is None else ranks))
+        return dist.group.WORLD
+
+    with mock.patch.object(dist, "new_group", new_group), suppress(Exception):
+        make_groups(ranks_per_node)
+    return asked
 
 
 @contextmanager

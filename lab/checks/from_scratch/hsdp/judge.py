@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect
+from lab.checks.common.look_around import rebound
+from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import Descent, one_thread
 from lab.checks.from_scratch.hsdp.judge_groups import judge_agreement, judge_groups
-from lab.checks.from_scratch.hsdp.judge_traffic import judge_gather, judge_reduce
+from lab.checks.from_scratch.hsdp.judge_kept import judge_freed, judge_memory
+from lab.checks.from_scratch.hsdp.judge_traffic import judge_gather, judge_reduce, judge_waited
 from lab.checks.from_scratch.hsdp.net import (
     BATCH,
     INPUTS,
@@ -34,18 +36,21 @@ START = {
     "groups": [[int]],
     "start": [float],
     "kept": int,
-    "whole at start": int,
+    "whole at start": [int],
 }
 STEPPED = {
     "gathered": [float],
     "gather calls": CALLS,
     "reduce calls": CALLS,
+    "not waited": [int],
     "gradient": (None, [float]),
     "alive": int,
-    "whole after": int,
+    "largest": int,
+    "whole after": [int],
     "second gradient": (None, [float]),
     "gathered again": [float],
 }
+PAIRS = ("whole at start", "whole after", "not waited")
 
 
 @dataclass(frozen=True)
@@ -115,18 +120,13 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     right = twin(drawn)
     for rank, report in enumerate(reports):
         judge_shard(look, rank, report, drawn)
+    judge_filled(look.into("MyHSDP.gather"), reports, right)
     expect(reports, STEPPED)
+    expect_as_many([report[key] for report in reports for key in PAIRS], 2)
     judge_gather(look.into("MyHSDP.gather"), [report["gather calls"] for report in reports])
+    judge_waited(look, [report["not waited"] for report in reports])
     compared("parameters after gather()", [report["gathered"] for report in reports], right.weights[0].tolist())
-    for rank, report in enumerate(reports):
-        if not close(torch.tensor(report["gathered"]), right.weights[0]):
-            raise Diagnosis(
-                "wrong-parameters",
-                saw=f"after gather() rank {rank} has other parameters than one process: "
-                + off(torch.tensor(report["gathered"]), right.weights[0]),
-                means="The shards lie in the order of their positions; each parameter is its part, in its shape.",
-                look=look.into("MyHSDP.gather")(r"\.data\b", r"split|view"),
-            )
+    judge_filled(look.into("MyHSDP.gather"), reports, right, whole=True)
     length = len(padded(right.weights[0])) // PER_NODE
     judge_reduce(look.into("MyHSDP.reduce"), [report["reduce calls"] for report in reports], 4 * length)
     parts = padded(right.gradients[0]).chunk(PER_NODE)
@@ -138,9 +138,30 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     for rank, report in enumerate(reports):
         judge_gradient(look.into("MyHSDP.reduce"), rank, report["gradient"], right)
     for rank, report in enumerate(reports):
+        judge_freed(look.into("MyHSDP.free"), rank, report, length)
+    for rank, report in enumerate(reports):
+        judge_gathered_again(look.into("MyHSDP.gather"), rank, report, right)
+    for rank, report in enumerate(reports):
         judge_memory(look, rank, report, length)
     for rank, report in enumerate(reports):
         judge_second(look, rank, report, right)
+
+
+def judge_filled(look: Look, reports: Sequence[Any], right: Twin, *, whole: bool = False) -> None:
+    """After gather() the parameters are there; with `whole` those of one process."""
+    expect(reports, {"gathered": [float]})
+    for rank, report in enumerate(reports):
+        found = torch.tensor(report["gathered"])
+        if (whole or len(found) != len(right.weights[0])) and not close(found, right.weights[0]):
+            raise Diagnosis(
+                "wrong-parameters" if whole else "parameters-not-filled",
+                saw=f"after gather() rank {rank} has other parameters than one process: "
+                + off(found, right.weights[0]),
+                means="The shards lie in the order of their positions; each parameter is its part, in its shape."
+                if whole
+                else "To assign to a name fills no parameter: the part goes into parameter.data of each.",
+                look=rebound(look) or look(r"\.data\b", r"split|view"),
+            )
 
 
 def off(found: Tensor, wanted: Tensor) -> str:
@@ -236,35 +257,18 @@ def judge_gradient(look: Look, rank: int, found: Any, right: Twin) -> None:
     )
 
 
-def judge_memory(look: Look, rank: int, report: dict[str, Any], length: int) -> None:
-    """Behind a step there are the shard and its gradient."""
-    kept = max(report["whole at start"], report["whole after"])
-    if kept:
-        raise Diagnosis(
-            "whole-weights-kept",
-            saw=f"outside of a step the parameters and gradients of rank {rank} keep {kept} numbers in memory.",
-            means=f"Between steps a rank has its shard, {length} numbers, and that one's gradient.",
-            look=look.into("MyHSDP.free")(r"\.data\b", r"grad"),
-        )
-    if report["alive"] > 1.5 * 8 * length:
-        raise Diagnosis(
-            "whole-kept-elsewhere",
-            saw=f"after a step {report['alive'] // 4} numbers were alive on rank {rank}; shard and gradient have "
-            f"{2 * length}.",
-            means="What is whole must be free to go: nothing may hold it after the step.",
-            look=look.into("MyHSDP.gather")(r"self\.(?!shard|shapes|sizes|parameters)\w+ =", r"empty"),
-        )
-
-
-def judge_second(look: Look, rank: int, report: dict[str, Any], right: Twin) -> None:
+def judge_gathered_again(look: Look, rank: int, report: dict[str, Any], right: Twin) -> None:
     found = torch.tensor(report["gathered again"])
     if not close(found, right.weights[1]):
         raise Diagnosis(
             "stale-parameters",
             saw=f"in the second step rank {rank} gathers other parameters: {off(found, right.weights[1])}",
             means="The optimizer has changed the shards: each gather() begins with them as they are now.",
-            look=look.into("MyHSDP.gather")(r"gather", r"if "),
+            look=look.under(r"gather\w*\(") or look(r"gather", r"if "),
         )
+
+
+def judge_second(look: Look, rank: int, report: dict[str, Any], right: Twin) -> None:
     wanted = padded(right.gradients[1]).chunk(PER_NODE)[rank % PER_NODE]
     gradient = report["second gradient"]
     if gradient is None or not close(torch.tensor(gradient), wanted):

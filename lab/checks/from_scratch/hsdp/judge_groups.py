@@ -14,7 +14,16 @@ def judge_agreement(look: Look, reports: Sequence[Any]) -> None:
     if not isinstance(report, dict) or "asked" not in report:
         return
     expect([report["asked"]], [[int]])
+    expect(reports, {"all": [[int]]})
     wants = [f"rank {rank} {numbers_of(own)}" for rank, own in enumerate(report["asked"])]
+    made = [[sorted(group) for group in one["all"]] for one in reports]
+    if all(sorted(one) == sorted(made[0]) for one in made) and any(one != made[0] for one in made):
+        raise Diagnosis(
+            "groups-in-other-order",
+            saw=f"the ranks make the same groups in different orders: first {', '.join(wants)}.",
+            means="new_group() is a collective: the first call of every rank is for the same group, and so on.",
+            look=look(r"sort|reverse|roll|\[::-1\]", r"\brank\b(?!.*get_rank)", r"new_group"),
+        )
     raise Diagnosis(
         "new-group-not-on-all",
         saw=f"the ranks do not make the same groups: {', '.join(wants)}.",

@@ -107,3 +107,16 @@ def judge_reduce(look: Look, every: Sequence[Calls], shard: int) -> None:
                 means="A reduce-scatter sends each rank its part and no more.",
                 look=look(r"all_reduce|gather|scatter", r"reduce"),
             )
+
+
+def judge_waited(look: Look, counts: Sequence[Sequence[int]]) -> None:
+    """counts[rank]: how many collectives of gather(), and of reduce(), nobody waited for."""
+    for rank, own in enumerate(counts):
+        for name, count in zip(("gather", "reduce"), own, strict=True):
+            if count:
+                raise Diagnosis(
+                    "not-waited",
+                    saw=f"in {name}() rank {rank} did not wait() for {count} of its collectives.",
+                    means="With async_op=True it has only begun: before its wait() the result may be missing.",
+                    look=look.into(f"MyHSDP.{name}")(r"async_op *= *True", r"async_op", r"gather|reduce"),
+                )

@@ -1,15 +1,16 @@
 """What ranks observe of MyHSDP: their groups, what goes over which, what is kept, and two steps' gradients."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lab.checks.from_scratch.hsdp.groups import Unlike, watched
+from lab.checks.from_scratch.hsdp.groups import Unlike, wanted, watched
 from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS, RATE, build, loss_of
 from lab.checks.from_scratch.live import LiveBytes
-from lab.checks.from_scratch.traffic import Traffic
+from lab.checks.from_scratch.traffic import Traffic, waits_noted
 from lab.ranks.rank import Rank
 
 
@@ -17,30 +18,38 @@ def train(rank: Rank) -> dict[str, Any]:
     """Two steps of SGD."""
     hsdp = rank.student("from_scratch.hsdp")
     given = rank.receive()
+    asked_for = []  # how many ranks a node, last
+
+    def make_groups(ranks_per_node: int) -> Any:
+        asked_for.append(ranks_per_node)
+        return hsdp.make_groups(ranks_per_node)
+
     try:
         with watched():
-            one_node = [members(group) for group in hsdp.make_groups(RANKS)]
-            groups = hsdp.make_groups(PER_NODE)
+            one_node = [members(group) for group in make_groups(RANKS)]
+            groups = make_groups(PER_NODE)
         with watched():  # by itself: no rank that lacks a group above meets one of these
-            alone = [members(group) for group in hsdp.make_groups(1)]
+            alone = [members(group) for group in make_groups(1)]
     except Unlike as unlike:
-        return {"asked": unlike.asked}
+        return {"asked": unlike.asked, "all": wanted(hsdp.make_groups, asked_for[-1])}
     report: dict[str, Any] = {"one node": one_node, "nodes of one": alone}
     report["groups"] = [members(group) for group in groups]
     inputs = given["inputs"][rank.rank]
     net = build(given["weights"][rank.rank])
-    with LiveBytes() as live:
+    with LiveBytes(hsdp.__file__, within=("joined",)) as live:
         model = hsdp.MyHSDP(net, *groups)
         report |= {
             "start": model.shard.tolist(),
             "kept": model.shard.untyped_storage().nbytes() // model.shard.element_size(),
-            "whole at start": held(net),
+            "whole at start": list(held(net)),
         }
         if model.shard.numel() != -(-sum(parameter.numel() for parameter in given["weights"][0]) // PER_NODE):
             return report  # gather() could only fail
         dist.barrier()
         report |= step(model, net, inputs[0], rank.rank)
-        report |= {"alive": live.now(), "whole after": held(net)}
+        if "gradient" not in report:
+            return report
+        report |= {"alive": live.now(), "largest": live.largest(), "whole after": list(held(net))}
     optimizer = torch.optim.SGD([model.shard], lr=RATE)
     optimizer.step()
     again = step(model, net, inputs[1], rank.rank)
@@ -49,10 +58,13 @@ def train(rank: Rank) -> dict[str, Any]:
 
 def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
     """Gather, forward, backward, reduce. Numbers are in lists: tensors would count as alive."""
-    with Traffic() as before:
+    asking = ("wait", "is_completed", "get_future")  # what says when the result of a collective is there
+    with Traffic() as before, waits_noted(*asking) as gathering:
         model.gather()
     gathered = [number for parameter in net.parameters() for number in parameter.flatten().tolist()]
-    with Traffic() as after:
+    if len(gathered) != sum(shape.numel() for shape in model.shapes):
+        return {"gathered": gathered}  # what is empty cannot compute
+    with Traffic() as after, waits_noted(*asking) as reducing:
         loss_of(net, x, rank).backward()
         model.reduce()
     gradient = model.shard.grad
@@ -60,6 +72,7 @@ def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
         "gathered": gathered,
         "gather calls": before.calls,
         "reduce calls": after.calls,
+        "not waited": [max(0, len(before.calls) - len(gathering)), max(0, len(after.calls) - len(reducing))],
         "gradient": None if gradient is None else gradient.tolist(),
     }
 
@@ -68,10 +81,13 @@ def members(group: Any) -> list[int]:
     return list(dist.get_process_group_ranks(group))
 
 
-def held(net: Any) -> int:
-    """The numbers that parameters and their gradients keep in memory."""
-    tensors = [
-        one for parameter in net.parameters() for one in (parameter.data, parameter.grad) if one is not None
-    ]
+def held(net: Any) -> tuple[int, int]:
+    """The numbers that parameters keep in memory, and those that their gradients do."""
+    return numbers(p.data for p in net.parameters()), numbers(
+        p.grad for p in net.parameters() if p.grad is not None
+    )
+
+
+def numbers(tensors: Iterable[Tensor]) -> int:
     storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
     return sum(storages.values()) // 4

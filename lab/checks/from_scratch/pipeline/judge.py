@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import expect, numbers, unusable
 from lab.checks.common.tensors import all_close, close, example, factor_between, number
 from lab.checks.common.tiny import one_thread
@@ -19,6 +19,7 @@ from lab.checks.from_scratch.pipeline.net import (
     WIDTH,
     activations,
     draw_weights,
+    of_sums,
     one_process,
     output_gradients_passed_on,
 )
@@ -33,11 +34,13 @@ REPORT = {
         "losses": [float],
         "with graph": int,
         "waited in forward": int,
+        "waited in backward": int,
         "gradients": dict,
         "peak": int,
         "held": int,
         "forwards": int,
         "buffers": int,
+        "buffer made": int,
         "messages": [[object]],
         "collectives": [str],
     }
@@ -74,6 +77,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         losses, right = one_process(drawn.weights, drawn.inputs, drawn.targets, range(MICRO_BATCHES))
         last = one_process(drawn.weights, drawn.inputs, drawn.targets, [MICRO_BATCHES - 1])[1]
         past = output_gradients_passed_on(drawn.weights, drawn.inputs, drawn.targets)
+        sums = of_sums(drawn.weights, drawn.inputs)
+    others = [dict(zip(("last", "past", "sums"), own, strict=True)) for own in zip(last, past, sums, strict=True)]
     for name in SCHEDULES:
         found = [report[name] for report in reports]
         for rank, one in enumerate(found):
@@ -81,7 +86,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         compared(f"{name}: gradients", [one["gradients"] for one in found], right, each=True)
         judge_losses(look, name, found[-1]["losses"], losses)
         for rank, one in enumerate(found):
-            judge_gradients(look, f"{name}, rank {rank}", one["gradients"], right[rank], last[rank], past[rank])
+            judge_gradients(look, f"{name}, rank {rank}", one["gradients"], right[rank], others[rank])
         judge_kept(look, name, found)
     for rank, report in enumerate(reports):
         judge_memory(look, rank, report)
@@ -103,7 +108,7 @@ def judge_messages(look: Look, name: str, rank: int, one: dict[str, Any]) -> Non
             "one-buffer-for-all",
             saw=f"{name}: rank {rank} received {one['forwards']} micro-batches into {one['buffers']} tensors.",
             means="Autograd needs each input again in its backward pass: what comes next must not overwrite it.",
-            look=look(r"recv"),
+            look=look.line(one["buffer made"]) if one["buffer made"] else look(r"recv"),
         )
     if unwaited := [message[1] for message in one["messages"] if not message[3]]:
         raise Diagnosis(
@@ -147,14 +152,14 @@ def judge_losses(look: Look, name: str, found: Sequence[float], right: Sequence[
     if len(found) == len(right) and all(map(close, ordered, sorted(right))):
         return
     saw = f"{name}: the last rank's first losses are {_listed(found)}; of one process {_listed(right)}"
-    if len(found) == len(right) and all(
-        close(a, MICRO_BATCHES * b) for a, b in zip(ordered, sorted(right), strict=True)
-    ):
+    factor = factor_between({"": torch.tensor(ordered)}, {"": torch.tensor(sorted(right))})
+    if factor is not None:
+        undivided = close(factor, MICRO_BATCHES)
         raise Diagnosis(
-            "not-divided",
-            saw=f"{saw}.",
-            means="The mean over the batch: each micro-batch's loss is divided by their number.",
-            look=look(r"loss_of"),
+            "not-divided" if undivided else "divided-by-another-number",
+            saw=f"{saw}." if undivided else f"{saw}: {factor:.3g} times as much.",
+            means=f"The mean over the batch: each micro-batch's loss is divided by their number, {MICRO_BATCHES}.",
+            look=look(r"loss_of.*(/|div|mean|\*)", r"/|\*|\.(div|mul)|mean\(", r"loss_of"),
         )
     raise Diagnosis(
         "wrong-losses",
@@ -180,6 +185,15 @@ def judge_kept(look: Look, name: str, found: Sequence[dict[str, Any]]) -> None:
                 "in backward().",
                 look=look(r"\.wait\(", r"dist\.send\(", r"send"),
             )
+    for rank, one in enumerate(found):
+        if one["waited in backward"]:
+            raise Diagnosis(
+                "waits-in-backward",
+                saw=f"{name}: in {one['waited in backward']} of {MICRO_BATCHES} backward passes rank {rank} "
+                f"waited until rank {rank - 1} had received the gradient.",
+                means="It is received when that rank comes to it: isend, into self.sending, and run() waits.",
+                look=look.into(BACK)(r"dist\.send\(", r"isend.*\.wait\(", r"send.*|\.wait\(", last=True),
+            )
     for rank, one in enumerate(found[:-1]):
         if one["returned"]:
             raise Diagnosis(
@@ -203,13 +217,12 @@ def judge_gradients(
     who: str,
     found: Any,
     right: dict[str, Tensor],
-    last: dict[str, Tensor],
-    past: dict[str, Tensor],
+    others: dict[str, dict[str, Tensor]],
 ) -> None:
     """
     Args:
-        last: the last micro-batch's alone.
-        past: if the stages between pass on the gradient that has come to them.
+        others: "last", the last micro-batch's alone; "past", if the stages between pass on the gradient that has
+            come to them; "sums", if each stage takes its output's sum.
     """
     found = {name: value for name, value in found.items() if isinstance(value, Tensor)}
     if found.keys() == right.keys() and all_close(found, right):
@@ -223,7 +236,7 @@ def judge_gradients(
             means="On every rank output.backward() adds to the gradients of the stage.",
             look=place(r"backward\("),
         )
-    if all_close(found, last):
+    if all_close(found, others["last"]):
         raise Diagnosis(
             "gradients-overwritten",
             saw=f"{saw}: the last micro-batch's alone.",
@@ -240,12 +253,27 @@ def judge_gradients(
             if abs(factor * MICRO_BATCHES - 1) < 1e-3 or not close(factor, MICRO_BATCHES)
             else look(r"/ ?len|/ ?self|\.div|loss_of"),
         )
-    if all_close(found, past):
+    if factor_between(found, others["sums"]) is not None:
+        raise Diagnosis(
+            "gradient-not-used",
+            saw=f"{saw}: the gradient of the output's own sum, or mean.",
+            means="What came from behind says how much each number counts: output.backward(gradient) takes it.",
+            look=place(r"backward\(|grad\("),
+        )
+    if all_close(found, others["past"]):
         raise Diagnosis(
             "passes-on-what-it-got",
             saw=f"{saw}.",
             means="Back goes x.grad, the gradient of the stage's input; what came was that of its output.",
             look=place(r"isend|send\("),
+        )
+    received, used = place(r"recv"), place(r"backward\(")
+    if 0 < line_of(used) < line_of(received):
+        raise Diagnosis(
+            "backward-before-recv",
+            saw=f"{saw}.",
+            means="Before recv() a tensor holds what its memory had: receive it, then output.backward(gradient).",
+            look=used,
         )
     raise Diagnosis(
         "wrong-gradients",

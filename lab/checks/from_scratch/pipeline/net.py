@@ -55,6 +55,17 @@ def output_gradients_passed_on(
     return [{name: p.grad for name, p in stage.named_parameters() if p.grad is not None} for stage in stages]
 
 
+def of_sums(weights: Sequence[Weights], inputs: Sequence[Tensor]) -> list[dict[str, Tensor]]:
+    """Each stage's gradients if it takes those of its own output's sum, whatever has come to it."""
+    stages = [make_stage(own) for own in weights]
+    for x in inputs:
+        for stage in stages:
+            output = stage(x)
+            output.sum().backward()
+            x = output.detach()
+    return [{name: p.grad for name, p in stage.named_parameters() if p.grad is not None} for stage in stages]
+
+
 def one_process(
     weights: Sequence[Weights], inputs: Sequence[Tensor], targets: Sequence[Tensor], used: Sequence[int]
 ) -> tuple[list[float], list[dict[str, Tensor]]]:

@@ -4,6 +4,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.from_scratch.tensor_parallel.judge import draw, judge, sent
+from lab.checks.from_scratch.tensor_parallel.judge_sizes import WHOLE_BIAS
 from lab.checks.from_scratch.tensor_parallel.net import RANKS
 from lab.grading.check import Group, Order, check
 
@@ -11,7 +12,6 @@ from lab.grading.check import Group, Order, check
 TRAIN = f"{__package__}.observe:train"
 
 OTHER_DIMENSION = "A weight is [outputs, inputs]: column parallel cuts its outputs, row parallel its inputs."
-WHOLE_BIAS = "The rank has a part of the outputs, so it has the same part of the bias."
 
 
 @check("9.5", "a block on two ranks: two all-reduces forward, two backward, and the numbers of one process")

@@ -11,6 +11,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, number
 from lab.checks.common.tiny import Descent, one_thread
+from lab.checks.from_scratch.tensor_parallel.judge_calls import judge_forward, judge_names
 from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_part, judge_sizes
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
@@ -32,8 +33,8 @@ from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int}]
+START = {"sizes": [[[object]]], "layers": dict, "unplaced": [[object]]}
 REPORT = {
-    "sizes": [[[object]]],
     "keys": Tensor,
     "key biases": Tensor,
     "losses": [float],
@@ -44,9 +45,6 @@ REPORT = {
     "gradients": dict,
     "part": Tensor,
 }
-ALL_REDUCE = "allreduce_"
-ACTIVATIONS = BATCH * TOKENS * WIDTH * 4  # bytes
-
 Weights = Sequence[Mapping[str, Tensor]]
 
 
@@ -103,12 +101,13 @@ def twin(drawn: Drawn, change: Callable[[str, Tensor], Tensor] = lambda name, va
 
 
 def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
+    expect(reports, START)
+    for rank, report in enumerate(reports):
+        judge_sizes(look, rank, report)
     expect(reports, REPORT)
     for report in reports:
         if len(report["losses"]) != STEPS or len(report["forward"]) != BLOCKS:
             raise unusable_report("a rank reported other steps or blocks")
-    for rank, report in enumerate(reports):
-        judge_sizes(look, rank, report["sizes"])
     for rank, report in enumerate(reports):
         judge_names(look, rank, report)
     right = twin(drawn)
@@ -117,6 +116,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     judge_output(look, reports, drawn, right)
     judge_forward(look, reports[0]["forward"])
     judge_backward(look, reports, right)
+    for rank, report in enumerate(reports):
+        judge_trained(look, rank, report)
     for rank, report in enumerate(reports):
         for step, (found, wanted) in enumerate(zip(report["losses"], right.losses, strict=True)):
             if not close(found, wanted):
@@ -129,29 +130,27 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     judge_part(look.into("own_part"), [report["part"] for report in reports], drawn.whole)
 
 
+def judge_trained(look: Look, rank: int, report: dict[str, Any]) -> None:
+    """Each part has a gradient."""
+    for name in CUT:
+        if f"0.{name}" not in report["gradients"]:
+            layer, _, own = name.rpartition(".")
+            kind = COLUMN if layer in ("attention.query_key_value", "mlp.0") else ROW
+            raise Diagnosis(
+                "part-not-trained",
+                saw=f"on rank {rank} {name} got no gradient.",
+                means="Each rank trains its part: the layer computes with a parameter that wants a gradient.",
+                look=look.into(f"{kind}.__init__")(rf"\b{own}\b.*=")
+                if "frozen" in report["layers"].get(name, ())
+                else look.into(f"{kind}.forward")(rf"{own}.*(detach|data)", rf"\b{own}\b", RETURN),
+            )
+
+
 def off(found: Tensor, wanted: Tensor) -> str:
     """The number that differs the most: "0.4321 instead of 0.2160"."""
     if found.shape != wanted.shape:
         return f"one of {list(found.shape)} instead of {list(wanted.shape)}"
     return example({"": found}, {"": wanted}).partition("holds ")[2]
-
-
-def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:
-    calls = [call for part in (*report["forward"], report["backward"]) for call in part]
-    if others := [call["name"] for call in calls if call["name"] != ALL_REDUCE]:
-        raise Diagnosis(
-            "other-collective",
-            saw=f"rank {rank} called {others[0].strip('_')} in a step.",
-            means="Between the two layers of a pair nothing is sent, and behind them one all-reduce.",
-            look=look.into(f"{COLUMN}.forward")(r"gather|dist\.", RETURN),
-        )
-    if large := [call["bytes"] for call in calls if call["bytes"] > ACTIVATIONS]:
-        raise Diagnosis(
-            "too-many-bytes",
-            saw=f"an all-reduce of rank {rank} had {large[0]} bytes; the block's input has {ACTIVATIONS}.",
-            means="What is summed is as large as the input of the pair, not as what is between.",
-            look=look.into(f"{ROW}.forward")(r"apply"),
-        )
 
 
 def judge_output(look: Look, reports: Sequence[Any], drawn: Drawn, right: Twin) -> None:
@@ -213,17 +212,6 @@ def judge_output(look: Look, reports: Sequence[Any], drawn: Drawn, right: Twin) 
         "The ranks' parts must be those of one layer: the rows of the second belong to the columns of the first.",
         look.into("own_part")(r"chunk|\[", RETURN),
     )
-
-
-def judge_forward(look: Look, forward: Sequence[Any]) -> None:
-    for calls in forward:
-        if len(calls) != 2:
-            raise Diagnosis(
-                "too-many-all-reduces",
-                saw=f"in the forward pass of a block rank 0 called {len(calls)} all-reduces.",
-                means="Two: one behind attention, and one behind the MLP.",
-                look=look.into(f"{COLUMN}.forward")(r"Sum|summed|all_reduce", RETURN),
-            )
 
 
 def judge_backward(look: Look, reports: Sequence[Any], right: Twin) -> None:

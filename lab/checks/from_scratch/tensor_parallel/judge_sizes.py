@@ -6,13 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import RETURN, Look
-from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, PIECES, RANKS, draw_weights
+from lab.checks.common.look import RETURN, Look, line_of
+from lab.checks.common.report import expect, fits
+from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, PIECES, RANKS, ROW, draw_weights
 from lab.grading.diagnosis import Diagnosis, unusable_report
 
+WHOLE_BIAS = "The rank has a part of the outputs, so it has the same part of the bias."
 
-def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
+
+def judge_sizes(look: Look, rank: int, report: dict[str, Any]) -> None:
     """A rank has half of each weight that is cut, in memory too."""
+    blocks = report["sizes"]
+    expect([list(report["layers"].values())], [[str]])
     whole = {name: value.numel() for name, value in draw_weights(torch.Generator())[0].items()}
     for own in blocks:
         if not all(len(one) == 3 and [type(value) for value in one] == [str, int, int] for one in own):
@@ -20,14 +25,8 @@ def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
         found = {name: (size, kept) for name, size, kept in own}
         for name in CUT:
             size, kept = found.get(name, (whole[name], 0))
-            layer = name.rpartition(".")[0]
             if size > whole[name] // RANKS:
-                raise Diagnosis(
-                    "weights-whole",
-                    saw=f"rank {rank} has {size} of the {whole[name]} numbers of {name}.",
-                    means="Each rank keeps its part of every linear layer: that is what the memory is saved by.",
-                    look=look(rf"{layer.rpartition('.')[2]}\W.*=", rf"{layer.partition('.')[0]}\b"),
-                )
+                raise _whole(look, name, f"rank {rank} has {size} of the {whole[name]} numbers of {name}", report)
             if kept > size:
                 raise Diagnosis(
                     "part-is-a-view",
@@ -44,6 +43,43 @@ def judge_sizes(look: Look, rank: int, blocks: Sequence[Any]) -> None:
                 means="What a parallel layer keeps is its part: the whole layer must be free to go.",
                 look=look.into(f"{COLUMN}.__init__")(r"self\.\w+ = whole"),
             )
+
+
+def _whole(look: Look, name: str, saw: str, report: dict[str, Any]) -> Diagnosis:
+    """A weight is not cut, or no parameter: by what its layer is now, and the parallel layers that were made."""
+    said: list[str] = report["layers"].get(name, [])
+    kind, has = [*said, "", ""][:2]
+    init = look.into(f"{kind}.__init__") if kind in (COLUMN, ROW) else None
+    own = name.rpartition(".")[2]
+    if init and has == "Tensor":
+        return Diagnosis(
+            "no-parameter",
+            saw=f"{kind} has a plain tensor as its {own}: parameters() does not know {name}.",
+            means="The optimizer steps what parameters() gives, and a checkpoint has it: make it an nn.Parameter.",
+            look=init(rf"\b{own}\b.*=", rf"\b{own}\b"),
+        )
+    lines = [one for one in report["unplaced"] if fits(one, [object]) and len(one) == 2 and type(one[1]) is int]
+    if not init and lines:
+        wanted = COLUMN if name in ("attention.query_key_value.weight", "mlp.0.weight") else ROW
+        made = next((one for one in lines if one[0] == wanted), lines[0])
+        return Diagnosis(
+            "not-put-back",
+            saw=f"{saw}; a {made[0] if made[0] in (COLUMN, ROW) else 'layer'} was made, but not put there.",
+            means="A name of the function is no part of the block: assign to the block's attribute, or to mlp[0].",
+            look=look.line(made[1]),
+        )
+    means = "Each rank keeps its part of every linear layer: that is what the memory is saved by."
+    if init is None:  # nothing was made: it is missing behind what else there is of this half, or at the end
+        place = look(rf"\b{name.partition('.')[0]}\b", last=True)
+        return Diagnosis(
+            "weights-whole", saw=f"{saw}.", means=means, look=place if line_of(place) else look(RETURN)
+        )
+    place = init(rf"\b{own}\b.*=", rf"\b{own}\b")
+    if "own_part(" in place:
+        place = look.into("own_part")(RETURN)
+    elif own == "bias":
+        return Diagnosis("bias-not-cut", saw=f"{saw}.", means=WHOLE_BIAS, look=place)
+    return Diagnosis("weights-whole", saw=f"{saw}.", means=means, look=place)
 
 
 def judge_part(look: Look, parts: Sequence[Tensor], whole: Tensor) -> None:

@@ -1,12 +1,14 @@
 """What ranks observe of a block that is cut: its parameters, its all-reduces, and the numbers of two steps."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from lab.checks.from_scratch.tensor_parallel.net import RATE, STEPS, build, loss_of
+from lab.checks.from_scratch.origin import made_noted
+from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, RATE, ROW, STEPS, build, loss_of
 from lab.checks.from_scratch.traffic import Traffic
 from lab.ranks.rank import Rank
 
@@ -16,16 +18,23 @@ def train(rank: Rank) -> dict[str, Any]:
     module = rank.student("from_scratch.tensor_parallel")
     given = rank.receive()
     parts = build(given["weights"])
-    for block in parts:
-        module.parallelize(block)
+    with made_noted(module, (COLUMN, ROW)) as made:
+        for block in parts:
+            module.parallelize(block)
     blocks = nn.ModuleList(parts)
+    placed = {id(layer) for block in parts for layer in cut_layers(block).values()}
     report: dict[str, Any] = {
         "sizes": [[[name, p.numel(), kept(p)] for name, p in block.named_parameters()] for block in blocks],
+        "layers": layers_of(parts[0]),
+        "unplaced": [[type(one).__name__, line] for one, line in made if id(one) not in placed],
         "keys": parts[0].attention.query_key_value.weight.detach().clone(),
         "key biases": parts[0].attention.query_key_value.bias.detach().clone(),
         "losses": [],
     }
-    dist.barrier()
+    whole = torch.tensor([is_whole(given["weights"][0], report["sizes"])])
+    dist.all_reduce(whole)
+    if whole:
+        return report  # parts of layers that do not belong together: what they would compute says less
     optimizer = torch.optim.SGD(blocks.parameters(), lr=RATE)
     for step in range(STEPS):
         x = given["inputs"].clone().requires_grad_()
@@ -49,6 +58,32 @@ def train(rank: Rank) -> dict[str, Any]:
             }
         optimizer.step()
     return report | {"part": module.own_part(given["whole"], 1, given["pieces"]).detach().clone()}
+
+
+def cut_layers(block: nn.Module) -> dict[str, nn.Module]:
+    """The layers that are to be cut, by their names."""
+    every = dict(block.named_modules())
+    names = dict.fromkeys(name.rpartition(".")[0] for name in CUT)
+    return {name: every[name] for name in names if name in every}
+
+
+def layers_of(block: nn.Module) -> dict[str, list[str]]:
+    """For each tensor that is to be cut its layer's class, its own type, and "frozen" where nothing trains it."""
+    found = {}
+    for name in CUT:
+        layer, _, own = name.rpartition(".")
+        if (module := cut_layers(block).get(layer)) is None:
+            continue
+        has = getattr(module, own, None)
+        kind = "Parameter" if isinstance(has, nn.Parameter) else type(has).__name__
+        found[name] = [type(module).__name__, kind, "" if getattr(has, "requires_grad", True) else "frozen"]
+    return found
+
+
+def is_whole(weights: Mapping[str, torch.Tensor], sizes: list[Any]) -> bool:
+    """Whether a block has more of a weight than a part, or not as a parameter."""
+    found = [{name: size for name, size, _ in own} for own in sizes]
+    return any(own.get(name, weights[name].numel()) == weights[name].numel() for own in found for name in CUT)
 
 
 def kept(parameter: torch.Tensor) -> int:

@@ -1,0 +1,47 @@
+"""Judges what a block that is cut sends: all-reduces alone, how many forward, and of how many bytes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.checks.common.look import RETURN, Look
+from lab.checks.from_scratch.tensor_parallel.net import BATCH, COLUMN, ROW, TOKENS, WIDTH
+from lab.grading.diagnosis import Diagnosis
+
+ALL_REDUCE = "allreduce_"
+ACTIVATIONS = BATCH * TOKENS * WIDTH * 4  # bytes
+
+
+def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:
+    calls = [call for part in (*report["forward"], report["backward"]) for call in part]
+    if others := [call["name"] for call in calls if call["name"] != ALL_REDUCE]:
+        raise Diagnosis(
+            "other-collective",
+            saw=f"rank {rank} called {others[0].strip('_')} in a step.",
+            means="Between the two layers of a pair nothing is sent, and behind them one all-reduce.",
+            look=look.into(f"{COLUMN}.forward")(r"gather|dist\.", RETURN),
+        )
+    if large := [call["bytes"] for call in calls if call["bytes"] > ACTIVATIONS]:
+        forward = any(call["bytes"] > ACTIVATIONS for part in report["forward"] for call in part)
+        column, row = look.into(f"{COLUMN}.forward"), look.into(f"{ROW}.forward")
+        function = "SumOverRanks" if forward else "ToRanks"  # the one that sums in this direction
+        odd, other = (column, row) if forward else (row, column)  # where it does not belong comes first
+        raise Diagnosis(
+            "too-many-bytes",
+            saw=f"an all-reduce of rank {rank} in the {'forward' if forward else 'backward'} pass had {large[0]} "
+            f"bytes; the block's input has {ACTIVATIONS}.",
+            means="What is summed is as large as the input of the pair, not as what is between."
+            if forward
+            else "ToRanks is for x, which all ranks have: what is between is each rank's own, both ways.",
+            look=(odd if odd.mentions(function) else other)(function, r"apply", RETURN),
+        )
+
+
+def judge_forward(look: Look, forward: Sequence[Any]) -> None:
+    for calls in forward:
+        if len(calls) != 2:
+            raise Diagnosis(
+                "too-many-all-reduces",
+                saw=f"in the forward pass of a block rank 0 called {len(calls)} all-reduces.",
+                means="Two: one behind attention, and one behind the MLP.",
+                look=look.into(f"{COLUMN}.forward")(r"Sum|summed|all_reduce", RETURN),
+            )
