@@ -43,9 +43,10 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def unread_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterator[int]:
     """The lines of such calls, in the functions of these names; by default in all."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, _Function)}
     for node in ast.walk(tree):
         if isinstance(node, _Function) and (not functions or node.name in functions):
-            yield from _of_function(node)
+            yield from _of_function(node, own)
 
 
 def dropped_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterator[int]:
@@ -120,11 +121,12 @@ def _is_pure(function: ast.expr) -> bool:
     return isinstance(function, ast.Attribute) and function.attr in _PURE
 
 
-def _of_function(function: _Function) -> Iterator[int]:
+def _of_function(function: _Function, own: set[str]) -> Iterator[int]:
+    """Args: `own` are the names of the module's functions: who calls one of them may mean another thing."""
     for statement in ast.walk(function):
         if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
             continue
-        if _name(call.func) not in _COLLECTIVES:
+        if _name(call.func) not in _COLLECTIVES or (isinstance(call.func, ast.Name) and call.func.id in own):
             continue
         tensor = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "tensor"), None)
         if isinstance(tensor, ast.Call):

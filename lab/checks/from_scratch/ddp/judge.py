@@ -147,7 +147,7 @@ def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradie
                 "not-reduced",
                 saw=f"{saw}: this rank's own.",
                 means="Nothing of the other ranks has come into them: .grad must be what was reduced.",
-                look=look.into("MyDDP._begin")(r"all_reduce"),
+                look=look.into("MyDDP._begin")(r"flat\s*=(?!=)", r"all_reduce"),
             )
         raise not_reduced(look, f"{saw}: this rank's own.")
     if ".register_hook(" in (at := look(r"\.register_hook\(")):
