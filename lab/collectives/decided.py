@@ -4,10 +4,12 @@ Told from what the ranks noted of their conditions, and from the source, which i
 """
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.base.source import searchable
 from lab.collectives.conduct import Conduct
 
 Place = tuple[str, int, str]  # file, line, the condition's text
@@ -26,11 +28,15 @@ class Suspect:
     leaves: bool
 
 
-def suspects(conducts: Iterable[Conduct], file: str, tree: ast.Module) -> Iterator[Suspect]:
-    """The conditions of a file, by name, that could be left out; first those that the ranks were parted by.
+def suspects(conducts: Iterable[Conduct], file: str, tree: ast.Module, look: str) -> Iterator[Suspect]:
+    """The conditions of a file, by name, that could be left out.
+
+    First those that the ranks were parted by, then those next to the line to look at: "ddp.py:88  dist...".
 
     Not among them are tests for None, which guard what comes after them, and ends of loops.
     """
+    line = re.match(r"[\w.]+:(\d+)", searchable(look))
+    near = int(line[1]) if line else 0
     ways: dict[Place, list[frozenset[bool]]] = {}
     for conduct in conducts:
         for place, taken in conduct.conditions:
@@ -38,7 +44,7 @@ def suspects(conducts: Iterable[Conduct], file: str, tree: ast.Module) -> Iterat
                 ways.setdefault(place, []).append(taken)
     ifs = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
     branches = {part: node for node in ifs for part in _parts(node.test)}
-    for place, went in sorted(ways.items(), key=lambda item: (len(set(item[1])) == 1, item[0][1])):
+    for place, went in sorted(ways.items(), key=lambda item: (len(set(item[1])) == 1, abs(item[0][1] - near))):
         node = branches.get(place[1:])
         if node is None or " None" in place[2] or any(isinstance(part, ast.Break) for part in node.body):
             continue

@@ -16,7 +16,7 @@ from lab.grading import hang
 from lab.grading.check import Check, Group, left_with
 from lab.grading.diagnosis import TO_LOOK, Diagnosis
 from lab.grading.places import asks_for_its_node, at_line, counts_gpus, read_lines
-from lab.grading.unread import dropped, of_the_source, unordered, unread
+from lab.grading.unread import NOT_ADDED, dropped, of_the_source, unordered, unread
 from lab.ranks.environment import ONE_NODE
 from lab.ranks.rank import LOCAL
 from lab.syllabus.syllabus import syllabus
@@ -65,14 +65,13 @@ _OTHERWISE = (
 _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
 # What is told in these exercises where something was not done, or not every time.
-_AT_TIMES = ("9.1", "9.2", "9.3", "9.4")
 _NOT_DONE = (
     *("message-sizes-differ", "message-missing", "not-waited", "too-few-steps", "wrong-sum", "not-added"),
     *("not-gathered", "not-all-gathered", "copied-into-wrong-part", "rest-left-out", "different-sizes"),
     *("never-reduced", "gradient-missing", "not-reduced", "buffers-differ", "not-reset", "not-stepped"),
     *("not-handed-out", "some-not-handed-out", "owners-overwritten", "not-copied-back", "wrong-weights"),
     *("early-states-kept", "states-kept-twice", "not-freed-after-forward", "not-freed-after-backward"),
-    *("not-gathered-again", "stale-evaluation"),
+    *("not-gathered-again", "stale-evaluation", "no-overlap"),
 )
 _TRIES = 2  # conditions
 _SO = " caught it. So "
@@ -115,7 +114,7 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
         return _swallowed(diagnosis, kept, group)
     if diagnosis.name in _NOT_REDUCED and (nothing := unread(diagnosis, check, group)):
         return nothing
-    if diagnosis.name in _NO_EFFECT and (nothing := dropped(diagnosis, check, group)):
+    if diagnosis.name in (*_NO_EFFECT, *NOT_ADDED) and (nothing := dropped(diagnosis, check, group)):
         return nothing
     if diagnosis.name in _WITH_A_LINE:
         return diagnosis
@@ -246,14 +245,15 @@ def _at_times(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | N
     """Told of the condition without which nothing is wrong; None where there is none."""
     file, folder = syllabus()[check.exercise].file, group.code.resolve()
     tree = parsed("\n".join(read_lines(str(folder / file), folder)))
-    if tree is None or check.exercise not in _AT_TIMES or diagnosis.name not in _NOT_DONE:
+    conducts = [report.conduct for report in _reports(group)]
+    if tree is None or check.exercise not in ("9.1", "9.2", "9.3", "9.4") or diagnosis.name not in _NOT_DONE:
         return None
-    for one in list(suspects([rank.conduct for rank in _reports(group)], Path(file).name, tree))[:_TRIES]:
+    for one in list(suspects(conducts, Path(file).name, tree, diagnosis.look))[: 2 * _TRIES]:
         if _with_condition(one.place, one.way, check, group) == "":
+            way = "true" if one.leaves else "not true"
             return Diagnosis(
                 AT_TIMES,
-                saw=f"`{one_line(one.place[2], 60)}` is {'' if one.leaves else 'not '}true at times: "
-                f"{one_line(diagnosis.saw, 160)}",
+                saw=f"`{one_line(one.place[2], 60)}` is {way} at times: {one_line(diagnosis.saw, 160)}",
                 means="It leaves where it has to go on: if it never does, nothing is wrong."
                 if one.leaves
                 else "What stands under this condition belongs in every round: without it nothing is wrong.",

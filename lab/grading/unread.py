@@ -36,6 +36,7 @@ _PURE = ("div", "mul", "add", "sub", "mean", "sum", "float", "double", "detach",
 _MATCHED = (*_COLLECTIVES, "all_gather", "reduce_scatter", "gather", "scatter")
 _SAME_ORDER = ("list", "tuple", "enumerate", "zip", "iter", "reversed", "filter", "map")
 
+NOT_ADDED = ("not-added", "wrong-sum")  # what is told of an addition that has had no effect
 UNREAD, DROPPED, UNORDERED = "result-not-read", "result-dropped", "set-has-no-order"
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -168,13 +169,11 @@ def _names_in(target: ast.expr) -> list[str]:
 
 
 def unordered_loops(tree: ast.Module) -> Iterator[int]:
-    """The lines of sets whose elements a function with a collective takes one after the other."""
-    for node in ast.walk(tree):
-        if not isinstance(node, _Function):
-            continue
-        calls = {_name(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
-        if calls.isdisjoint(_MATCHED):
-            continue
+    """The lines of sets whose elements a function takes one after the other."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    calls = {one: {_name(part.func) for part in ast.walk(one) if isinstance(part, ast.Call)} for one in functions}
+    # First in those that call a collective themselves; another one may hand the order to them.
+    for node in sorted(functions, key=lambda one: calls[one].isdisjoint(_MATCHED)):
         sets: dict[str, int] = {}
         for part in ast.walk(node):
             if isinstance(part, ast.Assign) and (line := _set_in(part.value, sets)):
@@ -223,7 +222,9 @@ def dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | Non
         dropped_results,
         DROPPED,
         "computes something that nothing keeps",
-        "div() and / give a new tensor and leave the old one as it is: div_() and /= change it.",
+        "a + b gives a new tensor and leaves the old one as it is: += and add_() change it."
+        if diagnosis.name in NOT_ADDED
+        else "div() and / give a new tensor and leave the old one as it is: div_() and /= change it.",
         (diagnosis, check, group),
     )
 

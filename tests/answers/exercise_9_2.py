@@ -232,3 +232,41 @@ bank.wrong(
     wait="if bucket.work is not None: bucket.work.wait()",
     again="bucket.work, bucket.ready = None, 0",
 )
+
+bank.wrong(
+    "counts-numbers",
+    "numbers compared with bytes",
+    full="if sum(q.numel() for q in room) >= full:",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "only rank 0 begins the buckets that are left",
+    left="while dist.get_rank() == 0 and self.begun < len(self.buckets):",
+)
+bank.wrong(
+    "not-reduced",
+    "the flat tensor is another one after the division",
+    slow=True,
+    divide="bucket.flat = bucket.flat / dist.get_world_size()",
+)
+bank.wrong(
+    "done-at-times",
+    "waits for the buckets that got full",
+    wait="if bucket.ready == len(bucket.parameters): bucket.work.wait()",
+)
+bank.wrong(
+    "done-at-times",
+    "hooks for matrices only",
+    slow=True,
+    hook="if p.ndim > 1: p.register_post_accumulate_grad_hook(lambda p, b=bucket: self._ready(b))",
+)
+bank.wrong(
+    "buckets-out-of-order",
+    "each as soon as it is full itself",
+    slow=True,
+    which="if bucket.ready == len(bucket.parameters):\n    self._begin(bucket)",
+    each="while False:",
+    left="for one in [one for one in self.buckets if not one.work]:",
+    late="self._begin(one)",
+    again="bucket.ready, bucket.work = 0, None",
+)

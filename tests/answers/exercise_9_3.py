@@ -205,3 +205,46 @@ bank.wrong(
     states='groups = self.optimizer.param_groups\ngroups[:] = [group for group in groups if group["params"]]\n'
     "for p in [p for p in self.optimizer.state if id(p) not in mine]:",
 )
+
+bank.wrong(
+    "dealt-out-by-count",
+    "to the share with the fewest parameters",
+    lightest="to = min(range(ranks), key=lambda r: len(shares[r]))",
+)
+bank.wrong("owned-twice", "one list for all", slow=True, empty="shares, sums = [[]] * ranks, [0] * ranks")
+bank.wrong(
+    "shares-differ",
+    "a set before it is sorted",
+    order="for p in sorted(set(parameters), key=lambda p: -p.numel()):",
+)
+bank.wrong("set-has-no-order", "a set that is not sorted", order="for p in set(parameters):")
+bank.wrong("not-copied-back", "the loop's variable", slow=True, copy="p = new.reshape(p.shape)")
+bank.wrong(
+    "early-states-kept",
+    "nothing taken out of the states",
+    slow=True,
+    states="for p in []:",
+)
+bank.wrong(
+    "states-kept-twice",
+    "deleted while the loop goes through them",
+    slow=True,
+    filter='for i, p in enumerate(group["params"]):\n    if id(p) not in mine: del group["params"][i]',
+)
+bank.wrong(
+    "states-kept-twice",
+    "the first group only",
+    slow=True,
+    groups="for group in self.optimizer.param_groups[:1]:",
+)
+bank.wrong(
+    "done-at-times",
+    "steps where the first group has something",
+    step='if self.optimizer.param_groups[0]["params"]: self.optimizer.step()',
+)
+bank.wrong(
+    "done-at-times",
+    "only the owner sends",
+    slow=True,
+    skip="if not share or rank != dist.get_rank(): continue",
+)

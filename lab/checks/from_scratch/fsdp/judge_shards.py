@@ -9,17 +9,18 @@ from lab.checks.from_scratch.fsdp.judge_calls import UNITS
 from lab.checks.from_scratch.fsdp.net import BLOCKS, shard_of_a_block
 from lab.grading.diagnosis import Diagnosis
 
-TAKEN = (r"children\(", r"(block|part).*(modules|parameters)\(", r"parameters")  # where a unit's are looked for
+# Where a unit's parameters are looked for.
+TAKEN = (r"children\(", r"^(?!self\.names).*(block|part).*(modules|parameters)\(", r"parameters")
 
 
 def judge_units(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """There are as many as there should be, and nothing is in none."""
     for rank, report in enumerate(reports):
-        if report["in no unit"] and len(report["order"]) == UNITS:
+        lost = report["in no unit"]
+        if lost and (len(report["order"]) == UNITS or lost[0].startswith("blocks.")):
             raise Diagnosis(
                 "in-no-unit",
-                saw=f"{len(report['in no unit'])} parameters of rank {rank} are in no unit, "
-                f"{one_line(report['in no unit'][0], 60)} first.",
+                saw=f"{len(lost)} parameters of rank {rank} are in no unit, {one_line(lost[0], 60)} first.",
                 means="They stay whole on every rank: a unit has those of a part itself and of all modules in it.",
                 look=look(*TAKEN),
             )
@@ -38,7 +39,7 @@ def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ran
             "too-few-units",
             saw=f"{BLOCKS} blocks and what is left make {len(elements)} units.",
             means="Only a block with a unit of its own can be gathered and freed by itself.",
-            look=look(r"Unit\(", r"for "),
+            look=look(r"\[(self\.)?module,", r"Unit\(", r"for "),
         )
     blocks = sorted(elements)[1:]  # without what is left, which is less
     if len(elements) == UNITS and min(blocks) < shard_of_a_block(ranks):

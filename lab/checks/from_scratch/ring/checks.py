@@ -5,6 +5,7 @@ import re
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import argument_of
 from lab.checks.common.syntax import calls_of
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
@@ -84,7 +85,12 @@ def at_the_wrong_size(look: Look, told: Diagnosis, group: Group) -> Diagnosis:
     frames = [frame for report in reports for one in report.messages if not one.done for frame in one.frames]
     half = SCATTER if any(frame.function == SCATTER for frame in frames) else GATHER
     handed_on = handed(look.into(EXCHANGE), "recv") and handed(look.into(EXCHANGE), "send")
-    place = (made_for_incoming(look, half) if handed_on else "") or told.look
+    made = made_for_incoming(look, half) if handed_on else ""
+    added = look.into(half)(r"\+=|add_\(")
+    fits = re.search(r"(\w[\w.\[\]() %+-]*?)(?: ?\+= ?|\.add_\()", searchable(added.partition("  ")[2]))
+    if made and fits and fits[1] in made:  # it is as long as what it is added to: the other side is not
+        made = argument_of(look.into(half), EXCHANGE, "outgoing", 0)
+    place = made or told.look
     return Diagnosis(told.name, saw=told.saw, means=told.means, look=place, details=told.details)
 
 
