@@ -1,6 +1,6 @@
 """Answers to 9.2: gradients averaged in buckets, while the backward pass runs."""
 
-from answers.entries import ON_ONE_RANK, Bank
+from answers.entries import ON_ONE_RANK, UNEVEN_STEPS, Bank
 
 bank = Bank(
     "9.2",
@@ -147,7 +147,7 @@ bank.wrong(
 )
 bank.wrong("not-reset", "ready is never set back", again="pass")
 bank.wrong(
-    "not-reset",
+    "done-at-times",
     "only full buckets are set back",
     again="if bucket.ready == len(bucket.parameters): bucket.ready = 0",
 )
@@ -239,9 +239,9 @@ bank.wrong(
     full="if sum(q.numel() for q in room) >= full:",
 )
 bank.wrong(
-    ON_ONE_RANK,
+    UNEVEN_STEPS,
     "only rank 0 begins the buckets that are left",
-    left="while dist.get_rank() == 0 and self.begun < len(self.buckets):",
+    late="if dist.get_rank(): break\nself._begin(self.buckets[self.begun])",
 )
 bank.wrong(
     "not-reduced",

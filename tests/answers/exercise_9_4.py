@@ -264,7 +264,9 @@ bank.wrong(
         )
     },
 )
-bank.wrong("too-few-units", "the whole model goes first", slow=True, parts="for part in [module, *module.blocks]:")
+bank.wrong(
+    "unit-of-nothing", "the whole model goes first", slow=True, parts="for part in [module, *module.blocks]:"
+)
 bank.wrong(
     "summed-not-averaged",
     "the mean is never taken",

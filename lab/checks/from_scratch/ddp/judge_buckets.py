@@ -59,11 +59,11 @@ def judge_buckets(look: Look, found: Sequence[int], cap_mb: float) -> None:
     reached = list(accumulate(found))
     said = f"with {cap} bytes to a bucket, the all-reduces had {numbers(found)} bytes"
     place = look.into("make_buckets")
-    if list(found) == bucket_sizes(4 * cap) and counts_numbers(place):
+    if list(found) == bucket_sizes(8 * cap) and counts_numbers(place):
         raise Diagnosis(
             "counts-numbers",
             saw=f"{said}.",
-            means="numel() counts numbers, of which each in fp32 has four bytes: times element_size().",
+            means="numel() counts numbers, and each has several bytes: times element_size().",
             look=place(r"numel|size\(\)"),
         )
     if len(found) == 1 or max(found) >= cap + max(each):

@@ -77,7 +77,7 @@ def shards_what_it_does_not_use(group: Group) -> None:
         r"expected a non-empty list",
         "unit-of-nothing",
         "An earlier unit had taken all of its parameters: first the blocks' units, then that of what is left.",
-        saw="{rank} has made a unit of no parameters.",
+        saw="a unit was made of no parameters.",
         look=look(r"\[(self\.)?module,", r"Unit\("),
     )
     with again, another if renamed else nullcontext(), taken, low, none, dotted, narrow, renewed:

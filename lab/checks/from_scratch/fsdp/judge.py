@@ -11,7 +11,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example
 from lab.checks.common.tiny import one_thread
-from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients
+from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients, judge_kept
 from lab.checks.from_scratch.fsdp.judge_shards import judge_shards, judge_units
 from lab.checks.from_scratch.fsdp.net import (
     BLOCKS,
@@ -124,7 +124,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     after, output = twin(drawn)
     for name, wanted in zip(STATES[1:], after, strict=True):
         judge_weights(look, [report[name] for report in reports], wanted, like, name)
-    for report in reports:
+    for rank, report in enumerate(reports):
+        judge_kept(look, rank, report)
         judge_memory(look, report)
     if not close(reports[0]["evaluated"], output):
         raise Diagnosis(

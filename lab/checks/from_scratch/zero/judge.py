@@ -86,19 +86,15 @@ def judge_owners(look: Look, found: Sequence[Sequence[Sequence[int]]], weights: 
 
 def judge_order(look: Look, found: Sequence[Sequence[Sequence[int]]]) -> None:
     """On all ranks a share holds the same parameters, in the same order."""
-    for rank, shares in enumerate(found):
-        for share, own in enumerate(shares):
-            first = found[0][share] if share < len(found[0]) else []
-            if list(own) != list(first):
-                raise Diagnosis(
-                    "shares-differ",
-                    saw=f"share {share} is parameters {numbers(first[:18]) or 'none'} on rank 0, and "
-                    f"{numbers(own[:18]) or 'none'} on rank {rank}.",
-                    means="All ranks must come to the same shares: a set, say, has an order of its own on each.",
-                    look=look.into("divide")(
-                        r"\bset\(|frozenset", r"rand|shuffle|hash\(|\bid\(|rank\b", r"[{}]", r"sort", r"^for "
-                    ),
-                )
+    if any(list(map(list, shares)) != list(map(list, found[0])) for shares in found):
+        raise Diagnosis(
+            "shares-differ",
+            saw="the ranks do not have the same parameters in the same shares, in the same order.",
+            means="All ranks must come to the same shares: a set, say, has an order of its own on each.",
+            look=look.into("divide")(
+                r"\bset\(|frozenset", r"rand|shuffle|hash\(|\bid\(|rank\b", r"[{}]", r"sort", r"^for "
+            ),
+        )
 
 
 def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case: int) -> None:
