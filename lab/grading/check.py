@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lab.base.words import one_line
-from lab.grading.diagnosis import CheckEnded, Failed, tampered
+from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
+from lab.grading.diagnosis import CheckEnded, Diagnosis, Failed, tampered
 
 if TYPE_CHECKING:
     from lab.ranks.rank import Rank
@@ -179,3 +180,20 @@ class Group:
                 raise tampered(f"rank {report.rank}: {one_line(report.tampered, 200)}")
         self.outputs += [(report.rank, report.output) for report in result.reports if report.output.strip()]
         return result
+
+
+def left_with(env: Mapping[str, str | None], check: Check, group: Group) -> str:
+    """The name of what is wrong where all ranks have these variables; "" where nothing is."""
+    from lab.ranks.server import RankServerError
+
+    trial = group.again(env)
+    try:
+        with ended_after(JUDGE_SECONDS):
+            check.function(trial)
+    except Diagnosis as diagnosis:
+        return diagnosis.name
+    except (CheckEnded, RankServerError, JudgeTookTooLong):
+        return "hang"
+    finally:
+        trial.close()
+    return ""

@@ -103,7 +103,9 @@ def _body(node: ast.If) -> int:
 def at_line(file: str, line: int, code: Path) -> str:
     """A line of a file in the student's folder, with its text: "train.py:41  loss = ..."."""
     name = Path(file).name
-    lines = read_lines(str(code.resolve() / name), code.resolve())
+    folder = code.resolve()
+    folders = dict.fromkeys((folder / module_file(module)).parent for module in ALL_MODULES)
+    lines = next((found for one in folders if (found := read_lines(str(one / name), folder))), [])
     text = one_line(lines[line - 1], 80) if 1 <= line <= len(lines) else ""
     return f"{name}:{line}" + (f"  {text}" if text else "")
 

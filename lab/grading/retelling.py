@@ -5,25 +5,24 @@ is missing. Whether an answer is right is not decided here: nothing in this file
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from lab.base.source import searchable
+from lab.base.source import parsed, searchable
 from lab.base.words import one_line, rank_list
 from lab.collectives.conduct import FORCED, Caught, Variable
+from lab.collectives.decided import Place, suspects
 from lab.grading import hang
-from lab.grading.check import Check, Group
-from lab.grading.deadline import JUDGE_SECONDS, JudgeTookTooLong, ended_after
-from lab.grading.diagnosis import TO_LOOK, CheckEnded, Diagnosis
+from lab.grading.check import Check, Group, left_with
+from lab.grading.diagnosis import TO_LOOK, Diagnosis
 from lab.grading.places import asks_for_its_node, at_line, counts_gpus, read_lines
-from lab.grading.unread import dropped, of_the_source, unordered, unread
+from lab.grading.unread import NOT_ADDED, dropped, of_the_source, unordered, unread
 from lab.ranks.environment import ONE_NODE
 from lab.ranks.rank import LOCAL
-from lab.ranks.server import RankServerError
 from lab.syllabus.syllabus import syllabus
 
 SWALLOWED, ONE_RANK, LAUNCHER = "error-swallowed", "not-on-every-rank", "launcher-variable-set"
-OF_A_NODE = "local-number-as-global"
+OF_A_NODE, AT_TIMES = "local-number-as-global", "done-at-times"
 MORE = " There may be more after it."  # said in the exercises of several steps
 
 # Diagnoses that say already what else would be said here.
@@ -65,6 +64,15 @@ _OTHERWISE = (
 )
 _OF_RANKS = ("ranks-disagree", "ranks-start-differently", "different-order")  # another error is no better word
 _WITH_A_LINE = ("raised", "exited", "killed", "unusable-result")  # what was raised tells its own line
+# What is told in these exercises where something was not done, or not every time.
+_NOT_DONE = (
+    *("message-sizes-differ", "message-missing", "not-waited", "too-few-steps", "wrong-sum", "not-added"),
+    *("not-gathered", "not-all-gathered", "copied-into-wrong-part", "rest-left-out", "different-sizes"),
+    *("never-reduced", "gradient-missing", "not-reduced", "buffers-differ", "not-reset", "not-stepped"),
+    *("not-handed-out", "some-not-handed-out", "owners-overwritten", "not-copied-back", "wrong-weights"),
+    *("early-states-kept", "states-kept-twice", "not-freed-after-forward", "not-freed-after-backward"),
+    *("not-gathered-again", "stale-evaluation", "no-overlap"),
+)
 _TRIES = 2  # conditions
 _SO = " caught it. So "
 # What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
@@ -74,8 +82,6 @@ _LONG = ("5.1", "6.1")
 # and of an optimizer each rank steps a share of its own.
 _TELLS_RANKS_APART = ("2.3",)  # is_main_process, by purpose: the same everywhere is another mistake
 _PARTED_BY_RIGHT = ("3.1", "9.3", "9.6")
-
-Place = tuple[str, int, str]  # file, line, the condition's text
 
 
 def retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
@@ -108,11 +114,12 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
         return _swallowed(diagnosis, kept, group)
     if diagnosis.name in _NOT_REDUCED and (nothing := unread(diagnosis, check, group)):
         return nothing
-    if diagnosis.name in _NO_EFFECT and (nothing := dropped(diagnosis, check, group)):
+    if diagnosis.name in (*_NO_EFFECT, *NOT_ADDED) and (nothing := dropped(diagnosis, check, group)):
         return nothing
-    if check.exercise in _PARTED_BY_RIGHT or diagnosis.name in _WITH_A_LINE:
+    if diagnosis.name in _WITH_A_LINE:
         return diagnosis
-    return _on_some_ranks(diagnosis, check, group) or diagnosis
+    parted = None if check.exercise in _PARTED_BY_RIGHT else _on_some_ranks(diagnosis, check, group)
+    return parted or _at_times(diagnosis, check, group) or diagnosis
 
 
 def _reports(group: Group) -> Iterator:
@@ -140,10 +147,8 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
 
 def _to_change(caught: Caught, group: Group) -> int:
     """The line that raised it; that of the `except` where an assertion did, as it should."""
-    folder = group.code.resolve()
-    lines = read_lines(str(folder / Path(caught.file).name), folder)
-    text = lines[caught.line - 1] if 1 <= caught.line <= len(lines) else ""
-    return caught.handler if text.strip().startswith("assert") else caught.line
+    text = at_line(caught.file, caught.line, group.code).partition("  ")[2]
+    return caught.handler if text.startswith("assert") else caught.line
 
 
 def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
@@ -153,7 +158,7 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
     if not place or "device" in diagnosis.name or "gpu" in diagnosis.name:  # a GPU is one of its node
         return None
     env: dict[str, str | None] = {**dict.fromkeys(LOCAL), ONE_NODE: "1"}
-    if _left_with(env, check, group) not in _WITHOUT_LOCAL:
+    if left_with(env, check, group) not in _WITHOUT_LOCAL:
         return None
     return Diagnosis(
         OF_A_NODE,
@@ -236,11 +241,33 @@ def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosi
     return None
 
 
+def _at_times(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+    """Told of the condition without which nothing is wrong; None where there is none."""
+    file, folder = syllabus()[check.exercise].file, group.code.resolve()
+    tree = parsed("\n".join(read_lines(str(folder / file), folder)))
+    conducts = [report.conduct for report in _reports(group)]
+    if tree is None or check.exercise not in ("9.1", "9.2", "9.3", "9.4") or diagnosis.name not in _NOT_DONE:
+        return None
+    for one in list(suspects(conducts, Path(file).name, tree, diagnosis.look))[: 2 * _TRIES]:
+        if _with_condition(one.place, one.way, check, group) == "":
+            way = "true" if one.leaves else "not true"
+            return Diagnosis(
+                AT_TIMES,
+                saw=f"`{one_line(one.place[2], 60)}` is {way} at times: {one_line(diagnosis.saw, 160)}",
+                means="It leaves where it has to go on: if it never does, nothing is wrong."
+                if one.leaves
+                else "What stands under this condition belongs in every round: without it nothing is wrong.",
+                look=at_line(one.place[0], one.place[1], group.code),
+                details=diagnosis.details,
+            )
+    return None
+
+
 def _at_the_condition(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
     """Ranks that wait for each other: which line parts them, where that is not the line in which they wait."""
     found = None if check.exercise in _PARTED_BY_RIGHT else _on_some_ranks(diagnosis, check, group)
     if found is None:
-        return diagnosis
+        return _at_times(diagnosis, check, group) or diagnosis
     saw, means = diagnosis.saw, diagnosis.means
     return Diagnosis(diagnosis.name, saw=saw, means=means, look=found.look, details=diagnosis.details)
 
@@ -270,19 +297,4 @@ def _parted(group: Group, file: str, any_text: bool) -> Iterator[tuple[Place, di
 
 def _with_condition(place: Place, way: bool, check: Check, group: Group) -> str:
     """The name of what is wrong where a condition goes this way on every rank; "" where nothing is."""
-    return _left_with({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}:{place[2]}"}, check, group)
-
-
-def _left_with(env: Mapping[str, str | None], check: Check, group: Group) -> str:
-    """The name of what is wrong where all ranks have these variables; "" where nothing is."""
-    trial = group.again(env)
-    try:
-        with ended_after(JUDGE_SECONDS):
-            check.function(trial)
-    except Diagnosis as diagnosis:
-        return diagnosis.name
-    except (CheckEnded, RankServerError, JudgeTookTooLong):
-        return "hang"
-    finally:
-        trial.close()
-    return ""
+    return left_with({FORCED: f"{Path(place[0]).name}:{place[1]}:{int(way)}:{place[2]}"}, check, group)

@@ -36,6 +36,7 @@ _PURE = ("div", "mul", "add", "sub", "mean", "sum", "float", "double", "detach",
 _MATCHED = (*_COLLECTIVES, "all_gather", "reduce_scatter", "gather", "scatter")
 _SAME_ORDER = ("list", "tuple", "enumerate", "zip", "iter", "reversed", "filter", "map")
 
+NOT_ADDED = ("not-added", "wrong-sum")  # what is told of an addition that has had no effect
 UNREAD, DROPPED, UNORDERED = "result-not-read", "result-dropped", "set-has-no-order"
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,9 +44,10 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def unread_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterator[int]:
     """The lines of such calls, in the functions of these names; by default in all."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, _Function)}
     for node in ast.walk(tree):
         if isinstance(node, _Function) and (not functions or node.name in functions):
-            yield from _of_function(node)
+            yield from _of_function(node, own)
 
 
 def dropped_results(tree: ast.Module, functions: tuple[str, ...] = ()) -> Iterator[int]:
@@ -120,11 +122,12 @@ def _is_pure(function: ast.expr) -> bool:
     return isinstance(function, ast.Attribute) and function.attr in _PURE
 
 
-def _of_function(function: _Function) -> Iterator[int]:
+def _of_function(function: _Function, own: set[str]) -> Iterator[int]:
+    """Args: `own` are the names of the module's functions: who calls one of them may mean another thing."""
     for statement in ast.walk(function):
         if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
             continue
-        if _name(call.func) not in _COLLECTIVES:
+        if _name(call.func) not in _COLLECTIVES or (isinstance(call.func, ast.Name) and call.func.id in own):
             continue
         tensor = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "tensor"), None)
         if isinstance(tensor, ast.Call):
@@ -166,13 +169,11 @@ def _names_in(target: ast.expr) -> list[str]:
 
 
 def unordered_loops(tree: ast.Module) -> Iterator[int]:
-    """The lines of sets whose elements a function with a collective takes one after the other."""
-    for node in ast.walk(tree):
-        if not isinstance(node, _Function):
-            continue
-        calls = {_name(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
-        if calls.isdisjoint(_MATCHED):
-            continue
+    """The lines of sets whose elements a function takes one after the other."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    calls = {one: {_name(part.func) for part in ast.walk(one) if isinstance(part, ast.Call)} for one in functions}
+    # First in those that call a collective themselves; another one may hand the order to them.
+    for node in sorted(functions, key=lambda one: calls[one].isdisjoint(_MATCHED)):
         sets: dict[str, int] = {}
         for part in ast.walk(node):
             if isinstance(part, ast.Assign) and (line := _set_in(part.value, sets)):
@@ -221,7 +222,9 @@ def dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | Non
         dropped_results,
         DROPPED,
         "computes something that nothing keeps",
-        "div() and / give a new tensor and leave the old one as it is: div_() and /= change it.",
+        "a + b gives a new tensor and leaves the old one as it is: += and add_() change it."
+        if diagnosis.name in NOT_ADDED
+        else "div() and / give a new tensor and leave the old one as it is: div_() and /= change it.",
         (diagnosis, check, group),
     )
 

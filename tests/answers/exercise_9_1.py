@@ -194,3 +194,52 @@ bank.wrong(
 )
 bank.wrong("talks-to-itself", "every rank sends to itself", neighbours="to, source = here, (here - 1) % n")
 bank.wrong("too-many-steps", "a round too many in the all-gather", rounds="for _ in range(ranks):")
+
+bank.right(
+    "each part in two messages",
+    begin="pending = [dist.isend(one, to) for one in outgoing.tensor_split(2)]\n"
+    "pending += [dist.irecv(one, source) for one in incoming.tensor_split(2)]",
+)
+bank.wrong(
+    "not-all-sent",
+    "an odd part's last number is in neither half",
+    begin="half, other = len(outgoing) // 2, len(incoming) // 2\n"
+    "pending = [dist.isend(one, to) for one in (outgoing[:half], outgoing[half : 2 * half])]\n"
+    "pending += [dist.irecv(one, source) for one in (incoming[:other], incoming[other : 2 * other])]",
+)
+bank.wrong(
+    "own-part-overwritten", "the buffer is the own part in other words", buffer="buffer = parts[before].detach()"
+)
+bank.wrong(
+    "done-at-times",
+    "leaves where it has nothing to send",
+    who="if not len(outgoing): return\nhere, n = dist.get_rank(), dist.get_world_size()",
+)
+bank.wrong(
+    "done-at-times",
+    "adds in all steps but the last",
+    slow=True,
+    add="if _ < ranks - 2:\n    parts[before].add_(buffer)",
+)
+bank.wrong(
+    "not-gathered",
+    "gathered into a new tensor of the list",
+    slow=True,
+    gather="buffer = torch.empty_like(parts[before])\nexchange(parts[part], buffer)\nparts[before] = buffer",
+)
+bank.wrong("result-dropped", "adds to the variable", slow=True, add="own = parts[before]\nown = own + buffer")
+bank.wrong(
+    "message-sizes-differ", "sends its own part in every step", slow=True, exchange="exchange(parts[rank], buffer)"
+)
+bank.wrong(
+    "not-waited",
+    "nobody waits for the receive",
+    slow=True,
+    begin="pending = [dist.isend(outgoing, dst=to)]\ndist.irecv(incoming, src=source)",
+)
+bank.wrong(
+    "wrong-peer",
+    "sends forth, and expects from there",
+    slow=True,
+    begin="pending = [dist.isend(outgoing, dst=to)]\npending += [dist.irecv(incoming, src=to)]",
+)

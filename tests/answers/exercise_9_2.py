@@ -1,6 +1,6 @@
 """Answers to 9.2: gradients averaged in buckets, while the backward pass runs."""
 
-from answers.entries import ON_ONE_RANK, Bank
+from answers.entries import ON_ONE_RANK, UNEVEN_STEPS, Bank
 
 bank = Bank(
     "9.2",
@@ -147,7 +147,7 @@ bank.wrong(
 )
 bank.wrong("not-reset", "ready is never set back", again="pass")
 bank.wrong(
-    "not-reset",
+    "done-at-times",
     "only full buckets are set back",
     again="if bucket.ready == len(bucket.parameters): bucket.ready = 0",
 )
@@ -231,4 +231,42 @@ bank.wrong(
     late="if any(p.grad is not None for p in late.parameters): self._begin(late)",
     wait="if bucket.work is not None: bucket.work.wait()",
     again="bucket.work, bucket.ready = None, 0",
+)
+
+bank.wrong(
+    "counts-numbers",
+    "numbers compared with bytes",
+    full="if sum(q.numel() for q in room) >= full:",
+)
+bank.wrong(
+    UNEVEN_STEPS,
+    "only rank 0 begins the buckets that are left",
+    late="if dist.get_rank(): break\nself._begin(self.buckets[self.begun])",
+)
+bank.wrong(
+    "not-reduced",
+    "the flat tensor is another one after the division",
+    slow=True,
+    divide="bucket.flat = bucket.flat / dist.get_world_size()",
+)
+bank.wrong(
+    "done-at-times",
+    "waits for the buckets that got full",
+    wait="if bucket.ready == len(bucket.parameters): bucket.work.wait()",
+)
+bank.wrong(
+    "done-at-times",
+    "hooks for matrices only",
+    slow=True,
+    hook="if p.ndim > 1: p.register_post_accumulate_grad_hook(lambda p, b=bucket: self._ready(b))",
+)
+bank.wrong(
+    "buckets-out-of-order",
+    "each as soon as it is full itself",
+    slow=True,
+    which="if bucket.ready == len(bucket.parameters):\n    self._begin(bucket)",
+    each="while False:",
+    left="for one in [one for one in self.buckets if not one.work]:",
+    late="self._begin(one)",
+    again="bucket.ready, bucket.work = 0, None",
 )

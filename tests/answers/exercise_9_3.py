@@ -127,7 +127,7 @@ bank.wrong(
 bank.wrong("not-copied-back", "never copied back", copy="pass")
 bank.wrong("not-copied-back", "bound to the loop's variable", copy="p = new.reshape(p.shape)")
 bank.wrong(
-    "unbalanced",
+    "dealt-out-by-count",
     "dealt out like cards, from the largest on",
     order="for i, p in enumerate(sorted(parameters, key=lambda p: -p.numel())):",
     lightest="to = i % ranks",
@@ -204,4 +204,42 @@ bank.wrong(
     "groups without parameters are dropped",
     states='groups = self.optimizer.param_groups\ngroups[:] = [group for group in groups if group["params"]]\n'
     "for p in [p for p in self.optimizer.state if id(p) not in mine]:",
+)
+
+bank.wrong(
+    "dealt-out-by-count",
+    "to the share with the fewest parameters",
+    slow=True,
+    lightest="to = min(range(ranks), key=lambda r: len(shares[r]))",
+)
+bank.wrong("owned-twice", "one list for all", slow=True, empty="shares, sums = [[]] * ranks, [0] * ranks")
+bank.wrong(
+    "shares-differ",
+    "every other rank takes equal ones in the other order",
+    order="both = (-1) ** dist.get_rank()\n"
+    "for _, p in sorted(enumerate(parameters), key=lambda one: (-one[1].numel(), both * one[0])):",
+)
+bank.wrong("set-has-no-order", "a set that is not sorted", slow=True, order="for p in set(parameters):")
+bank.wrong(
+    "early-states-kept",
+    "nothing taken out of the states",
+    slow=True,
+    states="for p in []:",
+)
+bank.wrong(
+    "states-kept-twice",
+    "deleted while the loop goes through them",
+    slow=True,
+    filter='for i, p in enumerate(group["params"]):\n    if id(p) not in mine: del group["params"][i]',
+)
+bank.wrong(
+    "done-at-times",
+    "steps where the first group has something",
+    step='if self.optimizer.param_groups[0]["params"]: self.optimizer.step()',
+)
+bank.wrong(
+    "done-at-times",
+    "only the owner sends",
+    slow=True,
+    skip="if not share or rank != dist.get_rank(): continue",
 )

@@ -229,3 +229,47 @@ final = torch.empty_like(self.shard.detach())
 self.pending = (Later(), final, full)
 """,
 )
+
+bank.right(
+    "the gradient is kept as a view",
+    keep="self.pending = (work, own, full.view(dist.get_world_size(), -1))",
+)
+bank.wrong("gradient-not-kept", "the gradient is kept as it came", keep="self.pending = (work, own, gradient)")
+bank.wrong("gradient-not-kept", "a copy is kept", slow=True, keep="self.pending = (work, own, full.clone())")
+bank.wrong(
+    "done-at-times",
+    "freed where nothing is trained",
+    free="if torch.is_grad_enabled(): return\nif self.whole is not None: self.whole.untyped_storage().resize_(0)",
+)
+bank.wrong(
+    "another-tensor-filled",
+    "gathers into a tensor of its own",
+    resize="whole = self.allocate()",
+)
+bank.wrong(
+    "in-no-unit",
+    "the direct children's parameters only",
+    whole={
+        "9.4e": BLOCKS_THEN_REST.replace("for m in part.modules()", "for m in part.children()"),
+    },
+)
+bank.wrong(
+    "unit-of-nothing",
+    "what is left goes first",
+    whole={
+        "9.4e": BLOCKS_THEN_REST.replace(
+            "self.units = []", "rest = Unit(places(module), dtype)\nself.units = []"
+        ).replace(
+            "    self.units.append(unit)\nrest = Unit(places(module), dtype)\n", "    self.units.append(unit)\n"
+        )
+    },
+)
+bank.wrong(
+    "unit-of-nothing", "the whole model goes first", slow=True, parts="for part in [module, *module.blocks]:"
+)
+bank.wrong(
+    "summed-not-averaged",
+    "the mean is never taken",
+    slow=True,
+    mean="full = gradient.float()",
+)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 from typing import Any
 
 from lab.base.source import searchable
@@ -27,6 +28,13 @@ def argument_of(look: Look, function: str, keyword: str, position: int | None = 
                 return look.source_of(function, keyword, position)
             return look.line(value.lineno)
     return ""
+
+
+def first_of(look: Look, find: Callable[[_Function], list[int]]) -> str:
+    """The place of the first line of the function that is found in it; "" where there is none."""
+    _, _, node = look.source()
+    lines = find(node) if node else []
+    return look.line(lines[0]) if lines else ""
 
 
 def swallows(look: Look) -> str:

@@ -1,6 +1,7 @@
 """What Look asks of a source's syntax tree, which is read and never run."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,61 @@ def find(lines: list[str], function: str) -> _Function | None:
             body = [node for node in ast.walk(inside[-1]) if isinstance(node, ast.stmt) and node is not inside[-1]]
     found = [node for node in body if isinstance(node, _Function) and node.name == name]
     return found[-1] if found else None
+
+
+def rebound(node: _Function) -> list[int]:
+    """The lines that give another value to a loop's variable in the loop, which changes nothing else."""
+    found = []
+    for loop in ast.walk(node):
+        if isinstance(loop, ast.For):
+            names = {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
+            found += [line for name in names for one in loop.body for line in assignments(one, name)]
+    return sorted(found)
+
+
+def arguments_rebound(node: _Function) -> list[int]:
+    """The lines that give another value to an argument's name, which changes nothing for the caller."""
+    return sorted(line for one in node.args.args for line in assignments(node, one.arg))
+
+
+def changed_in_loop(node: _Function) -> list[int]:
+    """The lines of loops over a list from which they take or add something themselves."""
+    found = []
+    for loop in ast.walk(node):
+        if isinstance(loop, ast.For):
+            over = loop.iter
+            while (
+                isinstance(over, ast.Call) and getattr(over.func, "id", "") in ("enumerate", "iter") and over.args
+            ):
+                over = over.args[0]
+            if any(ast.unparse(over) == one for part in loop.body for one in _changed(part)):
+                found.append(loop.lineno)
+    return sorted(found)
+
+
+def _changed(statement: ast.stmt) -> Iterator[str]:
+    """What a statement takes from or adds to, as it is written there."""
+    for part in ast.walk(statement):
+        if isinstance(part, ast.Delete):
+            yield from (ast.unparse(one.value) for one in part.targets if isinstance(one, ast.Subscript))
+        elif getattr(getattr(part, "func", None), "attr", "") in ("remove", "pop", "insert", "append", "clear"):
+            yield ast.unparse(part.func.value)  # type: ignore[attr-defined]
+
+
+def repeated(node: _Function) -> list[int]:
+    """The lines of lists that hold one and the same list n times: [[]] * n, dict.fromkeys(names, [])."""
+    made = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.Call)
+    found = []
+    for part in ast.walk(node):
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
+            lists = [one for one in (part.left, part.right) if isinstance(one, ast.List)]
+            if any(isinstance(one, made) for display in lists for one in display.elts):
+                found.append(part.lineno)
+        elif isinstance(part, ast.Call) and ast.unparse(part.func).rpartition(".")[2] in ("fromkeys", "repeat"):
+            found += [part.lineno for one in part.args[1:2] if isinstance(one, made)]
+            found += [
+                part.lineno
+                for one in part.args[:1]
+                if isinstance(one, made) and "repeat" in ast.unparse(part.func)
+            ]
+    return sorted(found)

@@ -41,6 +41,7 @@ def averages_while_computing(group: Group) -> None:
                 "buckets-out-of-order",
                 saw=diagnosis.saw,
                 means=OUT_OF_ORDER,
-                look=look.into("MyDDP._ready")(r"_begin", r"ready"),
+                look=look.into("MyDDP._ready").under(r"_begin\(")
+                or look.into("MyDDP._ready")(r"_begin", r"ready"),
             ) from None
     judge(look, reports, drawn)

@@ -11,7 +11,7 @@ from lab.checks.common.tiny import one_thread
 from lab.checks.from_scratch.ddp.net import INPUTS, Net, draw_weights, gradients, loss_of
 
 Gradients = dict[str, Tensor]
-QUIET = 1  # the step in no_sync()
+QUIET, TURNED = 1, 3  # the step in no_sync(), and that in which the other rank leaves layers out
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,18 @@ def draw(generator: torch.Generator, world_size: int) -> Drawn:
     inputs = [
         [torch.randn(3, INPUTS, generator=generator, dtype=torch.float64) for _ in range(3)] for _ in weights
     ]
+    for own in inputs:
+        own.append(torch.randn(3, INPUTS, generator=generator, dtype=torch.float64))
     # `seldom` and `slope`, 656 bytes, do not fill a bucket; if a MiB were 10**6 bytes, `seldom` alone would.
     return Drawn(weights, inputs, random.randint(657, 678) / 2**20)
 
 
 def uses(rank: int, step: int) -> bool:
-    """Whether a rank uses `seldom` and `shift` in a step: rank 0 in the one that communicates nothing only.
+    """Whether a rank uses `seldom` and `shift` in a step: rank 0 in the one that communicates nothing, and last.
 
-    So in the others rank 0 fills two thirds of a bucket, more than is lacking next time, and nothing of the last.
+    So before rank 0 fills two thirds of a bucket, more than is lacking next time, and nothing of the last one.
     """
-    return rank == 1 or step == QUIET
+    return step == QUIET or rank == (0 if step == TURNED else 1)
 
 
 def sent(drawn: Drawn) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import close, example, factor_between
-from lab.checks.from_scratch.ddp.draw import Drawn, Gradients, mean, own_gradients
+from lab.checks.from_scratch.ddp.draw import TURNED, Drawn, Gradients, mean, own_gradients
 from lab.checks.from_scratch.ddp.judge_buckets import judge_buckets, judge_overlap
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
@@ -32,6 +32,7 @@ REPORT = {
     "quiet gradients": dict,
     "scale": float,
     "second gradients": dict,
+    "third gradients": dict,
     "second before last": int,
 }
 ALL_REDUCE = "allreduce_"
@@ -42,7 +43,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     expect(reports, REPORT)
     expect_as_many([r["calls"] for r in reports], len(reports[0]["calls"]))
     for report in reports:
-        for kind in ("start", "gradients", "quiet gradients", "second gradients"):
+        for kind in ("start", "gradients", "quiet gradients", "second gradients", "third gradients"):
             if not all(_fits(drawn.weights[0], name, value) for name, value in report[kind].items()):
                 raise unusable_report(f"a rank reported {kind} of other tensors")
     judge_start(look, [report["start"] for report in reports], drawn)
@@ -54,6 +55,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     judge_overlap(look, reports)
     judge_views(look, reports[0])
     judge_no_sync(look, reports, drawn)
+    own = [own_gradients(drawn, rank, TURNED) for rank in range(len(reports))]
+    judge_gradients(look, [report["third gradients"] for report in reports], own, "in the third step ")
 
 
 def _fits(like: Gradients, name: object, value: object) -> bool:
@@ -147,7 +150,7 @@ def judge_gradients(look: Look, found: Sequence[Gradients], own: Sequence[Gradie
                 "not-reduced",
                 saw=f"{saw}: this rank's own.",
                 means="Nothing of the other ranks has come into them: .grad must be what was reduced.",
-                look=look.into("MyDDP._begin")(r"all_reduce"),
+                look=look.into("MyDDP._begin")(r"flat\s*=(?!=)", r"all_reduce"),
             )
         raise not_reduced(look, f"{saw}: this rank's own.")
     if ".register_hook(" in (at := look(r"\.register_hook\(")):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import numbers
 from lab.checks.from_scratch.ddp.draw import bucket_sizes, sizes
 from lab.grading.diagnosis import Diagnosis
@@ -59,6 +59,13 @@ def judge_buckets(look: Look, found: Sequence[int], cap_mb: float) -> None:
     reached = list(accumulate(found))
     said = f"with {cap} bytes to a bucket, the all-reduces had {numbers(found)} bytes"
     place = look.into("make_buckets")
+    if list(found) == bucket_sizes(8 * cap) and counts_numbers(place):
+        raise Diagnosis(
+            "counts-numbers",
+            saw=f"{said}.",
+            means="numel() counts numbers, and each has several bytes: times element_size().",
+            look=place(r"numel|size\(\)"),
+        )
     if len(found) == 1 or max(found) >= cap + max(each):
         raise Diagnosis(
             "buckets-too-large",
@@ -103,3 +110,8 @@ def judge_buckets(look: Look, found: Sequence[int], cap_mb: float) -> None:
             means="A bucket is closed when it has reached the size: the parameter with which it does is in it.",
             look=place(FULL, r"for "),
         )
+
+
+def counts_numbers(place: Look) -> bool:
+    """Whether the function counts a tensor's numbers, and nowhere the bytes that one has."""
+    return bool(line_of(place(r"numel|size\(\)")) and not line_of(place(r"element_size|itemsize|nbytes|\b[48]\b")))

@@ -32,7 +32,7 @@ class Touched(TorchDispatchMode):
 
 
 def train(rank: Rank) -> dict[str, Any]:
-    """One step; then one of two micro-batches, of which the first is in no_sync()."""
+    """One step; one of two micro-batches, of which the first is in no_sync(); one with other layers."""
     ddp = rank.student("from_scratch.ddp")
     given = rank.receive()
     net = Net(given["weights"][rank.rank])
@@ -90,10 +90,14 @@ def train(rank: Rank) -> dict[str, Any]:
         forward = len(traffic.calls)
         loss_of(output).backward()
         model.finish()
-    return report | {
+    report |= {
         "second before last": (before_last or [forward])[0] - forward,
         "second gradients": gradients(net),
     }
+    model.zero_grad()
+    loss_of(model(inputs[3], seldom=not seldom)).backward()
+    model.finish()
+    return report | {"third gradients": gradients(net)}
 
 
 def counted(model: Any) -> list[int]:

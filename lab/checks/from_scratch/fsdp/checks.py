@@ -1,6 +1,10 @@
 """Check of 9.4: parameters that are whole only while they are used."""
 
+from contextlib import nullcontext
+
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import first_of
+from lab.checks.common.syntax import arguments_rebound
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.from_scratch.fsdp.judge import draw, judge, sent
@@ -18,6 +22,14 @@ def shards_what_it_does_not_use(group: Group) -> None:
     look = Look(group.code, "from_scratch/fsdp.py", "MyFSDP.__init__")
     fill = look.into("Unit.fill")
     no_memory = "resize_" not in fill(r"resize_")
+    renamed = first_of(fill, arguments_rebound)
+    another = retold(
+        r"storage of size 0|out of bounds for storage",
+        "another-tensor-filled",
+        "The argument names another tensor from here on: the one that fill() was given stays without memory.",
+        saw="the backward pass met parameters that have no memory.",
+        look=renamed,
+    )
     again = retold(
         r"storage of size 0|out of bounds for storage",
         "filled-without-memory" if no_memory else "not-gathered-again",
@@ -61,7 +73,14 @@ def shards_what_it_does_not_use(group: Group) -> None:
         saw="{rank} gathers into a tensor of 0 numbers.",
         look=look.into("Unit.free")(r"self\.whole"),
     )
-    with again, low, none, dotted, narrow, renewed:
+    taken = retold(
+        r"expected a non-empty list",
+        "unit-of-nothing",
+        "An earlier unit had taken all of its parameters: first the blocks' units, then that of what is left.",
+        saw="a unit was made of no parameters.",
+        look=look(r"\[(self\.)?module,", r"Unit\("),
+    )
+    with again, another if renamed else nullcontext(), taken, low, none, dotted, narrow, renewed:
         try:
             reports = group.observe(Order(train, 3, sent(drawn), timeout=LIMIT))
         except Diagnosis as diagnosis:

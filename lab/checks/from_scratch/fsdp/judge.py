@@ -11,7 +11,8 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example
 from lab.checks.common.tiny import one_thread
-from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients
+from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients, judge_kept
+from lab.checks.from_scratch.fsdp.judge_shards import judge_shards, judge_units
 from lab.checks.from_scratch.fsdp.net import (
     BLOCKS,
     WIDTH,
@@ -19,13 +20,13 @@ from lab.checks.from_scratch.fsdp.net import (
     block_bytes,
     draw_weights,
     loss_of,
-    shard_of_a_block,
 )
 from lab.checks.from_scratch.fsdp.observe import RATE
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int}]
+SCATTERS = ("reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single")
 STATES = ("start", "after one", "after two")
 REPORT = {
     **dict.fromkeys(STATES, dict),
@@ -33,9 +34,11 @@ REPORT = {
     "elements": [int],
     "kept": [int],
     "order": [int],
+    "in no unit": [str],
     "waited": int,
     "waited in reduce": int,
     "kept in pending": [int],
+    "not in pending": int,
     "forward peak": int,
     "peak": int,
     "evaluated": Tensor,
@@ -99,6 +102,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         )
     expect(reports, REPORT)
     like = drawn.weights[0]
+    judge_units(look, reports)
     for report in reports:
         for state in STATES:
             if not all(isinstance(value, Tensor) for value in report[state].values()):
@@ -120,7 +124,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     after, output = twin(drawn)
     for name, wanted in zip(STATES[1:], after, strict=True):
         judge_weights(look, [report[name] for report in reports], wanted, like, name)
-    for report in reports:
+    for rank, report in enumerate(reports):
+        judge_kept(look, rank, report)
         judge_memory(look, report)
     if not close(reports[0]["evaluated"], output):
         raise Diagnosis(
@@ -176,33 +181,6 @@ def judge_start(look: Look, states: Sequence[dict[str, Tensor]], like: dict[str,
             )
 
 
-def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ranks: int) -> None:
-    if sum(elements) > whole / ranks + UNITS * ranks:
-        raise Diagnosis(
-            "not-sharded",
-            saw=f"the optimizer of rank {rank} of {ranks} trains {sum(elements)} of the model's {whole} numbers.",
-            means=f"Each of {ranks} ranks keeps 1/{ranks}: that is what the memory is saved by.",
-            look=look.into("Unit.__init__")(r"chunk|shard"),
-        )
-    if len(elements) < UNITS:
-        raise Diagnosis(
-            "too-few-units",
-            saw=f"{BLOCKS} blocks and what is left make {len(elements)} units.",
-            means="Only a block with a unit of its own can be gathered and freed by itself.",
-            look=look(r"Unit\(", r"for "),
-        )
-    blocks = sorted(elements)[1:]  # without what is left, which is less
-    if len(elements) == UNITS and min(blocks) < shard_of_a_block(ranks):
-        raise Diagnosis(
-            "block-in-the-rest",
-            saw=f"a block's unit has {min(blocks)} numbers on rank {rank}; of all its parameters it is "
-            f"{shard_of_a_block(ranks)}.",
-            means="A block's unit holds its own parameters and those of all modules in it: what it lacks stays "
-            "whole all the time.",
-            look=look(r"children\(", r"(block|part).*(modules|parameters)\(", r"parameters"),
-        )
-
-
 def judge_weights(
     look: Look,
     states: Sequence[dict[str, Tensor]],
@@ -224,9 +202,10 @@ def judge_weights(
                 ("divided-twice", 1 / len(states), "It was divided by the number of ranks more than once."),
             ):
                 if when == STATES[1] and close(moved, factor * should):
-                    raise Diagnosis(
-                        diagnosis, saw=f"{saw}.", means=means, look=look.into("Unit.reduce")(r"/|reduce")
-                    )
+                    reduce = look.into("Unit.reduce")
+                    given = [reduce.source_of(name, "input", 1) for name in SCATTERS if factor > 1]
+                    place = next(filter(None, given), "") or reduce(r"/|reduce")
+                    raise Diagnosis(diagnosis, saw=f"{saw}.", means=means, look=place)
             raise Diagnosis(
                 "wrong-weights",
                 saw=f"{saw}.",

@@ -29,7 +29,7 @@ def judge_calls(look: Look, rank: int, report: dict[str, Any], ranks: int) -> No
             "waits-in-backward",
             saw=f"nothing was left to wait for in finish() of rank {rank}.",
             means="Begun with async_op=True, a reduce-scatter travels while the block before is computed.",
-            look=look.into("Unit.reduce")(r"reduce"),
+            look=look.into("Unit.reduce")(r"\.wait\(", r"reduce"),
         )
     if report["waited in reduce"]:
         raise Diagnosis(
@@ -74,3 +74,14 @@ def judge_gradients(look: Look, rank: int, report: dict[str, Any]) -> None:
                 means="The optimizer adds the gradient to the shard: same length, fp32.",
                 look=look.into("Unit.reduce")(r"empty_like|reduce"),
             )
+
+
+def judge_kept(look: Look, rank: int, report: dict[str, Any]) -> None:
+    """What a reduce-scatter was given is in self.pending."""
+    if report["not in pending"]:
+        raise Diagnosis(
+            "gradient-not-kept",
+            saw=f"after reduce() self.pending of rank {rank} does not hold the tensor that is being sent.",
+            means="It is read until finish() has waited: keep the very tensor that the reduce-scatter was given.",
+            look=look.into("Unit.reduce")(r"pending", RETURN),
+        )

@@ -1,12 +1,23 @@
 """Check of 9.1: an all-reduce around a ring, for several numbers of ranks."""
 
+import ast
 import re
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import argument_of
+from lab.checks.common.syntax import calls_of
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT
-from lab.checks.from_scratch.ring.judge import draw, judge, judge_alone
+from lab.checks.from_scratch.ring.judge import (
+    EXCHANGE,
+    GATHER,
+    SCATTER,
+    draw,
+    judge,
+    judge_alone,
+    made_for_incoming,
+)
 from lab.checks.from_scratch.ring.observe import reduce_all
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
@@ -37,9 +48,13 @@ def sums_around_a_ring(group: Group) -> None:
             try:
                 reports = group.values(pending[ranks]())
             except Diagnosis as diagnosis:
+                if diagnosis.name == "wrong-peer":
+                    raise at_the_wrong_peer(look, diagnosis, ranks) from None
                 types = re.findall(r"numbers of (\w+)", searchable(diagnosis.saw))
-                if diagnosis.name != "message-sizes-differ" or len(set(types)) < 2:
+                if diagnosis.name != "message-sizes-differ":
                     raise
+                if len(set(types)) < 2:
+                    raise at_the_wrong_size(look, diagnosis, group) from None
                 raise Diagnosis(
                     "buffer-of-other-type",
                     saw=diagnosis.saw,
@@ -49,3 +64,41 @@ def sums_around_a_ring(group: Group) -> None:
             judge(look, reports, drawn[ranks])
     with retold(r"not connected", "talks-to-itself", "With N = 1 there are no steps: N-1 is none."):
         judge_alone(look, group.values(pending[1]()), drawn[1])
+
+
+def at_the_wrong_peer(look: Look, told: Diagnosis, ranks: int) -> Diagnosis:
+    """The same, at the side that is not with its neighbour: after rank r comes r + 1."""
+    way = re.match(r"rank (\d+) waits to (send to|receive from) rank (\d+)", searchable(told.saw))
+    to = (int(way[3]) - int(way[1])) % ranks if way else 0
+    exchange = look.into(EXCHANGE)
+    place = told.look
+    if way and way[2] == "send to" and to == 1:
+        place = exchange(r"recv")
+    elif way and way[2] == "receive from" and to == ranks - 1:
+        place = exchange(r"send")
+    return Diagnosis(told.name, saw=told.saw, means=told.means, look=place, details=told.details)
+
+
+def at_the_wrong_size(look: Look, told: Diagnosis, group: Group) -> Diagnosis:
+    """The same, where the two tensors come from that exchange() was given and handed on as they were."""
+    reports = group.results[-1].reports
+    frames = [frame for report in reports for one in report.messages if not one.done for frame in one.frames]
+    half = SCATTER if any(frame.function == SCATTER for frame in frames) else GATHER
+    handed_on = handed(look.into(EXCHANGE), "recv") and handed(look.into(EXCHANGE), "send")
+    made = made_for_incoming(look, half) if handed_on else ""
+    added = look.into(half)(r"\+=|add_\(")
+    fits = re.search(r"(\w[\w.\[\]() %+-]*?)(?: ?\+= ?|\.add_\()", searchable(added.partition("  ")[2]))
+    if made and fits and fits[1] in made:  # it is as long as what it is added to: the other side is not
+        made = argument_of(look.into(half), EXCHANGE, "outgoing", 0)
+    place = made or told.look
+    return Diagnosis(told.name, saw=told.saw, means=told.means, look=place, details=told.details)
+
+
+def handed(look: Look, kind: str) -> bool:
+    """Whether the function sends or receives its arguments themselves, and no part of them."""
+    _, _, node = look.source()
+    calls = [call for name in (kind, f"i{kind}") for call in calls_of(node, name)] if node else []
+    names = {one.arg for one in node.args.args} if node else set()
+    return bool(calls) and all(
+        call.args and isinstance(call.args[0], ast.Name) and call.args[0].id in names for call in calls
+    )

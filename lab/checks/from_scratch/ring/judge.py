@@ -8,16 +8,31 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import number
+from lab.checks.from_scratch.ring.judge_messages import (
+    EXCHANGE,
+    GATHER,
+    SCATTER,
+    judge_messages,
+    made_for_incoming,
+)
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 REPORT = [
-    {"sum": Tensor, "returned": str, "sent": [{"to": int, "bytes": int}], "unwaited": int, "collectives": [str]}
+    {
+        "sum": Tensor,
+        "returned": str,
+        "sent": [{"to": int, "bytes": int}],
+        "unwaited": [int],
+        "collectives": [str],
+        "between": (None, Tensor),
+        "short": [[int]],
+    }
 ]
 
-EXCHANGE, SCATTER, GATHER = "exchange", "reduce_scatter", "all_gather"
+PLACED = r"^\w+\[.*\]\s*=[^=]"  # where something takes a place in a list
 
 
 def draw(ranks: int) -> list[list[Tensor]]:
@@ -45,7 +60,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: list[list[Tensor]]) -> None
         given = [own[tensor] for own in drawn]
         for rank, one in enumerate(found):
             judge_means(look, rank, one)
-        judge_sums(look, [one["sum"] for one in found], given, [len(one["sent"]) for one in found])
+        judge_sums(look, found, given)
         judge_messages(look, [one["sent"] for one in found], given[0])
 
 
@@ -82,9 +97,9 @@ def judge_means(look: Look, rank: int, one: dict[str, Any]) -> None:
     if one["unwaited"]:
         raise Diagnosis(
             "not-waited",
-            saw=f"rank {rank} did not wait() for {one['unwaited']} of its messages.",
+            saw=f"rank {rank} did not wait() for {len(one['unwaited'])} of its messages.",
             means="Before its wait() nobody knows whether a message is there: what is read may be old.",
-            look=look.into(EXCHANGE)(r"isend|irecv", r"send|recv"),
+            look=look.into(EXCHANGE).line(one["unwaited"][0]),
         )
 
 
@@ -110,11 +125,9 @@ def between(given: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def judge_sums(look: Look, found: Sequence[Tensor], given: Sequence[Tensor], sends: Sequence[int]) -> None:
-    """
-    Args:
-        sends: how many messages each rank has sent.
-    """
+def judge_sums(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[Tensor]) -> None:
+    found = [one["sum"] for one in reports]
+    sends = [len(one["sent"]) for one in reports]  # how many messages each rank has sent
     total = torch.stack(list(given)).sum(dim=0)
     compared(f"sum of {len(total)} numbers", found, total)
     if all(same(one, total) for one in found):
@@ -138,6 +151,7 @@ def judge_sums(look: Look, found: Sequence[Tensor], given: Sequence[Tensor], sen
     def wrong(name: str, means: str, function: str, *patterns: str) -> Diagnosis:
         return Diagnosis(name, saw=saw, means=means, look=look.into(function)(*patterns))
 
+    scattered = reduced(reports, total)
     mine = [(rank + 1) % ranks for rank in range(ranks)]  # the part that each rank completes
     own_parts = [one.tensor_split(ranks)[part] for one, part in zip(found, mine, strict=True)]
     right_parts = [total.tensor_split(ranks)[part] for part in mine]
@@ -155,13 +169,35 @@ def judge_sums(look: Look, found: Sequence[Tensor], given: Sequence[Tensor], sen
             r"\w+ = \w+ \+|\+",
         )
     if all(same(one, middle) for one, middle in zip(found, between(given), strict=True)):
-        raise wrong("not-gathered", "Each rank has one complete part: the others have not come to it.", GATHER)
+        raise wrong(
+            "not-gathered",
+            "Each rank has one complete part: the others have not come to it.",
+            GATHER,
+            PLACED,
+            r"exchange\(|recv",
+        )
     if all(torch.equal(one, total / ranks) for one in found):
         raise wrong(
             "averaged",
             "This is the mean. An all-reduce gives the sum; who wants a mean divides it.",
             SCATTER,
             r"/",
+        )
+    doubled = torch.cat([given[p].tensor_split(ranks)[p] * 2 ** (ranks - 1) for p in range(ranks)])
+    if ranks > 1 and all(torch.equal(one, doubled) for one in found):
+        raise Diagnosis(
+            "own-part-overwritten",
+            saw=saw,
+            means="What came in has overwritten the own part, and was added to itself: it needs other memory.",
+            look=made_for_incoming(look, SCATTER) or look.into(SCATTER)(r"exchange\("),
+        )
+    lacks = next((one for report in reports for one in report["short"] if len(one) == 2), None)
+    if lacks:
+        raise Diagnosis(
+            "not-all-sent",
+            saw=f"{ranks} ranks, {length} numbers, no sum: of {lacks[0]} numbers exchange() sent {lacks[1]}.",
+            means="All of `outgoing` has to travel, whatever its length is: // leaves a rest.",
+            look=look.into(EXCHANGE)(r"//|narrow|chunk|split", r"\[[^\]]*:", r"send"),
         )
     steps = 2 * (ranks - 1)
     if any(count != steps for count in sends):
@@ -182,8 +218,8 @@ def judge_sums(look: Look, found: Sequence[Tensor], given: Sequence[Tensor], sen
         raise wrong(
             "not-added",
             "Every number is that of one rank: nothing had been added to the parts that were handed around.",
-            SCATTER,
-            r"copy_|\+=|add_?\(|exchange\(",
+            GATHER if scattered else SCATTER,
+            r"exchange\(" if scattered else r"copy_|\+=|add_?\(|exchange\(",
         )
     late = ranks * (length // ranks)
     if length % ranks and all(torch.equal(one[:late], total[:late]) for one in found):
@@ -203,9 +239,21 @@ def judge_sums(look: Look, found: Sequence[Tensor], given: Sequence[Tensor], sen
     raise wrong(
         "wrong-sum",
         "Follow one part: it starts on the rank of its number, and each rank on its way adds its own once.",
-        SCATTER,
+        GATHER if scattered else SCATTER,
         r"exchange\(",
     )
+
+
+def reduced(reports: Sequence[dict[str, Any]], total: Tensor) -> bool:
+    """Whether each part was complete on some rank, another one on each, when the all-gather began."""
+    right = total.tensor_split(len(reports))
+    own = [report["between"] for report in reports]
+    if any(one is None or one.shape != total.shape or one.dtype != total.dtype for one in own):
+        return False
+    parts = [
+        {p for p, part in enumerate(one.tensor_split(len(own))) if torch.equal(part, right[p])} for one in own
+    ]
+    return all(parts) and len(set().union(*parts)) == len(reports)
 
 
 def complete(found: Sequence[Tensor], total: Tensor) -> bool:
@@ -216,45 +264,3 @@ def complete(found: Sequence[Tensor], total: Tensor) -> bool:
         any(len(part) and torch.equal(own, part) for own, part in zip(one.tensor_split(ranks), right, strict=True))
         for one in found
     )
-
-
-def judge_messages(look: Look, sent: Sequence[Sequence[dict[str, int]]], tensor: Tensor) -> None:
-    """Nobody sends more than 2(N-1) parts, and to one neighbour only."""
-    ranks, size = len(sent), tensor.element_size()
-    whole = len(tensor) * size
-    most = 2 * (ranks - 1) * -(-len(tensor) // ranks) * size
-    by_rank = [sum(one["bytes"] for one in own) for own in sent]
-    peers = [sorted({one["to"] for one in own if one["bytes"]}) for own in sent]
-    said = f"of {whole} bytes on each of {ranks} ranks, the ranks sent {numbers(by_rank)}"
-    ring = f"In a ring each sends 2(N-1) parts of 1/N: {most} bytes at most, however many ranks there are."
-    steps = 2 * (ranks - 1)
-    if min(map(len, sent)) > steps and max(by_rank) > most and min(by_rank) < (ranks - 1) * whole:
-        # The sums are right: a step more brings again what is there.
-        endless = r"range\((?!.*- ?1)|while"
-        scatter = look.into(SCATTER)(endless)
-        raise Diagnosis(
-            "too-many-steps",
-            saw=f"{said}: {max(map(len, sent))} messages each.",
-            means=f"Both halves take N-1 steps: 2(N-1) = {steps} messages from each rank.",
-            look=scatter if "def " not in scatter else look.into(GATHER)(endless),
-        )
-    if max(by_rank) > most:
-        alone = [rank for rank, one in enumerate(peers) if len(one) == ranks - 1]
-        if len(alone) == 1 and max(by_rank) == by_rank[alone[0]]:
-            raise Diagnosis(
-                "one-rank-does-all",
-                saw=f"{said}: rank {alone[0]} to all others.",
-                means="All wait for that one's connection: with N ranks it sends N-1 times the tensor.",
-                look=look.into(GATHER)(r"send\(|exchange\("),
-            )
-        name = "whole-tensors-sent" if min(by_rank) >= (ranks - 1) * whole else "too-many-bytes"
-        raise Diagnosis(name, saw=f"{said}.", means=ring, look=look.into(SCATTER)(r"exchange\(|send\("))
-    around = [[[(rank + turn) % ranks] for rank in range(ranks)] for turn in (1, -1)]
-    if whole >= ranks * size and peers not in around:
-        rank = next((rank for rank, one in enumerate(peers) if one != around[0][rank]), 0)
-        raise Diagnosis(
-            "not-a-ring",
-            saw=f"rank {rank} of {ranks} sent to ranks {numbers(peers[rank]) or 'none'}.",
-            means="In a ring every rank sends to its neighbour only: one cable a rank is enough.",
-            look=look.into(EXCHANGE)(r"isend|send"),
-        )

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import first_of
 from lab.checks.common.report import expect, expect_as_many, numbers
+from lab.checks.common.syntax import changed_in_loop, rebound, repeated
 from lab.checks.common.tensors import close, example
 from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin, whole_states
 from lab.grading.diagnosis import Diagnosis, unusable_report
@@ -16,6 +18,7 @@ from lab.grading.parts import compared
 REPORT = [
     {
         "owners": [[int]],
+        "shares": [[int]],
         "after": [[Tensor]],
         "calls": [{"name": str, "bytes": int}],
         "held": int,
@@ -41,8 +44,9 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             if len(one["after"]) != STEPS or any(not _fits(own, drawn.weights[number]) for own in one["after"]):
                 raise unusable_report("a rank reported other tensors than the weights")
         judge_owners(look, [one["owners"] for one in found], drawn.weights[number])
+        judge_order(look, [one["shares"] for one in found])
         judge_weights(look, found, drawn, number)
-        judge_states(look, [one["held"] for one in found], drawn, number)
+        judge_states(look, found, drawn, number)
         if number == 0:  # where padding and the like hardly count
             judge_calls(look, found[0]["calls"], drawn.weights[number])
         if left := max(one["gradients left"] for one in found):
@@ -63,7 +67,8 @@ def same(one: Weights, other: Weights) -> bool:
 
 
 def judge_owners(look: Look, found: Sequence[Sequence[Sequence[int]]], weights: Weights) -> None:
-    place = look.into("divide")(r"append|\+=", r"^for ", r"return")
+    divide = look.into("divide")
+    place = divide(r"append|\+=", r"^for ", r"return")
     for owners in found:
         expect_as_many([owners], len(weights))
         for number, own in enumerate(owners):
@@ -75,8 +80,21 @@ def judge_owners(look: Look, found: Sequence[Sequence[Sequence[int]]], weights: 
                     means="It is stepped on several ranks: its states are kept more than once."
                     if own
                     else "Nobody steps it: every parameter is in one share.",
-                    look=place,
+                    look=(first_of(divide, repeated) if own else "") or place,
                 )
+
+
+def judge_order(look: Look, found: Sequence[Sequence[Sequence[int]]]) -> None:
+    """On all ranks a share holds the same parameters, in the same order."""
+    if any(list(map(list, shares)) != list(map(list, found[0])) for shares in found):
+        raise Diagnosis(
+            "shares-differ",
+            saw="the ranks do not have the same parameters in the same shares, in the same order.",
+            means="All ranks must come to the same shares: a set, say, has an order of its own on each.",
+            look=look.into("divide")(
+                r"\bset\(|frozenset", r"rand|shuffle|hash\(|\bid\(|rank\b", r"[{}]", r"sort", r"^for "
+            ),
+        )
 
 
 def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case: int) -> None:
@@ -113,7 +131,8 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
             raise says(
                 "not-copied-back",
                 "What others have stepped has travelled, and is in no parameter: copy it into each with copy_().",
-                look.into(HAND_OUT)(r"for .*zip", r"for .*split", r"broadcast", last=True),
+                first_of(look.into(HAND_OUT), rebound)
+                or look.into(HAND_OUT)(r"for .*zip", r"for .*split", r"broadcast", last=True),
             )
         explain(look, says, ranks, right[step], before)
         if step and min(one["groups"] for one in found) < len(CASES[case].options):
@@ -190,7 +209,8 @@ def explain(look: Look, says: Any, ranks: Sequence[Weights], right: Weights, bef
         )
 
 
-def judge_states(look: Look, held: Sequence[int], drawn: Drawn, case: int) -> None:
+def judge_states(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case: int) -> None:
+    held = [one["held"] for one in found]
     whole = whole_states(drawn, case)
     said = f"{CASES[case].name}, {len(held)} ranks: of {whole} bytes of states they keep {numbers(held)}"
     if min(held) >= whole:
@@ -201,22 +221,40 @@ def judge_states(look: Look, held: Sequence[int], drawn: Drawn, case: int) -> No
             means="Adagrad makes its states when it is made: take those of other shares out of optimizer.state."
             if early
             else f"Each of {len(held)} ranks keeps the states of 1/{len(held)}: it steps its own share only.",
-            look=look.into(INIT)(r"\.state" if early else SHARE),
+            look=look.into(INIT)(*([r"\.state\b"] if early else []), SHARE),
         )
     if sum(held) > whole:
         raise Diagnosis(
             "states-kept-twice",
             saw=f"{said}, {sum(held)} together.",
             means="A parameter has one owner: the other ranks keep no states of it.",
-            look=look.into(INIT)(SHARE, r"\.state"),
+            look=first_of(look.into(INIT), changed_in_loop)
+            or look.into(INIT)(r"param_groups\[-?[\d:]", SHARE, r"\.state"),
         )
     if case == 0 and max(held) > UNEVEN * whole / len(held):
+        if dealt_out(found[0]["owners"], drawn.weights[case], len(held)):
+            raise Diagnosis(
+                "dealt-out-by-count",
+                saw=f"{said}.",
+                means="Each share has as many parameters; what counts is how many numbers each has so far.",
+                look=look.into("divide")(r"\blen\b|%", r"append|\+=", r"^for "),
+            )
         raise Diagnosis(
             "unbalanced",
             saw=f"{said}.",
             means="The fullest rank decides how much memory is needed: give the largest parameters away first.",
             look=look.into("divide")(r"sort", r"^for "),
         )
+
+
+def dealt_out(owners: Sequence[Sequence[int]], weights: Weights, ranks: int) -> bool:
+    """Whether from the largest to the smallest each rank got one in turn."""
+    sizes = [one.numel() for one in weights]
+    order = sorted(sizes, reverse=True)
+    shares = [
+        sorted((n for n, own in zip(sizes, owners, strict=True) if own == [r]), reverse=True) for r in range(ranks)
+    ]
+    return shares == [order[rank::ranks] for rank in range(ranks)]
 
 
 def judge_calls(look: Look, calls: Sequence[dict[str, Any]], weights: Weights) -> None:

@@ -36,6 +36,7 @@ def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float
     wrapped.zero_grad()
     return {
         "owners": owners(wrapped.shares, parameters),
+        "shares": in_order(wrapped.shares, parameters),
         "after": after,
         "calls": traffic.calls,
         "held": held,
@@ -49,6 +50,12 @@ def in_two_groups(optimizer: Any) -> int:
     """How many parameters more than one group has."""
     every = [id(one) for group in optimizer.param_groups for one in group["params"]]
     return len({one for one in every if every.count(one) > 1})
+
+
+def in_order(shares: Any, parameters: Any) -> list[list[int]]:
+    """For each share the numbers of its parameters, as they stand in it."""
+    known = {id(one): number for number, one in enumerate(parameters)}
+    return [[known.get(id(one), -1) for one in share] for share in shares]
 
 
 def owners(shares: Any, parameters: Any) -> list[list[int]]:

@@ -1,0 +1,53 @@
+"""Judges the units of MyFSDP: what is in each, and how much of it a rank keeps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.base.words import one_line
+from lab.checks.common.look import Look
+from lab.checks.from_scratch.fsdp.judge_calls import UNITS
+from lab.checks.from_scratch.fsdp.net import BLOCKS, shard_of_a_block
+from lab.grading.diagnosis import Diagnosis
+
+# Where a unit's parameters are looked for.
+TAKEN = (r"children\(", r"^(?!self\.names).*(block|part).*(modules|parameters)\(", r"parameters")
+
+
+def judge_units(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+    """There are as many as there should be, and nothing is in none."""
+    for rank, report in enumerate(reports):
+        lost = report["in no unit"]
+        if lost and (len(report["order"]) == UNITS or lost[0].startswith("blocks.")):
+            raise Diagnosis(
+                "in-no-unit",
+                saw=f"{len(lost)} parameters of rank {rank} are in no unit, {one_line(lost[0], 60)} first.",
+                means="They stay whole on every rank: a unit has those of a part itself and of all modules in it.",
+                look=look(*TAKEN),
+            )
+
+
+def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ranks: int) -> None:
+    if sum(elements) > whole / ranks + UNITS * ranks:
+        raise Diagnosis(
+            "not-sharded",
+            saw=f"the optimizer of rank {rank} of {ranks} trains {sum(elements)} of the model's {whole} numbers.",
+            means=f"Each of {ranks} ranks keeps 1/{ranks}: that is what the memory is saved by.",
+            look=look.into("Unit.__init__")(r"chunk|shard"),
+        )
+    if len(elements) < UNITS:
+        raise Diagnosis(
+            "too-few-units",
+            saw=f"{BLOCKS} blocks and what is left make {len(elements)} units.",
+            means="Only a block with a unit of its own can be gathered and freed by itself.",
+            look=look(r"\[(self\.)?module,", r"Unit\(", r"for "),
+        )
+    blocks = sorted(elements)[1:]  # without what is left, which is less
+    if len(elements) == UNITS and min(blocks) < shard_of_a_block(ranks):
+        raise Diagnosis(
+            "block-in-the-rest",
+            saw=f"a block's unit has {min(blocks)} numbers on rank {rank}; of all its parameters it is "
+            f"{shard_of_a_block(ranks)}.",
+            means="A block's unit holds its own parameters and those of all modules in it: what it lacks stays "
+            "whole all the time.",
+            look=look(*TAKEN),
+        )

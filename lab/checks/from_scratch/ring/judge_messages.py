@@ -1,0 +1,59 @@
+"""Judges the messages of a ring all-reduce: who has sent how much to whom."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from lab.checks.common.look import Look
+from lab.checks.common.look_around import argument_of
+from lab.checks.common.report import numbers
+from lab.grading.diagnosis import Diagnosis
+
+EXCHANGE, SCATTER, GATHER = "exchange", "reduce_scatter", "all_gather"
+
+
+def made_for_incoming(look: Look, half: str) -> str:
+    """Where the tensor was made that exchange() fills, in one half; "" where that is not known."""
+    return argument_of(look.into(half), EXCHANGE, "incoming", 1)
+
+
+def judge_messages(look: Look, sent: Sequence[Sequence[dict[str, int]]], tensor: Tensor) -> None:
+    """Nobody sends more than 2(N-1) parts, and to one neighbour only."""
+    ranks, size = len(sent), tensor.element_size()
+    whole = len(tensor) * size
+    most = 2 * (ranks - 1) * -(-len(tensor) // ranks) * size
+    by_rank = [sum(one["bytes"] for one in own) for own in sent]
+    peers = [sorted({one["to"] for one in own if one["bytes"]}) for own in sent]
+    said = f"of {whole} bytes on each of {ranks} ranks, the ranks sent {numbers(by_rank)}"
+    ring = f"In a ring each sends 2(N-1) parts of 1/N: {most} bytes at most, however many ranks there are."
+    steps = 2 * (ranks - 1)
+    if min(map(len, sent)) > steps and max(by_rank) > most and min(by_rank) < (ranks - 1) * whole:
+        # The sums are right: a step more brings again what is there.
+        endless = r"range\((?!.*- ?1)|while"
+        scatter = look.into(SCATTER)(endless)
+        raise Diagnosis(
+            "too-many-steps",
+            saw=f"{said}: {max(map(len, sent))} messages each.",
+            means=f"Both halves take N-1 steps: 2(N-1) = {steps} messages from each rank.",
+            look=scatter if "def " not in scatter else look.into(GATHER)(endless),
+        )
+    if max(by_rank) > most:
+        alone = [rank for rank, one in enumerate(peers) if len(one) == ranks - 1]
+        if len(alone) == 1 and max(by_rank) == by_rank[alone[0]]:
+            raise Diagnosis(
+                "one-rank-does-all",
+                saw=f"{said}: rank {alone[0]} to all others.",
+                means="All wait for that one's connection: with N ranks it sends N-1 times the tensor.",
+                look=look.into(GATHER)(r"send\(|exchange\("),
+            )
+        name = "whole-tensors-sent" if min(by_rank) >= (ranks - 1) * whole else "too-many-bytes"
+        raise Diagnosis(name, saw=f"{said}.", means=ring, look=look.into(SCATTER)(r"exchange\(|send\("))
+    around = [[[(rank + turn) % ranks] for rank in range(ranks)] for turn in (1, -1)]
+    if whole >= ranks * size and peers not in around:
+        rank = next((rank for rank, one in enumerate(peers) if one != around[0][rank]), 0)
+        raise Diagnosis(
+            "not-a-ring",
+            saw=f"rank {rank} of {ranks} sent to ranks {numbers(peers[rank]) or 'none'}.",
+            means="In a ring every rank sends to its neighbour only: one cable a rank is enough.",
+            look=look.into(EXCHANGE)(r"isend|send"),
+        )
