@@ -153,10 +153,9 @@ def ways_in(file: str, conducts: Iterable[Conduct]) -> Ways:
 
 
 def kept_from(function: ast.AST, number: int, ways: Ways) -> int:
-    """The line that kept another one of the function from being reached; 0 where none is known to.
+    """The line of the `if` that kept another one of the function from being reached; 0 where none is known to.
 
-    That is the `if` around it which went the other way, or the `return` or `raise` above it in the branch of an
-    `if` that went no other way.
+    It is around that line and went the other way, or above it, with a `return` or `raise` in the way it went.
     """
     for part in sorted(_of_own(function), key=lambda one: one.lineno):
         went = _went(part.test, ways)
@@ -167,7 +166,7 @@ def kept_from(function: ast.AST, number: int, ways: Ways) -> int:
                 return part.lineno
             ended = isinstance(branch[-1], ast.Return | ast.Raise) and (part.end_lineno or number) < number
             if ended and went == {way}:
-                return branch[-1].lineno
+                return part.lineno
     return 0
 
 

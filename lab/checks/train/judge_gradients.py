@@ -34,7 +34,7 @@ def averaged_again(look: Look, reduced: Sequence[str], then: str = "") -> NoRetu
     times = f"{len(reduced)} times in all"
     raise Diagnosis(
         "averaged-again",
-        saw=f"one train_step() called dist.{reduced[0]} by itself, {times}{then and f': {then}'.rstrip('.')}.",
+        saw=f"one train_step() called dist.{reduced[0]} by itself, {times}{then and f', and {then}'.rstrip('.')}.",
         means="DDP has averaged already; and under FSDP each rank has other rows: a sum would mix them.",
         look=look(rf"{reduced[0]}\(", r"dist\.|average"),
     )
