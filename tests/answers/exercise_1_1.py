@@ -629,3 +629,16 @@ bank.wrong(
     flatten="x = x.view(self.rows, -1)",
     slow=True,
 )
+bank.wrong(
+    "fixed-batch-size",
+    "the size of the first batch is kept by the class",
+    check="assert x.shape[1:] == (3, 32, 32)\nCNN.rows = getattr(CNN, 'rows', len(x))",
+    flatten="x = x.view(CNN.rows, -1)",
+    slow=True,
+)
+bank.wrong(
+    "assertion-cannot-fail",
+    "only the first batch is asserted",
+    check="if not hasattr(self, 'seen'):\n    assert x.shape[1:] == (3, 32, 32)\nself.seen = True",
+    slow=True,
+)

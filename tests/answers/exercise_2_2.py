@@ -728,3 +728,9 @@ bank.wrong(
     cuda="device = torch.device('cuda', index=chosen)",
     slow=True,
 )
+bank.wrong(
+    "no-set-device",
+    "set_device in a world of one",
+    set_device="if launch.world_size == 1:\n    torch.cuda.set_device(device)",
+    slow=True,
+)

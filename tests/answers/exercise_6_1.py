@@ -1094,3 +1094,18 @@ bank.wrong(
     "dist.all_reduce(sums)",
     slow=True,
 )
+bank.wrong(
+    "gradients-changed",
+    "gradients cut by hand",
+    backward="run.backward(loss)\nfor p in model.parameters():\n    p.grad.clamp_(-0.001, 0.001)",
+    slow=True,
+)
+bank.wrong(
+    "no-set-epoch",
+    "set_epoch in late epochs only",
+    set_epoch="if epoch > 100:\n    loader.sampler.set_epoch(epoch)",
+    slow=True,
+)
+bank.wrong(
+    "not-in-training-mode", "train() in the first epoch", mode="if epoch == 1:\n    model.train()", slow=True
+)

@@ -185,7 +185,8 @@ def judge_on_gpus(
             saw=f"{place}: torch.cuda.set_device was not called."
             + " The device is the current one in a `with` only." * in_a_block,
             means="Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
-            look=look(
+            look=look.under(r"set_device\(")
+            or look(
                 *([r"\bwith\b.*device|\.device\((?!\s*[\"'])"] if in_a_block else []),
                 r"device\(\s*f?[\"']cuda",
                 r"init_process_group",

@@ -107,7 +107,7 @@ def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
             look=look(r"flatten|view|reshape"),
         )
     if right:
-        kept = on_itself(look)
+        kept = on_itself(look) or (place if line_of(place := look.kept()) else "")
         raise Diagnosis(
             "fixed-batch-size",
             saw=f"{saw}; a batch of {numbers(right)} goes through.",
