@@ -1109,3 +1109,9 @@ bank.wrong(
 bank.wrong(
     "not-in-training-mode", "train() in the first epoch", mode="if epoch == 1:\n    model.train()", slow=True
 )
+bank.wrong(
+    "averaged-again",
+    "a backward pass and a sum by hand",
+    backward="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)",
+    slow=True,
+)

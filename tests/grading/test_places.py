@@ -91,7 +91,7 @@ def test_only_ordinary_files_of_the_folder_itself_are_read(code: Path, tmp_path:
         assert read_lines(str(file), code) == []
 
 
-# A function that calls there(), which ways its conditions went, and the line of the `if` that kept it away; 0: none.
+# A function that calls there(), which ways its conditions went, and the line of the `if` that kept it away, or 0.
 KEPT = {
     "around it": ("if a:\n    there()", {(2, "a"): {False}}, 2),
     "around it, and taken": ("if a:\n    there()", {(2, "a"): {True}}, 0),
