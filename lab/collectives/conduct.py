@@ -173,6 +173,11 @@ def _note_took(value: Any, path: str, line: int, text: str) -> bool:
     return way
 
 
+def text_of(test: ast.expr) -> str:
+    """What a condition is noted by, beside its file and line."""
+    return ast.unparse(test)[:_TEXT]
+
+
 def hidden_by(node: ast.AST) -> tuple[int, ast.expr] | None:
     """The line and a class of errors that a `try` or a `suppress` keeps, whatever they tell; None: no such."""
     for line, kinds in _kept_by(node):
@@ -281,7 +286,7 @@ class Noting(ast.NodeTransformer):
         return self._took(test)
 
     def _took(self, test: ast.expr) -> ast.expr:
-        text = ast.unparse(test)[:_TEXT]
+        text = text_of(test)
         return self._call(_TOOK, test, test, self.path, test.lineno, text)
 
     def _caught(self, node: ast.AST, kinds: ast.expr | None) -> ast.stmt:

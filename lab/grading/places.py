@@ -6,14 +6,14 @@ import ast
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.paths import module_file
 from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
 from lab.base.words import one_line
-from lab.collectives.conduct import hidden_by
+from lab.collectives.conduct import Conduct, hidden_by, text_of
 from lab.collectives.lanes import Frame
 from lab.ranks.rank import LOCAL
 from lab.syllabus.syllabus import ALL_MODULES, syllabus
@@ -139,3 +139,54 @@ def keeps_errors(exercise: str, code: Path) -> list[tuple[int, int]]:
     functions = [part for part in (ast.walk(tree) if tree else ()) if isinstance(part, _Function)]
     guards = [part for one in functions for part in ast.walk(one) if isinstance(part, ast.Try | ast.With)]
     return sorted({(one.lineno, hidden[0]) for one in guards if (hidden := hidden_by(one))})
+
+
+Ways = Mapping[tuple[int, str], frozenset[bool]]  # line and text of a condition -> how it went
+
+
+def ways_in(file: str, conducts: Iterable[Conduct]) -> Ways:
+    """Which ways the conditions of a file went, on any rank."""
+    found: dict[tuple[int, str], frozenset[bool]] = {}
+    for conduct in conducts:
+        for (path, line, text), ways in conduct.conditions:
+            if Path(path).name == Path(file).name:
+                found[line, text] = found.get((line, text), frozenset()) | ways
+    return found
+
+
+def kept_from(function: ast.AST, number: int, ways: Ways) -> int:
+    """The line of the `if` that kept another one of the function from being reached; 0 where none is known to.
+
+    It is around that line and went the other way, or above it, with a `return` or `raise` in the way it went.
+    """
+    for part in sorted(_of_own(function), key=lambda one: one.lineno):
+        went = _went(part.test, ways)
+        for way, branch in ((True, part.body), (False, part.orelse)):
+            if not went or not branch:
+                continue
+            if branch[0].lineno <= number <= (branch[-1].end_lineno or 0) and way not in went:
+                return part.lineno
+            ended = isinstance(branch[-1], ast.Return | ast.Raise) and (part.end_lineno or number) < number
+            if ended and went == {way}:
+                return part.lineno
+    return 0
+
+
+def _of_own(function: ast.AST) -> list[ast.If]:
+    """The `if`s of a function that are in no other function within it."""
+    found: list[ast.If] = []
+    for child in ast.iter_child_nodes(function):
+        if not isinstance(child, _Function | ast.Lambda | ast.ClassDef):
+            found += [child] if isinstance(child, ast.If) else []
+            found += _of_own(child)
+    return found
+
+
+def _went(test: ast.expr, ways: Ways) -> frozenset[bool]:
+    """How a condition went; of `a and b`, each of them is noted."""
+    if not isinstance(test, ast.BoolOp):
+        return ways.get((test.lineno, text_of(test)), frozenset())
+    parts = [_went(one, ways) for one in test.values]
+    ends = isinstance(test.op, ast.Or)  # with this no other one is asked
+    early = {ends} if any(ends in part for part in parts) else set()
+    return frozenset(early | ({not ends} & parts[-1]))

@@ -12,7 +12,7 @@ from lab.base.source import parsed, searchable
 from lab.base.words import one_line
 from lab.grading.check import Check, Group
 from lab.grading.diagnosis import Diagnosis
-from lab.grading.places import at_line, read_lines
+from lab.grading.places import at_line, kept_from, read_lines, ways_in
 from lab.syllabus.syllabus import syllabus
 
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast")  # they write to the tensor that they are given
@@ -37,6 +37,8 @@ _MATCHED = (*_COLLECTIVES, "all_gather", "reduce_scatter", "gather", "scatter")
 _SAME_ORDER = ("list", "tuple", "enumerate", "zip", "iter", "reversed", "filter", "map")
 
 NOT_ADDED = ("not-added", "wrong-sum")  # what is told of an addition that has had no effect
+_ONE_BY_ONE = ("5.1",)  # what is wrong there is wrong in the group that ran last, under its command line
+
 UNREAD, DROPPED, UNORDERED = "result-not-read", "result-dropped", "set-has-no-order"
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -258,8 +260,8 @@ def _of_a_line(
 
 
 def of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
-    """The same with the line that is behind it: a method that is named and not called, or a condition under which
-    alone a variable gets its value."""
+    """The same with the line that is behind it: a method that is named and not called, a condition under which
+    alone a variable gets its value, or what has kept the line that is shown from being run at all."""
     file, folder = syllabus()[check.exercise].file, group.code.resolve()
     place = re.match(r"([\w.]+):(\d+)  ", searchable(diagnosis.look))
     tree = parsed("\n".join(read_lines(str(folder / file), folder)))
@@ -272,6 +274,10 @@ def of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis
         means = "Without () a method is only named, and nothing is called: write () behind it."
     elif function is not None and unbound and (line := assigned_under(function, unbound[1])):
         means = f"{unbound[1][:40]} gets its value under this condition alone."
+    elif function is not None:
+        results = group.results[-1:] if check.exercise in _ONE_BY_ONE else group.results
+        conducts = [report.conduct for result in results for report in result.reports]
+        line = kept_from(function, int(place[2]), ways_in(file, conducts))
     if not line:
         return diagnosis
     look = at_line(file, line, group.code)

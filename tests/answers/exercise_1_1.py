@@ -593,3 +593,52 @@ bank.wrong(
     check="if not x.is_cuda:\n    assert x.shape[1:] == (3, 32, 32)",
     slow=True,
 )
+
+# ---- one of the sizes, and a batch that is kept
+
+bank.right("the last three sizes", check="assert tuple(x.shape[-3:]) == (3, 32, 32)", slow=True)
+bank.wrong(
+    "assertion-too-weak",
+    "the height is not asserted",
+    check="assert x.shape[1] == 3 and x.shape[-1] == 32",
+    slow=True,
+)
+bank.wrong("assertion-too-weak", "the width is not asserted", check="assert x.shape[1:3] == (3, 32)", slow=True)
+bank.wrong(
+    "assertion-too-weak",
+    "as many pixels as 32 x 32",
+    check="assert x.size(1) == 3 and x.size(2) * x.size(3) == 32 * 32",
+    slow=True,
+)
+bank.wrong(
+    "assertion-too-weak",
+    "three channels at least",
+    check="assert x.size(1) >= 3 and x.shape[2:] == (32, 32)",
+    slow=True,
+)
+bank.wrong(
+    "assertion-too-weak",
+    "a height of 32 at most",
+    check="assert x.size(1) == 3 and x.size(2) <= 32 and x.size(3) == 32",
+    slow=True,
+)
+bank.wrong(
+    "fixed-batch-size",
+    "the size of the first batch is kept",
+    check="assert x.shape[1:] == (3, 32, 32)\nif not hasattr(self, 'rows'):\n    self.rows = len(x)",
+    flatten="x = x.view(self.rows, -1)",
+    slow=True,
+)
+bank.wrong(
+    "fixed-batch-size",
+    "the size of the first batch is kept by the class",
+    check="assert x.shape[1:] == (3, 32, 32)\nCNN.rows = getattr(CNN, 'rows', len(x))",
+    flatten="x = x.view(CNN.rows, -1)",
+    slow=True,
+)
+bank.wrong(
+    "assertion-cannot-fail",
+    "only the first batch is asserted",
+    check="if not hasattr(self, 'seen'):\n    assert x.shape[1:] == (3, 32, 32)\nself.seen = True",
+    slow=True,
+)

@@ -710,3 +710,27 @@ bank.wrong(
     "    dist.init_process_group('nccl', rank=launch.rank, world_size=launch.world_size)\nelse:\n"
     "    dist.init_process_group('gloo', timeout=timeout, **ranks)",
 )
+
+# ---- where the number came from
+
+bank.wrong(
+    "wrong-device-index",
+    "the rank modulo three, as an index of its own",
+    index="gpu = launch.rank % 3",
+    cuda="device = torch.device(f'cuda:{gpu}')",
+    set_device="torch.cuda.set_device(gpu)",
+    slow=True,
+)
+bank.wrong(
+    "wrong-device-index",
+    "the next GPU, handed on twice",
+    index="number = launch.local_rank + 1\nchosen = number",
+    cuda="device = torch.device('cuda', index=chosen)",
+    slow=True,
+)
+bank.wrong(
+    "no-set-device",
+    "set_device in a world of one",
+    set_device="if launch.world_size == 1:\n    torch.cuda.set_device(device)",
+    slow=True,
+)

@@ -829,3 +829,16 @@ bank.wrong(
     "twice as many for the validation",
     valid="valid_loader = DataLoader(\n    shard,\n    batch_size=2 * batch_size,\n    **workers,\n)",
 )
+
+bank.wrong(
+    "seed-ignored",
+    "the seed for a generator of the loader",
+    divide="import torch\n"
+    "batch_size = global_batch_size // world_size\n"
+    "own = torch.Generator()\n"
+    "own.manual_seed(seed)",
+    sampler="sampler = DistributedSampler(\n    train_set, shuffle=True, drop_last=True\n)",
+    train="train_loader = DataLoader(\n"
+    "    train_set, batch_size=batch_size, sampler=sampler, drop_last=True, generator=own, **workers\n)",
+    slow=True,
+)

@@ -626,3 +626,10 @@ bank.wrong(
     reduce="wire = p.grad.bfloat16()\ndist.all_reduce(wire)",
     divide="p.grad = wire.float() / world_size",
 )
+
+bank.wrong(
+    "summed-not-averaged",
+    "divided by many ranks only",
+    divide="if world_size > 8:\n    p.grad /= world_size",
+    slow=True,
+)

@@ -742,3 +742,11 @@ bank.wrong(
     block="fully_shard(block, **options)",
     result="return fully_shard(model, mesh=mesh)",
 )
+
+bank.wrong(
+    "ranks-start-apart",
+    "a seed in place of rank 0's weights",
+    tensors="torch.manual_seed(0)",
+    broadcast="",
+    slow=True,
+)

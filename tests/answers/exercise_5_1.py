@@ -1224,3 +1224,30 @@ return {
 """
     },
 )
+
+# ---- the `if` that decides
+
+RECORDS = "if records:\n    cleanup()"
+bank.wrong("no-begin", "a dry run does not begin", begin=f"if not args.dry_run:\n    {BEGIN}", slow=True)
+bank.wrong(
+    "no-begin",
+    "a dry run returns before begin",
+    optimizer=OPTIMIZER + "\nif args.dry_run:\n    return []",
+    slow=True,
+)
+bank.wrong(
+    "no-begin",
+    "only a run of many ranks begins",
+    begin=f"if args.strategy != 'none' and not args.dry_run:\n    {BEGIN}",
+    slow=True,
+)
+bank.wrong("cleanup-missing", "no cleanup without records", cleanup=RECORDS, slow=True)
+bank.wrong(
+    "train-not-called", "only the strategies of many ranks train", if_dry="if args.strategy == 'fsdp':", slow=True
+)
+bank.wrong(
+    "test-not-recorded",
+    "only good results are recorded",
+    record=f"if test.accuracy > 1:\n    {RECORD}",
+    slow=True,
+)

@@ -1055,3 +1055,63 @@ bank.right(
     "moved, if the run is on a GPU",
     sums="sums = torch.zeros(2, dtype=torch.float64)\nif run.device.type == 'cuda':\n    sums = sums.cuda()",
 )
+
+# ---- gradients changed between backward() and step(), and batches of another size
+
+bank.wrong(
+    "averaged-again",
+    "gradients summed by hand after DDP has averaged them",
+    backward="run.backward(loss)\nfor p in model.parameters():\n    dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)",
+    slow=True,
+)
+bank.wrong(
+    "averaged-again",
+    "gradients summed by hand in a list",
+    backward="run.backward(loss)\n"
+    "grads = [p.grad for p in model.parameters() if p.grad is not None]\n"
+    "for grad in grads:\n    dist.all_reduce(grad)",
+    slow=True,
+)
+bank.wrong(
+    "gradients-changed",
+    "gradients divided by hand",
+    backward="run.backward(loss)\nfor p in model.parameters():\n    p.grad /= dist.get_world_size()",
+)
+bank.wrong(
+    "gradients-changed",
+    "gradients multiplied by hand",
+    backward="run.backward(loss)\nfor p in model.parameters():\n    p.grad.mul_(run.world_size)",
+    slow=True,
+)
+bank.wrong(
+    "wrong-mean",
+    "each batch with the size of the last",
+    sums="losses, samples = [], 0",
+    total="losses.append(loss.clone())",
+    count="samples += len(labels)",
+    reduce="total = torch.stack(losses).double().sum() * len(labels)\n"
+    "sums = torch.stack([total, torch.tensor(samples, dtype=torch.float64, device=run.device)])\n"
+    "dist.all_reduce(sums)",
+    slow=True,
+)
+bank.wrong(
+    "gradients-changed",
+    "gradients cut by hand",
+    backward="run.backward(loss)\nfor p in model.parameters():\n    p.grad.clamp_(-0.001, 0.001)",
+    slow=True,
+)
+bank.wrong(
+    "no-set-epoch",
+    "set_epoch in late epochs only",
+    set_epoch="if epoch > 100:\n    loader.sampler.set_epoch(epoch)",
+    slow=True,
+)
+bank.wrong(
+    "not-in-training-mode", "train() in the first epoch", mode="if epoch == 1:\n    model.train()", slow=True
+)
+bank.wrong(
+    "averaged-again",
+    "a backward pass and a sum by hand",
+    backward="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)",
+    slow=True,
+)

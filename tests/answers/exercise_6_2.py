@@ -763,3 +763,24 @@ bank.wrong(
     train="",
     result="return Evaluation(loss, accuracy)\nmodel.train()",
 )
+
+# ---- a condition that keeps a call away
+
+bank.wrong(
+    "evaluated-in-training-mode",
+    "eval() in a world of one",
+    eval="if dist.get_world_size() == 1:\n    model.eval()",
+    slow=True,
+)
+bank.wrong(
+    "training-mode-not-restored",
+    "train() in a world of one",
+    train="if dist.get_world_size() == 1:\n    model.train()",
+    slow=True,
+)
+bank.wrong(
+    "no-all-reduce",
+    "reduced by many ranks only",
+    reduce="if dist.get_world_size() > 8:\n    dist.all_reduce(sums)",
+    slow=True,
+)

@@ -535,3 +535,12 @@ bank.wrong(
     "counted from 1 once more",
     loop="for index in run.epochs():\n    epoch = index + 1",
 )
+
+bank.wrong(
+    "not-the-records",
+    "the records of good epochs",
+    record="one = run.record(epoch, loss, valid.loss, valid.accuracy)\n"
+    "if valid.accuracy > 2:\n"
+    "    records.append(one)",
+    slow=True,
+)

@@ -1,12 +1,14 @@
 """Where a line of a student's module stands, read from its text."""
 
+import ast
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import pytest
 
+from lab.collectives.conduct import Conduct
 from lab.collectives.lanes import Frame
-from lab.grading.places import Place, place, read_lines
+from lab.grading.places import Place, kept_from, place, read_lines, ways_in
 
 TEXT = dedent("""
     import torch.distributed as dist
@@ -87,3 +89,37 @@ def test_only_ordinary_files_of_the_folder_itself_are_read(code: Path, tmp_path:
         "",
     ):
         assert read_lines(str(file), code) == []
+
+
+# A function that calls there(), which ways its conditions went, and the line of the `if` that kept it away, or 0.
+KEPT = {
+    "around it": ("if a:\n    there()", {(2, "a"): {False}}, 2),
+    "around it, and taken": ("if a:\n    there()", {(2, "a"): {True}}, 0),
+    "around it, and taken once": ("if a:\n    there()", {(2, "a"): {True, False}}, 0),
+    "around it, and not asked": ("if a:\n    there()", {}, 0),
+    "the other branch": ("if a:\n    pass\nelse:\n    there()", {(2, "a"): {True}}, 2),
+    "an elif": ("if a:\n    pass\nelif b:\n    there()", {(2, "a"): {False}, (4, "b"): {False}}, 4),
+    "the outer one of two": ("if a:\n    if b:\n        there()", {(2, "a"): {False}}, 2),
+    "the inner one of two": ("if a:\n    if b:\n        there()", {(2, "a"): {True}, (3, "b"): {False}}, 3),
+    "and": ("if a and b:\n    there()", {(2, "a"): {True}, (2, "b"): {False}}, 2),
+    "and, taken": ("if a and b:\n    there()", {(2, "a"): {True}, (2, "b"): {True}}, 0),
+    "or": ("if a or b:\n    there()", {(2, "a"): {False}, (2, "b"): {False}}, 2),
+    "or, taken": ("if a or b:\n    there()", {(2, "a"): {True}}, 0),
+    "a return above it": ("if a:\n    return\nthere()", {(2, "a"): {True}}, 2),
+    "a return above it, not taken": ("if a:\n    return\nthere()", {(2, "a"): {False}}, 0),
+    "a return above it, taken once": ("if a:\n    return\nthere()", {(2, "a"): {True, False}}, 0),
+    "an error above it": ("if a:\n    pass\nelse:\n    raise E\nthere()", {(2, "a"): {False}}, 2),
+    "in another function": ("def g():\n    if a:\n        return\nthere()", {(3, "a"): {True}}, 0),
+}
+
+
+@pytest.mark.parametrize(("text", "went", "line"), KEPT.values(), ids=KEPT)
+def test_what_kept_a_line_from_being_reached(
+    text: str, went: dict[tuple[int, str], set[bool]], line: int, tmp_path: Path
+):
+    source = "def f():\n" + indent(text, "    ")
+    number = next(i for i, one in enumerate(source.splitlines(), 1) if "there" in one)
+    noted = tuple(((str(tmp_path / "train.py"), *place), frozenset(ways)) for place, ways in went.items())
+    elsewhere = tuple(((str(tmp_path / "data.py"), *place), frozenset({True, False})) for place in went)
+    ways = ways_in("train.py", [Conduct(conditions=noted), Conduct(conditions=elsewhere)])
+    assert kept_from(ast.parse(source).body[0], number, ways) == line

@@ -255,14 +255,13 @@ class Look:
 
     def under(self, pattern: str) -> str:
         """The place of the innermost `if` around the first line that the pattern matches; "" where it has none."""
-        lines = read(self.code / self.file)
-        node, number = find(lines, self.function), line_of(self(pattern))
+        node, number = find(read(self.code / self.file), self.function), line_of(self(pattern))
         around = [
             part.lineno
             for part in (ast.walk(node) if node and number else ())
             if isinstance(part, ast.If) and part.lineno <= number <= (part.end_lineno or 0)
         ]
-        return at(self.name, max(around), lines[max(around) - 1].strip()) if around else ""
+        return self.line(max(around)) if around else ""
 
     def kept_default(self) -> str:
         """The place of what outlives a call of the function: the first default that is no constant; "" if none."""

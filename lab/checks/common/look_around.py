@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.syntax import assignments, calls_of
+from lab.checks.common.syntax import assignments, calls_of, root_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -35,6 +35,30 @@ def first_of(look: Look, find: Callable[[_Function], list[int]]) -> str:
     _, _, node = look.source()
     lines = find(node) if node else []
     return look.line(lines[0]) if lines else ""
+
+
+def without_argument(look: Look, function: str, keyword: str, position: int) -> str:
+    """The place of the first call that is not given an argument, in the function or a helper; "" where none is.
+
+    A call that unpacks something may be given anything.
+    """
+    for call in (call for node in with_helpers(look) for call in calls_of(node, function)):
+        unpacks = any(isinstance(one, ast.Starred) for one in call.args)
+        if len(call.args) <= position and not unpacks and {keyword, None}.isdisjoint(k.arg for k in call.keywords):
+            return look.line(call.lineno)
+    return ""
+
+
+def for_around(look: Look, place: str) -> str:
+    """The place of the innermost `for` around a place in the function, where it has one; else that place."""
+    _, _, node = look.source()
+    number = line_of(place)
+    around = [
+        part.lineno
+        for part in (ast.walk(node) if node else ())
+        if isinstance(part, ast.For) and part.lineno < number <= (part.end_lineno or 0)
+    ]
+    return look.line(max(around)) if around else place
 
 
 def swallows(look: Look) -> str:
@@ -111,6 +135,71 @@ def display_around(look: Look, number: int) -> str:
         if isinstance(part, ast.Dict | ast.List | ast.Tuple) and part.lineno <= number <= (part.end_lineno or 0)
     ]
     return look.line(min(around)) if around else ""
+
+
+_HANDS_ON = ("device", "int", "str")  # calls that make the same value another kind of thing
+
+
+def origin_of(look: Look, *functions: str) -> str:
+    """The place where a value was made that one of these functions got, the first that is called; "" without one.
+
+    It is followed from variable to variable, and through what hands it on, as torch.device("cuda", index) does.
+    """
+    _, _, node = look.source()
+    calls = [call for function in functions for call in (calls_of(node, function) if node else ())]
+    if not node or not calls:
+        return ""
+    value: ast.expr = calls[0]
+    made = {
+        part.lineno: (part.targets[0].id, part.value)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name)
+    }
+    hands_on = (*_HANDS_ON, *functions)
+    while True:
+        names = _handed_on(value, hands_on)
+        before = [line for line in made if line < value.lineno and made[line][0] in names]
+        if not before:
+            return look.line(value.lineno)
+        value = made[max(before)][1]
+
+
+def _handed_on(value: ast.AST, functions: tuple[str, ...]) -> set[str]:
+    """The variables that a value is, or that it hands on as they are."""
+    if isinstance(value, ast.Name):
+        return {value.id}
+    inner: list[ast.AST] = []
+    if isinstance(value, ast.JoinedStr):
+        inner = [part.value for part in value.values if isinstance(part, ast.FormattedValue)]
+    elif isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in functions:
+        inner = [*value.args, *(keyword.value for keyword in value.keywords)]
+    return {name for part in inner for name in _handed_on(part, functions)}
+
+
+def on_itself(look: Look) -> str:
+    """Where a method first writes to an attribute of its object, which outlives the call; "" if nowhere."""
+    _, _, node = look.source()
+    lines = [
+        part.lineno
+        for part in (ast.walk(node) if node else ())
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and root_of(part) == "self"
+    ]
+    return look.line(min(lines)) if lines else ""
+
+
+def after_loop(look: Look) -> str:
+    """The first line below a loop that reads what the last round has left in a variable; "" where none does."""
+    _, _, node = look.source()
+    names = [part for part in ast.walk(node) if isinstance(part, ast.Name)] if node else []
+    for loop in (part for part in (ast.walk(node) if node else ()) if isinstance(part, ast.For)):
+        first, last = loop.lineno, loop.end_lineno or loop.lineno
+        stored = [name for name in names if isinstance(name.ctx, ast.Store)]
+        left = {name.id for name in stored if first <= name.lineno <= last}
+        left -= {name.id for name in stored if not first <= name.lineno <= last}
+        reads = [name.lineno for name in names if name.id in left and name.lineno > last]
+        if reads:
+            return look.line(min(reads))
+    return ""
 
 
 def value_outside(look: Look, pattern: str) -> str:

@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import without_argument
 from lab.checks.common.report import numbers
 from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.grading.diagnosis import Diagnosis
@@ -97,7 +98,8 @@ def judge_seeds(look: Look, asked: DrawnLoaders, results: dict[str, list[dict[st
                     "seed-ignored",
                     saw=f"with seed {asked.seed} and with seed {other}, rank {rank} drew {numbers(plain, 5)}",
                     means="Repeating a run with other seeds would say nothing about its spread.",
-                    look=look(
+                    look=without_argument(look, "DistributedSampler", "seed", 4)
+                    or look(
                         r"seed\s*[&%]|hash\(",
                         r"DistributedSampler\((?!.*seed).*\)$",
                         r"seed",

@@ -99,6 +99,7 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
             fail_for_elements(look)
         division = r"[/*]=|\bdiv|\bmul|[/*] "
         patterns = {
+            "sum": (r"/=|\bdiv_\(",),
             "world size": (rf"\b{found.number}\b", rf"\b{re.escape(f'{1 / max(found.number, 1):.2g}')}", division),
             "some ranks": (r"get_rank\(|\brank\b|\breduce\(", r"\]\s*\*\s*\w"),
             "some parameters": (

@@ -6,6 +6,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import in_helpers, origin_of
 from lab.checks.common.report import ERROR, expect, expect_as_many
 from lab.checks.distributed_utils.judge_joined import judge_joined, judge_left_behind, judge_told
 from lab.grading.diagnosis import Diagnosis
@@ -159,12 +160,13 @@ def judge_on_gpus(
     for number in [returned, *chosen]:
         if number == index or (not chosen and number == -1):
             continue
+        own = origin_of(look, *(("set_device", "device") if number in chosen else ("device", "set_device")))
         if by_rank and number in (rank, rank % machine["gpus"]):
             raise Diagnosis(
                 "rank-as-device-index",
                 saw=f"{place}: the device was cuda:{number}.",
                 means="The rank counts over all nodes, but a node numbers its GPUs from 0: use the local rank.",
-                look=look(r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
+                look=own or look(r"(device|index|gpu|cuda).*\brank\b", r"device\(|set_device"),
             )
         raise Diagnosis(
             "wrong-device-index",
@@ -174,7 +176,7 @@ def judge_on_gpus(
             else "What a process sees torch.cuda.device_count() says. Not every launcher sets the variable."
             if VISIBLE in look(VISIBLE)
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            look=look(VISIBLE, r"(environ|getenv).*LOCAL", r"index\s*=", r"device\(|set_device"),
+            look=in_helpers(look, rf"{VISIBLE}|(environ|getenv).*LOCAL") or own or look(r"index\s*=", r"device\("),
         )
     if not chosen:
         in_a_block = "device" in calls
@@ -183,7 +185,8 @@ def judge_on_gpus(
             saw=f"{place}: torch.cuda.set_device was not called."
             + " The device is the current one in a `with` only." * in_a_block,
             means="Whatever asks for 'the GPU' gets GPU 0: all processes of a node would fill its memory.",
-            look=look(
+            look=look.under(r"set_device\(")
+            or look(
                 *([r"\bwith\b.*device|\.device\((?!\s*[\"'])"] if in_a_block else []),
                 r"device\(\s*f?[\"']cuda",
                 r"init_process_group",

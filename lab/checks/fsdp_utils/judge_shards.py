@@ -9,6 +9,7 @@ from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.judge_left import judge_swallowed
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import for_around
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, expect_texts
 from lab.checks.fsdp_utils.judge_start import judge_rest, judge_start
@@ -203,7 +204,7 @@ def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
             saw=f"model.{layers[0]} is no unit, only what is in it; units: "
             f"{', '.join(unit or 'the model' for unit in units)}.",
             means="Each layer is gathered for itself: more and smaller collectives than one for each block.",
-            look=look(r"^fully_shard\((?!model\b)", r"fully_shard\("),
+            look=for_around(look, look(r"^fully_shard\((?!model\b)", r"fully_shard\(")),
         )
     whole = [name for name, placement in placements.items() if placement == WHOLE]
     if "" not in units:

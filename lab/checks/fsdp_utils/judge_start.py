@@ -63,7 +63,11 @@ def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) ->
             saw=f"every rank has sharded its own weights, not rank 0's: {example(whole, weights[0])}.",
             means="The model is stitched together from pieces of different models.",
             look=look(
-                r"^\w+\s*=\s*\w+\.parameters\(\)$", r"broadcast|scatter|send", r"\.to\(|\.cuda\(", r"fully_shard\("
+                r"^\w+\s*=\s*\w+\.parameters\(\)$",
+                r"broadcast|scatter|send",
+                r"manual_seed",
+                r"\.to\(|\.cuda\(",
+                r"fully_shard\(",
             ),
         )
     raise Diagnosis(

@@ -100,7 +100,10 @@ def judge_calls(look: Look, rehearsal: Rehearsal, everyone: list[Events]) -> Non
             if name == "enter":
                 what = "the Run was made, but not used with `with`."
             raise Diagnosis(
-                diagnosis, saw=f"{rehearsal}: {what}", means=means, look=look(*([line] if line else []))
+                diagnosis,
+                saw=f"{rehearsal}: {what}",
+                means=means,
+                look=look(rf"\b{name}\(", *([line] if line else [])),
             )
     for name, diagnosis, means in (
         ("Run", "two-runs", "Each opens a folder of its own, and the records are parted between them."),

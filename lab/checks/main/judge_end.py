@@ -24,14 +24,14 @@ def judge_evaluation(look: Look, rehearsal: Rehearsal, events: Events) -> bool:
             "evaluates-unasked",
             saw=f"{rehearsal}: this_run.evaluate() was called, without --evaluate-only.",
             means="It prints how a checkpoint does; a run that trains has train() and evaluate() for that.",
-            look=line,
+            look=look.under(r"\w\.evaluate\(") or line,
         )
     if calls(events, "train"):
         raise Diagnosis(
             "train-in-evaluation",
             saw=f"{rehearsal}: train() was called, beside this_run.evaluate().",
             means="It is to say how a checkpoint does, and that is no longer the one.",
-            look=look(r"(?<!_)\btrain\("),
+            look=look.under(r"(?<!_)\btrain\(") or look(r"(?<!_)\btrain\("),
         )
     got = evaluated[0]["loaders"]
     if wrong := next((pair for pair in zip(got, ("valid", "test"), strict=False) if pair[0] != pair[1]), None):
@@ -72,7 +72,7 @@ def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
                 "train-in-dry-run",
                 saw=f"{rehearsal}: train() was called.",
                 means="A dry run shows whether everything fits, and costs seconds instead of hours.",
-                look=line,
+                look=look.under(r"(?<!_)\btrain\(") or line,
             )
         return
     if len(trained) != 1:
@@ -99,11 +99,12 @@ def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     line, names = look(r"(?<![.\w])evaluate\("), [event["call"] for event in events]
     if rehearsal.dry_run:
         if evaluated or recorded:
+            called = r"(?<![.\w])evaluate\(" if evaluated else r"record_test"
             raise Diagnosis(
                 "test-in-dry-run",
                 saw=f"{rehearsal}: {'evaluate' if evaluated else 'this_run.record_test'}() was called.",
                 means="Nothing was trained, so there is nothing to measure, and a dry run is to cost seconds.",
-                look=line if evaluated else look(r"record_test"),
+                look=look.under(called) or look(called),
             )
         return
     if not rehearsal.test_set:
@@ -120,7 +121,7 @@ def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
             "test-not-evaluated",
             saw=f"{rehearsal}: evaluate() was not called, though there are test images.",
             means="Validation images have helped to choose what to train; only unseen ones show what it is worth.",
-            look=look(r"\.test\b", r"(?<!_)\btrain\("),
+            look=look(r"(?<![.\w])evaluate\(", r"\.test\b", r"(?<!_)\btrain\("),
         )
     used = next((one for one in evaluated if one["on"] == "test"), None)
     if used is None:
@@ -137,7 +138,7 @@ def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
             "test-not-recorded",
             saw=f"{rehearsal}: the test images were evaluated, but this_run.record_test() was not called.",
             means="The result would be neither printed nor in the run's files.",
-            look=line,
+            look=look(r"record_test", r"(?<![.\w])evaluate\("),
         )
     if len(recorded) > 1 or len([one for one in evaluated if one["on"] == "test"]) > 1:
         raise Diagnosis(

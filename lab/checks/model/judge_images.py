@@ -83,7 +83,7 @@ def judge_wrong_images(look: Look, wrong: list[dict[str, Any]], odd: list[dict[s
             "assertion-cannot-fail",
             saw=f"{saw.rstrip('.')}, and so does everything else: the assertion has never failed.",
             means="It is always true, as a tuple in brackets is, or never reached: assert CONDITION, MESSAGE.",
-            look=place,
+            look=look.under(r"\bassert\b") or place,
         )
     if place:
         raise Diagnosis(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import in_helpers
+from lab.checks.common.look_around import in_helpers, on_itself
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
 from lab.checks.model.judge_device import judge_large, judge_manners, judge_on_gpu, judge_precision, judge_reads
 from lab.checks.model.judge_images import EVERYWHERE, judge_everywhere, judge_wrong_images
@@ -107,11 +107,14 @@ def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
             look=look(r"flatten|view|reshape"),
         )
     if right:
+        kept = on_itself(look) or (place if line_of(place := look.kept()) else "")
         raise Diagnosis(
             "fixed-batch-size",
             saw=f"{saw}; a batch of {numbers(right)} goes through.",
-            means="A batch size is written into the code, but every rank gets only its part of the batch.",
-            look=look(r"view|reshape|unflatten"),
+            means="The size of one batch is kept for the next ones, and the last one of an epoch can be smaller."
+            if kept
+            else "A batch size is written into the code, but every rank gets only its part of the batch.",
+            look=kept or look(r"view|reshape|unflatten"),
         )
     if " channels, but got " in error["message"]:
         raise Diagnosis(

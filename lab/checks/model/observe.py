@@ -21,8 +21,12 @@ OTHER_IMAGES = ((32, 32, 3), (32, 3, 32), (1, 28, 28), (1, 32, 32), (3, 28, 28),
 
 ROWS = 3  # of a batch are compared with what they give alone
 
-# The pooling of the network rounds 33 and 34 down to 32's size: only an assertion notices these images.
-WRONG_IMAGES = ((3, 34, 33), (3, 28, 28), (1, 32, 32), (3, 64, 64), (32, 32, 3))
+# The pooling of the network rounds 33 and 34 down to 32's size, and 16 x 64 pixels are as many as 32 x 32: only an
+# assertion notices these images. The last ones have one wrong size each.
+WRONG_IMAGES = (
+    *((3, 34, 33), (3, 28, 28), (1, 32, 32), (3, 64, 64), (32, 32, 3)),
+    *((3, 34, 32), (3, 32, 34), (3, 28, 32), (3, 32, 28), (3, 16, 64), (4, 32, 32)),
+)
 
 ODD = ((3, 32, 32), (2, 3, 32, 32, 1), (2, 5), (2, 3, 32))  # no batches of images at all
 

@@ -28,7 +28,6 @@ EPOCH = {
     "taken": int, "pending": int, "left": LEFT,
 }  # fmt: skip
 
-
 EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the ranks"
 
 
@@ -100,7 +99,7 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
                 "not-in-training-mode",
                 saw=f"the model came in evaluation mode, as from evaluate(); rank {rank} took its steps in it.",
                 means="Dropout and BatchNorm behave differently there: model.train() belongs before the steps.",
-                look=look(r"\.train\b|\.eval\b", r"\bfor\b"),
+                look=look.under(r"\.train\(") or look(r"\.train\b|\.eval\b", r"\bfor\b"),
             )
         if len(seen) < samples or len(set(seen)) < samples:
             raise Diagnosis(
@@ -171,7 +170,7 @@ def judge_sampler(look: Look, reports: Sequence[Sequence[dict[str, Any]]], epoch
                 means=NOT_TOLD,
                 look=place,
             )
-        judge_told(place, [epoch["told"] for epoch in report], [epoch["used"] for epoch in report], epochs)
+        judge_told(look, place, [epoch["told"] for epoch in report], [epoch["used"] for epoch in report], epochs)
     for i, epoch in enumerate(epochs):
         by_rank = [report[i]["told"] for report in reports]
         if any(told != by_rank[0] for told in by_rank):
@@ -184,11 +183,20 @@ def judge_sampler(look: Look, reports: Sequence[Sequence[dict[str, Any]]], epoch
             )
 
 
-def judge_told(place: str, told: list[list[int]], used: list[list[int]], epochs: Sequence[int]) -> None:
+def judge_told(
+    look: Look, place: str, told: list[list[int]], used: list[list[int]], epochs: Sequence[int]
+) -> None:
     """What one rank's sampler was told in each epoch, and with which of these numbers it was used."""
     wrong = wrong_number(told, epochs)
     if wrong is None and used[0] == used[-1] and wrong_number(used, epochs) is None:
         return
+    if (condition := look.under(r"set_epoch\(")) and not all(told):
+        raise Diagnosis(
+            "no-set-epoch",
+            saw=f"in epoch {epochs[told.index([])]} sampler.set_epoch() was not called.",
+            means=NOT_TOLD,
+            look=condition,
+        )
     if wrong is None and told[0] == told[-1]:
         raise Diagnosis(
             "set-epoch-too-late",

@@ -1,12 +1,13 @@
 """Judges the gradients of two training steps: whose they are, if not those of the mean loss."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from lab.checks.common.gradients import verdict
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
 from lab.checks.common.tiny import (
     OTHER_LOSSES,
@@ -24,7 +25,46 @@ from lab.grading.parts import compared
 WITHOUT_ZERO_GRAD = "without zero_grad() each step repeats all earlier ones."
 
 
-def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tensors, batch: Batch) -> None:
+# What changes gradients that are there.
+BY_HAND = r"\.grad\b.*[-+*/]=|\.grad\.(data\.)?\w+_\(|\.grad(\.data)?\s*=|_foreach_"
+
+
+def averaged_again(look: Look, reduced: Sequence[str], then: str = "") -> NoReturn:
+    """Args: `reduced` are the reductions that the step has made by itself, and `then` says what came of it."""
+    times = f"{len(reduced)} times in all"
+    raise Diagnosis(
+        "averaged-again",
+        saw=f"one train_step() called dist.{reduced[0]} by itself, {times}{then and f', and {then}'.rstrip('.')}.",
+        means="DDP has averaged already; and under FSDP each rank has other rows: a sum would mix them.",
+        look=look(rf"{reduced[0]}\(", r"dist\.|average"),
+    )
+
+
+def judge_by_hand(look: Look, steps: Sequence[dict[str, Any]], mean: Tensors, saw: str) -> None:
+    """Gradients that backward() has left right, and that are wrong when the optimizer finds them.
+
+    Args:
+        saw: what they are then.
+    """
+    noted = all(step["after backward"] for step in steps)  # run.backward() has been called
+    if noted and not all(all_close(step["after backward"], mean) for step in steps):
+        return
+    if reduced := steps[0]["reduced"]:
+        averaged_again(look, reduced, saw)
+    if not noted:
+        return
+    if "clip" in (place := in_helpers(look, BY_HAND) or look(r"clip|normalize", r"\.grad\b", r"step\(")):
+        return
+    raise Diagnosis(
+        "gradients-changed",
+        saw=f"backward() left the mean over the ranks; when optimizer.step() came, {saw}",
+        means="The wrapper has averaged, and the run clips where that is asked for: leave gradients as they are.",
+        look=place,
+    )
+
+
+def judge_first_gradients(look: Look, steps: Sequence[dict[str, Any]], weights: Tensors, batch: Batch) -> None:
+    observed = [step["gradients"] for step in steps]
     world_size = len(observed)
     own = parts(batch, world_size)
     mean = loss_and_gradients(weights, batch)[1]
@@ -33,6 +73,7 @@ def judge_first_gradients(look: Look, observed: Sequence[Tensors], weights: Tens
     found = verdict(observed, mean, [loss_and_gradients(weights, part)[1] for part in own])
     if found.kind == "mean":
         return
+    judge_by_hand(look, steps, mean, found.saw)
     saw, place = found.saw, look(r"cross_entropy|loss\s*=|criterion", r"backward")
     scaling = look(
         r"clip|normalize",

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_around import after_loop
 from lab.checks.train.means import mistake
 
 OVER_SOME = "It is the mean over "
@@ -21,6 +22,10 @@ RARER = {
     "first batch": (
         "It is the mean of the first batch of each rank alone: every batch counts.",
         r"%|\bif\b|break",
+    ),
+    "last size": (
+        "Every batch counts with the size of one of them: multiply each loss by its own batch's.",
+        r"\*",
     ),
     "moving average": (
         "It is a moving average of the losses, which forgets the first ones: add up.",
@@ -51,6 +56,8 @@ def rarer_kind(
             if kind == "first batch"
             else look.kept_default()
             if kind == "earlier"
+            else after_loop(look)
+            if kind == "last size"
             else ""
         )
         return means, condition or look(pattern, r"reduce|gather", r"\breturn\b")

@@ -289,5 +289,6 @@ def judge_result(look: Look, report: dict[str, Any], epochs: int) -> None:
             if report["type"] == "list" and set() < set(report["returned"]) < set(range(epochs))
             else "Each epoch's EpochRecord also has its time, images per second and memory.",
             look=look.in_loop(r"=\s*(\[\]|list\(\)|\{\}|dict\(\))$")
+            or look.under(r"append\(")
             or look(r"^run\.record\(", r"=\s*\[.*record", r"\breturn\b", r"append", r"\bfor\b"),
         )

@@ -14,14 +14,14 @@ from lab.checks.common.tiny import (
     loss_and_gradients,
     weights_after_steps,
 )
-from lab.checks.train.judge_gradients import judge_first_gradients, judge_second_gradients
+from lab.checks.train.judge_gradients import averaged_again, judge_first_gradients, judge_second_gradients
 from lab.checks.train.judge_loss import LOSS, judge_kind, judge_loss, judge_precision
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 STEP = {
     "events": [str], "gradients": dict, "weights": dict, "loss": LOSS, "reduced": [str], "training": bool,
-    "handed": int, "opened": bool, "left": LEFT,
+    "handed": int, "opened": bool, "left": LEFT, "after backward": dict,
 }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def judge_steps(look: Look, reports: Sequence[Any], weights: Tensors, batches: S
     with part(STEPS):
         for rank, step in enumerate(first):
             judge_order(look, rank, step)
-        judge_first_gradients(look, [step["gradients"] for step in first], weights, batches[0])
+        judge_first_gradients(look, first, weights, batches[0])
     with part(BY_THE_RUN):
         judge_loss(look, [step["loss"] for step in first], weights, batches[0])
     for report, step in zip(reports, first, strict=True):
@@ -203,12 +203,7 @@ def judge_order(look: Look, rank: int, step: dict[str, Any]) -> None:
 def judge_side_effects(look: Look, step: dict[str, Any]) -> None:
     """What leaves the gradients of this network as they are, but not those of others."""
     if reduced := step["reduced"]:
-        raise Diagnosis(
-            "averaged-again",
-            saw=f"one train_step() called dist.{reduced[0]} by itself, {len(reduced)} times in all.",
-            means="DDP has averaged already; and under FSDP each rank has other rows: a sum would mix them.",
-            look=look(rf"{reduced[0]}\(", r"dist\.|average"),
-        )
+        averaged_again(look, reduced)
     if not step["training"]:
         raise Diagnosis(
             "not-in-training-mode",

@@ -89,6 +89,12 @@ def rarer(
     found["first batch"] = [
         [sum(one.total for one in first) / max(1, sum(one.samples for one in first))] * world_size
     ]
+    weighted = [[sum(b.mean for b in own) * own[at].samples for own in batches] for at in (-1, 0)]
+    found["last size"] = [
+        ends
+        for own in weighted
+        for ends in ([sum(own) / sum(samples)] * world_size, [own[r] / samples[r] for r in range(world_size)])
+    ]
     keeps = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
     for weights in ([1] * world_size, samples):
         found.setdefault("moving average", []).extend(

@@ -53,15 +53,19 @@ class NotedSGD(SGD):
 
 @named_like(Run)
 class NotedRun(Run):
-    """Notes what the step leaves to the run: which loss it handed to backward(), and when autocast() is open."""
+    """Notes what the step leaves to the run: the backward pass and its gradients, and when autocast() is open."""
 
     def prepare(self) -> None:
         self.handed = 0
         self.opened = 0
+        self.net: nn.Module | None = None
+        self.after_backward: dict[str, Tensor] = {}  # the gradients of `net`
 
     def backward(self, loss: Tensor) -> None:
         self.handed += 1
         super().backward(loss)
+        if self.net is not None:
+            self.after_backward = gradients_of(self.net)
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
@@ -88,7 +92,7 @@ def take_steps(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {"steps": []}
     for precision in ("fp32", "bf16"):
         run = noted_run(precision=precision)
-        net = TinyNet(given["weights"])
+        net = run.net = TinyNet(given["weights"])
         model = DistributedDataParallel(net)
         events: list[str] = []
         types: list[str] = []
@@ -109,6 +113,7 @@ def take_steps(rank: Rank) -> dict[str, Any]:
                     {
                         "events": list(events),
                         "gradients": optimizer.gradients[0] if optimizer.gradients else {},
+                        "after backward": run.after_backward,
                         "weights": weights_of(net),
                         "loss": describe_loss(loss),
                         "reduced": reduced,
