@@ -179,7 +179,8 @@ NETWORK = (
     symptom(
         "nccl-bootstrap",
         1,
-        r"bootstrap\.cc:\d+ NCCL WARN Message truncated",
+        r"bootstrap\.cc:\d+ NCCL WARN Message truncated"
+        r"|NCCL WARN Message truncated.{0,200}\n(?:.{0,300}\n){0,2}?.{0,300}NCCL INFO bootstrap\.cc:\d+ -> ",
         "NCCL's ranks did not understand each other while they met: {line}",
         "No collective of the program had begun. The nodes load different versions of NCCL or have different "
         "NCCL_ "
@@ -187,6 +188,7 @@ NETWORK = (
         "srun python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())'    # alike on all "
         "nodes?",
         "srun --ntasks-per-node=1 bash -c 'echo $(hostname) ${!NCCL_*}'    # and the NCCL_ variables?",
+        when=lambda found: "group=" not in found.string,  # of groups that ranks make in different orders
         source="github.com/NVIDIA/nccl/issues/1176",
     ),
     symptom(
