@@ -9,7 +9,7 @@ from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
 from lab.diagnose.symptoms.table import brings_about
-from lab.diagnose.told import course, ends, exceptions, launched, parted, versions, waited
+from lab.diagnose.told import course, cut_off, ends, exceptions, launched, parted, versions, waited
 from lab.diagnose.told.finding import UNKNOWN, Finding, interrupted
 from lab.diagnose.told.states import STATES
 from lab.slurm import messages
@@ -196,6 +196,8 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         yield stopped_by
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")
+    if (not_whole := cut_off.checkpoint(evidence.log, evidence.earlier)) is not None:
+        yield not_whole
     for several_lines_say in (
         versions.differ,
         launched.in_each_task,

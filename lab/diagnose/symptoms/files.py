@@ -189,7 +189,7 @@ FILES = (
         1,
         r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted"
         r"|unpickling stack underflow|pickle data was truncated|EOFError: Ran out of input"
-        r"|UnpicklingError: invalid load key|assert metadata is not None",
+        r"|UnpicklingError: invalid load key|assert metadata is not None|SafetensorError: .{0,60}deserializ",
         "{rank}could not read a checkpoint: {line}",
         "It was cut off while it was written (disk full, job ended), or is the text of a pointer, not the file.",
         "ls -l results/*/checkpoints    # best.pth and epoch_*.pth are older ones",
