@@ -1,8 +1,7 @@
-"""What ranks or nodes have in common and ought not to: a card, the number of a node, a lock, an old address."""
+"""What ranks or nodes have in common and ought not to: a card, the number of a node, a lock."""
 
 import re
 
-from lab.base.words import one_line
 from lab.diagnose import overcome
 from lab.diagnose.told import exceptions
 from lab.diagnose.told.finding import Finding
@@ -29,13 +28,6 @@ _AT_A_BUILD = re.compile(
     r"|Loading extension module|Allowing ninja to set).*\n"
     r"(?:.*(?:slurmstepd|srun: ).*TIME LIMIT|.*(?:\n.*){0,3}?Watchdog caught)"
 )
-
-_NODE_LIST = re.compile(
-    r"(?:SLURM_(?:JOB_|STEP_)?NODELIST ?[=:] ?|\bnodes?(?:list)? ?[:=] ?|\bon (?:nodes? )?)"
-    r"(?P<list>[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+)(?:,[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+))*)",
-)
-_ADDRESS = re.compile(r"\bMASTER_ADDR ?[=:] ?\"?(?P<host>[A-Za-z][\w.-]*\d)\b(?!.*\$)")
-_NOBODY = r"(?:client socket has|timed out|No route|refused|failed to connect).{0,120}\b"
 
 
 def card_of_all(log: str) -> Finding | None:
@@ -131,41 +123,3 @@ def build_lock(log: str) -> Finding | None:
         ),
         order=-1,
     )
-
-
-def old_address(log: str) -> Finding | None:
-    """A meeting point on a node that the job does not have, or has no more."""
-    nodes = {host for one in _NODE_LIST.finditer(log) for host in _hosts(one["list"])}
-    for address in _ADDRESS.finditer(log):
-        host = address["host"].partition(".")[0]
-        known = any(node.startswith(host) or host.startswith(node) for node in nodes)
-        alike = any(re.sub(r"\d+", "#", node) == re.sub(r"\d+", "#", host) for node in nodes)
-        missed = re.search(rf"{_NOBODY}{re.escape(host)}\b.*", log)
-        if alike and not known and missed:
-            return Finding(
-                "meeting-point-elsewhere",
-                f"MASTER_ADDR is {host}, which is none of the job's nodes ({', '.join(sorted(nodes)[:8])}): "
-                f"{one_line(missed[0], 200)}",
-                "It was kept from an earlier start: in a file, in the shell or in the script. A job that was put "
-                "back into the queue, after preemption say, gets other nodes; rank 0 is on the first of these.",
-                (
-                    "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)    # each time",
-                    "grep -n MASTER_ADDR *.sh ~/.bashrc    # where does the old one come from?",
-                ),
-                order=-1,
-            )
-    return None
-
-
-def _hosts(text: str) -> list[str]:
-    """Of "n[01-03,7],m2" each host."""
-    found = []
-    for stem, ranges, plain in re.findall(r"([A-Za-z][\w.-]*)\[([\d,-]+)\]|([A-Za-z][\w.-]*)", text):
-        if plain:
-            found.append(plain.partition(".")[0])
-        for part in filter(None, ranges.split(",")):
-            first, _, last = part.partition("-")
-            if first.isdecimal() and (not last or last.isdecimal()):
-                numbers = range(int(first), min(int(last or first), int(first) + 4096) + 1)
-                found += [f"{stem}{number:0{len(first)}d}" for number in numbers]
-    return found

@@ -209,7 +209,7 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         shared.card_of_all,
         shared.node_rank,
         shared.build_lock,
-        shared.old_address,
+        nodes.meets_elsewhere,
         nodes.asked_too_much,
         nodes.silent_before_limit,
     ):
