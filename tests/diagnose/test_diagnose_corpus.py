@@ -25,7 +25,7 @@ Of the 40 of fourteenth_try.txt, made up too and of runs on other clusters, 34 w
 of which one told the cause second.
 Of the 40 of fifteenth_try.txt, made up too, by what their text must tell besides the name, 23 were right, 8 half
 right, 3 unknown and 6 wrong; test_diagnose_shared.py holds their siblings.
-sixteenth_try.txt begins with the four of 40, made up too, that were not told rightly; the cases whose numbers end in
+sixteenth_try.txt begins with the four of 40, made up too, that were not told rightly; cases whose numbers end in
 a letter are their siblings, written with the rules.
 What is new to the rules is worth less than what they have been mended by. Where a report held only its last lines,
 those before were added as such programs write them.
