@@ -22,10 +22,11 @@ FILES = (
         "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
         cases=(
             case(
-                r"^(?:\[rank\d+\]: ?|\d+: )?(?P<line>.*(?:\[Errno 122\]|[Qq]uota).*)$",
+                r"^(?:\[rank\d+\]: ?|\d+: )?(?P<line>.*(?:\[Errno 122\]|[Qq]uota exceeded).*)$",
                 "Your quota on this disk is used up, of bytes or of files; the disk itself may have room.",
                 "quota -s ; du -sh results/* ; find . -xdev | wc -l    # bytes, and the number of files",
                 "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
+                anywhere=True,
             ),
             case(
                 r"['\" ]/(?:var/)?tmp/|torchinductor_|/\.triton/|\b100% /(?:var/)?tmp$",
@@ -41,7 +42,8 @@ FILES = (
                 anywhere=True,
             ),
         ),
-        unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory"
+        unless=r"/dev/shm|Write on output file failed|FATAL|unsquashfs|while (?:building|extracting)"
+        r"|container process|shared memory"
         r"|cgroup|inotify|slurmstepd: error",  # what is full there is no disk of the user's
     ),
     symptom(
