@@ -24,7 +24,10 @@ _NO_P2P = re.compile(r"P2P is disabled between connected GPUs (\d+) and (\d+)")
 _MANY = 64 << 20
 # That a way was chosen does not say that it worked.
 _FAILED = {
-    "p2p": re.compile(r"p2p\.cc:\d+ NCCL WARN|peer access is not supported|failed to open CUDA IPC handle"),
+    "p2p": re.compile(
+        r"Watchdog caught(?:.*\n){1,400}?.*NCCL_P2P_DISABLE=1 |p2p\.cc:\d+ NCCL WARN"
+        r"|peer access is not supported|failed to open CUDA IPC handle"
+    ),
     "gdr": re.compile(r"Got completion .{0,80}(?:error|status=)\s?(?:4|10)\b|NCCL WARN Call to ibv_\w+ failed"),
     "rdma": re.compile(r"NCCL WARN Call to ibv_\w+ failed"),
 }

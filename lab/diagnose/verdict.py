@@ -205,6 +205,8 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         launched.beyond_the_gpus,
         launched.on_one_gpu,
         waited.alone,
+        waited.left_alone,
+        waited.one_missing,
         access.lost,
         shared.card_of_all,
         shared.node_rank,

@@ -90,7 +90,7 @@ CONTAINERS = (
             case(
                 r"squashfuse not found|Converting SIF file to temporary sandbox",
                 "Apptainer finds no squashfuse, with which it would mount the image: each start unpacks all of it "
-                "below /tmp, and eight ranks do so eight times. A quota of /tmp may be used up where df shows "
+                "below /tmp, and each rank does so by itself. A quota of /tmp may be used up where df shows "
                 "room.",
                 "srun --ntasks=1 which squashfuse    # your administrators can install it",
                 "apptainer build --sandbox $SCRATCH/image image.sif    # or unpacked once: then exec that folder",
