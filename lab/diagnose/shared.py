@@ -1,4 +1,4 @@
-"""What ranks or nodes have in common and ought not to: a card, the number of a node, a lock."""
+"""What ranks or nodes have in common and ought not to: a card, a core, the number of a node, a lock, a file."""
 
 import re
 
@@ -28,6 +28,67 @@ _AT_A_BUILD = re.compile(
     r"|Loading extension module|Allowing ninja to set).*\n"
     r"(?:.*(?:slurmstepd|srun: ).*TIME LIMIT|.*(?:\n.*){0,3}?Watchdog caught)"
 )
+
+_ASKED = re.compile(
+    r"(?:--cpus-per-task|(?<= )-c)[= ]?(?P<number>\d{1,3})\b|\bSLURM_CPUS_PER_TASK\W{1,2}(?P<set>\d{1,3})\b"
+)
+_HAS = re.compile(
+    r"suggested max number of worker in current system is (?P<number>\d{1,3})\b|affinity\S* ?\W{1,5}(?P<of>\d+)\}"
+)
+_PASSED_ON = re.compile(r"SRUN_CPUS_PER_TASK|\bsrun\b.*(?:--cpus-per-task| -c ?\d)")
+_NOT_WHOLE = re.compile(
+    r"Dataset not found or corrupted|BadZipFile|BadGzipFile|tarfile\.ReadError|CorruptedError"
+    r"|File not found or corr"
+)
+_FETCHED = re.compile(r"100%\|[^|\n]{0,40}\| ?(?P<size>[\d.]+[kMG])/(?P=size) ")
+
+
+def one_core(log: str) -> Finding | None:
+    """Tasks that got fewer cores than the job had asked for each of them."""
+    asked = max((int(one["number"] or one["set"]) for one in _ASKED.finditer(log)), default=0)
+    has = [int(one["number"] or 1) for one in _HAS.finditer(log)]
+    if not has or asked < 2 or min(has) * 2 > asked or "srun" not in log or _PASSED_ON.search(log):
+        return None
+    return Finding(
+        "few-cores",
+        f"The job asked for {asked} cores for each task, and a task got {min(has)}: all its loader processes "
+        f"share that.",
+        "Since Slurm 22.05 srun does not take --cpus-per-task over from sbatch: without its own it gives each "
+        "task one "
+        "core. GPUs that wait for data are the consequence; the disk and the number of loaders are not to blame.",
+        (
+            "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK    # in the script, before srun; or srun "
+            "--cpus-per-task=...",
+            "srun bash -c 'echo $SLURM_PROCID: $(nproc)'    # in the job: how many has each?",
+        ),
+        order=8,
+    )
+
+
+def fetched_by_all(log: str) -> Finding | None:
+    """A data set that is not whole after several ranks have fetched it at the same time."""
+    raised, line = exceptions.first_of(log) or (None, "")
+    sizes = [one["size"] for one in _FETCHED.finditer(log[: log.find(line)])] if raised else []
+    twice = [size for size in dict.fromkeys(sizes) if sizes.count(size) > 1]
+    ranks = {who[1] or who[2] for one in log.splitlines() if (who := exceptions.RANK.match(one))}
+    if not _NOT_WHOLE.search(line) or not twice or len(ranks) < 2:
+        return None
+    return Finding(
+        "broken-data",
+        f"{sizes.count(twice[0])} ranks fetched the same file ({twice[0]}) at the same time, and then found it "
+        f"damaged: "
+        f"{exceptions.RANK.sub('', line)[:160]}",
+        "They wrote and unpacked it in one folder, each over what the others had. A question for the rank before "
+        "init_process_group() is answered with 0 on all of them. The server, the network and the disk are in "
+        "order.",
+        (
+            "grep -n -E 'download=|init_process_group' *.py exercises/*.py    # the group first, then rank 0 "
+            "alone, the others "
+            "behind a barrier",
+            "rm -r data ; lab fetch cifar10 --data-dir data    # or once, before the job",
+        ),
+        order=0,
+    )
 
 
 def card_of_all(log: str) -> Finding | None:

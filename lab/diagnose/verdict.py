@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
-from lab.diagnose import access, ended_well, logs, nodes, overcome, shared, slurm_job
+from lab.diagnose import access, ended_well, logs, nccl_log, nodes, overcome, shared, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
@@ -20,6 +20,7 @@ _LIMIT = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
 _PLACE = re.compile(r", (?:at|in what) ([^,]+\.py, line \d+(?:, in \S+?)?)(?:, calls)?\.$")
 _OF_CODE = {symptom.name: symptom.pattern for symptom in CODE}
 _FAILED_NODE = re.compile(r"^srun: error: Node failure on ([\w.-]+)", re.M)
+_IN_HOME = re.compile(r"/\.local/lib/python[\d.]+/site-packages/(\w+)")
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 
 _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
@@ -29,7 +30,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is "
     "wrong."""
     if came_through(evidence) is not None or breaks_off(evidence):
-        course_of_it = course.went_wrong(evidence.log, alone=True)
+        course_of_it = course.went_wrong(evidence.log, alone=True) or shared.one_core(evidence.log)
         return [filled(course_of_it, evidence)] if course_of_it else []
     found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
     ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
@@ -72,7 +73,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         if one is once[0]
         or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
     ]
-    return [filled(one, evidence) for one in _placed(once, evidence.log)]
+    return [filled(one, evidence) for one in _at_home(_placed(once, evidence.log), evidence.log)]
 
 
 def came_through(evidence: Evidence) -> ended_well.End | None:
@@ -100,6 +101,27 @@ def _placed(found: list[Finding], log: str) -> list[Finding]:
         if raised and _OF_CODE[found[0].name].search(raised.saw) and (place := _PLACE.search(raised.saw)):
             saw = f"{found[0].saw.rstrip('. ')}, at {place[1]}."
             found[0] = dataclasses.replace(found[0], saw=saw, do=(f"look at {place[1]}", *found[0].do))
+    return found
+
+
+def _at_home(found: list[Finding], log: str) -> list[Finding]:
+    """With what is in ~/.local, where versions do not fit and the log shows that one of them is from there."""
+    if not found or found[0].name not in ("library-said", "mixed-versions", "mixed-libraries", "raised", UNKNOWN):
+        return found
+    names = dict.fromkeys(_IN_HOME.findall(log))
+    name = next((one for one in names if re.search(rf"\b{one.replace('_', '[-_.]')}\b", found[0].saw)), None)
+    if name is None or not re.search(r"(?:Import|ModuleNotFound|Attribute)Error|[Vv]ersion", found[0].saw):
+        return found
+    found[0] = dataclasses.replace(
+        found[0],
+        means=f"{name} comes from ~/.local, where pip install --user puts it, before that of the environment or "
+        f"of the "
+        "container, which sees your home: it was made for another version of the rest.",
+        do=(
+            "PYTHONNOUSERSITE=1 {rerun}    # without ~/.local; apptainer: --env PYTHONNOUSERSITE=1, or --no-home",
+            f"python -m pip list --user    # what is there; pip uninstall {name} takes it away",
+        ),
+    )
     return found
 
 
@@ -211,6 +233,9 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         shared.card_of_all,
         shared.node_rank,
         shared.build_lock,
+        shared.one_core,
+        shared.fetched_by_all,
+        nccl_log.by_tcp,
         nodes.meets_elsewhere,
         nodes.asked_too_much,
         nodes.silent_before_limit,
