@@ -35,6 +35,7 @@ class Evidence:
     """What is known of one job.
 
     log      what it printed: standard output, then errors
+    earlier  what the runs before it printed, of a job that was started again and writes to the same log
     files    the files that hold that, errors last; those that are empty are left out
     status   what status.json says: running, done, interrupted, failed; "" without one
     state    what Slurm says of its end: TIMEOUT, NODE_FAIL, ...; "" where nothing does
@@ -59,6 +60,7 @@ class Evidence:
     command: str = ""
     missing_log: str = ""
     files: tuple[str, ...] = ()
+    earlier: str = ""
 
     @property
     def world_size(self) -> int:
@@ -89,9 +91,10 @@ def gather(path: Path) -> Evidence:
             return _folder(beside)  # train.err beside run.sh is a link to a run's own
         halves = [*_other_half(path), path]
         named = _OF_JOB.fullmatch(path.name)
-        log = "".join(_said(half, named[1] if named else "") for half in halves)
+        earlier, log = _said(halves, named[1] if named else "")
         jobid = named[1] if named else _job_in(log)
-        return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid), files=_not_empty(halves))
+        files = _not_empty(halves)
+        return Evidence(name=str(path), log=log, jobid=jobid, now=_now(jobid), files=files, earlier=earlier)
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
@@ -169,7 +172,8 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
         else:
             lanes[rank] = lane
     number = _word(job.get("jobid")) or _word(config.get("jobid"))
-    text = "".join(_said(file, number) for file in logs) + told_apart(ranks, _text) if log else ""
+    earlier, text = _said(logs, number) if log else ("", "")
+    text += told_apart(ranks, _text) if log else ""
     jobid = number or _job_in(text)
     now = _now(jobid)
     if now is not None and _ended(now):
@@ -191,6 +195,7 @@ def _folder(folder: Path, *, log: bool = True) -> Evidence:
         now=now,
         command=submitted(_text(max(asked, key=lambda file: file.stat().st_mtime))) if asked else "",
         files=_not_empty([*logs, *ranks]) if log else (),
+        earlier=earlier,
     )
 
 
@@ -234,9 +239,11 @@ def _text(file: Path) -> str:
     return text if text.endswith("\n") or not text else text + "\n"
 
 
-def _said(file: Path, job: str) -> str:
-    """What the last run of a job wrote into a log."""
-    return messages.latest(messages.of_job(_text(file), job))
+def _said(files: Iterable[Path], job: str) -> tuple[str, str]:
+    """What a job wrote into its logs: the runs before its last one, and that."""
+    texts = [messages.of_job(_text(file), job) for file in files]
+    last = [messages.latest(text) for text in texts]
+    return "".join(map(str.removesuffix, texts, last)), "".join(last)
 
 
 def _json(file: Path) -> Mapping[str, object]:

@@ -16,6 +16,7 @@ from lab.diagnose.symptoms.table import (
     needs_a_run,
 )
 from lab.diagnose.told import exceptions
+from lab.diagnose.told.chains import chained
 from lab.diagnose.told.ends import ended
 from lab.diagnose.told.exceptions import GAVE_UP, RANK
 from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
@@ -108,8 +109,9 @@ def symptoms(log: str) -> list[Finding]:
             seen.remove(one)
             seen.insert(0, replace(one, told=replace(one.told, order=seen[0].told.order)))
             break
-    # Of one and the same line, the first has said what there is to say.
+    # Of one and the same line, the first has said what there is to say; of one traceback it is the cause.
     seen = [one for n, one in enumerate(seen) if all(one.line != other.line for other in seen[:n])]
+    seen = _one_of_a_chain(seen, errors, chained(log))
     if seen and seen[0].order >= AFTER_ALL:  # what is said before it; or at all, if it is but a warning
         end = len(errors) if seen[0].order == WARNED else errors.rfind("\n", 0, seen[0].at) + 1
         if (error := _first_error(errors[:end])) is not None:
@@ -153,6 +155,24 @@ class _Seen:
     def follow(self) -> None:
         self.order = _FOLLOWS
         self.told = replace(self.told, order=_FOLLOWS)
+
+
+def _one_of_a_chain(seen: list[_Seen], errors: str, chains: list[set[str]]) -> list[_Seen]:
+    """What was seen, without what the traceback of an earlier one says too, and nothing else does."""
+    if not chains:
+        return seen
+    outside = "".join(
+        line
+        for line in errors.splitlines(keepends=True)
+        if not any(line.rstrip("\n") in chain for chain in chains)
+    )
+    by_name = {symptom.name: symptom for symptom in SYMPTOMS}
+    return [
+        one
+        for n, one in enumerate(seen)
+        if not any(one.line in chain and other.line in chain for chain in chains for other in seen[:n])
+        or lines.first(by_name[one.told.name], outside) is not None
+    ]
 
 
 def _overcome(seen: list[_Seen], since: int, ended_later: bool) -> None:

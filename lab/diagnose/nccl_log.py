@@ -4,6 +4,9 @@
 import re
 from collections import Counter
 
+from lab.diagnose import overcome
+from lab.diagnose.told.finding import Finding
+
 _VERSION = re.compile(r"NCCL version (\d[\d.]*)")
 _RANKS = re.compile(r"NCCL INFO .*\bn[Rr]anks (\d+)(?: nNodes (\d+))?")
 _RING = re.compile(r"NCCL INFO Channel (\d+)/\d+ : +\d+(?: +\d+)+ *$", re.M)
@@ -21,10 +24,16 @@ _SWITCHED_OFF = (
     "NCCL_NET_GDR_LEVEL",
 )
 _NO_P2P = re.compile(r"P2P is disabled between connected GPUs (\d+) and (\d+)")
+_NO_RDMA = re.compile(r"NCCL INFO (?:Failed to open libibverbs\S*|NET/IB : No device found.*)")
+_LATE = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
+_ON_NODE = re.compile(r"(?:^|: )([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO", re.M)
 _MANY = 64 << 20
 # That a way was chosen does not say that it worked.
 _FAILED = {
-    "p2p": re.compile(r"p2p\.cc:\d+ NCCL WARN|peer access is not supported|failed to open CUDA IPC handle"),
+    "p2p": re.compile(
+        r"Watchdog caught(?:.*\n){1,400}?.*NCCL_P2P_DISABLE=1 |p2p\.cc:\d+ NCCL WARN"
+        r"|peer access is not supported|failed to open CUDA IPC handle"
+    ),
     "gdr": re.compile(r"Got completion .{0,80}(?:error|status=)\s?(?:4|10)\b|NCCL WARN Call to ibv_\w+ failed"),
     "rdma": re.compile(r"NCCL WARN Call to ibv_\w+ failed"),
 }
@@ -68,6 +77,32 @@ def explained(log: str) -> list[str]:
             f"Set in the environment: {names}. Such switches are for a search, and cost speed if they stay."
         )
     return said
+
+
+def by_tcp(log: str) -> Finding | None:
+    """Nodes that talk by TCP for want of InfiniBand's library or devices, in a job that its time did not "
+    "suffice."""
+    why = _NO_RDMA.search(log)
+    used = _NETWORK.search(log)
+    if why is None or used is None or used[1] != "Socket" or not _LATE.search(log):
+        return None
+    nodes = set(_ON_NODE.findall(log))
+    if len(nodes) < 2 or not overcome.since(log, len(log)):
+        return None
+    return Finding(
+        "slow-network",
+        f"It trained until its time limit, and its nodes talk by TCP: {why[0].strip()}",
+        "NCCL found no InfiniBand: in a container its libraries (libibverbs1, ibverbs-providers, rdma-core) or "
+        "its "
+        "devices (/dev/infiniband) are missing. Each step then waits for the network; more time would only hide "
+        "it.",
+        (
+            "srun --ntasks-per-node=1 ls /dev/infiniband    # in the container: is it there? and ldconfig -p, "
+            "libibverbs?",
+            "NCCL_DEBUG=INFO {rerun}    # until it says NET/IB, not NET/Socket",
+        ),
+        order=-1,
+    )
 
 
 def _who(log: str) -> tuple[list[str], int]:

@@ -1,10 +1,13 @@
-"""What the lines of a log say together of a job and its nodes: what they have, and when it fell silent."""
+"""What the lines of a log say together of a job and its nodes: what they have, where they meet, its silence."""
 
 import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from lab.base.words import one_line
 from lab.diagnose import overcome
+from lab.diagnose.told import exceptions
 from lab.diagnose.told.finding import Finding
 
 _REFUSED = re.compile(r"^(?:sbatch|srun|salloc): error: .*Requested node configuration is not available", re.M)
@@ -22,6 +25,129 @@ _LIMIT = re.compile(rf"^slurmstepd\S*: error: .*CANCELLED AT {_TIME}.*DUE TO TIM
 _OF_SLURM = re.compile(r"^(?:slurmstepd|srun|sbatch)\S*: ")
 _UNTIMED = 8  # lines without a time at the end, after which it is not known when the last one was written
 _LONG, _LONG_AT_START = timedelta(minutes=15), timedelta(minutes=45)
+
+_SOME_NODES = r"(?P<list>[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+)(?:,[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+))*)"
+_NODE_LIST = re.compile(rf"(?:SLURM_(?:JOB_|STEP_)?NODELIST|\bnodes?(?:[ _]?list)?) ?[=:] ?{_SOME_NODES}", re.I)
+_RAN_ON = re.compile(rf"\b[Oo]n (?:nodes? )?{_SOME_NODES}")
+# Where a line tells of the node that it is from: Slurm's, NCCL's, PyTorch's and torchrun's.
+_FROM = re.compile(
+    r"^srun: error: ([\w.-]+): tasks? |\*\*\* (?:JOB|STEP) \S+ ON ([\w.-]+) "
+    r"|^([A-Za-z][\w.-]{0,60}):\d+:\d+ \[\d+\]|\baddr=\[([A-Za-z][\w.-]*)\]:\d|^\s+host\s+: ([\w.-]+)$"
+    r"|^\[(?!rank)([A-Za-z][\w.-]{0,60}\d)(?::\d+)?\] ",
+    re.M,
+)
+_PLACE = r"(?P<host>[A-Za-z][\w.-]*|127\.\d+\.\d+\.\d+)"
+_TOLD = re.compile(
+    r"(?P<how>\bMASTER_ADDR\b['\"]? ?[=:]|--(?:rdzv[-_]endpoint|master[-_]addr)[= ]"
+    rf"|\b(?:rdzv_endpoint|init_method)\b['\"]? *[=:]) ?['\"]?(?:tcp://)?{_PLACE}(?![\w$(]|:/)",
+)
+_TRIED = re.compile(
+    rf"(?:failed to connect to|trying to connect to|connect/validate to host|remote=) ?[\[(]?{_PLACE}\]?[:,]"
+)
+_NOBODY = r"(?:client socket has|timed out|No route|refused|failed to connect).{0,120}(?<![\w.-])"
+_NEVER_MET = re.compile(
+    r"^.*(?:client socket has|waiting for clients|Rendezvous(?:Timeout|Connection)Error|Dist(?:Network|Store)Error"
+    r"|errno: 111\b|Connection refused|Timed out initializing|DUE TO TIME LIMIT).*$",
+    re.M,
+)
+_LOCAL = re.compile(r"localhost\b|127\.")
+_NOT_FOR_JOBS = re.compile(r"log-?in|front-?end|submit", re.I)
+_NOR_THESE = re.compile(r"head|master|admin|mgmt|gateway", re.I)  # but a job's own may be called so
+_FIRST = re.compile(r"^(?:\[rank0\]:|0: |\[0\])")
+_MEET_ON_THE_FIRST = (
+    "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)    # in the job, each time",
+    "grep -n -E 'MASTER_ADDR|endpoint' *.sh ~/.bashrc    # where does the other one come from?",
+)
+_ON_EACH = (
+    "localhost and 127.0.0.1 are on each node that node itself: only the ranks beside rank 0 find it, the others "
+    "knock at their own door."
+)
+_OF_LOGIN = (
+    "It was set where the job was submitted: hostname names the login node there, on which no rank of the job "
+    "runs. They meet on the job's first node."
+)
+_OF_BEFORE = (
+    "It was kept from an earlier start: in a file, in the shell or in the script. A job that was put back into "
+    "the queue, after preemption say, gets other nodes; rank 0 is on the first of these."
+)
+_OUTSIDE = "No rank of the job listens there, not even rank 0: the ranks meet on the job's first node."
+
+
+def meets_elsewhere(log: str) -> Finding | None:
+    """A meeting point on a machine that is none of the job's nodes, or on each of several."""
+    listed = {host for one in _NODE_LIST.finditer(log) for host in _hosts(one["list"])}
+    ran_on = {host for one in _RAN_ON.finditer(log) for host in _hosts(one["list"])}
+    listed = listed or (ran_on if len(ran_on) > 1 else listed)
+    nodes = listed or ran_on | {next(filter(None, names)).partition(".")[0] for names in _FROM.findall(log)}
+    named = [one.start() for pattern in (_TOLD, _TRIED) for one in pattern.finditer(log)]
+    if not nodes or not named or overcome.since(log, len(log)) > max(named):  # they had met
+        return None
+    for how, host in dict.fromkeys(_meeting_points(log)):
+        missed = re.search(rf"^.*{_NOBODY}{re.escape(host)}\b.*$", log, re.M)
+        name = host.partition(".")[0]
+        if _LOCAL.match(host):
+            missed = missed or (_NEVER_MET.search(log) if how else None)
+            if missed and len(nodes) > 1:
+                return _elsewhere(
+                    f"{how or 'The meeting point'} is {host}, and the job has several nodes",
+                    nodes,
+                    missed,
+                    _ON_EACH,
+                )
+            continue
+        if any(_alike(name, node) for node in nodes):
+            continue
+        login = _NOT_FOR_JOBS.search(name) or (listed and _NOR_THESE.search(name))
+        if how and listed and login and not missed:
+            missed = _NEVER_MET.search(log)
+        if missed is None or "gai error" in missed[0]:
+            continue
+        numbered = any(re.sub(r"\d+", "#", node) == re.sub(r"\d+", "#", name) for node in listed)
+        first_too = any(_FIRST.match(line) and host in line and _TRIED.search(line) for line in log.splitlines())
+        if login or numbered or first_too:
+            said = f"{how or 'The meeting point'} is {host}, which is none of the job's nodes"
+            return _elsewhere(said, nodes, missed, _OF_LOGIN if login else _OF_BEFORE if numbered else _OUTSIDE)
+    return None
+
+
+def _elsewhere(said: str, nodes: set[str], missed: re.Match[str], means: str) -> Finding:
+    line = exceptions.RANK.sub("", missed[0])
+    return Finding(
+        "meeting-point-elsewhere",
+        f"{said} ({', '.join(sorted(nodes)[:8])}): {one_line(line, 200)}",
+        means,
+        _MEET_ON_THE_FIRST,
+        order=-1,
+    )
+
+
+def _meeting_points(log: str) -> Iterator[tuple[str, str]]:
+    """Each place where the ranks were told to meet, with the option or variable that says so; then those tried."""
+    for one in _TOLD.finditer(log):
+        yield one["how"].strip(" =:'\""), one["host"]
+    for line in log.splitlines():
+        if "loo" not in line and (tried := _TRIED.search(line)) is not None:  # gloo's meet each other elsewhere
+            yield "", tried["host"]
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names may be of one machine: n7, n7-ib0, hsn-n7."""
+    one, other = sorted((one.lower(), other.lower()), key=len)
+    return re.search(rf"(?<![a-z0-9]){re.escape(one)}(?![a-z0-9])", other) is not None
+
+
+def _hosts(text: str) -> list[str]:
+    """Of "n[01-03,7],m2" each host."""
+    found = []
+    for stem, ranges, plain in re.findall(r"([A-Za-z][\w.-]*)\[([\d,-]+)\]|([A-Za-z][\w.-]*)", text):
+        if plain:
+            found.append(plain.partition(".")[0])
+        for part in filter(None, ranges.split(",")):
+            first, _, last = part.partition("-")
+            if first.isdecimal() and (not last or last.isdecimal()):
+                numbers = range(int(first), min(int(last or first), int(first) + 4096) + 1)
+                found += [f"{stem}{number:0{len(first)}d}" for number in numbers]
+    return found
 
 
 def asked_too_much(log: str) -> Finding | None:

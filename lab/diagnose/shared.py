@@ -1,8 +1,7 @@
-"""What ranks or nodes have in common and ought not to: a card, the number of a node, a lock, an old address."""
+"""What ranks or nodes have in common and ought not to: a card, a core, the number of a node, a lock, a file."""
 
 import re
 
-from lab.base.words import one_line
 from lab.diagnose import overcome
 from lab.diagnose.told import exceptions
 from lab.diagnose.told.finding import Finding
@@ -30,12 +29,66 @@ _AT_A_BUILD = re.compile(
     r"(?:.*(?:slurmstepd|srun: ).*TIME LIMIT|.*(?:\n.*){0,3}?Watchdog caught)"
 )
 
-_NODE_LIST = re.compile(
-    r"(?:SLURM_(?:JOB_|STEP_)?NODELIST ?[=:] ?|\bnodes?(?:list)? ?[:=] ?|\bon (?:nodes? )?)"
-    r"(?P<list>[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+)(?:,[A-Za-z][\w.-]*(?:\[[\d,-]+\]|\d+))*)",
+_ASKED = re.compile(
+    r"(?:--cpus-per-task|(?<= )-c)[= ]?(?P<number>\d{1,3})\b|\bSLURM_CPUS_PER_TASK\W{1,2}(?P<set>\d{1,3})\b"
 )
-_ADDRESS = re.compile(r"\bMASTER_ADDR ?[=:] ?\"?(?P<host>[A-Za-z][\w.-]*\d)\b(?!.*\$)")
-_NOBODY = r"(?:client socket has|timed out|No route|refused|failed to connect).{0,120}\b"
+_HAS = re.compile(
+    r"suggested max number of worker in current system is (?P<number>\d{1,3})\b|affinity\S* ?\W{1,5}(?P<of>\d+)\}"
+)
+_PASSED_ON = re.compile(r"SRUN_CPUS_PER_TASK|\bsrun\b.*(?:--cpus-per-task| -c ?\d)")
+_NOT_WHOLE = re.compile(
+    r"Dataset not found or corrupted|BadZipFile|BadGzipFile|tarfile\.ReadError|CorruptedError"
+    r"|File not found or corr"
+)
+_FETCHED = re.compile(r"100%\|[^|\n]{0,40}\| ?(?P<size>[\d.]+[kMG])/(?P=size) ")
+
+
+def one_core(log: str) -> Finding | None:
+    """Tasks that got fewer cores than the job had asked for each of them."""
+    asked = max((int(one["number"] or one["set"]) for one in _ASKED.finditer(log)), default=0)
+    has = [int(one["number"] or 1) for one in _HAS.finditer(log)]
+    if not has or asked < 2 or min(has) * 2 > asked or "srun" not in log or _PASSED_ON.search(log):
+        return None
+    return Finding(
+        "few-cores",
+        f"The job asked for {asked} cores for each task, and a task got {min(has)}: all its loader processes "
+        f"share that.",
+        "Since Slurm 22.05 srun does not take --cpus-per-task over from sbatch: without its own it gives each "
+        "task one "
+        "core. GPUs that wait for data are the consequence; the disk and the number of loaders are not to blame.",
+        (
+            "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK    # in the script, before srun; or srun "
+            "--cpus-per-task=...",
+            "srun bash -c 'echo $SLURM_PROCID: $(nproc)'    # in the job: how many has each?",
+        ),
+        order=8,
+    )
+
+
+def fetched_by_all(log: str) -> Finding | None:
+    """A data set that is not whole after several ranks have fetched it at the same time."""
+    raised, line = exceptions.first_of(log) or (None, "")
+    sizes = [one["size"] for one in _FETCHED.finditer(log[: log.find(line)])] if raised else []
+    twice = [size for size in dict.fromkeys(sizes) if sizes.count(size) > 1]
+    ranks = {who[1] or who[2] for one in log.splitlines() if (who := exceptions.RANK.match(one))}
+    if not _NOT_WHOLE.search(line) or not twice or len(ranks) < 2:
+        return None
+    return Finding(
+        "broken-data",
+        f"{sizes.count(twice[0])} ranks fetched the same file ({twice[0]}) at the same time, and then found it "
+        f"damaged: "
+        f"{exceptions.RANK.sub('', line)[:160]}",
+        "They wrote and unpacked it in one folder, each over what the others had. A question for the rank before "
+        "init_process_group() is answered with 0 on all of them. The server, the network and the disk are in "
+        "order.",
+        (
+            "grep -n -E 'download=|init_process_group' *.py exercises/*.py    # the group first, then rank 0 "
+            "alone, the others "
+            "behind a barrier",
+            "rm -r data ; lab fetch cifar10 --data-dir data    # or once, before the job",
+        ),
+        order=0,
+    )
 
 
 def card_of_all(log: str) -> Finding | None:
@@ -131,41 +184,3 @@ def build_lock(log: str) -> Finding | None:
         ),
         order=-1,
     )
-
-
-def old_address(log: str) -> Finding | None:
-    """A meeting point on a node that the job does not have, or has no more."""
-    nodes = {host for one in _NODE_LIST.finditer(log) for host in _hosts(one["list"])}
-    for address in _ADDRESS.finditer(log):
-        host = address["host"].partition(".")[0]
-        known = any(node.startswith(host) or host.startswith(node) for node in nodes)
-        alike = any(re.sub(r"\d+", "#", node) == re.sub(r"\d+", "#", host) for node in nodes)
-        missed = re.search(rf"{_NOBODY}{re.escape(host)}\b.*", log)
-        if alike and not known and missed:
-            return Finding(
-                "meeting-point-elsewhere",
-                f"MASTER_ADDR is {host}, which is none of the job's nodes ({', '.join(sorted(nodes)[:8])}): "
-                f"{one_line(missed[0], 200)}",
-                "It was kept from an earlier start: in a file, in the shell or in the script. A job that was put "
-                "back into the queue, after preemption say, gets other nodes; rank 0 is on the first of these.",
-                (
-                    "export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)    # each time",
-                    "grep -n MASTER_ADDR *.sh ~/.bashrc    # where does the old one come from?",
-                ),
-                order=-1,
-            )
-    return None
-
-
-def _hosts(text: str) -> list[str]:
-    """Of "n[01-03,7],m2" each host."""
-    found = []
-    for stem, ranges, plain in re.findall(r"([A-Za-z][\w.-]*)\[([\d,-]+)\]|([A-Za-z][\w.-]*)", text):
-        if plain:
-            found.append(plain.partition(".")[0])
-        for part in filter(None, ranges.split(",")):
-            first, _, last = part.partition("-")
-            if first.isdecimal() and (not last or last.isdecimal()):
-                numbers = range(int(first), min(int(last or first), int(first) + 4096) + 1)
-                found += [f"{stem}{number:0{len(first)}d}" for number in numbers]
-    return found

@@ -2,15 +2,16 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from lab.diagnose import access, ended_well, logs, nodes, overcome, shared, slurm_job
+from lab.diagnose import access, ended_well, logs, nccl_log, nodes, overcome, shared, slurm_job
 from lab.diagnose.evidence import Evidence
 from lab.diagnose.filled import filled
 from lab.diagnose.symptoms.code import CODE
 from lab.diagnose.symptoms.table import brings_about
-from lab.diagnose.told import course, ends, exceptions, launched, parted, versions, waited
-from lab.diagnose.told.finding import GOES_ON, UNKNOWN, Finding, interrupted
+from lab.diagnose.told import course, cut_off, ends, exceptions, launched, parted, versions, waited
+from lab.diagnose.told.finding import UNKNOWN, Finding, interrupted
+from lab.diagnose.told.states import STATES
 from lab.slurm import messages
 
 _TASKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)  # by run.sh
@@ -19,60 +20,9 @@ _LIMIT = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
 _PLACE = re.compile(r", (?:at|in what) ([^,]+\.py, line \d+(?:, in \S+?)?)(?:, calls)?\.$")
 _OF_CODE = {symptom.name: symptom.pattern for symptom in CODE}
 _FAILED_NODE = re.compile(r"^srun: error: Node failure on ([\w.-]+)", re.M)
+_IN_HOME = re.compile(r"/\.local/lib/python[\d.]+/site-packages/(\w+)")
 _NO_CHECKPOINT = re.compile(r"^(?P<line>warning: the checkpoint .+ could not be written .*?)\.?$", re.M)
 
-# What Slurm itself says of the end of a job, in its records or in the log.
-_STATES: Mapping[str, Finding] = {
-    "TIMEOUT": Finding(
-        "time-limit",
-        "The job came to its time limit, and Slurm ended it.",
-        "It needed more time than was asked for. Or it hung: does the log grow until the end?",
-        (
-            "{longer} --run-id {run_id} --resume auto   # goes on from the last checkpoint",
-            "tail -n 3 {log}",
-        ),
-        order=0,
-    ),
-    "NODE_FAIL": Finding(
-        "node-failure",
-        "A node of the job failed.",
-        "Nothing that your program did. Slurm starts the job again, unless --no-requeue was given.",
-        ("squeue --me   # is it there again? then leave it alone", "sinfo --list-reasons   # which node, and why"),
-        order=0,
-    ),
-    "OUT_OF_MEMORY": Finding(
-        "out-of-memory",
-        "The job used more memory than it had asked for (the node's, not the GPU's), and Slurm ended it.",
-        "Loader processes count too: each holds its batches, and a copy of what the data set holds.",
-        (
-            "sacct -j {job} --format=JobID,State,ReqMem,MaxRSS,ExitCode",
-            "sbatch --mem=64G run.sh    # with its options: ask for more",
-            "{rerun} --num-workers 2        # or need less",
-        ),
-        order=0,
-    ),
-    "CANCELLED": Finding(
-        "cancelled",
-        "The job was cancelled.",
-        "By you or an administrator, with scancel; what it had saved is still there.",
-        (GOES_ON, "sacct -j {job} --format=JobID,State   # by whom"),
-        order=3,
-    ),
-    "PREEMPTED": Finding(
-        "preempted",
-        "Slurm took the job's nodes for another one.",
-        "That is how a partition with preemption works: it can go on from its last checkpoint.",
-        (GOES_ON,),
-        order=0,
-    ),
-    "REQUEUED": Finding(
-        "requeued",
-        "The job was put back into the queue.",
-        "Slurm starts it again by itself: do not submit it a second time.",
-        ("squeue --me",),
-        order=5,  # what was printed after it follows from it
-    ),
-}
 _BEGINS_AGAIN = ("NODE_FAIL", "PREEMPTED", "REQUEUED")  # after these
 
 
@@ -80,7 +30,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is "
     "wrong."""
     if came_through(evidence) is not None or breaks_off(evidence):
-        course_of_it = course.went_wrong(evidence.log, alone=True)
+        course_of_it = course.went_wrong(evidence.log, alone=True) or shared.one_core(evidence.log)
         return [filled(course_of_it, evidence)] if course_of_it else []
     found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
     ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
@@ -123,7 +73,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         if one is once[0]
         or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
     ]
-    return [filled(one, evidence) for one in _placed(once, evidence.log)]
+    return [filled(one, evidence) for one in _at_home(_placed(once, evidence.log), evidence.log)]
 
 
 def came_through(evidence: Evidence) -> ended_well.End | None:
@@ -151,6 +101,27 @@ def _placed(found: list[Finding], log: str) -> list[Finding]:
         if raised and _OF_CODE[found[0].name].search(raised.saw) and (place := _PLACE.search(raised.saw)):
             saw = f"{found[0].saw.rstrip('. ')}, at {place[1]}."
             found[0] = dataclasses.replace(found[0], saw=saw, do=(f"look at {place[1]}", *found[0].do))
+    return found
+
+
+def _at_home(found: list[Finding], log: str) -> list[Finding]:
+    """With what is in ~/.local, where versions do not fit and the log shows that one of them is from there."""
+    if not found or found[0].name not in ("library-said", "mixed-versions", "mixed-libraries", "raised", UNKNOWN):
+        return found
+    names = dict.fromkeys(_IN_HOME.findall(log))
+    name = next((one for one in names if re.search(rf"\b{one.replace('_', '[-_.]')}\b", found[0].saw)), None)
+    if name is None or not re.search(r"(?:Import|ModuleNotFound|Attribute)Error|[Vv]ersion", found[0].saw):
+        return found
+    found[0] = dataclasses.replace(
+        found[0],
+        means=f"{name} comes from ~/.local, where pip install --user puts it, before that of the environment or "
+        f"of the "
+        "container, which sees your home: it was made for another version of the rest.",
+        do=(
+            "PYTHONNOUSERSITE=1 {rerun}    # without ~/.local; apptainer: --env PYTHONNOUSERSITE=1, or --no-home",
+            f"python -m pip list --user    # what is there; pip uninstall {name} takes it away",
+        ),
+    )
     return found
 
 
@@ -189,11 +160,11 @@ def _trained(log: str) -> bool:
 def _found(evidence: Evidence) -> Iterator[Finding]:
     in_log = messages.end_in(evidence.log)
     if evidence.now is not None:
-        stopped = _STATES[in_log].saw if in_log in _BEGINS_AGAIN else ""
+        stopped = STATES[in_log].saw if in_log in _BEGINS_AGAIN else ""
         if evidence.status == "interrupted":
             stopped = "The run was told to stop, and has saved."
         elif evidence.status == "running" and evidence.now.state == "PENDING" and not stopped:
-            stopped = _STATES["REQUEUED"].saw  # a node that dies writes nothing into the log
+            stopped = STATES["REQUEUED"].saw  # a node that dies writes nothing into the log
         waits = slurm_job.waiting(evidence.jobid, evidence.now, stopped)
         if waits is not None:
             yield waits
@@ -237,29 +208,35 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         # By a later job, which wrote to the same log and was refused.
         yield from (one for one in logs.symptoms(evidence.log) if one.name == "run-id-taken")
         return
-    if evidence.state in _STATES:
-        yield _STATES[evidence.state]
+    if evidence.state in STATES:
+        yield STATES[evidence.state]
     # Of memory a symptom tells, which knows the kernel's words too; of a job put back into the queue, Slurm above.
-    if in_log in _STATES and in_log != "OUT_OF_MEMORY" and not (in_log == "REQUEUED" and evidence.now is not None):
-        stopped_by = _STATES[in_log]
+    if in_log in STATES and in_log != "OUT_OF_MEMORY" and not (in_log == "REQUEUED" and evidence.now is not None):
+        stopped_by = STATES[in_log]
         if in_log == "NODE_FAIL" and (node := _FAILED_NODE.search(evidence.log)) is not None:
             stopped_by = dataclasses.replace(stopped_by, saw=f"A node of the job failed. It is {node[1]}.")
         yield stopped_by
     if evidence.status == "interrupted":
         yield interrupted(evidence.reason or "no reason on record")
-    if (versions_differ := versions.differ(evidence.log)) is not None:
-        yield versions_differ
+    if (not_whole := cut_off.checkpoint(evidence.log, evidence.earlier)) is not None:
+        yield not_whole
     for several_lines_say in (
+        versions.differ,
         launched.in_each_task,
         launched.without_gpus,
         launched.beyond_the_gpus,
         launched.on_one_gpu,
         waited.alone,
+        waited.left_alone,
+        waited.one_missing,
         access.lost,
         shared.card_of_all,
         shared.node_rank,
         shared.build_lock,
-        shared.old_address,
+        shared.one_core,
+        shared.fetched_by_all,
+        nccl_log.by_tcp,
+        nodes.meets_elsewhere,
         nodes.asked_too_much,
         nodes.silent_before_limit,
     ):

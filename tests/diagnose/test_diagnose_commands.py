@@ -18,6 +18,7 @@ from lab.diagnose.evidence import Evidence, gather
 from lab.diagnose.slurm_job import changed
 from lab.diagnose.symptoms.table import SYMPTOMS
 from lab.diagnose.told.finding import Finding
+from lab.diagnose.told.states import STATES
 from lab.runs.options import parse
 from lab.slurm.query import SlurmJob
 
@@ -40,7 +41,7 @@ RERUNS = (
 def said() -> list[str]:
     return [
         *in_tables(),
-        *(do for one in verdict._STATES.values() for do in one.do),
+        *(do for one in STATES.values() for do in one.do),
         *in_code(),
     ]
 

@@ -6,6 +6,17 @@ from lab.diagnose.symptoms.entry import case, symptom
 _ORDER = 3  # that of an exception of the user's code, which it is
 _NOTES = "docs.pytorch.org/docs/stable"
 
+# Of cards, not of code: among those of devices.
+PRECISION_NOT_HERE = symptom(
+    "precision-not-here",
+    2,
+    r"not implemented for '(?:Half|BFloat16)'|[Bb]float16 is (?:not|only) supported",
+    "{rank}computed in a precision that this device or operation does not have: {line}",
+    "fp16 is for GPUs; bf16 needs a card of Ampere or newer.",
+    "{rerun} --precision fp32",
+    source="docs.pytorch.org/docs/stable/amp.html",
+)
+
 CODE = (
     symptom(
         "optimizer-of-other-parameters",
@@ -222,6 +233,18 @@ CODE = (
         "random numbers outside of torch, or was called in another mode.",
         "grep -n -A 3 'checkpoint(' exercises/*.py    # preserve_rng_state, context_fn, use_reentrant=False",
         source=f"{_NOTES}/checkpoint.html",
+    ),
+    symptom(
+        "state-of-compiled",
+        _ORDER,
+        r"FSDP assumes \S*_orig_mod\S* is in the state_dict",
+        "{rank}asked FSDP for the state of a network whose parts were compiled: {line}",
+        "torch.compile around FSDP, or around parts of it, puts _orig_mod into the names, and FSDP does not "
+        "find its own. "
+        "Neither the disk nor one rank is to blame.",
+        "grep -n -E 'compile|state_dict' *.py exercises/*.py    # get_model_state_dict() of "
+        "torch.distributed.checkpoint.state_dict; or module.compile(), which keeps the names",
+        source="github.com/pytorch/pytorch/issues/119980",
     ),
     symptom(
         "not-deterministic",

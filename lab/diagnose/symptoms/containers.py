@@ -6,6 +6,21 @@ _ENROOT = r"pyxis|enroot"
 _DOCKER = r"(?P<tool>podman|docker)(?:\b|-)"
 _SINGULARITY = r"\bsingularity\b|SINGULARITY_"
 
+# Of a GPU that a container had.
+GPU_CLOSED = symptom(
+    "gpu-closed",
+    1,
+    r"Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions)",
+    "{rank}cannot open the GPUs (any more), though their driver is there: {line}",
+    "A container loses its GPUs when the host's systemd is reloaded (daemon-reload): what has them "
+    "open runs "
+    "on, "
+    "each new process finds none. If nothing ran on a GPU before, it was started without them.",
+    "{rerun}    # a new job has a new container; one that ran to its end need not run again",
+    "ls -l /dev/nvidia* ; nvidia-smi -L    # in the container; administrators: /dev/char links, or cgroupfs",
+    source="github.com/NVIDIA/nvidia-container-toolkit/issues/48",
+)
+
 CONTAINERS = (
     symptom(
         "image-name",
@@ -65,12 +80,23 @@ CONTAINERS = (
         0,
         r"(?i:(?:FATAL|while (?:building|extracting|making image|unpacking)"
         r"|unsquashfs).{0,300}no space left on device"
-        r"|(?:Write on output file|pyxis: .{0,80}|enroot.{0,80}|mksquashfs.{0,80})failed.{0,80}no space left"
+        r"|(?:Write on output file |pyxis: .{0,80}|enroot.{0,80}|mksquashfs.{0,80})failed.{0,80}"
+        r"(?:no space left|disk quota exceeded)"
         r"|(?:pyxis|enroot|podman|docker|buildah).{0,300}no space left on device)",
         "There was no room to build or unpack the container: {line}",
         "Apptainer unpacks below /tmp and keeps a cache in your home: one of them is full.",
         "export APPTAINER_TMPDIR=$SCRATCH APPTAINER_CACHEDIR=$SCRATCH ; df -h /tmp ~",
         cases=(
+            case(
+                r"squashfuse not found|Converting SIF file to temporary sandbox",
+                "Apptainer finds no squashfuse, with which it would mount the image: each start unpacks all of it "
+                "below /tmp, and each rank does so by itself. A quota of /tmp may be used up where df shows "
+                "room.",
+                "srun --ntasks=1 which squashfuse    # your administrators can install it",
+                "apptainer build --sandbox $SCRATCH/image image.sif    # or unpacked once: then exec that folder",
+                "export APPTAINER_TMPDIR=$SCRATCH ; df -h /tmp ; quota -s",
+                anywhere=True,
+            ),
             case(
                 _ENROOT,
                 "enroot keeps the layers of images in a cache and unpacks them on the node: one of its folders "

@@ -1,5 +1,7 @@
 """GPUs: which one, whether it works, whether driver, card and build of PyTorch fit each other."""
 
+from lab.diagnose.symptoms.code import PRECISION_NOT_HERE
+from lab.diagnose.symptoms.containers import GPU_CLOSED
 from lab.diagnose.symptoms.entry import case, symptom
 
 _TOO_LARGE = (
@@ -161,6 +163,17 @@ DEVICES = (
                 "sbatch --ntasks-per-node=1 --gpus-per-node=1 run.sh    # or one rank, on one slice",
                 anywhere=True,
             ),
+            case(
+                r"--gpus-per-task[= ](?:\w+:)?1\b|--gpu-bind=(?:single|per_task):1\b|\b[Vv]isible\W{1,3}1 GPU\b"
+                r"|\bdevice_count(?:\(\))?\W{1,4}1\b",
+                "Each task sees one GPU only (--gpus-per-task), and that is number 0 to it, whatever its local "
+                "rank.",
+                "sbatch --ntasks-per-node=4 --gpus-per-node=4 run.sh    # instead of --gpus-per-task: each sees "
+                "all",
+                "grep -n -E 'set_device|LOCAL_RANK' *.py exercises/*.py    # or set_device(0) where one only is "
+                "seen",
+                anywhere=True,
+            ),
         ),
         source="docs.nvidia.com/datacenter/tesla/mig-user-guide",
     ),
@@ -181,19 +194,7 @@ DEVICES = (
             ),
         ),
     ),
-    symptom(
-        "gpu-closed",
-        1,
-        r"Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions)",
-        "{rank}cannot open the GPUs (any more), though their driver is there: {line}",
-        "A container loses its GPUs when the host's systemd is reloaded (daemon-reload): what has them "
-        "open runs "
-        "on, "
-        "each new process finds none. If nothing ran on a GPU before, it was started without them.",
-        "{rerun}    # a new job has a new container; one that ran to its end need not run again",
-        "ls -l /dev/nvidia* ; nvidia-smi -L    # in the container; administrators: /dev/char links, or cgroupfs",
-        source="github.com/NVIDIA/nvidia-container-toolkit/issues/48",
-    ),
+    GPU_CLOSED,
     symptom(
         "no-gpu",
         1,
@@ -217,6 +218,19 @@ DEVICES = (
         "that is not to blame.",
         "CUDA_LAUNCH_BLOCKING=1 {rerun}    # slow, but the traceback then names the right line",
         "sbatch --gpus-per-node=0 run.sh --epochs 1    # the same on the CPU: the error is a plain one there",
+        cases=(
+            case(
+                r"srcIndex < srcSelectDimSize|indexSelect\w*Index: block|EmbeddingBag|Embedding\.cu",
+                "An index is past the end of an embedding: a token that was added to the tokenizer, and not to "
+                "the "
+                "model, ids of another tokenizer, or positions beyond the longest. CUDA tells of it later, at a "
+                "line "
+                "that is not to blame.",
+                "grep -n -E 'add_special_tokens|pad_token|resize_token_embeddings' *.py    # "
+                "model.resize_token_embeddings(len(tokenizer))",
+                "CUDA_LAUNCH_BLOCKING=1 {rerun}    # slow, but the traceback then names the right line",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html",
     ),
     symptom(
@@ -279,13 +293,5 @@ DEVICES = (
         ),
         source="github.com/triton-lang/triton/issues/1696",
     ),
-    symptom(
-        "precision-not-here",
-        2,
-        r"not implemented for '(?:Half|BFloat16)'|[Bb]float16 is (?:not|only) supported",
-        "{rank}computed in a precision that this device or operation does not have: {line}",
-        "fp16 is for GPUs; bf16 needs a card of Ampere or newer.",
-        "{rerun} --precision fp32",
-        source="docs.pytorch.org/docs/stable/amp.html",
-    ),
+    PRECISION_NOT_HERE,
 )

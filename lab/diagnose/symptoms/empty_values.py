@@ -1,4 +1,4 @@
-"""Values of a launch that came out empty, and what a job script asked for them in vain."""
+"""Values of a launch that came out empty or too small, and what a job script asked for them in vain."""
 
 from lab.diagnose.symptoms.entry import case, symptom
 
@@ -8,7 +8,8 @@ LOOKED_UP = (
     r"|nslookup): (?:command )?not found$"
 )
 _OPTIONS = (
-    r"--(?:master[-_](?:addr|port)|nn?odes|nproc[-_]per[-_]node|node[-_]rank|rdzv[-_]\w+|num[-_](?:processes|machines)"
+    r"--(?:master[-_](?:addr|port)|nn?odes|nproc[-_]per[-_]node|node[-_]rank|rdzv[-_]\w+|num[-_](?:processes"
+    r"|machines)"
     r"|machine[-_]rank|main[-_]process[-_](?:ip|port)|num[-_](?:gpus|nodes))"
 )
 LAUNCH_VALUE_EMPTY = (
@@ -19,6 +20,18 @@ _OUTSIDE = "grep -n {tool} *.sh    # outside of the container, before it starts:
 _NOT_INSIDE = "Containers have no Slurm inside (scontrol, srun), slim images neither hostname nor ip."
 
 EMPTY_VALUES = (
+    symptom(
+        "mpi-slots",
+        1,
+        r"There are not enough slots available|not enough slots available in the system",
+        "There are fewer slots for mpirun than processes: {line}",
+        "A slot is a place for a process, not a GPU: a host without :N after its name counts as one, and within "
+        "a Slurm "
+        "job there are as many as tasks.",
+        "mpirun -np 2 -H localhost:2 python exercises/main.py    # horovodrun too: -H HOST:N",
+        "sbatch --ntasks-per-node=4 run.sh    # in a job: as many tasks as processes",
+        source="docs.open-mpi.org",
+    ),
     symptom(
         "lookup-not-found",
         1,

@@ -22,10 +22,11 @@ FILES = (
         "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
         cases=(
             case(
-                r"^(?:\[rank\d+\]: ?|\d+: )?(?P<line>.*(?:\[Errno 122\]|[Qq]uota).*)$",
+                r"^(?:\[rank\d+\]: ?|\d+: )?(?P<line>.*(?:\[Errno 122\]|[Qq]uota exceeded).*)$",
                 "Your quota on this disk is used up, of bytes or of files; the disk itself may have room.",
                 "quota -s ; du -sh results/* ; find . -xdev | wc -l    # bytes, and the number of files",
                 "{rerun} --output-dir $SCRATCH/results    # another disk; without --save-frequency fewer are kept",
+                anywhere=True,
             ),
             case(
                 r"['\" ]/(?:var/)?tmp/|torchinductor_|/\.triton/|\b100% /(?:var/)?tmp$",
@@ -41,7 +42,8 @@ FILES = (
                 anywhere=True,
             ),
         ),
-        unless=r"/dev/shm|FATAL|unsquashfs|while (?:building|extracting)|container process|shared memory"
+        unless=r"/dev/shm|Write on output file failed|FATAL|unsquashfs|while (?:building|extracting)"
+        r"|container process|shared memory"
         r"|cgroup|inotify|slurmstepd: error",  # what is full there is no disk of the user's
     ),
     symptom(
@@ -189,7 +191,7 @@ FILES = (
         1,
         r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted"
         r"|unpickling stack underflow|pickle data was truncated|EOFError: Ran out of input"
-        r"|UnpicklingError: invalid load key|assert metadata is not None",
+        r"|UnpicklingError: invalid load key|assert metadata is not None|SafetensorError: .{0,60}deserializ",
         "{rank}could not read a checkpoint: {line}",
         "It was cut off while it was written (disk full, job ended), or is the text of a pointer, not the file.",
         "ls -l results/*/checkpoints    # best.pth and epoch_*.pth are older ones",

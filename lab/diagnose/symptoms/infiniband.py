@@ -75,6 +75,13 @@ INFINIBAND = (
                 "NCCL_IB_DISABLE=1 {rerun}              # slower: if it runs, InfiniBand is the trouble",
             ),
             case(
+                r"\A(?![\s\S]*async event)[\s\S]*(?:\b12\b|RETRY_EXC).{0,300}local ?G(?:id|ID) fe80:",
+                "Over Ethernet (RoCE) the address (GID) that was chosen, fe80:..., is of the link only: no switch "
+                "passes it on. A card has others, one with its IPv4 address (RoCE v2).",
+                "srun --ntasks-per-node=1 show_gids    # which index is v2 with an IPv4 address?",
+                "NCCL_IB_GID_INDEX=3 {rerun}    # that index, mostly 3",
+            ),
+            case(
                 r"(?:error|status=)\s?12\b|RETRY_EXC",
                 "Error 12 is an answer that did not come: a broken, badly set up or very busy link or card, or a "
                 "rank at "

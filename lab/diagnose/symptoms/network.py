@@ -43,6 +43,16 @@ NETWORK = (
         "NCCL_SOCKET_IFNAME names one that this node does not have or that has no address, or all were left out.",
         "srun --ntasks-per-node=1 ip -br addr    # which are there?",
         "NCCL_SOCKET_IFNAME=^lo,docker sbatch run.sh             # all but these; or unset it",
+        cases=(
+            case(
+                r"NCCL_SOCKET_IFNAME(?: set (?:by environment )?to |[= ]{1,3})(?P<name>[\w=^,.-]{1,60})",
+                "NCCL_SOCKET_IFNAME is {name}: of that name this node has no interface, or none with an address.",
+                "grep -n NCCL_SOCKET_IFNAME *.sh ~/.bashrc    # where is it set? take it out, or name one of "
+                "the next",
+                "srun --ntasks-per-node=1 ip -br addr    # which are there?",
+                anywhere=True,
+            ),
+        ),
         source="github.com/NVIDIA/nccl/issues/1837",
     ),
     symptom(
@@ -163,6 +173,17 @@ NETWORK = (
                 anywhere=True,
             ),
             case(
+                r"rdzv[-_]endpoint\s{0,6}[ =:] ?(?P<name>\d{1,3}(?:\.\d{1,3}){3})\b(?:.*\n){0,200}?.*errno: 111\b",
+                "The node was reached, but nobody listened there. torchrun opens the store only where it takes "
+                "the "
+                "endpoint for its own machine: of an address, {name}, it finds that by the machine's name, which "
+                "/etc/hosts may lead to 127.0.1.1. Else the torchrun of that node had not begun, or had ended.",
+                "getent hosts $(hostname)    # on the node of the endpoint: {name}, or 127.0.1.1?",
+                "torchrun --rdzv-endpoint NAME:29500 ...    # its name; or there --rdzv-conf is_host=1, elsewhere "
+                "is_host=0",
+                anywhere=True,
+            ),
+            case(
                 r"errno: 111\b",
                 "The node was reached, but nobody listened at this port: rank 0 had not begun, had ended, "
                 "or was "
@@ -179,7 +200,8 @@ NETWORK = (
     symptom(
         "nccl-bootstrap",
         1,
-        r"bootstrap\.cc:\d+ NCCL WARN Message truncated",
+        r"bootstrap\.cc:\d+ NCCL WARN Message truncated"
+        r"|NCCL WARN Message truncated.{0,200}\n(?:.{0,300}\n){0,2}?.{0,300}NCCL INFO bootstrap\.cc:\d+ -> ",
         "NCCL's ranks did not understand each other while they met: {line}",
         "No collective of the program had begun. The nodes load different versions of NCCL or have different "
         "NCCL_ "
@@ -187,6 +209,7 @@ NETWORK = (
         "srun python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())'    # alike on all "
         "nodes?",
         "srun --ntasks-per-node=1 bash -c 'echo $(hostname) ${!NCCL_*}'    # and the NCCL_ variables?",
+        when=lambda found: "group=" not in found.string,  # of groups that ranks make in different orders
         source="github.com/NVIDIA/nccl/issues/1176",
     ),
     symptom(

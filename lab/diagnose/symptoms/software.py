@@ -13,7 +13,26 @@ _OURS = "main|train|data|model|distributed_utils|ddp_utils|fsdp_utils|fast|from_
 # Which library a missing symbol is of: its name begins as that library's do.
 _LOOK = "echo $LD_LIBRARY_PATH $LD_PRELOAD ; module list    # in the job"
 _WITHOUT = "env -u LD_LIBRARY_PATH -u LD_PRELOAD {rerun}    # only what PyTorch brings along"
-_ANOTHER = "Another {} is loaded than the one PyTorch was built with: a module's, or one in LD_LIBRARY_PATH."
+_ANOTHER = (
+    "Another {} is loaded than the one PyTorch was built with: a module's, one in LD_LIBRARY_PATH, the system's "
+    "own, or "
+    "that of a second wheel (-cu12 beside -cu13)."
+)
+
+
+def _two_wheels(library: str) -> Case:
+    """That pip list, in the log, shows it twice."""
+    return case(
+        rf"^nvidia-{library}-cu(?P<one>\d\d)\s+\S+\n(?:.*\n){{0,30}}?nvidia-{library}-cu(?!(?P=one))(?P<two>\d\d)\s",
+        f"Two wheels hold it, nvidia-{library}-cu{{one}} and nvidia-{library}-cu{{two}}, and write to one "
+        f"folder: the one "
+        "installed last is loaded, whichever PyTorch was built for.",
+        f"python -m pip uninstall nvidia-{library}-cu12 nvidia-{library}-cu13    # both; then only that of "
+        f"torch's CUDA:",
+        "python -m pip install --force-reinstall torch    # or a fresh environment",
+        anywhere=True,
+    )
+
 
 _SYMBOL = r"(?:undefined symbol: |relocation error: .{{0,200}}symbol )_{{0,2}}(?:{})"
 
@@ -24,6 +43,8 @@ def _of(begins: str, means: str, *do: str, also: str = "") -> Case:
 
 
 OF_A_LIBRARY = (
+    _two_wheels("nccl"),
+    _two_wheels("cudnn"),
     _of(
         r"iJIT_|mkl_|MKL_|cblas_",
         "It is a symbol of MKL's: conda has put a newer or older MKL beside this PyTorch than it was built with "
@@ -37,6 +58,9 @@ OF_A_LIBRARY = (
         _ANOTHER.format("cuDNN"),
         _LOOK,
         "python -c 'import torch; print(torch.backends.cudnn.version())' ; python -m pip list | grep -i cudnn",
+        "LD_DEBUG=libs python exercises/main.py 2>&1 | grep 'init.*cudnn'    # from which folders? one that "
+        "lies elsewhere "
+        "than the others is the system's",
         _WITHOUT,
         also=r"CUDNN_STATUS_\w*VERSION_MISMATCH|cuDNN version incompatibility",
     ),

@@ -3,7 +3,7 @@
 import re
 import signal
 
-from lab.diagnose.told import host_memory, native
+from lab.diagnose.told import native
 from lab.diagnose.told.finding import Finding, interrupted
 from lab.slurm import messages
 
@@ -79,6 +79,16 @@ _MEANS: dict[int, str] = {
     signal.SIGUSR1: "The warning a minute before the time is up came before the run had begun: too little time.",
     signal.SIGBUS: "Shared memory, or a file on disk, ran out underneath the process.",
 }
+# DeepSpeed's see_memory_usage, psutil, and what programs print in the same words.
+_HOST_MEMORY = re.compile(
+    r"(?:CPU Virtual Memory: +used|\b(?:host|cpu|system|node)[ _]?(?:mem\w*|ram)"
+    r"|(?<!gpu )\b(?:RAM|VmRSS|virtual_memory))\b"
+    r".{0,60}?(?P<part>\d{1,3}(?:\.\d+)?) ?%",
+    re.I,
+)
+_OFFLOAD = re.compile(r"cpu_adam|offload|CPU ?Adam|fp32 partitions|initializing optimizer states", re.I)
+_GPU_FULL = re.compile(r"CUDA out of memory|OutOfMemoryError|HIP out of memory")
+_NEARLY_FULL, _FULL_SOON = 90.0, 70.0  # percent; from the second on with more that was about to be allocated
 
 
 def ended(log: str) -> Finding | None:
@@ -119,7 +129,7 @@ def ended(log: str) -> Finding | None:
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
     saw = f"{who} was ended by {name}."
     if number == signal.SIGKILL:
-        if used_up := host_memory.memory_used_up(log):
+        if used_up := _memory_used_up(log):
             return Finding("out-of-memory", f"{saw[:-1]}: {used_up}.", _OF_THE_NODE, _NEEDS_MEMORY, order=2)
         return Finding("killed", saw, _KILLED, _NEEDS_MEMORY, order=4)
     again = "{longer}" if number == signal.SIGUSR1 else "{rerun}"
@@ -194,3 +204,16 @@ def _without_a_word(log: str) -> Finding | None:
     who = "Local rank" if found["who"] == "local_rank" else "Rank"
     saw = f"{who} {found['rank']} ended with exit code {found['code']}."
     return Finding("exited", saw, _EXITED, _LOOK_FOR_EXITS, order=8)
+
+
+def _memory_used_up(log: str) -> str:
+    """How full the node's memory was when a process was killed, in words; "" where it was not, or nothing says."""
+    said = list(_HOST_MEMORY.finditer(log))
+    if not said or _GPU_FULL.search(log):
+        return ""
+    part = float(said[-1]["part"])
+    offload = part >= _FULL_SOON and _OFFLOAD.search(log)
+    if not (_NEARLY_FULL <= part <= 100 or offload):
+        return ""
+    where = " and optimizer or parameters were being placed there (offload)" if offload else ""
+    return f"the node's memory was {part:g} % full{where}"

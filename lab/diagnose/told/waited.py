@@ -7,13 +7,11 @@ from pathlib import Path
 from lab.base.words import one_line, rank_list
 from lab.diagnose.told.exceptions import RANK
 from lab.diagnose.told.finding import UNKNOWN, Finding
+from lab.diagnose.told.left_behind import IN_VAIN, leaving, runs_without_p2p, who_left
 
 _WAITED = re.compile(
     r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout: "
     r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<call>\w+),(?P<sizes>.{0,200}?)Timeout\(ms\)=(?P<ms>\d+)"
-)
-_IN_VAIN = re.compile(
-    r"Watchdog caught collective operation timeout|Timed out waiting \d+ms|failed to pass monitoredBarrier"
 )
 _GROUPS = re.compile(r"\[PG (?:ID )?(\d+) PG GUID|\[PG (\d+) Rank")
 _SIZE = re.compile(r"NumelIn=(\d+)")
@@ -53,6 +51,16 @@ _ONCE = re.compile(
     r"|Decod|Convert|Index|Build|Cach|Copy|Scan|Pack|Saving|Creating)\w*\b.{0,80}?\b(?P<part>\d{1,3}) ?%.*)$"
 )
 _TRAINS = re.compile(r"\bloss|\b[Ee]poch\b|\[METRIC\]|\b[Aa]cc(?:uracy)?\b|\btop-?\d|\butil|\bmem")
+_DECIDED_ALONE = (
+    "It stopped by itself, and the others went on: what a rank decides by its own numbers (early stopping, a "
+    "check for "
+    "nan, an empty part of the data) all ranks must decide together. No network and no timeout is to blame."
+)
+_ONE_MORE = (
+    "It has called one collective more than the others, mostly in what it alone does and all must do together: "
+    "saving a "
+    "trainer's or a sharded checkpoint, evaluating, a barrier under 'if rank == 0'. What came before is in order."
+)
 
 
 def apart(log: str) -> Finding | None:
@@ -74,6 +82,18 @@ def apart(log: str) -> Finding | None:
                 f"{rank_list(sorted(ranks))} called {call}" + (f" with {int(size):,} numbers" if size else "")
                 for (call, size), ranks in sides.items()
             )
+            if left := who_left(log, {rank for ranks in sides.values() for rank in ranks}):
+                return Finding(
+                    "collectives-differ",
+                    f"As collective number {number} {parts}. Before, {left}",
+                    _DECIDED_ALONE,
+                    (
+                        "grep -n -i -E 'stop|patience|isnan' *.py    # all_reduce the measure, or broadcast "
+                        "rank 0's answer",
+                        "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
+                    ),
+                    order=1,
+                )
             return Finding(
                 "collectives-differ",
                 f"As collective number {number} {parts}.",
@@ -130,6 +150,21 @@ def together(log: str) -> Finding | None:
     if len(ranks) < 2 or len(alike) > 1 or len(groups) > 1 or len(ranks) != size or ranks[-1] >= size:
         return None
     one = waits[0]
+    if runs_without_p2p(log):
+        return Finding(
+            "gpu-peer-access",
+            f"All {size} ranks stood still in {one['call']}, their collective number {one['number']}; with "
+            "NCCL_P2P_DISABLE=1, further down, the same program runs.",
+            "The GPUs do not reach each other's memory (P2P), though the machine says that they do: PCIe's access "
+            "control (ACS) or the IOMMU leads it astray. Your administrators can switch these off. No line of "
+            "yours, and "
+            "no timeout, is to blame.",
+            (
+                "NCCL_P2P_DISABLE=1 {rerun}    # through the host's memory, until then",
+                "lspci -vvv | grep ACSCtl    # as root: SrcValid+ anywhere? then setpci, the BIOS, or iommu=pt",
+            ),
+            order=1,
+        )
     return Finding(
         UNKNOWN,
         f"All {size} ranks waited in {one['call']}, their collective number {one['number']}, until the timeout of "
@@ -169,9 +204,57 @@ def alone(log: str) -> Finding | None:
     )
 
 
+def left_alone(log: str) -> Finding | None:
+    """One rank that waited in vain after the others had said that they were through."""
+    waits = list(_waits(log))
+    if len({(one["rank"], one["number"]) for one in waits}) != 1:
+        return None
+    rank, gone = int(waits[0]["rank"]), leaving(log)
+    if not gone or rank in gone:
+        return None
+    who, said = next(iter(gone.items()))
+    return Finding(
+        "collectives-differ",
+        f"Rank {rank} alone waited in {waits[0]['call']}, its collective number {waits[0]['number']}; "
+        f"{rank_list(sorted(gone))} had gone (rank {who}: {one_line(said, 120)}).",
+        _ONE_MORE,
+        (
+            "grep -n -E 'rank == 0|is_global_zero|is_main_process' *.py    # what is below it that all must call?",
+            "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
+        ),
+        order=1,
+    )
+
+
+def one_missing(log: str) -> Finding | None:
+    """All but one rank in one and the same collective, and that one silent."""
+    waits = list(_waits(log))
+    ranks = {int(one["rank"]) for one in waits}
+    alike = {(one["number"], one["call"]) for one in waits}
+    named = {int(one or other) for one, other in _NAMED_RANKS.findall(log)}
+    rank = _missing(log, ranks)
+    if len(ranks) < 2 or len(alike) != 1 or rank is None or rank in named:
+        return None
+    one = waits[0]
+    return Finding(
+        "nccl-timeout",
+        f"{rank_list(sorted(ranks)).capitalize()} waited in vain in {one['call']}, their collective number "
+        f"{one['number']}, until the timeout of {int(one['ms']) / 1000:g} s; rank {rank} did not come to it.",
+        f"Why rank {rank} did not come, this log does not say: its GPU, its data, its node or a line that it "
+        f"stood still "
+        "in. The others' timeouts follow from it; a longer one would not help.",
+        (
+            f"py-spy dump --pid PID    # of rank {rank}, the next time, while it hangs: in which line?",
+            "nvidia-smi ; dmesg | grep -i xid    # on its node: is its GPU still there?",
+            "FLIGHT_RECORDER=1 {rerun}    # then lab diagnose {run} names the ranks and the lines",
+        ),
+        order=7,
+    )
+
+
 def busy(log: str) -> Finding | None:
     """The rank that was at work on something else while the others gave up waiting for it."""
-    if _IN_VAIN.search(log) is None:
+    if IN_VAIN.search(log) is None:
         return None
     found = [(int(one["rank"]), int(one["number"]), int(one["ms"])) for one in _waits(log)]
     waiting = {rank for rank, *_ in found}
@@ -182,11 +265,11 @@ def busy(log: str) -> Finding | None:
             at_work = int(named["rank"] or named["label"]), named
         elif (once := _ONCE.match(RANK.sub("", line))) and not _TRAINS.search(line):
             at_work = missing, once
-        elif _TRAINS.search(line) and not _IN_VAIN.search(line):
+        elif _TRAINS.search(line) and not IN_VAIN.search(line):
             at_work = None  # that was done, and training had begun
     if at_work is None or at_work[0] in waiting or float(at_work[1]["part"]) >= 100:
         return None
-    rank, doing = at_work[0], one_line(_IN_VAIN.split(at_work[1]["doing"])[0].strip(), 120)
+    rank, doing = at_work[0], one_line(IN_VAIN.split(at_work[1]["doing"])[0].strip(), 120)
     who = f"Rank {rank}" if rank is not None else "A rank"
     others = rank_list(sorted(waiting)) if waiting else "the others"
     limit = f", after {max(ms for *_, ms in found) / 1000:g} s" if found else ""
