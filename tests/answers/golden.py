@@ -28,6 +28,8 @@ _REPLACED = [
     (re.compile(r"(?<![\w.])-?\d+(\.\d+(e[-+]\d+)?|e[-+]\d+)(?![\w.]*\.(weight|bias))"), "#"),  # 0.4321, 1e-05
     (re.compile(r"\brank \d+ raised"), "rank # raised"),
     (re.compile(r"\brank \d+ called load\(\) before"), "rank # called load() before"),  # whichever was too early
+    # Of several orders, each of which a lock keeps by chance: the first that it did not keep.
+    (re.compile(r"^.* first(, one for each file system)?: (?=rank # called load.* a lock is for)"), "# first: "),
     # Of an error that all ranks meet: whichever was the first to report it.
     (re.compile(r"\brank \d+ (has a reduced|gathers into|reduce-scatters|splits the whole)"), r"rank # \1"),
     # Of several pairs whose sizes differ: whichever came first.

@@ -126,6 +126,10 @@ WRONG = {
     ),
     "oversized accepted": (
         "oversized-batch-accepted",
+        LOADERS.replace('raise ValueError("larger than the set")', "pass"),
+    ),
+    "oversized only said": (
+        "error-not-raised",
         LOADERS.replace('raise ValueError("larger', 'print("larger'),
     ),
     "exactly one batch refused": (
