@@ -75,7 +75,8 @@ def findings(evidence: Evidence) -> list[Finding]:
         if one is once[0]
         or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
     ]
-    return [filled(one, evidence) for one in _at_home(_placed(once, evidence.log), evidence.log)]
+    once = [nccl_log.over_roce(one, evidence.log) for one in _at_home(_placed(once, evidence.log), evidence.log)]
+    return [filled(one, evidence) for one in once]
 
 
 def came_through(evidence: Evidence) -> ended_well.End | None:

@@ -52,6 +52,7 @@ _BRINGS_ABOUT = {
     ("dos-line-ends", "file-not-found"),
     ("not-picklable", "broken-checkpoint"),
     ("renamed-by-all", "file-not-found"),
+    ("compiler-cache", "library-not-loaded"),
     ("rank-twice", "ranks-missing"),
     ("meeting-point-elsewhere", "ranks-missing"),
 }

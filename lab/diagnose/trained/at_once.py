@@ -13,22 +13,28 @@ _CACHE = (
     r"|\.arrow\b|\.idx\b)[^'\"\s]*"
 )
 _NOT_WHOLE = re.compile(
-    rf"(?:\[Errno (?:2|17|39|116)\]|[Nn]o such file|[Ff]ile exists|not empty|[Ss]tale|Cannot find data file).{{0,200}}?"
+    rf"(?:\[Errno (?:2|17|39|116)\]|[Nn]o such file|[Ff]ile exists|not empty|[Ss]tale"
+    rf"|Cannot find data file).{{0,200}}?"
     rf"['\" ](?P<path>/{_CACHE})"
-    rf"|['\" ](?P<before>/{_CACHE})['\"]?.{{0,80}}(?:No such file|File exists|not empty|[Ss]tale|truncated|is empty)"
+    rf"|['\" ](?P<before>/{_CACHE})['\"]?.{{0,80}}(?:No such file|File exists|not empty|[Ss]tale|truncated"
+    rf"|is empty)"
     r"|(?P<arrow>ArrowInvalid: .{0,160}|Tried reading schema message, was null or length 0)"
 )
 _MAKES = re.compile(
     r"\b(?:Generating \w+ split|Map(?: \(num_proc=\d+\))?|Tokeniz\w+|Running tokenizer|Filter|Grouping|Downloading"
-    r"(?: data| \w+)?|Extracting|Building|Creating|Preprocess\w*|Indexing|Packing|Caching|build(?:ing)? \w+ index)\b"
+    r"(?: data| \w+)?|Extracting|Building|Creating|Preprocess\w*|Indexing|Packing|Caching"
+    r"|build(?:ing)? \w+ index)\b"
 )
 _COMPILERS = re.compile(r"triton|torchinductor|torch_extensions|/inductor|\.nv/", re.I)
 
 _IN_WORKER = re.compile(r"Caught \w+ in DataLoader worker process|_worker_loop|DataLoader worker \(pid", re.I)
 _HANDLE = re.compile(
-    r"(?P<hdf>(?:Unable to (?:synchronously |asynchronously )?(?:open|read|get|close)|[Cc]an't (?:synchronously )?read|"
-    r"[Uu]nable to) .{0,80}\((?:bad|wrong|inflate|addr|incorrect|can't|unable|file read|filter|unknown|corrupt)[^)]*\))"
-    r"|(?P<sqlite>database disk image is malformed|sqlite3\.\w+: .{0,120}(?:disk I/O|locking protocol|same thread))"
+    r"(?P<hdf>(?:Unable to (?:synchronously |asynchronously )?(?:open|read|get|close)"
+    r"|[Cc]an't (?:synchronously )?read|"
+    r"[Uu]nable to) .{0,80}\((?:bad|wrong|inflate|addr|incorrect|can't|unable|file read|filter|unknown"
+    r"|corrupt)[^)]*\))"
+    r"|(?P<sqlite>database disk image is malformed|sqlite3\.\w+: .{0,120}(?:disk I/O|locking protocol"
+    r"|same thread))"
     r"|(?P<zip>Bad magic number for (?:file header|central directory)|Bad CRC-32 for file|Overlapped entries"
     r"|Error -3 while decompressing|invalid (?:block type|stored block lengths|distance))"
 )
@@ -38,12 +44,13 @@ _OPENED = re.compile(
 _HAS_ONE = re.compile(r"self\.\w*(?:zip|archive|zf|zfile|db|h5|file|hdf)\w*\b", re.I)
 
 _WAITED = re.compile(
-    r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), "
+    r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught .{0,40}timeout: WorkNCCL\(SeqNum=(?P<number>\d+), "
     r"OpType=(?P<call>\w+),(?: NumelIn=(?P<size>\d+))?"
 )
 _THROUGH = re.compile(
     r"^(?P<said>.*(?:\b(?:training|train|fit)\b.{0,40}\b(?:finished|done|complete\w*|over|ended)\b"
-    r"|\bmax_(?:epochs|steps)\S{0,12} reached|\b(?:sav|writ|export|upload)\w*\b.{0,40}\bfinal|\bfinal\w*[. ].{0,30}(?:sav|writ)"
+    r"|\bmax_(?:epochs|steps)\S{0,12} reached|\b(?:sav|writ|export|upload)\w*\b.{0,40}\bfinal"
+    r"|\bfinal\w*[. ].{0,30}(?:sav|writ)"
     r"|\b(?:all|last) (?:\d+ )?epochs? (?:done|finished)).*)$",
     re.M | re.I,
 )
@@ -83,11 +90,13 @@ def cache_of_all(log: str) -> Finding | None:
         "cache-made-by-all",
         f"{rank_list(ranks).capitalize()} made the same cache at the same time, and one found it half made: "
         f"{one_line(exceptions.RANK.sub('', line), 180)}",
-        "Each of them looked, found nothing and began; who is through first renames or removes what the others write. "
-        "Neither the data nor the disk is to blame, and what other ranks say of lost connections follows from it.",
+        "Each of them looked, found nothing and began; who is through first renames or removes what the others "
+        "write. Neither the data nor the disk is to blame, and what other ranks say of lost connections follows "
+        "from it.",
         (
             "python -c 'from data import build; build()'    # once, before the job: then all find the cache whole",
-            "if rank == 0: build()    # then dist.barrier(), then build() on the others, who read it from the cache",
+            "if rank == 0: build()    # then dist.barrier(), then build() on the others, who read it from the "
+            "cache",
             "ls -d ~/.cache/huggingface/datasets/*/*/*/*.incomplete    # what is left half made: remove it",
         ),
         order=0,
@@ -108,8 +117,8 @@ def opened_before_fork(log: str) -> Finding | None:
     return Finding(
         "opened-before-fork",
         f"A loader process read nonsense from a {kind} file: {one_line(exceptions.RANK.sub('', raised[1]), 200)}",
-        f"Likeliest the file is in order, and was opened before the loader processes were forked (in __init__): they "
-        f"share one handle, and one moves the place at which another reads.{seen}",
+        "Likeliest the file is in order, and was opened before the loader processes were forked (in __init__): "
+        f"they share one handle, and one moves the place at which another reads.{seen}",
         (
             "{rerun} --num-workers 0    # if that goes well, it is this, and not the file",
             "grep -n -E 'h5py.File|ZipFile|connect\\(' *.py    # open it in __getitem__ the first time, or in "
@@ -134,10 +143,11 @@ def at_the_end(log: str) -> Finding | None:
     barrier = ", of one number, as a barrier" if one["size"] == "1" else ""
     return Finding(
         "collectives-differ",
-        f"Rank {one['rank']} alone waited in {one['call']}{barrier}, its collective number {one['number']}, after "
-        f"training was over: {one_line(said, 100)}",
-        "Likeliest a call that all ranks must make together (saving a trainer's or a sharded checkpoint, a barrier, an "
-        "evaluation) stands under 'if rank == 0': the others had gone. What was saved before is whole.",
+        f"Rank {one['rank']} alone waited in {one['call']}{barrier}, its collective number {one['number']}, "
+        f"after training was over: {one_line(said, 100)}",
+        "Likeliest a call that all ranks must make together (saving a trainer's or a sharded checkpoint, a "
+        "barrier, an evaluation) stands under 'if rank == 0': the others had gone. What was saved before is "
+        "whole.",
         (
             "grep -n -E 'rank == 0|is_global_zero|is_main_process' *.py    # what is below it that all must call?",
             "py-spy dump --pid PID    # of that rank, the next time, while it hangs: in which line?",
@@ -156,12 +166,14 @@ def empty_option(log: str) -> Finding | None:
     which = f" The log shows that {unset[0]} is empty." if unset else ""
     return Finding(
         "sbatch-refused",
-        f"Slurm did not take the job: {one_line(refused['why'], 160)}. It was given {empty['option']}= without a value.",
-        f"A variable stands behind it that is empty: it was never set, or not where the script runs.{which} Older "
-        "versions of Slurm pass over some of these; the cluster is not to blame.",
+        f"Slurm did not take the job: {one_line(refused['why'], 160)}. It was given {empty['option']}= without "
+        "a value.",
+        f"A variable stands behind it that is empty: it was never set, or not where the script runs.{which} "
+        "Older versions of Slurm pass over some of these; the cluster is not to blame.",
         (
             f"grep -n -e '{empty['option']}=' *.sh    # which variable?",
-            f"{empty['option']}=${{NAME:?is not set}}    # stops the script where it is empty; or leave the option out",
+            f"{empty['option']}=${{NAME:?is not set}}    # stops the script where it is empty; or leave the "
+            "option out",
         ),
         order=-1,
     )

@@ -7,11 +7,13 @@ from lab.diagnose.told.finding import Finding
 
 _COUNTS = re.compile(
     r"^.*?(?P<missing>\d{1,6}) missing(?: keys?)?\b.{0,40}?(?P<unexpected>\d{1,6}) unexpected\b.*$"
-    r"|^.*\bmissing(?:[ _]keys)?\W{1,3}(?P<m>\d{1,6})\b.{0,40}?\bunexpected(?:[ _]keys)?\W{1,3}(?P<u>\d{1,6})\b.*$",
+    r"|^.*\bmissing(?:[ _]keys)?\W{1,3}(?P<m>\d{1,6})\b.{0,40}?"
+    r"\bunexpected(?:[ _]keys)?\W{1,3}(?P<u>\d{1,6})\b.*$",
     re.M | re.I,
 )
 _LISTS = re.compile(
-    r"\bmissing[_ ]keys\W{1,3}\[(?P<missing>[^\]]*)(?:\]|$).{0,20}?\bunexpected[_ ]keys\W{1,3}\[(?P<unexpected>[^\]\n]*)",
+    r"\bmissing[_ ]keys\W{1,3}\[(?P<missing>[^\]]*)(?:\]"
+    r"|$).{0,20}?\bunexpected[_ ]keys\W{1,3}\[(?P<unexpected>[^\]\n]*)",
     re.I | re.S,
 )
 _KEY = re.compile(r"['\"]([\w.]+)['\"]")
@@ -45,8 +47,8 @@ def keys(log: str, order: int) -> Finding | None:
         "weights-not-loaded",
         f"Of the checkpoint {unexpected} tensors found no place, and {missing} of the network's got none: "
         f"{one_line(line, 160)}",
-        f"strict=False passed it over: {names}{whose}, so they do not fit, and training began with random weights. The "
-        "rate and the data are not to blame.",
+        f"strict=False passed it over: {names}{whose}, so they do not fit, and training began with random "
+        "weights. The rate and the data are not to blame.",
         (
             "grep -n 'strict=False' *.py exercises/*.py    # without it, load_state_dict() names the keys",
             f"state = {{k.replace('{strip}', ''): v for k, v in state.items()}}    # before loading; and save "
@@ -91,17 +93,17 @@ def recompiled(log: str, order: int) -> Finding | None:
         means = (
             "Each new size of a tensor is compiled anew, as of batches that are padded to their longest sample."
         )
-        do = "grep -n -E 'pad|collate' *.py    # to a few fixed lengths; or torch._dynamo.mark_dynamic, dynamic=True"
+        do = "grep -n -E 'pad|collate' *.py    # to a few lengths; or torch._dynamo.mark_dynamic, dynamic=True"
     elif _OF_A_NUMBER.search(why):
-        means = "A number or an object of Python's that changes (a step, a length, a module) is compiled anew each time."
+        means = "A number or an object of Python's that changes (a step, a length) is compiled anew each time."
         do = "grep -n -E 'compile|step' *.py    # hand such a number over as a tensor, or keep it outside"
     else:
         means = "Something that the compiled code depends on is another one each time."
         do = "grep -n -E 'compile' *.py    # what changes from call to call?"
     return Finding(
         "recompile-limit",
-        f"torch.compile came to its limit{what}, {limit['limit']}{number}"
-        f"{f': {one_line(why, 160)}' if why else '.'}",
+        f"torch.compile came to its limit{what}, "
+        f"{limit['limit']}{number}{f': {one_line(why, 160)}' if why else '.'}",
         f"{means} From then on it runs as without torch.compile. What was trained is right: it only was slow.",
         (do, "TORCH_LOGS=recompiles {rerun}    # tells the reason of each"),
         order,

@@ -16,7 +16,8 @@ _NORM = re.compile(
 )
 _RATE = re.compile(rf"(?<![a-z_])(?:lr|learning[_ -]rate)['\"]?\W{{1,4}}{_NUMBER.format('rate')}", re.I)
 _SUM = re.compile(
-    r"(?P<what>\|p\||\b(?:param(?:eter)?s?|weights?)[ _]?(?:sum|norm|mean|hash|checksum)|\b(?:checksum|hash) of \w+)"
+    r"(?P<what>\|p\||\b(?:param(?:eter)?s?|weights?)[ _]?(?:sum|norm|mean|hash|checksum)|\b(?:checksum"
+    r"|hash) of \w+)"
     r"(?:\.(?:sum|norm|mean)\(\))?['\"]?\W{1,4}(?P<sum>[-+]?[\da-f][\da-f.]*(?:[eE][-+]?\d+)?)\b",
     re.I,
 )

@@ -15,7 +15,8 @@ _ACCUMULATES = re.compile(r"\b(?:grad\w*[_ ]?)?accum\w*\W{1,3}(\d{1,5})\b", re.I
 _SEVERAL = re.compile(r"\b(?:num_processes|world_size|world|WORLD_SIZE)\W{1,3}(\d{1,5})\b")
 _DATA_PARALLEL = re.compile(r"\bddp\b|DistributedDataParallel|data[- _]parallel|horovod", re.I)
 _OTHERWISE = re.compile(  # ranks that need not be alike
-    r"fsdp|fully_shard|zero|deepspeed|tensor[- _]parallel|pipeline|\btp\W{1,2}\d|\bpp\W{1,2}\d|local[- _]?sgd|diloco"
+    r"fsdp|fully_shard|zero|deepspeed|tensor[- _]parallel|pipeline|\btp\W{1,2}\d|\bpp\W{1,2}\d|local[- _]?sgd"
+    r"|diloco"
     r"|federated|fedavg|gossip|expert[- _]parallel",
     re.I,
 )
@@ -66,22 +67,22 @@ def _nan_on_some(lines: list[Told], log: str, order: int) -> Finding | None:
     if not bad or not good or first > 1:
         return None
     filled = (
-        "Likeliest are parameters or buffers that were never filled there: what is not in the state dict (buffers with "
-        "persistent=False, such as inv_freq) stays whatever to_empty() has found in memory. "
+        "Likeliest are parameters or buffers that were never filled there: what is not in the state dict "
+        "(buffers with persistent=False, such as inv_freq) stays whatever to_empty() has found in memory. "
         if _NEVER_FILLED.search(log)
         else "Likeliest are parameters or buffers that only one rank has loaded, or that rank's part of the data. "
     )
     return Finding(
         "not-finite",
-        f"In the first step, {first}, the loss of {rank_list(bad)} is no finite number, that of {rank_list(good)} is "
-        f"{at_first[good[0]]}.",
-        f"Nothing was trained by then: the ranks began with different values. {filled}The rate and the precision are "
-        "not to blame.",
+        f"In the first step, {first}, the loss of {rank_list(bad)} is no finite number, that of "
+        f"{rank_list(good)} is {at_first[good[0]]}.",
+        f"Nothing was trained by then: the ranks began with different values. {filled}The rate and the "
+        "precision are not to blame.",
         (
-            "grep -n -E 'meta|to_empty|persistent=False|register_buffer|broadcast' *.py    # fill buffers anew, or "
-            "broadcast them from rank 0",
-            "for n, b in [*model.named_buffers(), *model.named_parameters()]: print(rank, n, b.isfinite().all())    # "
-            "before the first step, on each rank",
+            "grep -n -E 'meta|to_empty|persistent=False|register_buffer|broadcast' *.py    # fill buffers anew, "
+            "or broadcast them from rank 0",
+            "for n, b in [*model.named_buffers(), *model.named_parameters()]: print(rank, n, "
+            "b.isfinite().all())    # before the first step, on each rank",
         ),
         order,
     )
@@ -102,20 +103,22 @@ def _no_loss(lines: list[Told], log: str, order: int) -> Finding | None:
     if any(not math.isfinite(value(norm)) for norm in norms):
         return Finding(
             "not-finite",
-            f"Since step {lines[at].step} the loss is exactly 0 and the norm of the gradients is no number; before, the "
-            f"loss was {losses[at - 1]}.",
+            f"Since step {lines[at].step} the loss is exactly 0 and the norm of the gradients is no number; "
+            f"before, the loss was {losses[at - 1]}.",
             "A loss that is nan is shown as 0 by some trainers: the weights are no numbers any more.",
             course.LOWER_RATE,
             order,
         )
     return Finding(
         "loss-zero",
-        f"Since step {lines[at].step} the loss and the norm of the gradients are exactly 0; before, the loss was "
-        f"{losses[at - 1]}.",
-        "No network learns that well: nothing counts in the loss any more. Likeliest are targets that are all masked "
-        "(ignore_index, a mask of zeros), as by a cached mask that is changed in place, or batches that came out empty.",
+        f"Since step {lines[at].step} the loss and the norm of the gradients are exactly 0; before, the loss "
+        f"was {losses[at - 1]}.",
+        "No network learns that well: nothing counts in the loss any more. Likeliest are targets that are all "
+        "masked (ignore_index, a mask of zeros), as by a cached mask that is changed in place, or batches that "
+        "came out empty.",
         (
-            "print((labels != -100).sum(), loss_mask.sum())    # of a batch, on each rank: how many targets count?",
+            "print((labels != -100).sum(), loss_mask.sum())    # of a batch, on each rank: how many targets "
+            "count?",
             "grep -n -E 'ignore_index|-100|mask' *.py    # is one kept and changed? .clone() before",
         ),
         order,
@@ -138,8 +141,8 @@ def _no_rate(lines: list[Told], log: str, order: int) -> Finding | None:
         return Finding(
             "learned-nothing",
             f"The rate is 0 in every step that the log tells of, from {since} to {last}.",
-            "With a rate of 0 no weight changes: a warm-up that is longer than the run, a schedule that was never "
-            "stepped, or one that came out of a checkpoint at its end.",
+            "With a rate of 0 no weight changes: a warm-up that is longer than the run, a schedule that was "
+            "never stepped, or one that came out of a checkpoint at its end.",
             ("grep -n -E 'LR\\(|[Ss]cheduler|warm' *.py    # its steps, and where step() stands",),
             order,
         )
@@ -153,26 +156,28 @@ def _no_rate(lines: list[Told], log: str, order: int) -> Finding | None:
 
     if (times := next(filter(fits, sorted(parts)), 0)) != 0:
         means = (
-            f"Likeliest it was stepped in each of the {times} batches that are accumulated for one step: then it is over "
-            f"after one part in {times}. step() of the schedule belongs beside that of the optimizer."
+            f"Likeliest it was stepped in each of the {times} batches that are accumulated for one step: then "
+            f"it is over after one part in {times}. step() of the schedule belongs beside that of the optimizer."
         )
     elif (times := next(filter(fits, sorted(ranks)), 0)) != 0:
         means = (
-            f"Likeliest it was stepped {times} times in a step, once for each of the {times} processes, as a schedule is "
-            "that accelerate's prepare() was given."
+            f"Likeliest it was stepped {times} times in a step, once for each of the {times} processes, as a "
+            "schedule is that accelerate's prepare() was given."
         )
     else:
         means = (
-            f"The schedule is shorter than the run{f', by {over:.3g} times' if over >= 1.2 else ''}: it was made for "
-            "fewer steps (of one epoch, of a larger batch), or is stepped more often than the optimizer."
+            f"The schedule is shorter than the run{f', by {over:.3g} times' if over >= 1.2 else ''}: it was "
+            "made for fewer steps (of one epoch, of a larger batch), or is stepped more often than the "
+            "optimizer."
         )
     return Finding(
         "rate-ended-early",
-        f"The rate is 0 since step {since} of {max(last, lines[-1].of)}, and stays it: nothing was learned after that.",
+        f"The rate is 0 since step {since} of {max(last, lines[-1].of)}, and stays it: nothing was learned "
+        "after that.",
         f"{means} The data and the height of the rate are not to blame.",
         (
-            "grep -n -E '[Ss]chedul|LR\\(|accum|max_steps|total_steps' *.py    # how many steps, and where is step() "
-            "called?",
+            "grep -n -E '[Ss]chedul|LR\\(|accum|max_steps|total_steps' *.py    # how many steps, and where is "
+            "step() called?",
         ),
         order,
     )
@@ -204,16 +209,16 @@ def _ranks_apart(lines: list[Told], log: str, order: int) -> Finding | None:
     after = f", in {len(apart)} of {len(several)} steps" if what.startswith("norm") else ""
     accumulates = re.search(r"no_sync|accum", log)
     likeliest = (
-        "Likeliest is no_sync(): the last batch that is accumulated, before the optimizer's step, must stand outside of "
-        "it, forward pass and backward pass; an index that is off by one leaves out the wrong one."
+        "Likeliest is no_sync(): the last batch that is accumulated, before the optimizer's step, must stand "
+        "outside of it, forward pass and backward pass; an index that is off by one leaves out the wrong one."
         if accumulates
-        else "Likeliest is a forward pass that does not go through DDP (model.module(...), a method of it), or no_sync()."
+        else "Likeliest is a forward pass past DDP (model.module(...), a method of it), or no_sync()."
     )
     return Finding(
         "replicas-differ",
         f"The {what} differs from rank to rank (step {step}, {parts}){after}.",
-        f"DDP makes gradients alike on all ranks before the step: these were not, and each rank trains a network of its "
-        f"own. {likeliest}",
+        "DDP makes gradients alike on all ranks before the step: these were not, and each rank trains a "
+        f"network of its own. {likeliest}",
         (
             "grep -n -E 'no_sync|[.]module|accum' *.py exercises/*.py    # (i + 1) % accumulate == 0: with "
             "synchronisation",
@@ -245,14 +250,15 @@ def _rounded_away(lines: list[Told], log: str, order: int) -> Finding | None:
         return None
     return Finding(
         "learned-nothing",
-        f"The loss hardly moved, {lines[0].loss} at first and {lines[-1].loss} at last; the weights are kept in bfloat16, "
-        f"and the rate is {rate:g} at most.",
-        "Likeliest each step is rounded away: bfloat16 has 8 bits, and a change of less than 1 in 500 of a weight leaves "
-        "it as it was. The data, the clipping and the optimizer are then not to blame.",
+        f"The loss hardly moved, {lines[0].loss} at first and {lines[-1].loss} at last; the weights are kept in "
+        f"bfloat16, and the rate is {rate:g} at most.",
+        "Likeliest each step is rounded away: bfloat16 has 8 bits, and a change of less than 1 in 500 of a "
+        "weight leaves it as it was. The data, the clipping and the optimizer are then not to blame.",
         (
-            "grep -n -E 'bfloat16|bf16|dtype' *.py    # weights in float32, computed in bfloat16: MixedPrecisionPolicy, "
-            "autocast",
-            "before = w.clone() ; optimizer.step() ; print((w != before).float().mean())    # how many weights change?",
+            "grep -n -E 'bfloat16|bf16|dtype' *.py    # weights in float32, computed in bfloat16: "
+            "MixedPrecisionPolicy, autocast",
+            "before = w.clone() ; optimizer.step() ; print((w != before).float().mean())    # how many weights "
+            "change?",
         ),
         order,
     )
