@@ -79,7 +79,8 @@ def meets_elsewhere(log: str) -> Finding | None:
     ran_on = {host for one in _RAN_ON.finditer(log) for host in _hosts(one["list"])}
     listed = listed or (ran_on if len(ran_on) > 1 else listed)
     nodes = listed or ran_on | {next(filter(None, names)).partition(".")[0] for names in _FROM.findall(log)}
-    if not nodes or overcome.since(log, len(log)):
+    named = [one.start() for pattern in (_TOLD, _TRIED) for one in pattern.finditer(log)]
+    if not nodes or not named or overcome.since(log, len(log)) > max(named):  # they had met
         return None
     for how, host in dict.fromkeys(_meeting_points(log)):
         missed = re.search(rf"^.*{_NOBODY}{re.escape(host)}\b.*$", log, re.M)

@@ -27,7 +27,8 @@ NOT_TAKEN = (
 # Not its own notes, nor what a log shows of the script itself.
 REFUSED_BY_RUN_SH = (
     r"^run\.sh: (?!the job could not be queued|here begins job"
-    r"|(?:export|source|module|srun|torchrun|python\d?|cd|set|ulimit|unset|conda)\b|[A-Z_]+=)"
+    r"|(?:export|source|module|srun|torchrun|python\d?|cd|set|ulimit|unset|conda)\b"
+    r"|[A-Z_]+=\S* (?:srun|python|torchrun)\b)"
 )
 TASK_ENDED = re.compile(
     r"srun: error: \S+: (?P<who>task)s? (?P<rank>\d+)\S*: (?P<how>Exited with exit code (?P<code>\d+)|\w.*)"

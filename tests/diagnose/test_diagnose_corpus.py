@@ -27,8 +27,8 @@ Of the 40 of fifteenth_try.txt, made up too, by what their text must tell beside
 right, 3 unknown and 6 wrong; test_diagnose_shared.py holds their siblings.
 sixteenth_try.txt begins with the four of 40, made up too, that were not told rightly; cases whose numbers end in
 a letter are their siblings, written with the rules.
-Of the 40 of seventeenth_try.txt, retyped from reports, before 18 were right, 15 half right, 5 unknown and 2 wrong, by
-what their text must tell: test_diagnose_reported.py. mpirun-slots got a sharper right answer by them.
+Of the 40 of seventeenth_try.txt, retyped from reports, before 18 were right, 15 half right, 5 unknown and 2 wrong,
+by what their text must tell: test_diagnose_reported.py. mpirun-slots got a sharper right answer by them.
 What is new to the rules is worth less than what they have been mended by. Where a report held only its last lines,
 those before were added as such programs write them.
 """
