@@ -149,9 +149,9 @@ _ITS_OWN = (
     "{rerun} --run-id {run_id} --resume auto",
 )
 _OF_A_COMPILER = (
-    "A compiler's cache (Triton, Inductor, C++ extensions) on a disk that several nodes share: ranks write the "
-    "same files at the same time, and one replaces what another reads. Neither the network nor the code is to "
-    "blame; to empty the cache helps until the next time."
+    "A compiler's cache (Triton, Inductor, C++ extensions) to which several ranks write at the same time, here "
+    "on a disk that nodes share: one replaces what another reads. Neither the network nor the code is to blame; "
+    "to empty the cache helps until the next time."
 )
 COMPILED_STALE = case(
     rf"{_COMPILED}.{{0,200}}[Ss]tale|[Ss]tale .{{0,120}}{_COMPILED}",
@@ -167,6 +167,16 @@ COMPILER_CACHE = symptom(
     "{rank}found a compiled file gone or half written: {line}",
     _OF_A_COMPILER,
     *_ITS_OWN,
+    cases=(
+        case(
+            r"['\" ]/(?:var/)?(?:tmp|dev/shm)/",
+            "A compiler's cache (Triton, Inductor, C++ extensions) to which several ranks, or jobs, of this "
+            "node write at the same time: one replaces or removes what another reads. The code is not to blame.",
+            "export TRITON_CACHE_DIR=/tmp/triton-$SLURM_JOB_ID-$SLURM_LOCALID    # within srun's command: of "
+            "each rank its own; TORCHINDUCTOR_CACHE_DIR and TORCH_EXTENSIONS_DIR too",
+            "grep -n -E 'compile|cpp_extension' *.py    # or rank 0 compiles first, the others after a barrier",
+        ),
+    ),
     unless=r"[Ss]tale|No space left|quota|lock|[Pp]ermission|Read-only|undefined symbol|version .{0,20}not found",
     source="github.com/PrimeIntellect-ai/prime-rl/pull/2305",
 )

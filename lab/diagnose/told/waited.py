@@ -156,7 +156,7 @@ def together(log: str) -> Finding | None:
         return Finding(
             "gpu-peer-access",
             f"All {size} ranks stood still in {one['call']}, their collective number {one['number']}; {so}.",
-            f"{'T' if tried else 'Likeliest, though not proved: t'}he GPUs do not reach each other's memory (P2P), "
+            f"{'T' if tried else 'Likeliest, not proved: t'}he GPUs do not reach each other's memory (P2P), "
             "though the machine says so: PCIe's access control (ACS) or the IOMMU leads it astray. Your "
             "administrators can switch these off. No line of yours, and no timeout, is to blame.",
             (

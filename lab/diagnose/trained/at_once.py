@@ -38,6 +38,7 @@ _HANDLE = re.compile(
     r"|(?P<zip>Bad magic number for (?:file header|central directory)|Bad CRC-32 for file|Overlapped entries"
     r"|Error -3 while decompressing|invalid (?:block type|stored block lengths|distance))"
 )
+_IS_RAISED = re.compile(r"(?:Error|BadZipFile|zlib\.error): (?!Caught )")
 _OPENED = re.compile(
     r"^.*(?:h5py\.File|ZipFile|sqlite3\.connect|\bopened\b.{0,80}\.(?:h5|hdf5|zip|db)\b).*$", re.M
 )
@@ -105,10 +106,11 @@ def cache_of_all(log: str) -> Finding | None:
 
 def opened_before_fork(log: str) -> Finding | None:
     """A file that the data set has open, read by several loader processes through one and the same handle."""
-    raised = exceptions.first_of(log)
-    if raised is None or not _IN_WORKER.search(log):
+    if not _IN_WORKER.search(log):
         return None
-    found = _HANDLE.search(raised[1])
+    raised = exceptions.first_of(log)
+    line = raised[1] if raised else next((one for one in log.splitlines() if _IS_RAISED.search(one)), "")
+    found = _HANDLE.search(line)
     if found is None or (found["zip"] and not _HAS_ONE.search(log)):
         return None
     kind = "HDF5" if found["hdf"] else "sqlite" if found["sqlite"] else "zip"
@@ -116,7 +118,7 @@ def opened_before_fork(log: str) -> Finding | None:
     seen = f" The log shows where it was opened: {one_line(opened[0].strip(), 100)}." if opened else ""
     return Finding(
         "opened-before-fork",
-        f"A loader process read nonsense from a {kind} file: {one_line(exceptions.RANK.sub('', raised[1]), 200)}",
+        f"A loader process read nonsense from a {kind} file: {one_line(exceptions.RANK.sub('', line), 200)}",
         "Likeliest the file is in order, and was opened before the loader processes were forked (in __init__): "
         f"they share one handle, and one moves the place at which another reads.{seen}",
         (

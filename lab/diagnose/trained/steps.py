@@ -86,4 +86,5 @@ def is_exact_zero(text: str, others: list[str]) -> bool:
     if value(text) != 0:
         return False
     most = max((abs(value(one)) for one in others), default=0.0)
-    return "e" in text or (most > 0 and finest(others) * 1000 < most)
+    in_short = any("e" in one for one in others if value(one) > 0)  # as repr() and %g do, which round nothing to 0
+    return "e" in text or in_short or (most > 0 and finest(others) * 1000 < most)

@@ -30,6 +30,7 @@ _BF16_WEIGHTS = re.compile(
 )
 _KEPT_FINE = re.compile(r"master|stochastic|kahan|fp32 (?:copy|weights)|autocast|MixedPrecision", re.I)
 _TINY, _STILL = 5e-6, 0.01  # a rate that bfloat16 rounds away; the part of a loss by which it then moves
+_AT_FIRST = "In the first step"
 _A_TRUTH = ("loss-zero", "rate-ended-early", "not-finite")
 
 
@@ -51,10 +52,11 @@ def went_wrong(log: str, *, alone: bool) -> Finding | None:
 
 
 def before_it_was_stopped(finding: Finding, stopped: str) -> bool:
-    """Whether training was wrong before somebody, or the time limit, ended the run."""
-    return (
-        stopped in ("cancelled", "time-limit", "keyboard", "hung-up", "interrupted") and finding.name in _A_TRUTH
-    )
+    """Whether training was wrong before somebody, the time limit or the program itself ended the run."""
+    if finding.name == stopped == "not-finite":
+        return finding.saw.startswith(_AT_FIRST)
+    by = ("cancelled", "time-limit", "keyboard", "hung-up", "interrupted")
+    return stopped in by and finding.name in _A_TRUTH
 
 
 def _nan_on_some(lines: list[Told], log: str, order: int) -> Finding | None:
@@ -74,7 +76,7 @@ def _nan_on_some(lines: list[Told], log: str, order: int) -> Finding | None:
     )
     return Finding(
         "not-finite",
-        f"In the first step, {first}, the loss of {rank_list(bad)} is no finite number, that of "
+        f"{_AT_FIRST}, {first}, the loss of {rank_list(bad)} is no finite number, that of "
         f"{rank_list(good)} is {at_first[good[0]]}.",
         f"Nothing was trained by then: the ranks began with different values. {filled}The rate and the "
         "precision are not to blame.",
