@@ -30,7 +30,7 @@ a letter are their siblings, written with the rules.
 Of the 40 of seventeenth_try.txt, retyped from reports, before 18 were right, 15 half right, 5 unknown and 2 wrong,
 by what their text must tell: test_diagnose_reported.py. mpirun-slots got a sharper right answer by them.
 eighteenth_try.txt begins with the 60 of two sets retyped from reports, r and s: before, of their texts 12 and 22
-were right, 11 and 6 half right, 6 and 2 unknown, 1 and 0 wrong. Those with a letter behind the number are siblings,
+were right, 11 and 6 half right, 6 and 2 unknown, 1 and 0 wrong. A letter behind the number: they are siblings,
 written with the rules. Four older cases then got sharper right answers: caches of compilers, a handle of HDF5.
 What is new to the rules is worth less than what they have been mended by. Where a report held only its last lines,
 those before were added as such programs write them.
