@@ -162,7 +162,7 @@ COMPILED_STALE = case(
 COMPILER_CACHE = symptom(
     "compiler-cache",
     1,
-    rf"(?:FileNotFoundError|FileExistsError|OSError|ImportError|JSONDecodeError): .{{0,200}}{_COMPILED}.{{0,300}}"
+    rf"(?:(?:FileNotFound|FileExists|OS)Error: \[Errno \d+\]|ImportError:) .{{0,200}}{_COMPILED}.{{0,300}}"
     rf"|{_COMPILED}\S{{0,200}} ?(?:file too short|Text file busy|invalid ELF header)",
     "{rank}found a compiled file gone or half written: {line}",
     _OF_A_COMPILER,

@@ -9,7 +9,7 @@ NO_WAY_OUT = case(
     "USB, a bridge) that does not join the nodes; the other rank, the port and a firewall are not to blame.",
     "srun --ntasks-per-node=1 ip -br addr    # which interface has an address of the network between the nodes?",
     "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 {rerun}    # that one, on every node",
-    "NCCL_DEBUG=INFO {rerun} 2>&1 | grep 'Bootstrap'    # says which one NCCL uses",
+    "NCCL_DEBUG=INFO {rerun}    # its lines 'Bootstrap: Using' name the one that NCCL takes",
 )
 
 INFINIBAND = (

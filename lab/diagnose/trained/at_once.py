@@ -9,8 +9,8 @@ from lab.diagnose.told.left_behind import IN_VAIN
 
 # A cache that is made when a program first asks for it, and of what.
 _CACHE = (
-    r"[^'\"\s]*(?:[/.]cache/|_cache/|cache-[0-9a-f]{6,}|/datasets/|\.incomplete|/hub/|nltk_data/|tokeniz\w*/|\.npy\b"
-    r"|\.arrow\b|\.idx\b)[^'\"\s]*"
+    r"[^'\"\s]{0,200}(?:[/.]cache/|_cache/|cache-[0-9a-f]{6,}|/datasets/|\.incomplete|/hub/|nltk_data/"
+    r"|tokeniz\w*/|\.npy\b|\.arrow\b|\.idx\b)[^'\"\s]{0,200}"
 )
 _NOT_WHOLE = re.compile(
     rf"(?:\[Errno (?:2|17|39|116)\]|[Nn]o such file|[Ff]ile exists|not empty|[Ss]tale"
@@ -20,6 +20,7 @@ _NOT_WHOLE = re.compile(
     rf"|is empty)"
     r"|(?P<arrow>ArrowInvalid: .{0,160}|Tried reading schema message, was null or length 0)"
 )
+_IN_A_CACHE = re.compile(r"Errno|o such file|exists|not empty|tale|Arrow|schema message|data file")
 _MAKES = re.compile(
     r"\b(?:Generating \w+ split|Map(?: \(num_proc=\d+\))?|Tokeniz\w+|Running tokenizer|Filter|Grouping|Downloading"
     r"(?: data| \w+)?|Extracting|Building|Creating|Preprocess\w*|Indexing|Packing|Caching"
@@ -58,18 +59,16 @@ _THROUGH = re.compile(
 _TRAINS = re.compile(r"\b(?:step|iter\w*|epoch|batch)\W{0,4}\d+.{0,80}\bloss\W{0,3}\d", re.I)
 
 _REFUSED = re.compile(r"^(?:sbatch|srun|salloc): error: (?P<why>.+)$", re.M)
-_EMPTY = re.compile(
-    r"^(?:\++ |\$ |#)?.*?\b(?:sbatch|srun|salloc|SBATCH)\b.*?\s(?P<option>--[a-z][a-z-]+)=(?=[ \t]|$|\"\"|'')",
-    re.M | re.I,
-)
+_COMMAND = re.compile(r"\b(?:sbatch|srun|salloc|SBATCH)\b")
+_EMPTY = re.compile(r"\s(?P<option>--[a-z][a-z-]{1,40})=(?=\s|$|\"\"|'')")
+_LONGEST = 2000  # characters of a line that are looked at
 _UNSET = re.compile(r"^\++ (?:export )?(?P<name>[A-Za-z_]\w*)=(?:''|\"\")?$", re.M)
 
 
 def cache_of_all(log: str) -> Finding | None:
     """A data set's cache that several ranks make at the same time, so that one finds it half made."""
-    raised = exceptions.first_of(log)
-    found = _NOT_WHOLE.search(log)
-    if found is None or _COMPILERS.search(found[0]) or raised is None:
+    found = _NOT_WHOLE.search(log) if _IN_A_CACHE.search(log) else None
+    if found is None or _COMPILERS.search(found[0]) or exceptions.first_of(log) is None:
         return None
     makers = {
         who[1] or who[2]
@@ -161,10 +160,11 @@ def at_the_end(log: str) -> Finding | None:
 def empty_option(log: str) -> Finding | None:
     """An option of Slurm's without its value, where Slurm refused what it was given."""
     refused = _REFUSED.search(log)
-    empty = _EMPTY.search(log) if refused else None
+    commands = [one for one in log.splitlines() if _COMMAND.search(one[:_LONGEST])] if refused else []
+    empty = next(filter(None, (_EMPTY.search(one[:_LONGEST]) for one in commands)), None)
     if refused is None or empty is None or "Exited with exit code" in refused["why"]:
         return None
-    unset = [one["name"] for one in _UNSET.finditer(log[: empty.start()])]
+    unset = [one["name"] for one in _UNSET.finditer(log[: log.find(empty.string)])]
     which = f" The log shows that {unset[0]} is empty." if unset else ""
     return Finding(
         "sbatch-refused",

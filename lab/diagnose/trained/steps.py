@@ -23,6 +23,14 @@ _SUM = re.compile(
 )
 _BESIDE = re.compile(r"\b(?:val(?:id\w*)?|eval\w*|test)\b", re.I)  # no line of a step of training
 
+_WORDS = {
+    _LOSS: ("loss",),
+    _NORM: ("norm", "|g|"),
+    _RATE: ("lr", "learning"),
+    _SUM: ("|p|", "param", "weight", "checksum", "hash"),
+}
+_LONGEST = 1000  # characters of a line that are looked at
+
 
 @dataclass(frozen=True)
 class Told:
@@ -42,11 +50,16 @@ def told(log: str) -> list[Told]:
     """The lines that name a step, or a sum of the weights."""
     found = []
     for line in log.splitlines():
-        step, weights = _STEP.search(line[:1000]), _SUM.search(line[:1000])
-        if (step is None and weights is None) or _BESIDE.search(line[:1000]):
+        line = line[:_LONGEST]
+        small = line.lower()
+        tells = {pattern: any(word in small for word in words) for pattern, words in _WORDS.items()}
+        if not (tells[_LOSS] or tells[_NORM] or tells[_RATE] or tells[_SUM]):
+            continue
+        step, weights = _STEP.search(line), _SUM.search(line) if tells[_SUM] else None
+        if (step is None and weights is None) or _BESIDE.search(small):
             continue
         who = _RANK.match(line)
-        loss, norm, rate = (one.search(line[:1000]) for one in (_LOSS, _NORM, _RATE))
+        loss, norm, rate = (one.search(line) if tells[one] else None for one in (_LOSS, _NORM, _RATE))
         found.append(
             Told(
                 line=line.strip(),

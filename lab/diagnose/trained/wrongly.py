@@ -31,7 +31,7 @@ _BF16_WEIGHTS = re.compile(
 _KEPT_FINE = re.compile(r"master|stochastic|kahan|fp32 (?:copy|weights)|autocast|MixedPrecision", re.I)
 _TINY, _STILL = 5e-6, 0.01  # a rate that bfloat16 rounds away; the part of a loss by which it then moves
 _AT_FIRST = "In the first step"
-_A_TRUTH = ("loss-zero", "rate-ended-early", "not-finite")
+_A_TRUTH = ("loss-zero", "rate-ended-early")
 
 
 def went_wrong(log: str, *, alone: bool) -> Finding | None:
