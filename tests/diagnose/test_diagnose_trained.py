@@ -189,6 +189,8 @@ def test_an_option_with_its_value_is_not_empty():
     assert at_once.empty_option("+ sbatch --account= run.sh\n" + refused).name == "sbatch-refused"
     assert at_once.empty_option("#SBATCH --account=\n" + refused) is not None
     assert at_once.empty_option("+ sbatch --gres= run.sh\n") is None
+    assert at_once.empty_option("+ srun --export= a.py\nsrun: error: n1: task 3: Aborted\n") is None
+    assert at_once.empty_option("+ srun -n 2 python a.py --resume= \n" + refused) is None
 
 
 def test_infiniband_proper_is_not_told_of_gids():

@@ -53,6 +53,8 @@ _BRINGS_ABOUT = {
     ("not-picklable", "broken-checkpoint"),
     ("renamed-by-all", "file-not-found"),
     ("compiler-cache", "library-not-loaded"),
+    ("cache-made-by-all", "file-not-found"),
+    ("file-system", "compiler-cache"),
     ("rank-twice", "ranks-missing"),
     ("meeting-point-elsewhere", "ranks-missing"),
 }

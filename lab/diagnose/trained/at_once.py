@@ -58,7 +58,14 @@ _THROUGH = re.compile(
 )
 _TRAINS = re.compile(r"\b(?:step|iter\w*|epoch|batch)\W{0,4}\d+.{0,80}\bloss\W{0,3}\d", re.I)
 
-_REFUSED = re.compile(r"^(?:sbatch|srun|salloc): error: (?P<why>.+)$", re.M)
+_REFUSED = re.compile(
+    r"^(?:sbatch|srun|salloc): error: (?P<why>(?!\S+: tasks? \d)(?=.{0,160}?(?:[Ii]nvalid|submission failed"
+    r"|specification|Unable to (?:allocate|create))).+)$",
+    re.M,
+)
+_PROGRAM = re.compile(
+    r"\s(?:\S*python[\d.]*|torchrun|bash|\S+\.(?:sh|py|sbatch|slurm|sif))(?:\s|$)"
+)  # what is started
 _COMMAND = re.compile(r"\b(?:sbatch|srun|salloc|SBATCH)\b")
 _EMPTY = re.compile(r"\s(?P<option>--[a-z][a-z-]{1,40})=(?=\s|$|\"\"|'')")
 _LONGEST = 2000  # characters of a line that are looked at
@@ -161,8 +168,8 @@ def empty_option(log: str) -> Finding | None:
     """An option of Slurm's without its value, where Slurm refused what it was given."""
     refused = _REFUSED.search(log)
     commands = [one for one in log.splitlines() if _COMMAND.search(one[:_LONGEST])] if refused else []
-    empty = next(filter(None, (_EMPTY.search(one[:_LONGEST]) for one in commands)), None)
-    if refused is None or empty is None or "Exited with exit code" in refused["why"]:
+    empty = next(filter(None, (_EMPTY.search(_PROGRAM.split(one[:_LONGEST])[0]) for one in commands)), None)
+    if refused is None or empty is None:
         return None
     unset = [one["name"] for one in _UNSET.finditer(log[: log.find(empty.string)])]
     which = f" The log shows that {unset[0]} is empty." if unset else ""
