@@ -3,8 +3,10 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 from lab.diagnose import overcome
+from lab.diagnose.told import left_behind
 from lab.diagnose.told.finding import Finding
 
 _VERSION = re.compile(r"NCCL version (\d[\d.]*)")
@@ -27,6 +29,10 @@ _NO_P2P = re.compile(r"P2P is disabled between connected GPUs (\d+) and (\d+)")
 _NO_RDMA = re.compile(r"NCCL INFO (?:Failed to open libibverbs\S*|NET/IB : No device found.*)")
 _LATE = re.compile(r"CANCELLED .*DUE TO TIME LIMIT")
 _ON_NODE = re.compile(r"(?:^|: )([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO", re.M)
+_ROCE = re.compile(r"NET/IB : Using .*/RoCE\b")
+_GID_SET = re.compile(r"NCCL_IB_GID_INDEX\W{1,3}(?:set by environment to )?(\d+)")
+_MEETS_BY = re.compile(r"NCCL INFO Bootstrap ?: Using (\S+?):(169\.254\.[\d.]+|fe80:[\w:]+)")
+_SUSPECT = ": the first collective over it did not end, so it is the first suspect."
 _MANY = 64 << 20
 # That a way was chosen does not say that it worked.
 _FAILED = {
@@ -35,7 +41,7 @@ _FAILED = {
         r"|peer access is not supported|failed to open CUDA IPC handle"
     ),
     "gdr": re.compile(r"Got completion .{0,80}(?:error|status=)\s?(?:4|10)\b|NCCL WARN Call to ibv_\w+ failed"),
-    "rdma": re.compile(r"NCCL WARN Call to ibv_\w+ failed"),
+    "rdma": re.compile(r"NCCL WARN Call to ibv_\w+ failed|Got completion .{0,80}(?:error|status=)\s?12\b"),
 }
 _LINKS = {
     "p2p": "Within a node GPUs reach each other's memory (P2P, {links}): NVLink or PCIe, as it should be.",
@@ -70,6 +76,12 @@ def explained(log: str) -> list[str]:
         said.append(
             f"Direct access between GPUs {pair[1]} and {pair[2]} is disabled: by the machine, or ACS and IOMMU."
         )
+    if (by := _MEETS_BY.search(log)) is not None:
+        said.append(
+            f"Its ranks meet by {by[1]}, whose address {by[2]} is of one link only: no other node reaches it."
+        )
+    if left_behind.first_over_p2p(log):
+        said = [one.replace(": NVLink or PCIe, as it should be.", _SUSPECT) for one in said]
     switched = {name: value for name, value in _SET.findall(log) if name in _SWITCHED_OFF}
     if switched:
         names = ", ".join(f"{name}={value}" for name, value in sorted(switched.items()))
@@ -77,6 +89,25 @@ def explained(log: str) -> list[str]:
             f"Set in the environment: {names}. Such switches are for a search, and cost speed if they stay."
         )
     return said
+
+
+def over_roce(finding: Finding, log: str) -> Finding:
+    """The same, where an answer did not come over Ethernet: there the address of the card is what to look at."""
+    if finding.name != "infiniband" or not finding.means.startswith("Error 12 ") or _ROCE.search(log) is None:
+        return finding
+    index = _GID_SET.search(log)
+    taken = f" NCCL_IB_GID_INDEX is {index[1]}." if index else ""
+    return replace(
+        finding,
+        means="Error 12 is an answer that did not come. It is RoCE, over Ethernet: likeliest the address (GID) "
+        f"that was chosen is not one that leads to the other node, if no rank there had ended before.{taken} "
+        "The switch, or a link, may be to blame too; TCP between the nodes works.",
+        do=(
+            "srun --ntasks-per-node=1 show_gids    # which index is v2 with the node's IPv4 address?",
+            "NCCL_IB_GID_INDEX=3 {rerun}    # that index, mostly 3",
+            "ib_write_bw -d mlx5_0 -x 3 NODE    # from one node to the other: does it answer by that index?",
+        ),
+    )
 
 
 def by_tcp(log: str) -> Finding | None:

@@ -81,6 +81,7 @@ TELLS = re.split(
     "semlock|mig|worker_count|joined|downloading|100% /|.local/lib|local-rank|local_rank|no such option|consume|"
     "interrupt|space|enroot|pyxis|abort|exec|ibv_|insufficient|died|address|incompatible|bad |corrupt|truncat|"
     "ticket|\\r'|^m: |loss scale|outofresources|shared data|group="
+    "|.forward(|.encode(|.generate(|flock(|lockf(|cudagraphs|run_backward"
     "|nvidia-nccl|nvidia-cudnn|rdzv-endpoint|rdzv_endpoint|temporary sandbox|ifname",
 )
 # An exception that nobody could catch any more, mostly while Python tidied up.

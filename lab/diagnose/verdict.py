@@ -12,6 +12,7 @@ from lab.diagnose.symptoms.table import brings_about
 from lab.diagnose.told import course, cut_off, ends, exceptions, launched, parted, versions, waited
 from lab.diagnose.told.finding import UNKNOWN, Finding, interrupted
 from lab.diagnose.told.states import STATES
+from lab.diagnose.trained import at_once, wrongly
 from lab.slurm import messages
 
 _TASKS = re.compile(r"^job \d+(?:_\d+)?: (\d+) ranks? on ", re.M)  # by run.sh
@@ -30,7 +31,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """All that is known, causes before consequences, with the commands filled in. Empty where nothing is "
     "wrong."""
     if came_through(evidence) is not None or breaks_off(evidence):
-        course_of_it = course.went_wrong(evidence.log, alone=True) or shared.one_core(evidence.log)
+        course_of_it = wrongly.went_wrong(evidence.log, alone=True) or shared.one_core(evidence.log)
         return [filled(course_of_it, evidence)] if course_of_it else []
     found = _behind_its_cause(sorted(_found(evidence), key=lambda finding: finding.order), evidence.log)
     ended_so = bool(found) and found[0].order >= logs.AFTER_ALL and found[0].name in ("exited", "ended-by-signal")
@@ -39,8 +40,9 @@ def findings(evidence: Evidence) -> list[Finding]:
         found[:0] = [error] if error else []
     if found and found[0].order == logs.WARNED and _trained(evidence.log):
         found.clear()  # warnings only, of a program that did its work
-    if (course_of_it := course.went_wrong(evidence.log, alone=not found)) is not None:
-        found.append(course_of_it)
+    if (course_of_it := wrongly.went_wrong(evidence.log, alone=not found)) is not None:
+        first = bool(found) and wrongly.before_it_was_stopped(course_of_it, found[0].name)
+        found.insert(0 if first else len(found), course_of_it)
     once = [one for at, one in enumerate(found) if all(one.name != before.name for before in found[:at])]
     # What the first one explains need not be said again: the exception behind it, the others' waiting for it.
     again = {
@@ -73,7 +75,8 @@ def findings(evidence: Evidence) -> list[Finding]:
         if one is once[0]
         or (one.name not in again and one.order < logs.WARNED and not brings_about(once[0].name, one.name))
     ]
-    return [filled(one, evidence) for one in _at_home(_placed(once, evidence.log), evidence.log)]
+    once = [nccl_log.over_roce(one, evidence.log) for one in _at_home(_placed(once, evidence.log), evidence.log)]
+    return [filled(one, evidence) for one in once]
 
 
 def came_through(evidence: Evidence) -> ended_well.End | None:
@@ -235,6 +238,10 @@ def _found(evidence: Evidence) -> Iterator[Finding]:
         shared.build_lock,
         shared.one_core,
         shared.fetched_by_all,
+        at_once.cache_of_all,
+        at_once.opened_before_fork,
+        at_once.at_the_end,
+        at_once.empty_option,
         nccl_log.by_tcp,
         nodes.meets_elsewhere,
         nodes.asked_too_much,

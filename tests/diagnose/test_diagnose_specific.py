@@ -162,6 +162,10 @@ def test_an_error_of_the_code_with_a_known_meaning_is_still_placed(symptom):
     logs += {
         "backward-twice": [RAISED + "RuntimeError: Trying to backward through the graph a second time\n"],
         "state-of-compiled": [RAISED + "AssertionError: FSDP assumes a._orig_mod.b is in the state_dict\n"],
+        "cudagraph-overwritten": [
+            RAISED + "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten by a "
+            "subsequent run.\n"
+        ],
         "no-graph": [RAISED + "RuntimeError: grad can be implicitly created only for scalar outputs\n"],
         "shapes-differ": [RAISED + "RuntimeError: The size of tensor a (3) must match the size of tensor b (4)\n"],
     }.get(symptom.name, [])

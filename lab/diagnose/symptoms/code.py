@@ -55,6 +55,15 @@ CODE = (
         "there. An input or a mask of one's own may be the plain one as well.",
         "grep -n fully_shard exercises/*.py    # on the blocks, and last on the whole model",
         "lab check 4.2",
+        cases=(
+            case(
+                r"^.*[ =(](?P<name>\w+(?:\.module)?\.(?:forward|encode|generate|module))\(.*\n[\s\S]*got mixed",
+                "{name}() goes past the model's hooks, which gather its parts before a forward pass: call the "
+                "model itself, model(x). What the message says of DTensor is then not the way.",
+                "grep -n -E '[.](forward|encode|generate)\\(' *.py exercises/*.py    # model(x); for another "
+                "method: register_fsdp_forward_method(model, 'encode')",
+            ),
+        ),
         source="github.com/pytorch/pytorch/issues/132649",
     ),
     symptom(
@@ -78,6 +87,19 @@ CODE = (
             ),
         ),
         source="github.com/pytorch/pytorch/issues/22095",
+    ),
+    symptom(
+        "cudagraph-overwritten",
+        _ORDER,
+        r"accessing tensor output of CUDAGraphs that has been overwritten",
+        "{rank}read what a CUDA graph had computed, after its next run had overwritten it: {line}",
+        "With mode='reduce-overhead' or 'max-autotune' each call writes to the same memory: of several calls "
+        "before one step (accumulation, two losses), and of what is kept from one, only the last is there. The "
+        "line of the model is not to blame.",
+        "grep -n -E 'compile\\(|accum' *.py exercises/*.py    # torch.compiler.cudagraph_mark_step_begin() "
+        "before each call; or .clone() what is kept",
+        "grep -n reduce-overhead *.py exercises/*.py    # or compile without a mode: without CUDA graphs",
+        source="github.com/pytorch/pytorch/issues/169545",
     ),
     symptom(
         "batch-of-one",

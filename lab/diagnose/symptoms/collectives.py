@@ -20,6 +20,18 @@ COLLECTIVES = (
         "Collectives are matched by their order: all ranks must call the same ones, with the same sizes.",
         "lab check 6.2    # lab trace 6.2 shows the ranks side by side",
         _AGAIN,
+        cases=(
+            case(
+                r"run_backward\b[\s\S]*OpType=(?P<call>ALLREDUCE|ALLREDUCE_COALESCED)\b.{0,900}OpType=(?P=call)\b",
+                "It was in backward(): DDP averages gradients in buckets. Likeliest a part of the network had a "
+                "part in the loss on one of these ranks only, as where a branch of the model depends on the "
+                "batch (with images or without, another task).",
+                "grep -n -E ' if |find_unused' *.py    # 0 * sum of the unused part added to the loss, or a "
+                "batch of one kind on all ranks",
+                "TORCH_DISTRIBUTED_DEBUG=INFO {rerun}    # names parameters without a gradient",
+                "lab check 4.1 6.2",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/distributed.html",
     ),
     symptom(
@@ -113,6 +125,23 @@ COLLECTIVES = (
         "{rank}gave a collective a tensor on a device that its backend cannot read: {line}",
         "nccl communicates tensors on GPUs, gloo those of the CPU: move them to the device of setup() first.",
         "lab check 2.2 6.2",
+        cases=(
+            case(
+                r"No backend type associated with device type (?P<name>cpu)",
+                "The group has a backend for GPUs only, and this tensor is on the CPU: what is offloaded "
+                "(FSDP's cpu_offload, its gradients and their norm), a checkpoint's states, a counter. A group "
+                "may have one for each: it need not be moved.",
+                "grep -n init_process_group *.py exercises/*.py    # backend='cpu:gloo,cuda:nccl', or none named",
+                "grep -n -i -E 'offload|device=' *.py exercises/*.py    # or is it there by mistake? .to(device)",
+            ),
+            case(
+                r"No backend type associated with device type (?P<name>\w+)",
+                "The group has no backend for tensors on {name}: gloo alone was named, or guessed where no GPU "
+                "was seen.",
+                "grep -n init_process_group *.py exercises/*.py    # backend='cpu:gloo,cuda:nccl', or none named",
+                "lab check 2.2 6.2",
+            ),
+        ),
         source="docs.pytorch.org/docs/stable/distributed.html",
     ),
     # Consequences: one of these is the finding only where no rank, no record and no earlier line says more.

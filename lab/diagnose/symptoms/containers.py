@@ -21,6 +21,19 @@ GPU_CLOSED = symptom(
     source="github.com/NVIDIA/nvidia-container-toolkit/issues/48",
 )
 
+# Of a library that Apptainer's --nv, a mount or a path has brought in from the host.
+HOSTS_IN_A_CONTAINER = case(
+    r"required by (?P<name>/(?:\.singularity\.d|host\w*|rootfs|opt/cray|run/opengl-driver"
+    r"|usr/local/nvidia)/[^)\s]{1,160})",
+    "{name} is the host's own, which the container was given (--nv, --rocm, a mount, LD_LIBRARY_PATH): it was "
+    "built for the host's newer glibc, and the image has an older one. The host and PyTorch are not to blame.",
+    "apptainer exec IMAGE.sif ldd --version | head -n1 ; ldd --version | head -n1    # the image's glibc, and "
+    "the host's",
+    "grep -n -E '^From|FROM' *.def Dockerfile    # an image of a system as new as the host's; or without what "
+    "needs {name}",
+    saw="A library of the host's needs a newer system than the container has: {line}",
+)
+
 CONTAINERS = (
     symptom(
         "image-name",

@@ -139,9 +139,86 @@ ACCESS_LOST = symptom(
     source="docs.openafs.org/Reference/1/aklog.html",
 )
 
+# What one rank compiles the others read: in a home that several nodes share, half written or replaced.
+_COMPILED = (
+    r"[/.](?:triton|torchinductor\w*|inductor(?:[-_]cache)?|torch_extensions|torch_compile\w*|ComputeCache)/"
+)
+_ITS_OWN = (
+    "export TRITON_CACHE_DIR=/tmp/triton-$SLURM_JOB_ID TORCHINDUCTOR_CACHE_DIR=/tmp/inductor-$SLURM_JOB_ID "
+    "TORCH_EXTENSIONS_DIR=/tmp/ext-$SLURM_JOB_ID    # in the job's script: on each node's own disk",
+    "{rerun} --run-id {run_id} --resume auto",
+)
+_OF_A_COMPILER = (
+    "A compiler's cache (Triton, Inductor, C++ extensions) to which several ranks write at the same time, here "
+    "on a disk that nodes share: one replaces what another reads. Neither the network nor the code is to blame; "
+    "to empty the cache helps until the next time."
+)
+COMPILED_STALE = case(
+    rf"{_COMPILED}.{{0,200}}[Ss]tale|[Ss]tale .{{0,120}}{_COMPILED}",
+    _OF_A_COMPILER,
+    *_ITS_OWN,
+    saw="{rank}had a compiled file taken from it: {line}",
+)
+COMPILER_CACHE = symptom(
+    "compiler-cache",
+    1,
+    rf"(?:(?:FileNotFound|FileExists|OS)Error: \[Errno \d+\]|ImportError:) .{{0,200}}{_COMPILED}.{{0,300}}"
+    rf"|{_COMPILED}\S{{0,200}} ?(?:file too short|Text file busy|invalid ELF header)",
+    "{rank}found a compiled file gone or half written: {line}",
+    _OF_A_COMPILER,
+    *_ITS_OWN,
+    cases=(
+        case(
+            r"['\" ]/(?:var/)?(?:tmp|dev/shm)/",
+            "A compiler's cache (Triton, Inductor, C++ extensions) to which several ranks, or jobs, of this "
+            "node write at the same time: one replaces or removes what another reads. The code is not to blame.",
+            "export TRITON_CACHE_DIR=/tmp/triton-$SLURM_JOB_ID-$SLURM_LOCALID    # within srun's command: of "
+            "each rank its own; TORCHINDUCTOR_CACHE_DIR and TORCH_EXTENSIONS_DIR too",
+            "grep -n -E 'compile|cpp_extension' *.py    # or rank 0 compiles first, the others after a barrier",
+        ),
+    ),
+    unless=r"[Ss]tale|No space left|quota|lock|[Pp]ermission|Read-only|undefined symbol|version .{0,20}not found",
+    source="github.com/PrimeIntellect-ai/prime-rl/pull/2305",
+)
+
+OTHER_TORCH = case(
+    r"[\w.]*(?:param_groups|optim\w*)\.\S*\.(?P<name>decoupled_weight_decay|foreach|capturable|maximize"
+    r"|differentiable|fused|amsgrad|initial_lr)\b",
+    "An older (or newer) PyTorch wrote it, whose optimizer had no such setting: {name}. The weights and moments "
+    "are all there; the number of ranks and the network are not to blame.",
+    "grep -n -E 'dcp.load|DefaultLoadPlanner' *.py    # planner=DefaultLoadPlanner(allow_partial_load=True), "
+    "then set {name} as it is in a fresh optimizer",
+    "python -c 'import torch; print(torch.__version__)'    # or load and save it with the one that wrote it",
+    saw="{rank}read a checkpoint of another PyTorch's optimizer: {line}",
+)
+CHECKPOINT_EXISTS = symptom(
+    "checkpoint-exists",
+    2,
+    r"FileExistsError: .{0,40}'(?P<file>[^'\n]{0,200}(?:step|epoch|ckpt|checkpoint|iter|global)[^'\n/]{0,60})'$",
+    "{rank}was to save a checkpoint that is there already: {line}",
+    "Likeliest a run before this one had saved it, and the mark of the latest (LATEST, latest.txt) stayed at an "
+    "older one: its disk or quota was full, or it ended between the two. Else several ranks make the folder. "
+    "Timeouts of other ranks follow from it.",
+    "ls -lt {file} ; df -h . ; quota -s    # whole? resume from it, or move it away; lfs quota on Lustre",
+    "grep -n -E 'makedirs|mkdir' *.py    # exist_ok=True; the mark written to a new file, then os.replace()",
+    unless=r"' -> '|\.lock\b|cache",
+    source="github.com/NVIDIA-NeMo/Automodel/pull/3390",
+)
+
 NO_LOCKS = (
-    r"No locks available|\[Errno 37\]|ENOLCK|lock.{0,80}(?:\[Errno (?:38|95|524)\]|Function not implemented"
+    r"No locks available|does not (?:appear to )?support f?lock|f(?:lock"
+    r"|cntl\.lockf)\(.*\n(?:.*\n)?.*\[Errno (?:38|95|524)\]"
+    r"|\[Errno 37\]|ENOLCK|lock.{0,80}(?:\[Errno (?:38|95|524)\]|Function not implemented"
     r"|Operation not supported)"
+)
+
+LOCKS_OF_A_HUB = case(
+    r"does not (?:appear to )?support f?lock|huggingface|filelock|\bflock\(",
+    "The file system has no locks (Lustre without the option flock, some of NFS, FUSE), and a library puts its "
+    "lock files there: a download's cache or its local_dir. What other ranks say of lost connections follows "
+    "from it.",
+    "export HF_HOME=/tmp/$USER-hf    # and local_dir there too: a disk with locks, then copy",
+    "flock -n FILE true    # in the job, on a file there: does that fail too? then tell your administrators",
 )
 
 FILE_LOCKED = symptom(

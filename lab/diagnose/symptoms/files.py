@@ -1,6 +1,18 @@
 """Disks, data sets, checkpoints and the internet."""
 
-from lab.diagnose.symptoms.downloads import ACCESS_LOST, BROKEN_DATA, FILE_LOCKED, NO_INTERNET, NO_LOCKS, RENAMED
+from lab.diagnose.symptoms.downloads import (
+    ACCESS_LOST,
+    BROKEN_DATA,
+    CHECKPOINT_EXISTS,
+    COMPILED_STALE,
+    COMPILER_CACHE,
+    FILE_LOCKED,
+    LOCKS_OF_A_HUB,
+    NO_INTERNET,
+    NO_LOCKS,
+    OTHER_TORCH,
+    RENAMED,
+)
 from lab.diagnose.symptoms.entry import case, symptom
 
 # A path that two ranks name, each in a line of its own.
@@ -66,6 +78,7 @@ FILES = (
                 "fusermount -u {file}    # on that node, then mount it again, and {rerun} --run-id {run_id} "
                 "--resume auto",
             ),
+            COMPILED_STALE,
             case(
                 _ONE_FILE_OF_TWO,
                 "Several ranks found the same file gone while they had it open: each of them makes or "
@@ -79,7 +92,7 @@ FILES = (
                 anywhere=True,
             ),
             case(
-                r"[Ss]tale .{0,80}?['\" ]\S*[/.](?:\w*cache\w*|triton|torchinductor\w*)/",
+                r"[Ss]tale .{0,80}?['\" ]\S*[/.]\w*cache\w*/|['\" ]/\S*[/.]\w*cache\w*/.{0,200}[Ss]tale",
                 "On a shared disk (NFS) a file is stale when another process has replaced or removed it: of a "
                 "cache, mostly another rank or job that writes it at the same time. The disk is in order.",
                 "HF_HOME=/tmp/hf XDG_CACHE_HOME=/tmp/cache TRITON_CACHE_DIR=/tmp/triton {rerun}    # on each "
@@ -115,6 +128,7 @@ FILES = (
                 "file. HDF5 can do without, where nobody writes.",
                 "HDF5_USE_FILE_LOCKING=FALSE {rerun}    # only where nobody writes to it",
             ),
+            LOCKS_OF_A_HUB,
         ),
         source="github.com/h5py/h5py/issues/1101",
     ),
@@ -165,6 +179,8 @@ FILES = (
     ),
     FILE_LOCKED,
     RENAMED,
+    COMPILER_CACHE,
+    CHECKPOINT_EXISTS,
     symptom(
         "read-only",
         1,
@@ -231,6 +247,7 @@ FILES = (
         "otherwise.",
         "lab check 1.1    # and the --model in the run's config.json",
         cases=(
+            OTHER_TORCH,
             case(
                 r"[Kk]ey\(s\) in state_dict: .{0,40}?\"(?P<prefix>(?:module|_orig_mod|_fsdp_wrapped_module"
                 r"|_checkpoint_wrapped_module)\.)",

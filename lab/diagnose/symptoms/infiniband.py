@@ -2,6 +2,16 @@
 
 from lab.diagnose.symptoms.entry import case, symptom
 
+# An address that is of one link only: of a management port, a GPU's own network, a card without a real one.
+NO_WAY_OUT = case(
+    r"(?:connect\w* to|remote=|[Cc]onnect\w* .{0,40})\W{0,3}(?P<name>169\.254\.\d+\.\d+|fe80:[\w:]*)",
+    "{name} is a link-local address: no other node reaches it. An interface was chosen (of a card's management, "
+    "USB, a bridge) that does not join the nodes; the other rank, the port and a firewall are not to blame.",
+    "srun --ntasks-per-node=1 ip -br addr    # which interface has an address of the network between the nodes?",
+    "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 {rerun}    # that one, on every node",
+    "NCCL_DEBUG=INFO {rerun}    # its lines 'Bootstrap: Using' name the one that NCCL takes",
+)
+
 INFINIBAND = (
     symptom(
         "efa-unreachable",

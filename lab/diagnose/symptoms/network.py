@@ -2,7 +2,7 @@
 
 from lab.diagnose.symptoms.downloads import INTERNET
 from lab.diagnose.symptoms.entry import case, symptom
-from lab.diagnose.symptoms.infiniband import INFINIBAND
+from lab.diagnose.symptoms.infiniband import INFINIBAND, NO_WAY_OUT
 
 _RDMA = r"ibv_\w|NET/IB|NET/OFI|mlx\d_"  # what these lines tell of uses no sockets
 
@@ -78,6 +78,7 @@ NETWORK = (
         "there.",
         "srun --ntasks-per-node=1 hostname -i    # not 127.0.1.1; and ip -br addr",
         "GLOO_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
+        cases=(NO_WAY_OUT,),
         source="github.com/sgl-project/sglang/issues/3226",
     ),
     symptom(
@@ -132,12 +133,14 @@ NETWORK = (
     symptom(
         "nccl-connect",
         2,
-        r"NCCL WARN .{0,120}(?:[Cc]onnect(?: to)?\b.{0,120}(?:failed|timed out|refused)|Connection timed out)"
+        r"socketPollConnect: connect to \S{1,60} returned"
+        r"|NCCL WARN .{0,120}(?:[Cc]onnect(?: to)?\b.{0,120}(?:failed|timed out|refused)|Connection timed out)"
         r"|(?:socketStartConnect|Net ?): Connect to .{0,100} failed",
         "NCCL's ranks cannot connect to each other: {line}",
         "The interface that NCCL chose does not join the nodes, a firewall is there, or the other rank has ended.",
         "srun --ntasks-per-node=1 ip -br addr",
         "NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth0 sbatch run.sh    # the interface that joins the nodes",
+        cases=(NO_WAY_OUT,),
         unless=rf"No route to host|Network is unreachable|{_RDMA}",
         source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
     ),

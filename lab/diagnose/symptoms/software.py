@@ -2,6 +2,7 @@
 
 import sys
 
+from lab.diagnose.symptoms.containers import HOSTS_IN_A_CONTAINER
 from lab.diagnose.symptoms.entry import Case, case, symptom
 
 # What a user's file may hide; of two of his own that import each other the same is said.
@@ -143,6 +144,7 @@ SOFTWARE = (
         "mixed.",
         "ldd --version | head -n1    # the node's glibc",
         "LAB_ENV=env/project.sif {rerun}    # a container brings its own",
+        cases=(HOSTS_IN_A_CONTAINER,),
         source="github.com/pytorch/pytorch/issues/150724",
     ),
     symptom(

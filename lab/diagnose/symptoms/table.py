@@ -52,6 +52,9 @@ _BRINGS_ABOUT = {
     ("dos-line-ends", "file-not-found"),
     ("not-picklable", "broken-checkpoint"),
     ("renamed-by-all", "file-not-found"),
+    ("compiler-cache", "library-not-loaded"),
+    ("cache-made-by-all", "file-not-found"),
+    ("file-system", "compiler-cache"),
     ("rank-twice", "ranks-missing"),
     ("meeting-point-elsewhere", "ranks-missing"),
 }

@@ -39,7 +39,7 @@ _OF_ANOTHER = re.compile(
     r"^\W{0,4}(?:\[[^\]]{0,30}\]\W{0,3}|\w{1,8}: )?\("
 )  # "(with ddp: ...)", of a run beside it
 _FEW = 3  # epochs, before which nothing can be said of how it learns
-_LOWER_RATE = (
+LOWER_RATE = (
     "{rerun} --warmup-epochs 1 --clip-norm 1    # or a lower --base-lr: it grows with the global batch",
     "{rerun} --precision bf16    # where it was fp16; fp32 says whether it is the precision's fault",
 )
@@ -92,7 +92,7 @@ def went_wrong(log: str, *, alone: bool) -> Finding | None:
             "loss-grows",
             f"The run trained, but its loss grew: {least:.4g} at best, {last.train:.4g} in epoch {last.epoch}.",
             "The rate is too high for this batch, or the gradients are not those of the loss.",
-            (*_LOWER_RATE[:1], "lab check 4.0 6.1"),
+            (*LOWER_RATE[:1], "lab check 4.0 6.1"),
             order,
         )
     if (classes := _CLASSES.search(log)) is not None and _at_chance(epochs, int(classes[1])):
@@ -103,7 +103,7 @@ def went_wrong(log: str, *, alone: bool) -> Finding | None:
             f"guessing among {classes[1]} classes.",
             "The weights do not change in the right direction (rate, gradients, optimizer), or the labels are not "
             "those of the images.",
-            ("lab check 4.0 4.1 6.1", *_LOWER_RATE[:1]),
+            ("lab check 4.0 4.1 6.1", *LOWER_RATE[:1]),
             order,
         )
     return None
@@ -113,7 +113,7 @@ def _not_finite(what: str, order: int) -> Finding:
     means = (
         "The rate is too high for this batch, numbers are too small or too large for fp16, or the data holds such."
     )
-    return Finding("not-finite", f"The run trained, but {what}.", means, _LOWER_RATE, order)
+    return Finding("not-finite", f"The run trained, but {what}.", means, LOWER_RATE, order)
 
 
 def _at_chance(epochs: Sequence[_Epoch], classes: int) -> bool:

@@ -9,8 +9,8 @@ from lab.base.words import one_line
 from lab.diagnose.told import facts
 from lab.diagnose.told.finding import LOOK_IT_UP, UNKNOWN, Finding
 
-# "[rank1]: Traceback", "1: Traceback" (srun --label), "[rank1]:[E1128 ...".
-RANK = re.compile(r"^(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
+# "[rank1]: Traceback", " 1: Traceback" (srun --label), both of them, "[rank1]:[E1128 ...".
+RANK = re.compile(r"^ {0,3}(?:\d{1,5}: +(?=\[rank\d))?(?:\[rank(\d+)\]:|(\d{1,5}):)\s?")
 # What a launcher or a shell puts before it: "[node05:0] ", "node05: [rank3]:".
 _HOST = re.compile(
     r"^(?:\[(?P<in>(?!rank\d)[A-Za-z][\w.-]*\d(?::\d{1,5})?)\]:? |(?P<out>[A-Za-z][\w.-]*\d): (?=\[rank\d))"

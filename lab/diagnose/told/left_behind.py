@@ -13,6 +13,8 @@ _LEAVES = re.compile(
     re.I,
 )
 _SAID_BY = re.compile(r"^(?:\[?[Rr]ank ?(?P<rank>\d{1,6})\]?:?|(?P<label>\d{1,6}):) ?(?P<said>\S.*)$")
+_FIRST_OF_ALL = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=1,")
+_OVER_P2P = re.compile(r"NCCL INFO (?:Channel|Ring) .* via P2P/")
 _WITHOUT_P2P = re.compile(r"\bNCCL_P2P_DISABLE=1\b")
 _RUNS = re.compile(
     r"\b(?:step|iter\w*|epoch|it)\W{0,3}\d.{0,80}\bloss\W{0,3}\d|\bloss\W{1,3}\d.{0,80}\b(?:step|epoch)\b|\bok$"
@@ -42,3 +44,8 @@ def runs_without_p2p(log: str) -> bool:
     last = [found.end() for found in IN_VAIN.finditer(log)][-1:]
     tried = _WITHOUT_P2P.search(log, last[0]) if last else None
     return tried is not None and any(_RUNS.search(line) for line in log[tried.end() :].splitlines())
+
+
+def first_over_p2p(log: str) -> bool:
+    """Whether the first collective of all did not end, and the GPUs of one node talk by P2P."""
+    return _FIRST_OF_ALL.search(log) is not None and _OVER_P2P.search(log) is not None and "via NET/" not in log

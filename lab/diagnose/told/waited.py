@@ -7,7 +7,7 @@ from pathlib import Path
 from lab.base.words import one_line, rank_list
 from lab.diagnose.told.exceptions import RANK
 from lab.diagnose.told.finding import UNKNOWN, Finding
-from lab.diagnose.told.left_behind import IN_VAIN, leaving, runs_without_p2p, who_left
+from lab.diagnose.told.left_behind import IN_VAIN, first_over_p2p, leaving, runs_without_p2p, who_left
 
 _WAITED = re.compile(
     r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout: "
@@ -150,20 +150,20 @@ def together(log: str) -> Finding | None:
     if len(ranks) < 2 or len(alike) > 1 or len(groups) > 1 or len(ranks) != size or ranks[-1] >= size:
         return None
     one = waits[0]
-    if runs_without_p2p(log):
+    tried = runs_without_p2p(log)
+    if tried or first_over_p2p(log):
+        so = "with NCCL_P2P_DISABLE=1, further down, the same program runs" if tried else "GPUs talk by P2P"
         return Finding(
             "gpu-peer-access",
-            f"All {size} ranks stood still in {one['call']}, their collective number {one['number']}; with "
-            "NCCL_P2P_DISABLE=1, further down, the same program runs.",
-            "The GPUs do not reach each other's memory (P2P), though the machine says that they do: PCIe's access "
-            "control (ACS) or the IOMMU leads it astray. Your administrators can switch these off. No line of "
-            "yours, and "
-            "no timeout, is to blame.",
+            f"All {size} ranks stood still in {one['call']}, their collective number {one['number']}; {so}.",
+            f"{'T' if tried else 'Likeliest, not proved: t'}he GPUs do not reach each other's memory (P2P), "
+            "though the machine says so: PCIe's access control (ACS) or the IOMMU leads it astray. Your "
+            "administrators can switch these off. No line of yours, and no timeout, is to blame.",
             (
                 "NCCL_P2P_DISABLE=1 {rerun}    # through the host's memory, until then",
                 "lspci -vvv | grep ACSCtl    # as root: SrcValid+ anywhere? then setpci, the BIOS, or iommu=pt",
             ),
-            order=1,
+            order=1 if tried else 7,
         )
     return Finding(
         UNKNOWN,
