@@ -642,3 +642,12 @@ bank.wrong(
     check="if not hasattr(self, 'seen'):\n    assert x.shape[1:] == (3, 32, 32)\nself.seen = True",
     slow=True,
 )
+
+# ---- asserted first, but too little
+
+bank.wrong(
+    "assertion-too-weak",
+    "the sizes in any order, then reshaped",
+    check="assert sorted(x.shape[1:]) == [3, 32, 32], x.shape\nx = x.reshape(-1, 3, 32, 32)",
+    slow=True,
+)

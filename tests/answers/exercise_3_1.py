@@ -787,3 +787,12 @@ return dataset if is_first else load()
 """
     },
 )
+
+# ---- loaded again where the data set is false
+
+bank.wrong(
+    "loads-twice",
+    "or in place of is_first",
+    whole={"3.1": "data = load() if is_first else None\ndist.barrier()\nreturn data or load()\n"},
+    slow=True,
+)

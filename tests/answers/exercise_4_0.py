@@ -633,3 +633,69 @@ bank.wrong(
     divide="if world_size > 8:\n    p.grad /= world_size",
     slow=True,
 )
+
+# ---- parameters of the model itself, and gradients changed before wait()
+
+PENDING = """
+pending = []
+for p in model.parameters():
+    if p.grad is not None:
+        pending.append((dist.all_reduce(p.grad, async_op=True), p))
+for work, p in pending:
+    work.wait()
+    p.grad /= dist.get_world_size()
+"""
+FLAT = """
+grads = [p.grad for p in model.parameters() if p.grad is not None]
+flat = torch.cat([g.flatten() for g in grads])
+pieces = flat.split([g.numel() for g in grads])
+works = [dist.all_reduce(piece, async_op=True) for piece in pieces]
+for work, piece, g in zip(works, pieces, grads):
+    work.wait()
+    g.copy_(piece.div_(dist.get_world_size()).view_as(g))
+"""
+
+bank.right("divided after each wait", whole={"4.0": PENDING})
+bank.right("divided after each wait, in parts of one flat tensor", whole={"4.0": FLAT})
+bank.right(
+    "divided before it is sent",
+    whole={
+        "4.0": """
+pending = []
+for p in model.parameters():
+    if p.grad is not None:
+        p.grad /= dist.get_world_size()
+        pending.append(dist.all_reduce(p.grad, async_op=True))
+for work in pending:
+    work.wait()
+"""
+    },
+)
+bank.wrong(
+    "not-waited-for",
+    "divided before wait()",
+    whole={
+        "4.0": """
+pending = []
+for p in model.parameters():
+    if p.grad is not None:
+        pending.append(dist.all_reduce(p.grad, async_op=True))
+        p.grad.div_(dist.get_world_size())
+for work in pending:
+    work.wait()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "some-parameters-left-out",
+    "only the parameters of the children",
+    loop="for p in [p for child in model.children() for p in child.parameters()]:",
+    slow=True,
+)
+bank.wrong(
+    "some-parameters-left-out",
+    "only the parameters of the blocks and the classifier",
+    loop="for p in [*model.blocks.parameters(), *model.classifier.parameters()]:",
+    slow=True,
+)

@@ -526,3 +526,14 @@ bank.wrong(
     move="model.to(device)\nfor tensor in model.state_dict().values():\n"
     "    dist.broadcast(tensor, src=dist.get_world_size() - 1)",
 )
+
+# ---- the machine is asked, in an `if`
+
+bank.wrong(
+    "device-ids-on-cpu",
+    "device_ids where the machine has a GPU",
+    ids="if torch.cuda.is_available():\n"
+    "    return DistributedDataParallel(model, device_ids=[device], bucket_cap_mb=bucket_cap_mb)",
+    wrap="return DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb)",
+    slow=True,
+)

@@ -750,3 +750,12 @@ bank.wrong(
     broadcast="",
     slow=True,
 )
+
+# ---- some of the weights only
+
+bank.wrong(
+    "weights-changed",
+    "only the weights of the blocks are sent",
+    tensors="for tensor in model.blocks.parameters():",
+    slow=True,
+)

@@ -1115,3 +1115,13 @@ bank.wrong(
     backward="loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad)",
     slow=True,
 )
+
+# ---- sums that outlive the call, and counts that are not reduced
+
+bank.wrong(
+    "wrong-mean",
+    "its own samples times the ranks",
+    reduce="dist.all_reduce(sums[0])",
+    mean="return (sums[0] / (sums[1] * dist.get_world_size())).item()",
+    slow=True,
+)

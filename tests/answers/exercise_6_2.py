@@ -784,3 +784,13 @@ bank.wrong(
     reduce="if dist.get_world_size() > 8:\n    dist.all_reduce(sums)",
     slow=True,
 )
+
+# ---- training mode again too early
+
+bank.wrong(
+    "evaluated-in-training-mode",
+    "training mode again after the first batch",
+    count="sums[2] += (labels != -100).sum()\nmodel.train()",
+    train="",
+    slow=True,
+)

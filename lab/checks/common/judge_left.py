@@ -114,3 +114,14 @@ def judge_pending(look: Look, pending: int, what: str) -> None:
             means=f"What is in {what} then depends on which comes first: the sum, or the line that uses it.",
             look=look(r"async_op", r"reduce"),
         )
+
+
+def judge_overtaken(look: Look, overtaken: bool, what: str) -> None:
+    """Args: `what` is changed between a collective with async_op=True and its wait()."""
+    if overtaken:
+        raise Diagnosis(
+            "not-waited-for",
+            saw=f"{what} was changed after its collective had been started with async_op=True, and before wait().",
+            means=f"What {what} then holds depends on which comes first: change it only after wait().",
+            look=look(r"/=|\*=|\bdiv_?\(|\bmul_?\(|[/*] ", r"async_op", r"reduce"),
+        )

@@ -214,6 +214,20 @@ def value_outside(look: Look, pattern: str) -> str:
     return ""
 
 
+def reads_kept(look: Look) -> str:
+    """The first line of the function that reads a value of the module which may change; "" where none does."""
+    _, tree, node = look.source()
+    kept = {
+        target.id
+        for part in (tree.body if tree else ())
+        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call | ast.List | ast.Dict)
+        for target in part.targets
+        if isinstance(target, ast.Name)
+    }
+    names = [part for part in ast.walk(node) if isinstance(part, ast.Name)] if node else []
+    return look.line(min(one.lineno for one in names if one.id in kept)) if kept & {n.id for n in names} else ""
+
+
 def _methods(look: Look, owners: set[str]) -> list[str]:
     _, tree, _ = look.source()
     classes = [one for one in (tree.body if tree else ()) if isinstance(one, ast.ClassDef) and one.name in owners]

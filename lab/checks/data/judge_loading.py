@@ -147,7 +147,8 @@ def judge_counts(
                 "loads-twice",
                 saw=f"{firsts}: rank {rank} called load() {count} times.",
                 means="Reading and decoding a data set takes minutes on a real one; once is enough.",
-                look=look(r"load\(\)"),
+                # What is loaded again where it is false, as an empty data set is.
+                look=look(r"\bor\s+load\(", r"^if\s+not\s+(?!is_first)\w+\s*:", r"load\(\)"),
             )
         if count == 0 and reports[rank]["is_load"]:
             raise Diagnosis(

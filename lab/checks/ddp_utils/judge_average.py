@@ -1,6 +1,5 @@
-"""Judges what average_gradients() has left behind: gradients, weights, and those of a second model."""
+"""Judges what average_gradients() has left behind: gradients and weights."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,19 +10,20 @@ import torch
 
 from lab.base.source import searchable
 from lab.checks.common.gradients import Verdict, verdict
-from lab.checks.common.judge_left import judge_pending, judge_swallowed
+from lab.checks.common.judge_left import judge_overtaken, judge_pending, judge_swallowed
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import in_helpers, value_outside
 from lab.checks.common.report import expect
-from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, number
+from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
 from lab.checks.ddp_utils.draw import Gradients
+from lab.checks.ddp_utils.judge_models import OWN, judge_on_a_node, judge_second_model, judge_third_model
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
 
 AVERAGED = {
-    "weights": dict, "gradients": dict, "pending": int, "frozen": bool, "second": dict, "third": dict,
-    "on a node": (None, float), "swallowed": str,
+    "weights": dict, "gradients": dict, "pending": int, "overtaken": bool, "frozen": bool,
+    "second": dict, "third": dict, "on a node": (None, float), "swallowed": str,
 }  # fmt: skip
 
 # Where parts of one flat tensor are taken for gradients.
@@ -41,6 +41,7 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
     expect(reports, AVERAGED)
     with part(MEAN):
         judge_pending(look, max(report["pending"] for report in reports), "the gradients")
+        judge_overtaken(look, any(report["overtaken"] for report in reports), "a gradient")
     observed = [report["weights"] for report in reports]
     with part(NOTHING_ELSE, after=[MEAN]):
         expect_tensors(observed, moved[0])
@@ -56,7 +57,9 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
     with part(NOTHING_ELSE):
         judge_frozen(look, any(report["frozen"] for report in reports))
     with part("any model, and infinity kept", after=[MEAN]):
-        judge_second_model(look, [report["second"] for report in reports], mean, drawn.idle)
+        judge_second_model(
+            look, [report["second"] for report in reports], {**mean, OWN: torch.zeros(3)}, drawn.idle
+        )
         judge_third_model(look, [report["third"] for report in reports], mean, drawn.idle)
     with part(MEAN):
         judge_on_a_node(look, [report["on a node"] for report in reports])
@@ -133,64 +136,6 @@ def judge_frozen(look: Look, frozen: bool) -> None:
             saw="a parameter with requires_grad=False, which had no gradient, has one after average_gradients().",
             means="The optimizer would change it, by weight decay alone: what is frozen must stay frozen.",
             look=look(r"zeros|new_|\.grad\s*=[^=]", r"grad"),
-        )
-
-
-def judge_second_model(look: Look, observed: Sequence[Tensors], like: Tensors, idle: int) -> None:
-    """A second model: rank r has r + 1 everywhere, but the rank `idle` has one inf."""
-    expect_tensors(observed, like)
-    world_size = len(observed)
-    mean = (world_size + 1) / 2
-    for rank, gradients in enumerate(observed):
-        value = gradients["blocks.0.2.weight"].flatten()[0].item()
-        if not close(value, mean):
-            raise Diagnosis(
-                "first-model-only",
-                saw=f"the first model is right; of a second one rank {rank} has the gradient {number(value)}, "
-                f"and the mean over the ranks is {number(mean)}.",
-                means="Something is kept from the first call: average the parameters of the model handed in.",
-                look=look(r"hasattr|getattr|global|nonlocal|\bif\b(?!.*None)", r"\bfor\b"),
-            )
-        value = gradients["classifier.bias"][0].item()
-        if math.isfinite(value):
-            raise Diagnosis(
-                "overflow-hidden",
-                saw=f"where rank {idle} has a gradient of inf, {number(value)} is left of it on rank {rank}.",
-                means="Training in fp16 tells by an inf that a step must be left out; hidden, it is taken.",
-                look=look(r"nan_to_num|isfinite|isnan|isinf|clamp|clip", r"grad"),
-            )
-
-
-def judge_third_model(look: Look, observed: Sequence[Tensors], like: Tensors, idle: int) -> None:
-    """A third model: rank r has r + 1 everywhere, but all gradients of the rank `idle` are 0."""
-    expect_tensors(observed, like)
-    world_size = len(observed)
-    mean = sum(rank + 1 for rank in range(world_size) if rank != idle) / world_size
-    for rank, gradients in enumerate(observed):
-        value = gradients["blocks.0.2.weight"].flatten()[0].item()
-        if not close(value, mean):
-            raise Diagnosis(
-                "zeros-not-counted",
-                saw=f"where all gradients of rank {idle} are 0, rank {rank} has {number(value)}; the mean over "
-                f"the {world_size} ranks is {number(mean)}.",
-                means="A gradient of 0 is a number like every other: its samples count in the mean.",
-                look=look(r"count_nonzero|nonzero|\bany\(|\ball\(|norm\(|abs\(|[!=]=\s*0|>\s*0", r"[/*]=|\bdiv"),
-            )
-
-
-def judge_on_a_node(look: Look, observed: Sequence[float | None]) -> None:
-    """Rank r had r + 1, on a node of its own."""
-    world_size = len(observed)
-    mean = (world_size + 1) / 2
-    for rank, value in enumerate(observed):
-        if value is None or close(value, mean):
-            continue
-        raise Diagnosis(
-            "wrong-gradients",
-            saw=f"in a machine with a GPU rank {rank} has the gradient {number(value)}; the mean over the "
-            f"{world_size} ranks is {number(mean)}.",
-            means="The mean is that of all ranks, wherever they are: ask the process group.",
-            look=look(r"cuda", r"[/*]=|\bdiv"),
         )
 
 

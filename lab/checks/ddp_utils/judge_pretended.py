@@ -1,5 +1,7 @@
 """Judges what get_ddp_model() does in machines that are only pretended: its GPU, the CPU beside GPUs, one rank."""
 
+import re
+
 from lab.checks.common.look import Look, line_of
 from lab.grading.diagnosis import Diagnosis
 
@@ -71,8 +73,15 @@ def judge_cpu(look: Look, cpu: dict | None) -> None:
             "device-ids-on-cpu",
             saw=f"for device cpu, in a machine with GPUs, DDP was handed the device_ids {cpu['device_ids']}.",
             means="It refuses them for a model on the CPU: ask device.type, not what the machine has.",
-            look=look.source_of(DDP, "device_ids", 1, like=r"\[") or look(r"is_available", *WRAPPING),
+            look=asked_by(look, look.source_of(DDP, "device_ids", 1, like=r"\["))
+            or look(r"is_available", *WRAPPING),
         )
+
+
+def asked_by(look: Look, place: str) -> str:
+    """The innermost `if` around a line of the function, which has asked the wrong thing; the line without one."""
+    text = place.partition("  ")[2].removesuffix("...")
+    return (look.under(re.escape(text)) if line_of(place) else "") or place
 
 
 def judge_output(look: Look, gpu: dict, rank: int, index: int) -> None:

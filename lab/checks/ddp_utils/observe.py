@@ -47,9 +47,9 @@ SENDING = ("broadcast_buffers", "forward_sync_buffers", "init_sync")
 def average(rank: Rank) -> dict[str, Any]:
     """This rank's gradients and weights after average_gradients, and the gradients of two more models.
 
-    The second one has a gradient of inf on one rank, as mixed precision makes it; of the third one all gradients
-    of that rank are 0. A fourth one is on a node of one GPU; with the last one every
-    collective raises.
+    The second one has a parameter of its own beside those of its children, and a gradient of inf on one rank, as
+    mixed precision makes it; of the third one all gradients of that rank are 0. A fourth one is on a node of one
+    GPU; with the last one every collective raises.
     """
     ddp_utils = rank.student("ddp_utils")
     given = rank.receive()
@@ -75,10 +75,12 @@ def average(rank: Rank) -> dict[str, Any]:
         "weights": weights_of(model),
         "gradients": gradients_of(model),
         "pending": sum(not handle.used for handle in pending),
+        "overtaken": any(handle.overtaken for handle in pending),
         "frozen": frozen is not None,
     }
     dist.barrier()  # a rank that has left out a collective must not meet the others in one of the second model
     second = TinyNet(given["weights"])
+    second.own = nn.Parameter(torch.zeros(3))
     for parameter in second.parameters():
         parameter.grad = torch.full_like(parameter, rank.rank + 1.0)
         if rank.rank == given["idle"] and parameter is second.classifier.bias:

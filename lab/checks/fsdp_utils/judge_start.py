@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import in_helpers
+from lab.checks.common.look_around import for_around, in_helpers
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example
 from lab.grading.diagnosis import Diagnosis
@@ -70,16 +70,18 @@ def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) ->
                 r"fully_shard\(",
             ),
         )
+    sends = look(
+        r"broadcast|reduce\w*\(|scatter|gather|load_state",
+        r"\binit\.|reset_parameters",
+        r"manual_seed|\w_\(|\.data\b",
+        r"fully_shard\(",
+    )
+    some = any(close(whole[name], weights[0][name]) for name in weights[0])  # what the loop goes through is sent
     raise Diagnosis(
         "weights-changed",
         saw=f"the sharded model does not have rank 0's weights: {example(whole, weights[0])}.",
         means="Every rank must start from its shard of rank 0's model.",
-        look=look(
-            r"broadcast|reduce\w*\(|scatter|gather|load_state",
-            r"\binit\.|reset_parameters",
-            r"manual_seed|\w_\(|\.data\b",
-            r"fully_shard\(",
-        )
+        look=(for_around(look, sends) if some else sends)
         if look.mentions("broadcast")
         else in_helpers(look, r"\binit\.|reset_parameters\(")
         or look(r"manual_seed|\w_\(|\.data\b", r"fully_shard\("),

@@ -62,14 +62,17 @@ def judge_wrong_images(look: Look, wrong: list[dict[str, Any]], odd: list[dict[s
             look=error_place(error, look),
         )
     above = bool(error and error["file"] == look.name and error["line"] < line_of(place))
-    if above or (entered and entered != list(shape) and (place or len(missed) < len(WRONG_IMAGES))):
+    made_to_fit = look(MADE_TO_FIT)
+    first = 0 < line_of(place) < line_of(made_to_fit)  # what came in is asserted, but too little of it
+    changed = entered and entered != list(shape) and not first
+    if above or (changed and (place or len(missed) < len(WRONG_IMAGES))):
         raise Diagnosis(
             "assertion-too-late",
             saw=f"{saw.rstrip('.')}, above the assertion."
             if above
             else f"{saw.rstrip('.')}; the blocks got [B, {', '.join(map(str, entered))}].",
             means="What is made to fit before it is compared always fits: first assert what came in.",
-            look=error_place(error, look) if error and above else look(MADE_TO_FIT),
+            look=error_place(error, look) if error and above else made_to_fit,
         )
     if len(missed) < len(WRONG_IMAGES):
         raise Diagnosis(

@@ -37,11 +37,12 @@ def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, im
     if any(one["training"] for one in passes):
         back = look(r"\.train\((?!False)")
         early = 0 < line_of(back) < line_of(look(r"\bfor\b"))
+        between = bool(line_of(back)) and not passes[0]["training"]  # put back after the first batch
         raise Diagnosis(
             "evaluated-in-training-mode",
             saw=f"under {wrapper} the forward passes of evaluate() ran in training mode on rank {rank}.",
             means="Dropout would still drop, and BatchNorm would learn from the validation images.",
-            look=back if early else look(r"\.eval\b|\.train\(False", r"\bfor\b"),
+            look=back if early or between else look(r"\.eval\b|\.train\(False", r"\bfor\b"),
         )
     if any(one["gradients"] for one in passes):
         raise Diagnosis(

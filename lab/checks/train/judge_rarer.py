@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import after_loop
+from lab.checks.common.look_around import after_loop, reads_kept
 from lab.checks.train.means import mistake
 
 OVER_SOME = "It is the mean over "
@@ -33,6 +33,10 @@ RARER = {
     ),
     "whole numbers": ("It is a sum cut to whole numbers: keep sums in float32 or float64.", r"long|int"),
     "earlier": ("It has the sums of the call before in it: each call has to start from zero.", r"zeros|total|sum"),
+    "own count": (
+        "It is divided by a rank's own samples times the ranks: these differ, so reduce them.",
+        r"world_size|\breturn\b",
+    ),
     "class 0": (
         "It leaves out class 0, which is a class like all others: only -100 is filler.",
         r"[>]\s*0|labels\b.*if",
@@ -54,7 +58,7 @@ def rarer_kind(
         condition = (
             look.under(r"\+=|append")
             if kind == "first batch"
-            else look.kept_default()
+            else look.kept_default() or reads_kept(look)
             if kind == "earlier"
             else after_loop(look)
             if kind == "last size"

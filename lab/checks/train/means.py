@@ -100,6 +100,7 @@ def rarer(
         found.setdefault("moving average", []).extend(
             [_moving(batches, keep, weights)] * world_size for keep in keeps
         )
+    found["own count"] = [[sum(totals) / (n * world_size) for n in samples]]
     whole = [sum(int(batch.total) for own in batches for batch in own), sum(map(int, totals)), int(sum(totals))]
     found["whole numbers"] = [[one / sum(samples)] * world_size for one in whole]
     found["earlier"] = [[one] * world_size for one in _with_earlier([*earlier, batches])] if earlier else []
