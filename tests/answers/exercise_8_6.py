@@ -191,3 +191,34 @@ bank.wrong(
     before="",
     after="if len(seconds) % 2: synchronize(device)",
 )
+bank.wrong(
+    "digits-lost",
+    "compared in float32",
+    each="differences = torch.stack([(mine[n].float() - theirs[n].float()).abs().max() for n in mine])",
+)
+bank.wrong(
+    "digits-lost",
+    "floating-point numbers in their own type, integers in float32",
+    slow=True,
+    each="""
+differences = [torch.zeros((), dtype=torch.float64)]
+for name in mine:
+    a, b = mine[name], theirs[name]
+    if not a.is_floating_point():
+        a, b = a.float(), b.float()
+    differences.append((a - b).abs().max().double())
+""",
+    largest="return torch.stack(differences).max().item()",
+)
+bank.right(
+    "each in its own type, bytes in integers with a sign",
+    each="""
+differences = []
+for name in mine:
+    a, b = mine[name], theirs[name]
+    if not a.is_floating_point():
+        a, b = a.long(), b.long()
+    differences.append((a - b).abs().max().double())
+differences = torch.stack(differences)
+""",
+)

@@ -270,3 +270,8 @@ bank.wrong(
     late="self._begin(one)",
     again="bucket.ready, bucket.work = 0, None",
 )
+bank.wrong(
+    UNEVEN_STEPS,
+    "nothing to finish where none has begun",
+    **{"not in no_sync": "if self.syncs and self.begun:"},
+)

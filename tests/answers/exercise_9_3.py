@@ -62,7 +62,7 @@ bank.right(
     whole={
         "9.3d": """
 sizes = [sum(p.numel() for p in share) for share in self.shares]
-own = torch.zeros(max(sizes))
+own = torch.zeros(max(sizes), dtype=self.parameters[0].dtype)
 share = self.shares[dist.get_rank()]
 if share:
     own[: sizes[dist.get_rank()]] = torch.cat([p.flatten() for p in share])
@@ -242,4 +242,11 @@ bank.wrong(
     "only the owner sends",
     slow=True,
     skip="if not share or rank != dist.get_rank(): continue",
+)
+bank.wrong(
+    OTHER_SIZES,
+    "what comes is received in float32",
+    slow=True,
+    flat="own = rank == dist.get_rank()\n"
+    "flat = torch.cat([p.reshape(-1) for p in share]) if own else torch.empty(sum(p.numel() for p in share))",
 )

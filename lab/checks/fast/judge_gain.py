@@ -39,6 +39,7 @@ REPORT = {
 NAN = math.nan
 WEIGHT, LAST, BUFFER = "blocks.0.2.weight", "classifier.bias", "blocks.0.3.running_var"
 COUNT, BYTES = "blocks.0.3.num_batches_tracked", "bytes"
+MANY, DOUBLE = "many", "wide"
 
 
 def draw_gain(generator: torch.Generator) -> dict[str, Any]:
@@ -61,6 +62,8 @@ def draw_gain(generator: torch.Generator) -> dict[str, Any]:
             ([(WEIGHT, small), (BUFFER, large)],),
             ([(WEIGHT, small), (COUNT, 3.0)],),
             ([(WEIGHT, small), (BYTES, 2.0)],),
+            ([(MANY, 3.0)],),
+            ([(DOUBLE, 0.01)],),
             ([(WEIGHT, NAN), (LAST, small)],),
             ([(WEIGHT, small), (LAST, NAN)],),
             ([(WEIGHT, small), (BUFFER, NAN)],),
@@ -208,7 +211,7 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             means="state_dict() hands out the models' own memory: sub_() or model.double() writes there.",
             look=look.line(line) if (line := changed[0]["changed_at"]) else look(r"_\(|double|float|to\("),
         )
-    same, lower, higher, buffer, count, wrapped, *nans = (pair["value"] for pair in pairs)
+    same, lower, higher, buffer, count, wrapped, many, double, *nans = (pair["value"] for pair in pairs)
     if not abs(same) < 1e-9:
         raise Diagnosis(
             "equal-models-differ",
@@ -259,6 +262,17 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             means="It has no numbers below 0: they come out large. Turn both tensors into double() first.",
             look=look(r"\s-\s|\bsub(tract)?_?\(", r"dtype", RETURN),
         )
+    for found, what, ((_, more),) in (
+        (many, "a buffer of integers near 2**30", changes[6][0]),
+        (double, "a buffer of float64 near 1e6", changes[7][0]),
+    ):
+        if not close_enough(found, more):
+            raise Diagnosis(
+                "digits-lost",
+                saw=f"two models differ by {number(more)} in {what}: you returned {number(found)}.",
+                means="float32 has seven digits, and rounds the difference off: compare in double().",
+                look=look(r"float\(\)|float32", r"\bto\(", r"\s-\s|\bsub(tract)?_?\(", RETURN),
+            )
     for pair, (_, *first) in zip(pairs[-len(nans) :], changes[-len(nans) :], strict=True):
         if math.isnan(pair["value"]):
             continue

@@ -147,12 +147,15 @@ def networks(weights: dict[str, Any], changes: Changes, of_first: Changes) -> tu
     first, second = (TinyNet(weights, batchnorm=True) for _ in range(2))
     for net, some in ((first, of_first), (second, changes)):
         net.register_buffer(BYTES, torch.full((2,), 7, dtype=torch.uint8))
+        net.register_buffer(MANY, torch.full((2,), 2**30))
+        net.register_buffer(DOUBLE, torch.full((2,), 1e6, dtype=torch.float64))
         for name, change in some:
             apply(net, name, change)
     return first, second
 
 
 BYTES = "bytes"  # a buffer of whole numbers below 256
+MANY, DOUBLE = "many", "wide"  # large whole numbers, and float64: more digits than float32 has
 
 
 def content(*nets: nn.Module) -> list[tuple[str, str, bytes]]:
@@ -183,4 +186,4 @@ def _is_a_number(value: Any) -> bool:
 def apply(net: nn.Module, name: str, change: float) -> None:
     with torch.no_grad():
         value = net.state_dict()[name].view(-1)
-        value[0] = value[0] + change
+        value[0] = value[0].item() + change  # a tensor of integers and a float make float32

@@ -11,7 +11,7 @@ from lab.checks.common.tiny import one_thread
 from lab.checks.from_scratch.ddp.net import INPUTS, Net, draw_weights, gradients, loss_of
 
 Gradients = dict[str, Tensor]
-QUIET, TURNED = 1, 3  # the step in no_sync(), and that in which the other rank leaves layers out
+QUIET, TURNED = 1, 3  # the step in no_sync(), and that in which rank 1 leaves layers out
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ def uses(rank: int, step: int) -> bool:
     So before rank 0 fills two thirds of a bucket, more than is lacking next time, and nothing of the last one.
     """
     return step == QUIET or rank == (0 if step == TURNED else 1)
+
+
+def uses_head(rank: int, step: int) -> bool:
+    """Whether a rank uses `twice` and `last`, which the first bucket holds: rank 1 leaves them out once."""
+    return not (rank == 1 and step == TURNED)
 
 
 def sent(drawn: Drawn) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def own_gradients(drawn: Drawn, rank: int, *steps: int) -> Gradients:
     with one_thread():
         net = Net(drawn.weights[0])
         for step in steps:
-            loss_of(net(drawn.inputs[rank][step], seldom=uses(rank, step))).backward()
+            loss_of(net(drawn.inputs[rank][step], seldom=uses(rank, step), head=uses_head(rank, step))).backward()
         found = gradients(net)
         return {
             name: found.get(name, torch.zeros_like(p)) for name, p in net.named_parameters() if p.requires_grad

@@ -29,11 +29,13 @@ class Net(nn.Module):
         for name, value in (weights or {}).items():
             tensors(self)[name].copy_(value)
 
-    def forward(self, x: Tensor, *, seldom: bool) -> Tensor:
+    def forward(self, x: Tensor, *, seldom: bool, head: bool = True) -> Tensor:
         x = self.first(x) + self.shift if seldom else self.first(x)
         x = self.slope(x).tanh() * self.scale + self.centre
         if seldom:
             x = x + self.seldom(x)
+        if not head:
+            return x
         return self.last(self.twice(self.twice(x).tanh()).tanh() * self.frozen)
 
 

@@ -95,7 +95,7 @@ def train(rank: Rank) -> dict[str, Any]:
         "second gradients": gradients(net),
     }
     model.zero_grad()
-    loss_of(model(inputs[3], seldom=not seldom)).backward()
+    loss_of(model(inputs[3], seldom=not seldom, head=not seldom)).backward()
     model.finish()
     return report | {"third gradients": gradients(net)}
 

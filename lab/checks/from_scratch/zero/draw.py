@@ -37,6 +37,7 @@ class Case:
     shapes: Sequence[tuple[int, ...]]
     layer: int
     options: tuple[dict[str, Any], dict[str, Any]]
+    dtype: torch.dtype = torch.float32
 
     def group_of(self, number: int) -> int:
         """The group of the parameter of this number."""
@@ -53,7 +54,14 @@ class Case:
 
 CASES = (
     Case("AdamW", AdamW, SHAPES, 3, ({"lr": 0.1, "weight_decay": 0.2}, {"lr": 0.03, "weight_decay": 0.0})),
-    Case("SGD with momentum", SGD, FEW, 1, ({"lr": 0.2, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.5})),
+    Case(
+        "SGD with momentum",
+        SGD,
+        FEW,
+        1,
+        ({"lr": 0.2, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.5}),
+        torch.float64,
+    ),
     Case("Adagrad", Adagrad, SHAPES, 3, ({"lr": 0.2}, {"lr": 0.05})),
 )
 
@@ -69,7 +77,7 @@ class Drawn:
 
 def draw(generator: torch.Generator) -> Drawn:
     def numbers(case: Case) -> list[Tensor]:
-        return [torch.randn(shape, generator=generator) for shape in case.shapes]
+        return [torch.randn(shape, generator=generator, dtype=case.dtype) for shape in case.shapes]
 
     return Drawn([numbers(case) for case in CASES], [[numbers(case) for _ in range(STEPS)] for case in CASES])
 
