@@ -43,8 +43,7 @@ m[2] = RowParallelLinear(m[2])  # second
     },
 )
 
-bank.wrong(
-    "changes-given-gradient",
+bank.right(
     "summed in place",
     term="term = x @ self.weight.T",
     **{"to back": "gradient = gradient.contiguous()\ndist.all_reduce(gradient)\nreturn gradient"},
@@ -239,8 +238,4 @@ bank.wrong(
     "a parameter that wants no gradient",
     slow=True,
     **{"row weight": "self.weight = nn.Parameter(own_part(whole.weight, dim=1), requires_grad=False)"},
-)
-bank.right(
-    "a copy summed in place",
-    **{"to back": "gradient = gradient.clone()\ndist.all_reduce(gradient)\nreturn gradient"},
 )

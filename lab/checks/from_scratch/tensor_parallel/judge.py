@@ -11,7 +11,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, number
 from lab.checks.common.tiny import Descent, one_thread
-from lab.checks.from_scratch.tensor_parallel.judge_calls import judge_forward, judge_handed, judge_names
+from lab.checks.from_scratch.tensor_parallel.judge_calls import judge_forward, judge_names
 from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_part, judge_sizes
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
@@ -44,7 +44,6 @@ REPORT = {
     "input gradient": (None, Tensor),
     "gradients": dict,
     "part": Tensor,
-    "handed": dict,
 }
 Weights = Sequence[Mapping[str, Tensor]]
 
@@ -128,7 +127,6 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                     means="The ranks together train as one process does: each gradient is that of the whole.",
                     look=look.into("ToRanks.backward")(RETURN),
                 )
-    judge_handed(look, reports)
     judge_part(look.into("own_part"), [report["part"] for report in reports], drawn.whole)
 
 

@@ -45,15 +45,3 @@ def judge_forward(look: Look, forward: Sequence[Any]) -> None:
                 means="Two: one behind attention, and one behind the MLP.",
                 look=look.into(f"{COLUMN}.forward")(r"Sum|summed|all_reduce", RETURN),
             )
-
-
-def judge_handed(look: Look, reports: Sequence[Any]) -> None:
-    """backward() leaves the gradient that it was given as it is."""
-    for rank, report in enumerate(reports):
-        if changed := [name for name, kept in report["handed"].items() if not kept]:
-            raise Diagnosis(
-                "changes-given-gradient",
-                saw=f"on rank {rank} {changed[0]}.backward() changed the gradient that it was given.",
-                means="Autograd may use that tensor elsewhere, as with a residual: reduce a copy (summed()).",
-                look=look.into(f"{changed[0]}.backward")(r"all_?reduce|_\(|[-+*/]=", r"summed", RETURN),
-            )
