@@ -103,8 +103,7 @@ bank.right(
     "dist.all_gather(parts, total)\ntotal = torch.stack(parts).sum(dim=0)",
 )
 bank.right("a check on the device", step="loss = train_step(images, labels)\ntorch._assert_async(loss == loss)")
-bank.wrong(
-    "read-before-reduced",
+bank.right(
     "a tensor of a list, when all steps are taken",
     reduce="total = torch.tensor([*total], device=device)\ndist.all_reduce(total)",
 )
@@ -176,17 +175,3 @@ bank.wrong(
     reduce="dist.all_reduce(total[0])",
     mean="return (total[0] / (total[1] * dist.get_world_size())).item()",
 )
-bank.wrong(
-    "read-before-reduced",
-    "a sum read to be sent",
-    slow=True,
-    sums="total, count = torch.zeros((), dtype=torch.float64, device=device), 0",
-    add="total += loss * len(labels)\ncount += len(labels)",
-    reduce="total = torch.tensor([total.item(), count], device=device).double()\ndist.all_reduce(total)",
-)
-bank.wrong(
-    "sums-in-type-of-loss",
-    "sums in the type of the losses",
-    sums="total = 0",
-)
-bank.right("both sums read, one by one", mean="return total[0].item() / total[1].item()")

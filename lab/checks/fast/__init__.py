@@ -1,4 +1,4 @@
 """The checks of fast.py: what they observe in the ranks, draw, and judge.
 
-May import: base, checks/common, checks/fast/epoch, grading, ranks, training, training/stepping.
+May import: base, checks/common, grading, ranks, training, training/stepping.
 """

@@ -3,10 +3,9 @@
 from lab.checks.common.look import Look
 from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.fast.draw import WARM_UP, Training, draw_batches, draw_profiles, draw_training
-from lab.checks.fast.epoch.judge import draw_epoch, judge_epoch
-from lab.checks.fast.epoch.judge_sums import COARSE
 from lab.checks.fast.judge_batches import judge_batches
 from lab.checks.fast.judge_capture import judge_capture, judge_inputs_elsewhere
+from lab.checks.fast.judge_epoch import draw_epoch, judge_epoch
 from lab.checks.fast.judge_gain import draw_gain, judge_gain
 from lab.checks.fast.judge_profile import judge_profiles
 from lab.checks.fast.judge_rate import draw_rates, judge_rates
@@ -34,7 +33,7 @@ def reads_a_profile(group: Group) -> None:
 def waits_once_an_epoch(group: Group) -> None:
     drawn = draw_epoch(world_size=2)
     look = Look(group.code, "fast.py", "epoch_loss")
-    judge_epoch(look, group.observe(Order(RUN_EPOCH, 2, {**drawn, "coarse": COARSE}, timeout=LIMIT)), drawn)
+    judge_epoch(look, group.observe(Order(RUN_EPOCH, 2, drawn, timeout=LIMIT)), drawn)
 
 
 @check("8.3", "whole batches in the sampler's order, from images that were copied once")

@@ -36,12 +36,12 @@ class Reads(TorchDispatchMode):
 
 
 class Waits(TorchFunctionMode):
-    """Notes each read of a tensor's numbers, in which line, and after how many steps and reductions."""
+    """Notes each read of a tensor's numbers, in which line, and how many steps had been taken then."""
 
-    def __init__(self, file: str, steps: list[int], reduced: list[dict[str, Any]]) -> None:
+    def __init__(self, file: str, steps: list[int]) -> None:
         super().__init__()
         self.noted: list[dict[str, Any]] = []
-        self._file, self._steps, self._reduced = file, steps, reduced
+        self._file, self._steps = file, steps
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with Reads() as reads:
@@ -51,8 +51,7 @@ class Waits(TorchFunctionMode):
         return result
 
     def note(self, word: str) -> None:
-        done = {"steps": len(self._steps), "reduced": len(self._reduced)}
-        self.noted.append({"read": word, "line": line_in(self._file), **done})
+        self.noted.append({"read": word, "steps": len(self._steps), "line": line_in(self._file)})
 
 
 class Batches(Iterator[tuple[Tensor, Tensor]]):
@@ -78,20 +77,16 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
     """epoch_loss() with steps whose losses were drawn, and a second time with other losses: by rank and step."""
     fast = rank.student("fast")
     given = rank.receive()
-    coarse = given.pop("coarse")
     own = {name: by_rank[rank.rank] for name, by_rank in given.items()}
     sizes = own["sizes"]
     steps: list[int] = []
     reduced: list[dict[str, Any]] = []
     file = str(fast.__file__)
-    waits, batches = Waits(file, steps, reduced), Batches(sizes, file)
+    waits, batches = Waits(file, steps), Batches(sizes, file)
     with collectives_noted(file, steps, reduced), waiting_noted(fast, waits), waits:
         answer = attempt(rank, fast.epoch_loss, step_of(own["losses"], steps), batches, CPU)
     value = answer["value"]
     again = attempt(rank, fast.epoch_loss, step_of(own["losses again"], []), Batches(sizes), CPU)
-    in_bf16 = attempt(
-        rank, fast.epoch_loss, step_of(coarse["losses"], [], torch.bfloat16), Batches(coarse["sizes"]), CPU
-    )
     return {
         "error": answer["error"],
         "type": type(value).__name__,
@@ -102,21 +97,17 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
         "again": batches.again,
         "error again": again["error"],
         "value again": float(again["value"]) if isinstance(again["value"], int | float) else None,
-        "error bf16": in_bf16["error"],
-        "value bf16": float(in_bf16["value"]) if isinstance(in_bf16["value"], int | float) else None,
         "elsewhere": runs_elsewhere(fast.epoch_loss, elsewhere_step, elsewhere_batches(), META),
     }
 
 
-def step_of(
-    losses: list[float], steps: list[int], dtype: torch.dtype = torch.float32
-) -> Callable[[Tensor, Tensor], Tensor]:
+def step_of(losses: list[float], steps: list[int]) -> Callable[[Tensor, Tensor], Tensor]:
     """A train_step() that notes which batch it was called for, and returns the loss that was drawn for it."""
 
     def train_step(images: Tensor, labels: Tensor) -> Tensor:
         with torch._C.DisableTorchFunction():  # reading is what is noted
             steps.append(int(images[0, 0]))
-        return torch.tensor(losses[steps[-1]], dtype=dtype)
+        return torch.tensor(losses[steps[-1]])
 
     return train_step
 
