@@ -24,6 +24,7 @@ ALLOWED = {
     "diagnose/symptoms/containers.py": "the same",
     "diagnose/symptoms/files.py": "the same",
     "diagnose/symptoms/memory.py": "the same",
+    "diagnose/told/cut_off.py": "the same",
     "grading/reach.py": "names that a student's code may reach for",
     "base/startup.py": "begins at its own import where there is no /proc",
     "base/user_ids.py": "for sandboxes of root only, which are Linux's",
