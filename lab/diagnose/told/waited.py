@@ -13,17 +13,17 @@ _WAITED = re.compile(
     r"[Rr]ank (?P<rank>\d+)\]?.{0,120}Watchdog caught collective operation timeout: "
     r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<call>\w+),(?P<sizes>.{0,200}?)Timeout\(ms\)=(?P<ms>\d+)"
 )
+# Of a group's first collective: who asked another rank in vain for how to meet, and for how many milliseconds.
+_ASKED = re.compile(
+    r"\[(?P<rank>\d+)\] is setting up NCCL communicator and retrieving ncclUniqueId from \[(?P<other>\d+)\]"
+    r".{0,200}?timeout after (?P<ms>\d+) ?ms"
+)
 _GROUPS = re.compile(r"\[PG (?:ID )?(\d+) PG GUID|\[PG (\d+) Rank")
 _SIZE = re.compile(r"NumelIn=(\d+)")
 # Of these every rank brings as much as the others.
 _ALIKE = (
-    "ALLREDUCE",
-    "BROADCAST",
-    "REDUCE",
-    "ALLGATHER",
-    "_ALLGATHER_BASE",
-    "REDUCE_SCATTER",
-    "_REDUCE_SCATTER_BASE",
+    *("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE"),
+    *("REDUCE_SCATTER", "_REDUCE_SCATTER_BASE"),
 )
 _GATHERS = ("_ALLGATHER_BASE", "ALLGATHER", "ALLGATHER_COALESCED", "ALLGATHER_INTO_TENSOR_COALESCED")
 _SMALL = 16  # numbers: a barrier, a flag, a loss
@@ -53,8 +53,7 @@ _ONCE = re.compile(
 _TRAINS = re.compile(r"\bloss|\b[Ee]poch\b|\[METRIC\]|\b[Aa]cc(?:uracy)?\b|\btop-?\d|\butil|\bmem")
 _DECIDED_ALONE = (
     "It stopped by itself, and the others went on: what a rank decides by its own numbers (early stopping, a "
-    "check for "
-    "nan, an empty part of the data) all ranks must decide together. No network and no timeout is to blame."
+    "check for nan, no data) all ranks must decide together. No network and no timeout is to blame."
 )
 _ONE_MORE = (
     "It has called one collective more than the others, mostly in what it alone does and all must do together: "
@@ -254,11 +253,12 @@ def one_missing(log: str) -> Finding | None:
 
 def busy(log: str) -> Finding | None:
     """The rank that was at work on something else while the others gave up waiting for it."""
-    if IN_VAIN.search(log) is None:
+    asked = list(_ASKED.finditer(log))
+    if IN_VAIN.search(log) is None and not asked:
         return None
-    found = [(int(one["rank"]), int(one["number"]), int(one["ms"])) for one in _waits(log)]
-    waiting = {rank for rank, *_ in found}
-    missing = _missing(log, waiting)
+    found = [(int(one["rank"]), int(one["ms"])) for one in (*_waits(log), *asked)]
+    waiting = {rank for rank, _ in found}
+    missing = int(asked[0]["other"]) if asked else _missing(log, waiting)
     at_work: tuple[int | None, re.Match[str]] | None = None
     for line in log.splitlines():
         if (named := _NAMED.match(line)) and not _TRAINS.search(line):
@@ -282,7 +282,7 @@ def busy(log: str) -> Finding | None:
             "grep -n timeout exercises/*.py    # or a longer one: init_process_group(..., "
             "timeout=timedelta(hours=2))",
         ),
-        order=5,
+        order=1 if asked else 5,  # where nobody has met yet, it looks as if ranks were missing
     )
 
 
