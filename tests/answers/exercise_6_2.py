@@ -674,6 +674,17 @@ bank.wrong(
 )
 bank.wrong(
     "wrong-loss",
+    "a tensor of whole numbers made of the sums",
+    sums="loss_sum, right, count = 0.0, 0, 0",
+    loss="loss_sum += F.cross_entropy(logits, labels, reduction='sum').item()",
+    right="right += int((logits.argmax(dim=1) == labels).sum())",
+    count="count += int((labels != -100).sum())",
+    reduce="sums = torch.tensor([loss_sum, right, count], dtype=torch.int64, device=device)\n"
+    "dist.all_reduce(sums)",
+    slow=True,
+)
+bank.wrong(
+    "wrong-loss",
     "the first two ranks only",
     reduce="table = [torch.zeros_like(sums) for _ in range(dist.get_world_size())]\ndist.all_gather(table, sums)\n"
     "sums = sum(table[:2])",

@@ -31,7 +31,10 @@ RARER = {
         "It is a moving average of the losses, which forgets the first ones: add up.",
         r"0?\.\d+\s*\*",
     ),
-    "whole numbers": ("It is a sum cut to whole numbers: keep sums in float32 or float64.", r"long|int"),
+    "whole numbers": (
+        "It is a sum cut to whole numbers: keep sums in float32 or float64.",
+        r"\b(u?int\d+|long)\b|dtype=int\b",
+    ),
     "earlier": ("It has the sums of the call before in it: each call has to start from zero.", r"zeros|total|sum"),
     "own count": (
         "It is divided by a rank's own samples times the ranks: these differ, so reduce them.",
@@ -62,6 +65,8 @@ def rarer_kind(
             if kind == "earlier"
             else after_loop(look)
             if kind == "last size"
+            else look(pattern, r"long|int")
+            if kind == "whole numbers"
             else ""
         )
         return means, condition or look(pattern, r"reduce|gather", r"\breturn\b")
