@@ -102,6 +102,13 @@ def judge_made(
                 look,
                 f"on rank {rank} a call with other arguments gave the very {kept} that an earlier one had made.",
             )
+    if any(result["sampler_of"] == "validation" for result in results["plain"]):
+        raise Diagnosis(
+            "sampler-of-validation-set",
+            saw="the training loader's sampler draws from the numbers of the validation set's samples.",
+            means="A sampler draws numbers of the set that it was made for: it must be the one that is loaded.",
+            look=look(r"Sampler\(.*valid", r"Sampler\("),
+        )
     for name, config in zip(asked.names, asked.configs, strict=True):
         for rank, result in enumerate(results[name]):
             if result["error"] and name not in asked.all_options:
@@ -118,13 +125,6 @@ def judge_made(
             saw=f"get_dataloaders() returned {unusable}.",
             means="main.py takes two loaders from it: one for training, one for validation.",
             look=look(r"\breturn\b"),
-        )
-    if any(result["sampler_of"] == "validation" for result in results["plain"]):
-        raise Diagnosis(
-            "sampler-of-validation-set",
-            saw="the training loader's sampler draws from the numbers of the validation set's samples.",
-            means="A sampler draws numbers of the set that it was made for: it must be the one that is loaded.",
-            look=look(r"Sampler\(.*valid", r"Sampler\("),
         )
 
 

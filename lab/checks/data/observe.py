@@ -60,6 +60,7 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any], earlier: list[A
     }  # fmt: skip
     kept = [name for name, one in made_of.items() if any(one is other for other in earlier)]
     report["remembered"] = next(iter(kept), "")
+    report["sampler_of"] = describe_set(sampler)
     earlier += [one for one in made_of.values() if one is not None]
     set_epoch = find_set_epoch(loader)
     epochs = []
@@ -90,7 +91,7 @@ def sample_config(rank: Rank, data: Any, config: dict[str, Any], earlier: list[A
         "shard": describe_shard(valid),
         "validated": drawn["value"] or [],
         "validation_error": drawn["error"],
-        "sampler_of": describe_set(sampler),
+        "sampler_of": report["sampler_of"],
         "sampler_type": type(sampler).__name__,
         "sampler_set_epoch": hasattr(sampler, "set_epoch"),
         "remembered": report["remembered"],
