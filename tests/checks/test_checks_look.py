@@ -14,6 +14,7 @@ from lab.checks.common.look_around import (
     in_classes,
     in_helpers,
     kept_default,
+    reads_kept,
     swallows,
     value_outside,
 )
@@ -373,6 +374,16 @@ def test_a_line_of_a_helper_a_value_outside_and_a_dict_around(tmp_path: Path):
     assert value_outside(look.into("add"), r"WORLD_SIZE") == value_outside(look, r"RANK") == ""
     assert display_around(look, 12) == "data.py:11  return {"
     assert display_around(look, 10) == ""
+
+
+def test_what_a_function_reads_of_the_module_and_may_change(tmp_path: Path):
+    (tmp_path / "train.py").write_text(
+        "METER = Meter()\nSIZE = 8\n\n\ndef f(x):\n    y = x * SIZE\n    METER.add(y)\n    return METER.mean\n\n\n"
+        "def g(x):\n    return x * SIZE\n"
+    )
+    look = Look(tmp_path, "train.py", "f")
+    assert reads_kept(look) == "train.py:7  METER.add(y)"
+    assert reads_kept(look.into("g")) == "", "a number cannot change"
 
 
 def test_a_line_of_another_method_of_a_class_that_is_used_and_a_helpers_default(tmp_path: Path):

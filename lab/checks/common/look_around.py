@@ -114,18 +114,6 @@ def condition_of(look: Look, error: dict[str, Any]) -> str:
     return look.under(re.escape(error["text"])) if error["text"] else ""
 
 
-def rebound(look: Look) -> str:
-    """Where a loop of the function assigns to its own variable, which changes no element; "" where none does."""
-    _, _, node = look.source()
-    for loop in ast.walk(node) if node else ():
-        if isinstance(loop, ast.For):
-            own = {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
-            lines = [line for name in own for part in loop.body for line in assignments(part, name)]
-            if lines:
-                return look.line(min(lines))
-    return ""
-
-
 def display_around(look: Look, number: int) -> str:
     """Where the dict, list or tuple begins that a line of the function stands in; "" where there is none."""
     _, _, node = look.source()

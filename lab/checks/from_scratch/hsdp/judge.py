@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import rebound
+from lab.checks.common.look_around import first_of
 from lab.checks.common.report import expect, expect_as_many
+from lab.checks.common.syntax import rebound
 from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import Descent, one_thread
 from lab.checks.from_scratch.hsdp.judge_groups import judge_agreement, judge_groups
@@ -160,7 +161,7 @@ def judge_filled(look: Look, reports: Sequence[Any], right: Twin, *, whole: bool
                 means="The shards lie in the order of their positions; each parameter is its part, in its shape."
                 if whole
                 else "To assign to a name fills no parameter: the part goes into parameter.data of each.",
-                look=rebound(look) or look(r"\.data\b", r"split|view"),
+                look=first_of(look, rebound) or look(r"\.data\b", r"split|view"),
             )
 
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import rebound
+from lab.checks.common.look_around import first_of
+from lab.checks.common.syntax import rebound
 from lab.grading.diagnosis import Diagnosis
 
 
@@ -18,7 +19,7 @@ def judge_freed(look: Look, rank: int, report: dict[str, Any], length: int) -> N
             means=f"Between steps a rank has its shard, {length} numbers, and that one's gradient."
             if weights
             else "Whole gradients need as much memory as whole parameters, zeroed too: set each .grad to None.",
-            look=rebound(look) or look(r"\.data\b", r"resize|set_\(", r"for ")
+            look=first_of(look, rebound) or look(r"\.data\b", r"resize|set_\(", r"for ")
             if weights
             else look(r"\.grad(\.|\[| =|,)|zero_grad", r"grad", r"\.data\b", r"for "),
         )
