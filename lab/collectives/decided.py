@@ -21,11 +21,13 @@ class Suspect:
 
     way     in which what stands under it, or below it, is done
     leaves  what stands under it leaves a function or a round
+    line    where it leaves, or that of the condition
     """
 
     place: Place
     way: bool
     leaves: bool
+    line: int
 
 
 def suspects(conducts: Iterable[Conduct], file: str, tree: ast.Module, look: str) -> Iterator[Suspect]:
@@ -50,7 +52,7 @@ def suspects(conducts: Iterable[Conduct], file: str, tree: ast.Module, look: str
             continue
         leaves = isinstance(node.body[-1], ast.Return | ast.Continue)
         if set().union(*went) != {not leaves}:
-            yield Suspect(place, not leaves, leaves)
+            yield Suspect(place, not leaves, leaves, node.body[-1].lineno if leaves else place[1])
 
 
 def _parts(test: ast.expr) -> Iterator[tuple[int, str]]:

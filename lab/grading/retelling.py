@@ -257,7 +257,7 @@ def _at_times(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | N
                 means="It leaves where it has to go on: if it never does, nothing is wrong."
                 if one.leaves
                 else "What stands under this condition belongs in every round: without it nothing is wrong.",
-                look=at_line(one.place[0], one.place[1], group.code),
+                look=at_line(one.place[0], one.line, group.code),
                 details=diagnosis.details,
             )
     return None

@@ -97,7 +97,7 @@ bank.wrong("not-added", "received right into the own part", buffer="buffer = par
 bank.wrong("not-in-place", "added out of place", add="parts[before] = parts[before] + buffer")
 bank.wrong("not-in-place", "the buffer is never added", whole={"9.1c": "pass"}, add="pass")
 bank.wrong("not-gathered", "no all-gather", whole={"9.1c": "pass"})
-bank.wrong("not-added", "hands its own part around first", start="part = rank")
+bank.wrong("begins-with-other-part", "hands its own part around first", start="part = rank")
 bank.wrong("too-few-steps", "a step too few in the all-gather", rounds="for _ in range(ranks - 2):")
 bank.wrong("too-few-steps", "a step too few in the reduce-scatter", steps="for _ in range(ranks - 2):")
 bank.wrong("too-many-steps", "three times around in the reduce-scatter", steps="for _ in range(3 * ranks):")
@@ -242,4 +242,29 @@ bank.wrong(
     "sends forth, and expects from there",
     slow=True,
     begin="pending = [dist.isend(outgoing, dst=to)]\npending += [dist.irecv(incoming, src=to)]",
+)
+bank.wrong(
+    "passed-on-as-it-came",
+    "sends on what has come in",
+    first="moving = parts[rank].clone()\npart = rank",
+    exchange="exchange(moving, buffer)",
+    onward="moving = buffer\npart = before",
+)
+bank.wrong(
+    "ring-backwards",
+    "the other way round, with the part numbers of this one",
+    neighbours="to, source = (here - 1) % n, (here + 1) % n",
+)
+bank.wrong(
+    "no-such-rank",
+    "four ranks, whatever there are",
+    neighbours="to = (here + 1) % 4\nsource = (here + 3) % 4",
+    begin="if n == 1: return\npending = [dist.isend(outgoing, dst=to), dist.irecv(incoming, src=source)]",
+)
+bank.right(
+    "what goes on is made of what came in",
+    first="moving = parts[rank].clone()\npart = rank",
+    exchange="exchange(moving, buffer)",
+    add="buffer += parts[before]\nparts[before].copy_(buffer)",
+    onward="moving = buffer\npart = before",
 )

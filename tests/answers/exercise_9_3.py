@@ -227,9 +227,8 @@ bank.wrong(
     states="for p in []:",
 )
 bank.wrong(
-    "states-kept-twice",
+    "skipped-in-loop",
     "deleted while the loop goes through them",
-    slow=True,
     filter='for i, p in enumerate(group["params"]):\n    if id(p) not in mine: del group["params"][i]',
 )
 bank.wrong(
@@ -249,4 +248,25 @@ bank.wrong(
     slow=True,
     flat="own = rank == dist.get_rank()\n"
     "flat = torch.cat([p.reshape(-1) for p in share]) if own else torch.empty(sum(p.numel() for p in share))",
+)
+bank.wrong(
+    "skipped-in-loop",
+    "popped while the loop goes through them",
+    slow=True,
+    filter='for i, p in enumerate(group["params"]):\n    if id(p) not in mine:\n        group["params"].pop(i)',
+)
+bank.wrong(
+    "groups-merged",
+    "one group with the options of the first",
+    slow=True,
+    groups="first = self.optimizer.param_groups[0]\n"
+    'options = {name: value for name, value in first.items() if name != "params"}\n'
+    'self.optimizer.param_groups = [{"params": self.shares[dist.get_rank()], **options}]\n'
+    "for group in []:",
+)
+bank.wrong(
+    "done-at-times",
+    "a rank without a share leaves",
+    slow=True,
+    step="if not self.shares[dist.get_rank()]:\n    return\nself.optimizer.step()",
 )

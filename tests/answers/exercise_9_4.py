@@ -273,3 +273,43 @@ bank.wrong(
     slow=True,
     mean="full = gradient.float()",
 )
+bank.wrong(
+    "shards-too-short",
+    "as many zeros as there are numbers too many, and parts of one length",
+    missing="missing = flat.numel() % ranks",
+)
+bank.wrong(
+    "shards-too-short",
+    "cut off in place of padded",
+    pad="flat = flat[: flat.numel() // ranks * ranks]",
+)
+bank.wrong(
+    "in-no-unit",
+    "what is left without the model's own parameters",
+    whole={
+        "9.4e": BLOCKS_THEN_REST.replace(
+            "rest = Unit(places(module)",
+            "others = [one for one in module.children() if one is not module.blocks]\n"
+            "rest = Unit(sum(map(places, others), [])",
+        )
+    },
+)
+bank.wrong(
+    "no-fp32-masters",
+    "shards in the type of the blocks, which nothing else knows of",
+    shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].to(dtype, copy=True))",
+)
+bank.wrong(
+    "result-of-other-type",
+    "reduced into a tensor in the type of the blocks",
+    into="own = torch.empty(self.shard.shape, dtype=self.dtype)",
+)
+bank.wrong(
+    "reduced-in-bf16",
+    "the gradient in its own type, into a tensor like the shard",
+    mean="full = gradient / dist.get_world_size()",
+)
+bank.right(
+    "padded up to the next multiple",
+    missing="missing = (flat.numel() + ranks - 1) // ranks * ranks - flat.numel()",
+)

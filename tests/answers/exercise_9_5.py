@@ -239,3 +239,17 @@ bank.wrong(
     slow=True,
     **{"row weight": "self.weight = nn.Parameter(own_part(whole.weight, dim=1), requires_grad=False)"},
 )
+bank.wrong(
+    "other-number-of-pieces",
+    "three pieces of every column parallel layer",
+    **{
+        "column weight": "self.weight = nn.Parameter(own_part(whole.weight, dim=0, pieces=3))",
+        "column bias": "self.bias = nn.Parameter(own_part(whole.bias, dim=0, pieces=3))",
+    },
+)
+bank.wrong(
+    "other-number-of-pieces",
+    "three pieces of the mlp's first layer",
+    slow=True,
+    first="m[0] = ColumnParallelLinear(m[0], pieces=3)",
+)

@@ -276,3 +276,18 @@ for i in range(micro_batches):
 """
     },
 )
+bank.wrong(
+    "one-buffer-for-all",
+    "a tensor for all that is made when it is needed",
+    slow=True,
+    buffer="""if not hasattr(self, "buffer"):
+    self.buffer = self.empty()
+x = self.buffer.detach()""",
+)
+bank.wrong(
+    "no-backward",
+    "the gradient of the input alone, but on the first rank",
+    slow=True,
+    backward="if not self.rank: y.backward(gradient)\nelse: x.grad = torch.autograd.grad(y, x, gradient)[0]",
+    **{"of the loss": "x.grad = torch.autograd.grad(y, x)[0]"},
+)

@@ -323,3 +323,39 @@ for p, part, shape in zip(self.parameters, self.whole[: sum(self.sizes)].split(s
 """
     },
 )
+bank.wrong(
+    "group-of-others",
+    "the last group of each kind, whoever is in it",
+    whole={
+        "9.7a": """
+for first in range(0, dist.get_world_size(), ranks_per_node):
+    shard = dist.new_group(list(range(first, first + ranks_per_node)))
+for position in range(ranks_per_node):
+    replicate = dist.new_group(list(range(position, dist.get_world_size(), ranks_per_node)))
+return shard, replicate
+"""
+    },
+)
+bank.wrong(
+    "group-of-others",
+    "the first node's group on all ranks",
+    whole={
+        "9.7a": """
+ranks, position = dist.get_world_size(), dist.get_rank() % ranks_per_node
+nodes = [dist.new_group(range(i, i + ranks_per_node)) for i in range(0, ranks, ranks_per_node)]
+positions = [dist.new_group(range(i, ranks, ranks_per_node)) for i in range(ranks_per_node)]
+return nodes[0], positions[position]
+"""
+    },
+)
+bank.wrong(
+    "rank-as-position",
+    "the part of its number among all ranks",
+    shard="each = len(flat) // n\nself.shard = nn.Parameter(flat[at * each : (at + 1) * each].clone())",
+    position="at = dist.get_rank()",
+)
+bank.wrong(
+    "not-on-every-rank",
+    "filled on some ranks only",
+    place="if dist.get_rank() % 2: p.data = whole[at : at + size].view(shape)",
+)

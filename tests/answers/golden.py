@@ -31,7 +31,7 @@ _REPLACED = [
     # Of several orders, each of which a lock keeps by chance: the first that it did not keep.
     (re.compile(r"^.* first(, one for each file system)?: (?=rank # called load.* a lock is for)"), "# first: "),
     # Of an error that all ranks meet: whichever was the first to report it.
-    (re.compile(r"\brank \d+ (has a reduced|gathers into|reduce-scatters|splits the whole)"), r"rank # \1"),
+    (re.compile(r"\brank \d+ (reduces a gradient|gathers into|reduce-scatters|splits the whole)"), r"rank # \1"),
     # Of several pairs whose sizes differ: whichever came first.
     (
         re.compile(r"\brank \d+ sent \d+ (numbers of \w+) to rank \d+, which received into \d+ numbers"),

@@ -1,9 +1,11 @@
 """Where in the student's function a value is made, chosen, used, or lost."""
 
 import ast
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from lab.base.source import searchable
 from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.look_around import with_helpers
 from lab.checks.common.syntax import assignments, calls_of, root_of
@@ -134,6 +136,28 @@ def returned_from(look: Look) -> str:
     names = [one.id for one in ast.walk(last) if isinstance(one, ast.Name)] if last else []
     made = [line for name in names for line in assignments(node, name)] if node else []
     return look.line(min(made)) if made else look(RETURN)
+
+
+def kept_for(look: Look, call: str, *, but: str) -> str:
+    """Where what a call is given is made of something that self keeps, `but` of these; "" without such a line."""
+    kept = rf"= ?self\.(?!{but})\w+"
+    place = look.source_of(call, "input", 0, like=kept)
+    return place if re.search(kept, searchable(place)) else ""
+
+
+def returned_at(look: Look, number: int) -> str:
+    """Where the variable was made that the function returns as its first, or second, ... value.
+
+    Its last `return`, where that is no variable.
+    """
+    _, _, node = look.source()
+    for part in reversed(list(ast.walk(node)) if node else []):
+        value = part.value if isinstance(part, ast.Return) else None
+        if isinstance(value, ast.Tuple) and number < len(value.elts):
+            one = value.elts[number]
+            made = assignments(node, one.id) if isinstance(one, ast.Name) and node else []
+            return look.line(max(made, default=one.lineno))
+    return look(RETURN)
 
 
 def loop_around(look: Look, numbers: Sequence[int]) -> str:

@@ -165,7 +165,7 @@ def arguments_rebound(node: _Function) -> list[int]:
 
 
 def changed_in_loop(node: _Function) -> list[int]:
-    """The lines of loops over a list from which they take or add something themselves."""
+    """The lines that take from a list, or add to it, while a loop goes over it."""
     found = []
     for loop in ast.walk(node):
         if isinstance(loop, ast.For):
@@ -174,18 +174,20 @@ def changed_in_loop(node: _Function) -> list[int]:
                 isinstance(over, ast.Call) and getattr(over.func, "id", "") in ("enumerate", "iter") and over.args
             ):
                 over = over.args[0]
-            if any(ast.unparse(over) == one for part in loop.body for one in _changed(part)):
-                found.append(loop.lineno)
+            said = ast.unparse(over)
+            found += [line for part in loop.body for one, line in _changed(part) if one == said]
     return sorted(found)
 
 
-def _changed(statement: ast.stmt) -> Iterator[str]:
-    """What a statement takes from or adds to, as it is written there."""
+def _changed(statement: ast.stmt) -> Iterator[tuple[str, int]]:
+    """What a statement takes from or adds to, as it is written there, and the line."""
     for part in ast.walk(statement):
         if isinstance(part, ast.Delete):
-            yield from (ast.unparse(one.value) for one in part.targets if isinstance(one, ast.Subscript))
+            yield from (
+                (ast.unparse(one.value), part.lineno) for one in part.targets if isinstance(one, ast.Subscript)
+            )
         elif getattr(getattr(part, "func", None), "attr", "") in ("remove", "pop", "insert", "append", "clear"):
-            yield ast.unparse(part.func.value)  # type: ignore[attr-defined]
+            yield ast.unparse(part.func.value), part.lineno  # type: ignore[attr-defined]
 
 
 def repeated(node: _Function) -> list[int]:

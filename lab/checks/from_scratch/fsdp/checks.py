@@ -8,11 +8,13 @@ from lab.checks.common.syntax import arguments_rebound
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.from_scratch.fsdp.judge import draw, judge, sent
+from lab.checks.from_scratch.fsdp.judge_shards import padding_of
 from lab.checks.from_scratch.fsdp.observe import train
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
 IN_BF16 = "What is gathered and computed with is in self.dtype: half the bytes travel."
+PADDED = "with -len(flat) % N zeros at its end N divides the whole."
 NO_MEMORY = "The backward pass uses parameters that were freed after the forward pass: gather them again before."
 
 
@@ -48,10 +50,10 @@ def shards_what_it_does_not_use(group: Group) -> None:
         look=look(r"named_parameters", r"Unit\("),
     )
     narrow = retold(
-        r"assign a gradient with dtype|dtype of .*grad",
+        r"assign a gradient with dtype|dtype of .*grad|outputTensors\[i\]\.dtype\(\).*\(float vs\. ",
         "reduced-in-bf16",
         "The gradient comes in self.dtype: bring it to the shard's type, fp32, before it is divided and reduced.",
-        saw="{rank} has a reduced gradient in bf16 for a shard in fp32.",
+        saw="{rank} reduces a gradient in bf16 for a shard in fp32.",
         look=look.into("Unit.reduce")(r"gradient.*/|/", r"reduce"),
     )
     low = retold(
@@ -80,7 +82,21 @@ def shards_what_it_does_not_use(group: Group) -> None:
         saw="a unit was made of no parameters.",
         look=look(r"\[(self\.)?module,", r"Unit\("),
     )
-    with again, another if renamed else nullcontext(), taken, low, none, dotted, narrow, renewed:
+    short = retold(
+        r"split_sizes to sum exactly to",
+        "shards-too-short",
+        f"What is left over belongs to a shard, too: {PADDED}",
+        saw="all shards of a unit together have fewer numbers than its parameters.",
+        look=padding_of(look),
+    )
+    masters = retold(  # gloo tells the type of the result first
+        r"outputTensors\[i\]\.dtype\(\).*\((?!float).* vs\. float\)",
+        "result-of-other-type",
+        "What is reduced is in fp32, and so is the shard: the result is a tensor like the shard.",
+        saw="{rank} reduce-scatters numbers of fp32 into a tensor of another type.",
+        look=look.into("Unit.reduce")(r"empty|zeros"),
+    )
+    with short, masters, again, another if renamed else nullcontext(), taken, low, none, dotted, narrow, renewed:
         try:
             reports = group.observe(Order(train, 3, sent(drawn), timeout=LIMIT))
         except Diagnosis as diagnosis:
@@ -89,7 +105,7 @@ def shards_what_it_does_not_use(group: Group) -> None:
             raise Diagnosis(
                 "unequal-shards",
                 saw=diagnosis.saw,
-                means="All shards are equally long: with -len(flat) % N zeros at its end N divides the whole.",
-                look=look.into("Unit.__init__")(r"pad|zeros", r"chunk|split"),
+                means=f"All shards are equally long: {PADDED}",
+                look=padding_of(look),
             ) from None
     judge(look, reports, drawn)

@@ -50,6 +50,9 @@ REPORT = {
 }
 
 
+MASTERS = "Small updates vanish in bf16: the shards, which the optimizer trains, stay in fp32."
+
+
 @dataclass(frozen=True)
 class Drawn:
     """weights[rank]; inputs[rank]: the first step's [B, 31], and the two micro-batches of the second."""
@@ -250,6 +253,13 @@ def judge_memory(look: Look, report: dict[str, Any]) -> None:
 
 def judge_low_precision(look: Look, reports: Sequence[Any]) -> None:
     for rank, report in enumerate(reports):
+        if report["bf16 shards"] != ["torch.float32"]:
+            raise Diagnosis(
+                "no-fp32-masters",
+                saw=f"with dtype=torch.bfloat16 rank {rank} has shards of {', '.join(report['bf16 shards'])}.",
+                means=MASTERS,
+                look=look.into("Unit.__init__")(r"^(?!self\.dtype).*(\bdtype\b|bfloat16|half)", r"self\.shard = "),
+            )
         if set(report["bf16 seen"]) != {"bfloat16"}:
             raise Diagnosis(
                 "not-in-bf16",
@@ -267,11 +277,11 @@ def judge_low_precision(look: Look, reports: Sequence[Any]) -> None:
                 "divided and reduced.",
                 look=look.into("Unit.reduce")(r"gradient.*/|/", r"reduce"),
             )
-        if report["bf16 shards"] != ["torch.float32"] or report["bf16 gradients"] != ["torch.float32"]:
+        if report["bf16 gradients"] != ["torch.float32"]:
             raise Diagnosis(
                 "no-fp32-masters",
-                saw=f"with dtype=torch.bfloat16 rank {rank} has shards of {', '.join(report['bf16 shards'])} and "
-                f"gradients of {', '.join(report['bf16 gradients'])}.",
-                means="Small updates vanish in bf16: the shards, which the optimizer trains, stay in fp32.",
+                saw=f"with dtype=torch.bfloat16 rank {rank} has shards of fp32 and gradients of "
+                f"{', '.join(report['bf16 gradients'])}.",
+                means=MASTERS,
                 look=look.into("Unit.reduce")(r"\.to\(", r"reduce"),
             )

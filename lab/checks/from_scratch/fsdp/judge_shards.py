@@ -1,8 +1,10 @@
 """Judges the units of MyFSDP: what is in each, and how much of it a rank keeps."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.from_scratch.fsdp.judge_calls import UNITS
@@ -20,10 +22,20 @@ def judge_units(look: Look, reports: Sequence[dict[str, Any]]) -> None:
         if lost and (len(report["order"]) == UNITS or lost[0].startswith("blocks.")):
             raise Diagnosis(
                 "in-no-unit",
-                saw=f"{len(lost)} parameters of rank {rank} are in no unit, {one_line(lost[0], 60)} first.",
+                saw=f"of rank {rank}'s parameters {len(lost)} {'is' if len(lost) == 1 else 'are'} in no unit, "
+                f"{one_line(lost[0], 60)}{' first' if len(lost) > 1 else ''}.",
                 means="They stay whole on every rank: a unit has those of a part itself and of all modules in it.",
                 look=look(*TAKEN),
             )
+
+
+def padding_of(look: Look) -> str:
+    """The place where it is said how many zeros follow the parameters; where the shard is cut, if none do."""
+    unit = look.into("Unit.__init__")
+    for call, argument, position in (("pad", "pad", 1), ("new_zeros", "size", 0), ("zeros", "size", 0)):
+        if place := unit.source_of(call, argument, position, like=r"%|//"):
+            return place if re.search(r"%|//", searchable(place)) else unit(rf"\b{call}\(")
+    return unit(r"\bpad|zeros", r"chunk|split", r"//", r"self\.shard = ")
 
 
 def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ranks: int) -> None:

@@ -3,7 +3,7 @@
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
-from lab.checks.from_scratch.hsdp.judge import draw, judge, sent
+from lab.checks.from_scratch.hsdp.judge import POSITION, draw, judge, sent
 from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS
 from lab.checks.from_scratch.hsdp.observe import train
 from lab.grading.check import Group, Order, check
@@ -56,8 +56,8 @@ def shards_in_nodes(group: Group) -> None:
     beyond = retold(
         r"index out of range",
         "rank-as-position",
-        "Which part it is says its position in the node, dist.get_rank(shard_group): rank 2 of all is 0 there.",
-        look=look.into("MyHSDP.__init__")(r"get_rank"),
+        POSITION,
+        look=look.into("MyHSDP.__init__")(r"get_rank\((group=None)?\)", r"get_rank"),
     )
     nobody = retold(
         r"Rank \d+ is out of range|new group's rank",

@@ -29,6 +29,13 @@ def agree(ranks: Sequence[int]) -> None:
         raise Unlike([[rank for rank in range(len(masks)) if mask >> rank & 1] for mask in masks])
 
 
+def on_all(right: bool) -> bool:
+    """Whether something is right on every rank: all go on, or none, so that nobody waits for one that has left."""
+    found = torch.tensor([int(right)])
+    dist.all_reduce(found, dist.ReduceOp.MIN)
+    return bool(found)
+
+
 def wanted(make_groups: Callable[[int], Any], ranks_per_node: int) -> list[list[int]]:
     """The groups that the ranks would make one after the other if nobody were there to disagree, or the first.
 

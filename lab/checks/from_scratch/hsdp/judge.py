@@ -31,10 +31,8 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 CALLS = [{"name": str, "bytes": int, "ranks": [int]}]
+GROUPS = {"one node": [[int]], "nodes of one": [[int]], "groups": [[int]]}
 START = {
-    "one node": [[int]],
-    "nodes of one": [[int]],
-    "groups": [[int]],
     "start": [float],
     "kept": int,
     "whole at start": [int],
@@ -51,6 +49,7 @@ STEPPED = {
     "second gradient": (None, [float]),
     "gathered again": [float],
 }
+POSITION = "Which part it is says its position in the node, dist.get_rank(shard_group): rank 2 of all is 0 there."
 PAIRS = ("whole at start", "whole after", "not waited")
 
 
@@ -116,8 +115,9 @@ def twin(drawn: Drawn) -> Twin:
 
 def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     judge_agreement(look, reports)
-    expect(reports, START)
+    expect(reports, GROUPS)
     judge_groups(look, reports)
+    expect(reports, START)
     right = twin(drawn)
     for rank, report in enumerate(reports):
         judge_shard(look, rank, report, drawn)
@@ -176,6 +176,13 @@ def judge_shard(look: Look, rank: int, report: dict[str, Any], drawn: Drawn) -> 
     whole = padded(flat(drawn.weights[0]))
     parts = whole.chunk(PER_NODE)
     shard, wanted = torch.tensor(report["start"]), parts[rank % PER_NODE]
+    if not len(shard) and rank >= PER_NODE:
+        raise Diagnosis(
+            "rank-as-position",
+            saw=f"rank {rank} has no number of the {len(whole)}: its part begins behind their end.",
+            means=POSITION,
+            look=place(r"get_rank\((group=None)?\)", r"get_rank", r"self\.shard = "),
+        )
     if len(shard) != len(wanted):
         over_all = len(shard) == -(-len(whole) // RANKS)
         raise Diagnosis(

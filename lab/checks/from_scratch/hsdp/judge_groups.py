@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look_values import returned_at
 from lab.checks.common.report import expect, numbers
 from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS
 from lab.grading.diagnosis import Diagnosis, unusable_report
@@ -36,6 +37,19 @@ def numbers_of(ranks: Sequence[int]) -> str:
     return f"makes [{numbers(ranks)}]" if ranks else "makes none"
 
 
+def judge_member(look: Look, rank: int, groups: Sequence[Sequence[int]], asked: int) -> None:
+    """A rank has groups that it is in."""
+    for number, (group, kind) in enumerate(zip(groups, ("shard", "replicate"), strict=True)):
+        if rank not in group:
+            raise Diagnosis(
+                "group-of-others",
+                saw=f"make_groups({asked}) gave rank {rank} a {kind} group that it is not in"
+                + (f", that of ranks {numbers(group)}." if group else "."),
+                means="All ranks make all groups; then each returns the two that it is in itself.",
+                look=returned_at(look, number),
+            )
+
+
 def judge_groups(look: Look, reports: Sequence[Any]) -> None:
     """Of 2x2 both orders of numbering look alike, up to a swap, and nodes are as many as positions.
 
@@ -44,6 +58,8 @@ def judge_groups(look: Look, reports: Sequence[Any]) -> None:
     for rank, report in enumerate(reports):
         if any(len(report[key]) != 2 for key in ("groups", "one node", "nodes of one")):
             raise unusable_report("make_groups() has returned other than two groups")
+        for key, asked in (("groups", PER_NODE), ("one node", RANKS), ("nodes of one", 1)):
+            judge_member(look, rank, report[key], asked)
         shard, replicate = map(sorted, report["groups"])
         node = rank - rank % PER_NODE
         row = list(range(node, node + PER_NODE))

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lab.checks.from_scratch.hsdp.groups import Unlike, wanted, watched
+from lab.checks.from_scratch.hsdp.groups import Unlike, on_all, wanted, watched
 from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS, RATE, build, loss_of
 from lab.checks.from_scratch.live import LiveBytes
 from lab.checks.from_scratch.traffic import Traffic, waits_noted
@@ -34,6 +34,8 @@ def train(rank: Rank) -> dict[str, Any]:
         return {"asked": unlike.asked, "all": wanted(hsdp.make_groups, asked_for[-1])}
     report: dict[str, Any] = {"one node": one_node, "nodes of one": alone}
     report["groups"] = [members(group) for group in groups]
+    if not on_all(all(report["groups"])):
+        return report  # nobody can work in a group that it is not in
     inputs = given["inputs"][rank.rank]
     net = build(given["weights"][rank.rank])
     with LiveBytes(hsdp.__file__, within=("joined",)) as live:
@@ -43,9 +45,9 @@ def train(rank: Rank) -> dict[str, Any]:
             "kept": model.shard.untyped_storage().nbytes() // model.shard.element_size(),
             "whole at start": list(held(net)),
         }
-        if model.shard.numel() != -(-sum(parameter.numel() for parameter in given["weights"][0]) // PER_NODE):
+        length = -(-sum(parameter.numel() for parameter in given["weights"][0]) // PER_NODE)
+        if not on_all(model.shard.numel() == length):
             return report  # gather() could only fail
-        dist.barrier()
         report |= step(model, net, inputs[0], rank.rank)
         if "gradient" not in report:
             return report
@@ -53,7 +55,7 @@ def train(rank: Rank) -> dict[str, Any]:
     optimizer = torch.optim.SGD([model.shard], lr=RATE)
     optimizer.step()
     again = step(model, net, inputs[1], rank.rank)
-    return report | {"second gradient": again["gradient"], "gathered again": again["gathered"]}
+    return report | {"second gradient": again.get("gradient"), "gathered again": again["gathered"]}
 
 
 def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
     with Traffic() as before, waits_noted(*asking) as gathering:
         model.gather()
     gathered = [number for parameter in net.parameters() for number in parameter.flatten().tolist()]
-    if len(gathered) != sum(shape.numel() for shape in model.shapes):
+    if not on_all(len(gathered) == sum(shape.numel() for shape in model.shapes)):
         return {"gathered": gathered}  # what is empty cannot compute
     with Traffic() as after, waits_noted(*asking) as reducing:
         loss_of(net, x, rank).backward()
@@ -78,6 +80,9 @@ def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
 
 
 def members(group: Any) -> list[int]:
+    """Its ranks; none where this rank is not in it, for which new_group() gives a number in place of a group."""
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        return []
     return list(dist.get_process_group_ranks(group))
 
 

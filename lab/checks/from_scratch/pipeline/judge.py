@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_values import kept_for
 from lab.checks.common.report import expect, numbers, unusable
 from lab.checks.common.tensors import all_close, close, example, factor_between, number
 from lab.checks.common.tiny import one_thread
@@ -108,7 +109,8 @@ def judge_messages(look: Look, name: str, rank: int, one: dict[str, Any]) -> Non
             "one-buffer-for-all",
             saw=f"{name}: rank {rank} received {one['forwards']} micro-batches into {one['buffers']} tensors.",
             means="Autograd needs each input again in its backward pass: what comes next must not overwrite it.",
-            look=look.line(one["buffer made"]) if one["buffer made"] else look(r"recv"),
+            look=kept_for(look, "module", but="inputs|empty")
+            or (look.line(one["buffer made"]) if one["buffer made"] else look(r"recv")),
         )
     if unwaited := [message[1] for message in one["messages"] if not message[3]]:
         raise Diagnosis(
@@ -234,7 +236,7 @@ def judge_gradients(
             "no-backward",
             saw=f"{saw}: all gradients are zero.",
             means="On every rank output.backward() adds to the gradients of the stage.",
-            look=place(r"backward\("),
+            look=place(r"\bgrad\(", r"backward\("),  # which gives the gradients of what it is asked for only
         )
     if all_close(found, others["last"]):
         raise Diagnosis(

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from contextlib import AbstractContextManager
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
@@ -31,12 +32,8 @@ def sums_around_a_ring(group: Group) -> None:
         ranks: group.start(Order(reduce_all, ranks, given, timeout=LIMIT)) for ranks, given in drawn.items()
     }
     with (
-        retold(
-            r"there is no rank",
-            "no-such-rank",
-            "The ring closes: after rank N-1 comes rank 0, (rank + 1) % N.",
-            saw="a rank sends to rank N or receives from rank -1, which there is not.",
-        ),
+        no_such_rank(look, r"there is no rank \d", "send"),
+        no_such_rank(look, r"there is no rank -", "recv"),
         retold(
             r"not connected",
             "talks-to-itself",
@@ -54,7 +51,7 @@ def sums_around_a_ring(group: Group) -> None:
                 if diagnosis.name != "message-sizes-differ":
                     raise
                 if len(set(types)) < 2:
-                    raise at_the_wrong_size(look, diagnosis, group) from None
+                    raise backwards(look, diagnosis, group) or at_the_wrong_size(look, diagnosis, group) from None
                 raise Diagnosis(
                     "buffer-of-other-type",
                     saw=diagnosis.saw,
@@ -64,6 +61,39 @@ def sums_around_a_ring(group: Group) -> None:
             judge(look, reports, drawn[ranks])
     with retold(r"not connected", "talks-to-itself", "With N = 1 there are no steps: N-1 is none."):
         judge_alone(look, group.values(pending[1]()), drawn[1])
+
+
+def no_such_rank(look: Look, pattern: str, kind: str) -> AbstractContextManager[None]:
+    return retold(
+        pattern,
+        "no-such-rank",
+        "The ring closes: after rank N-1 comes rank 0, (rank + 1) % N.",
+        saw="a rank sends to rank N or receives from rank -1, which there is not.",
+        look=peer_of(look.into(EXCHANGE), kind),
+    )
+
+
+def peer_of(look: Look, kind: str) -> str:
+    """Where it is said to whom a rank sends, or from whom it receives; "" where that is not known."""
+    named = {"send": "dst", "recv": "src"}[kind]
+    return argument_of(look, f"i{kind}", named, 1) or argument_of(look, kind, named, 1)
+
+
+def backwards(look: Look, told: Diagnosis, group: Group) -> Diagnosis | None:
+    """For sizes that differ because all ranks send to the one before, and number their parts for the other way."""
+    reports = group.results[-1].reports
+    sent = [(report.rank, one.peer) for report in reports for one in report.messages if one.kind == "send"]
+    if not sent or any(to != (rank - 1) % len(reports) for rank, to in sent):
+        return None
+    exchange = look.into(EXCHANGE)
+    place = exchange(r"send")
+    named = re.search(r"send\([^,]*, ?(dst=)?(left|prev\w*|prv|before)\b", searchable(place))
+    return Diagnosis(
+        "ring-backwards",
+        saw=f"every rank sends to the one before it; {told.saw}",
+        means="exchange() sends to the next rank, (rank + 1) % N: the parts' numbers are those of that direction.",
+        look=place if named else peer_of(exchange, "send") or place,
+    )
 
 
 def at_the_wrong_peer(look: Look, told: Diagnosis, ranks: int) -> Diagnosis:

@@ -14,6 +14,7 @@ from lab.checks.from_scratch.ring.judge_messages import (
     EXCHANGE,
     GATHER,
     SCATTER,
+    chosen_to_send,
     judge_messages,
     made_for_incoming,
 )
@@ -28,7 +29,9 @@ REPORT = [
         "unwaited": [int],
         "collectives": [str],
         "between": (None, Tensor),
+        "first": (None, Tensor),
         "short": [[int]],
+        "as it came": int,
     }
 ]
 
@@ -149,7 +152,9 @@ def judge_sums(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[Te
     )
 
     def wrong(name: str, means: str, function: str, *patterns: str) -> Diagnosis:
-        return Diagnosis(name, saw=saw, means=means, look=look.into(function)(*patterns))
+        """Without a pattern it is where what is sent is chosen."""
+        there = look.into(function)
+        return Diagnosis(name, saw=saw, means=means, look=there(*patterns) if patterns else chosen_to_send(there))
 
     scattered = reduced(reports, total)
     mine = [(rank + 1) % ranks for rank in range(ranks)]  # the part that each rank completes
@@ -207,6 +212,12 @@ def judge_sums(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[Te
             means=f"Both halves take N-1 steps: 2(N-1) = {steps} messages from each rank.",
             look=look.into(SCATTER if max(sends) >= steps else GATHER)(r"\brange\(|\bwhile\b"),
         )
+    if scattered and not any(begins_right(one["first"], total, ranks) for one in reports):
+        raise wrong(
+            "begins-with-other-part",
+            "Of this rank part (rank + 1) % N is complete: all_gather() begins with that one.",
+            GATHER,
+        )
     if all(map(torch.equal, own_parts, right_parts)):
         raise wrong(
             "not-all-gathered",
@@ -228,6 +239,13 @@ def judge_sums(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[Te
             f"{length} numbers are no multiple of {ranks}: the last ones belong to a part as well.",
             "split",
             r"//",
+        )
+    if all(one["as it came"] for one in reports):
+        raise Diagnosis(
+            "passed-on-as-it-came",
+            saw=saw,
+            means="What goes on is the own part, with what came in added to it: alone, that is the others' sum.",
+            look=chosen_to_send(look.into(SCATTER), last=True),
         )
     if complete(found, total):
         raise wrong(
@@ -254,6 +272,11 @@ def reduced(reports: Sequence[dict[str, Any]], total: Tensor) -> bool:
         {p for p, part in enumerate(one.tensor_split(len(own))) if torch.equal(part, right[p])} for one in own
     ]
     return all(parts) and len(set().union(*parts)) == len(reports)
+
+
+def begins_right(first: Tensor | None, total: Tensor, ranks: int) -> bool:
+    """Whether what the all-gather sends first is a complete part, or is not known."""
+    return first is None or any(torch.equal(first, part) for part in total.tensor_split(ranks))
 
 
 def complete(found: Sequence[Tensor], total: Tensor) -> bool:

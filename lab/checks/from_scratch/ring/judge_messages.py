@@ -1,5 +1,6 @@
 """Judges the messages of a ring all-reduce: who has sent how much to whom."""
 
+import ast
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -7,14 +8,29 @@ from torch import Tensor
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import argument_of
 from lab.checks.common.report import numbers
+from lab.checks.common.syntax import assignments, calls_of
 from lab.grading.diagnosis import Diagnosis
 
 EXCHANGE, SCATTER, GATHER = "exchange", "reduce_scatter", "all_gather"
+
+GIVEN = ("rank", "ranks", "parts")  # what both halves have from the lab
 
 
 def made_for_incoming(look: Look, half: str) -> str:
     """Where the tensor was made that exchange() fills, in one half; "" where that is not known."""
     return argument_of(look.into(half), EXCHANGE, "incoming", 1)
+
+
+def chosen_to_send(look: Look, *, last: bool = False) -> str:
+    """Where it is chosen what exchange() sends, the first time or from round to round; or its call."""
+    _, _, node = look.source()
+    for call in calls_of(node, EXCHANGE) if node else ():
+        handed = [part.id for one in call.args[:1] for part in ast.walk(one) if isinstance(part, ast.Name)]
+        made = [line for name in handed for line in assignments(node, name) if name not in GIVEN]  # type: ignore[arg-type]
+        loops = {part.lineno for part in ast.walk(node) if isinstance(part, ast.For)}  # type: ignore[arg-type]
+        lines = sorted(set(made) - loops)
+        return look.line(lines[-1 if last else 0]) if lines else look.line(call.lineno)
+    return look(r"send")
 
 
 def judge_messages(look: Look, sent: Sequence[Sequence[dict[str, int]]], tensor: Tensor) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -39,17 +40,28 @@ def reduce_one(rank: Rank, ring: Any, tensor: Tensor) -> dict[str, Any]:
 
 @contextmanager
 def halves_noted(rank: Rank, ring: Any, own: Tensor) -> Iterator[dict[str, Any]]:
-    """What shows where it went wrong: the tensor as the all-gather finds it, and messages that lack something.
+    """What shows where it went wrong: the tensor as the all-gather finds it, and what exchange() is given.
 
-    "between" is None where all_gather() is not called; "short" has [numbers to send, numbers sent] of exchange().
+    between  None where all_gather() is not called
+    first    what the all-gather sends first; None where it sends nothing
+    short    [numbers to send, numbers sent], where some are not sent
+    as it came  how often the reduce-scatter sends what it has received just before, with nothing added
     """
-    noted: dict[str, Any] = {"between": None, "short": []}
+    noted: dict[str, Any] = {"between": None, "first": None, "short": [], "as it came": 0}
+    came: Tensor | None = None
     exchange, all_gather = (getattr(ring, name, None) for name in ("exchange", "all_gather"))
 
     def exchanging(*args: Any, **kwargs: Any) -> Any:
+        nonlocal came
         first = len(rank.messages.notes)
-        result = exchange(*args, **kwargs)  # type: ignore[misc]
         outgoing = args[0] if args else kwargs.get("outgoing")
+        incoming = args[1] if len(args) > 1 else kwargs.get("incoming")
+        if isinstance(outgoing, Tensor) and noted["between"] is not None and noted["first"] is None:
+            noted["first"] = outgoing.detach().clone()
+        elif isinstance(outgoing, Tensor) and came is not None and len(came) and noted["between"] is None:
+            noted["as it came"] += torch.equal(outgoing, came)
+        result = exchange(*args, **kwargs)  # type: ignore[misc]
+        came = incoming.detach().clone() if isinstance(incoming, Tensor) else None
         sent = sum(note.elements for note in rank.messages.notes[first:] if note.kind == "send")
         if isinstance(outgoing, Tensor) and sent < outgoing.numel():
             noted["short"].append([outgoing.numel(), sent])

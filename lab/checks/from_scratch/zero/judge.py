@@ -12,6 +12,7 @@ from lab.checks.common.report import expect, expect_as_many, numbers
 from lab.checks.common.syntax import changed_in_loop, rebound, repeated
 from lab.checks.common.tensors import close, example
 from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin, whole_states
+from lab.checks.from_scratch.zero.places import SHARE, merged, too_late
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
@@ -29,7 +30,6 @@ REPORT = [
 ]
 
 INIT, STEP, HAND_OUT = "ZeroOptimizer.__init__", "ZeroOptimizer.step", "ZeroOptimizer.hand_out"
-SHARE = r"\[.params.\]\s*="  # where a group gets its share
 UNEVEN = 1.2  # the largest share, relative to 1/N of all, from which on it is no balance
 
 Weights = Sequence[Tensor]
@@ -151,7 +151,7 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
             raise says(
                 "groups-merged",
                 "Each group has options of its own, here another rate: divide every group, and join none.",
-                look.into(INIT)(SHARE, r"^for .*group"),
+                merged(look.into(INIT)),
             )
         if twice := max(one["in groups"] for one in found):
             raise says(
@@ -190,7 +190,7 @@ def explain(look: Look, says: Any, ranks: Sequence[Weights], right: Weights, bef
         raise says(
             "not-handed-out",
             "Each rank has stepped its own share, and the others' are as they were: hand them out after the step.",
-            look.into(STEP)(r"hand_out|step"),
+            too_late(look.into(STEP)),
         )
     if clean and alike:
         raise says(
@@ -223,13 +223,19 @@ def judge_states(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case
             else f"Each of {len(held)} ranks keeps the states of 1/{len(held)}: it steps its own share only.",
             look=look.into(INIT)(*([r"\.state\b"] if early else []), SHARE),
         )
+    if sum(held) > whole and (changed := first_of(look.into(INIT), changed_in_loop)):
+        raise Diagnosis(
+            "skipped-in-loop",
+            saw=f"{said}, {sum(held)} together.",
+            means="The loop goes over the list that it changes: behind each one that is taken out it skips one.",
+            look=changed,
+        )
     if sum(held) > whole:
         raise Diagnosis(
             "states-kept-twice",
             saw=f"{said}, {sum(held)} together.",
             means="A parameter has one owner: the other ranks keep no states of it.",
-            look=first_of(look.into(INIT), changed_in_loop)
-            or look.into(INIT)(r"param_groups\[-?[\d:]", SHARE, r"\.state"),
+            look=look.into(INIT)(r"param_groups\[-?[\d:]", SHARE, r"\.state"),
         )
     if case == 0 and max(held) > UNEVEN * whole / len(held):
         if dealt_out(found[0]["owners"], drawn.weights[case], len(held)):
