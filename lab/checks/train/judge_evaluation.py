@@ -236,9 +236,9 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
     }.get(kind, r"reduce|gather")
     before = {"filler": [r"clamp", r"len\((?!loader\))|size|shape|numel"]}.get(kind, [])
     after = [r"zeros\("] if kind == "last batch" else []
-    place = (
-        averaged_at(look, [report["values"][name] for report in own], possible[name]) if kind == "averages" else ""
-    )
+    observed = [report["values"][name] for report in own]
+    added = r"cross_entropy\((?!.*(reduction|\*|/))"
+    place = averaged_at(look, observed, possible[name], added) if kind == "averages" else ""
     if kind == "other" and name == "accuracy":
         place = compared_at(look)
     place = place or look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.base.source import searchable
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import after_loop, kept_at
 from lab.checks.common.look_values import names_in
 from lab.checks.common.syntax import calls_of
@@ -64,10 +64,18 @@ RARER = {
 REDUCING = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "gather")
 
 
-def averaged_at(look: Look, observed: Sequence[float], known: Mapping[str, Sequence[Sequence[float]]]) -> str:
-    """Where a mean of means goes wrong: a batch or a rank counts as one; "" where the line does not say so."""
+def averaged_at(
+    look: Look, observed: Sequence[float], known: Mapping[str, Sequence[Sequence[float]]], added: str
+) -> str:
+    """Where a mean of means goes wrong: a batch or a rank counts as one; "" where the line does not say so.
+
+    Args:
+        added: what a line looks like that adds the mean of a batch as it is.
+    """
     of_ranks, _ = known["averages"]
-    return divided_before(look, REDUCING) if all(map(near, observed, of_ranks)) else counted_alike(look)
+    if all(map(near, observed, of_ranks)):
+        return divided_before(look, REDUCING)
+    return place if line_of(place := look(added)) else counted_alike(look)
 
 
 def rarer_kind(
@@ -143,7 +151,7 @@ def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[st
     if kind == "exact":
         return
     name, means = MEANS.get(kind, MEANS["other"])
-    place = averaged_at(look, observed, known) if kind == "averages" else ""
+    place = averaged_at(look, observed, known, r"(\+=|append\().*\bloss\b(?!.*\*)") if kind == "averages" else ""
     place = place or look(*LINES.get(kind, []), r"reduce|gather", r"\breturn\b")
     if kind == "other" and (rare := rarer_kind(look, observed, rarer_means(given, epoch))):
         means, place = rare
