@@ -1251,3 +1251,23 @@ bank.wrong(
     record=f"if test.accuracy > 1:\n    {RECORD}",
     slow=True,
 )
+bank.wrong(
+    "test-images-dropped",
+    "a helper gives the first of the loaders",
+    whole=replaced(
+        STRAIGHT,
+        ("get_dataloaders(datasets.train, images,", "get_dataloaders(images, images,"),
+        ("device))[1]", "device))[0]"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "test-on-other-images",
+    "a helper gives the loader of the training images",
+    whole=replaced(
+        STRAIGHT,
+        ("return get_dataloaders(datasets.train, images,", "pair = get_dataloaders(datasets.train, images,"),
+        ("device))[1]", "device))\n        return pair[0]"),
+    ),
+    slow=True,
+)

@@ -1125,3 +1125,39 @@ bank.wrong(
     mean="return (sums[0] / (sums[1] * dist.get_world_size())).item()",
     slow=True,
 )
+
+# ---- wrong: a line that loses, weights or leaves out
+
+bank.wrong(
+    "gradients-pile-up",
+    "clears the gradients of the layers only",
+    zero="for layer in getattr(model, 'module', model).children():\n"
+    "    for parameter in layer.parameters():\n        parameter.grad = None",
+    slow=True,
+)
+bank.wrong(
+    "no-autocast",
+    "the forward pass before the autocast",
+    autocast="logits = model(images)\nwith run.autocast():",
+    loss="loss = F.cross_entropy(logits, labels)",
+    slow=True,
+)
+bank.wrong(
+    "batches-left-out",
+    "takes a batch and does not train on it",
+    loop="batches = iter(run.batches(loader))\nimages, labels = next(batches)\nfor images, labels in batches:",
+    slow=True,
+)
+bank.wrong(
+    "batches-left-out",
+    "leaves a batch behind an islice",
+    loop="import itertools\nfor images, labels in itertools.islice(run.batches(loader), len(loader) - 1):",
+    slow=True,
+)
+bank.wrong(
+    "average-of-averages",
+    "each batch has the weight 1",
+    total="weight = 1\nsums[0] += loss * weight",
+    count="sums[1] += weight",
+    slow=True,
+)

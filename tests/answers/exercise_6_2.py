@@ -805,3 +805,58 @@ bank.wrong(
     train="",
     slow=True,
 )
+
+# ---- a rank that has nothing but filler
+
+bank.right(
+    "a rank's means, weighted again, and none of no sample",
+    reduce="means = sums[:2] / sums[2].clamp(min=1)\nsums[:2] = means * sums[2]\ndist.all_reduce(sums)",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "a rank without samples returns early",
+    reduce="if sums[2] == 0:\n    model.train()\n    return Evaluation(0.0, 0.0)\ndist.all_reduce(sums)",
+    slow=True,
+)
+bank.wrong(
+    "rank-without-samples",
+    "at least one sample is counted on each rank",
+    reduce="sums[2].clamp_(min=1)\ndist.all_reduce(sums)",
+)
+bank.wrong(
+    "nan-from-filler",
+    "a rank's means, weighted again",
+    reduce="means = sums[:2] / sums[2]\nsums[:2] = means * sums[2]\ndist.all_reduce(sums)",
+    slow=True,
+)
+
+# ---- the line that makes a wrong value, above the one that uses it
+
+bank.wrong(
+    "wrong-loss",
+    "a rank's count times the ranks",
+    reduce="world = dist.get_world_size()\ntotal = sums[2] * world\ndist.all_reduce(sums)\nsums[2] = total",
+    slow=True,
+)
+bank.wrong(
+    "average-of-averages",
+    "means of batches, none of no sample",
+    loss="real = (labels != -100).sum().clamp(min=1)\n"
+    "sums[0] += F.cross_entropy(logits, labels, reduction='sum') / real",
+    right="sums[1] += (logits.argmax(dim=1) == labels).sum() / real",
+    count="sums[2] += 1",
+    slow=True,
+)
+bank.wrong(
+    "average-of-averages",
+    "the ranks' means under a name of their own",
+    reduce="means = sums[:2] / sums[2]\ndist.all_reduce(means)",
+    divide="loss, accuracy = (means / dist.get_world_size()).tolist()",
+    slow=True,
+)
+bank.wrong(
+    "wrong-accuracy",
+    "the largest values in place of their places",
+    right="predictions = logits.max(dim=1)[0].round()\nsums[1] += (predictions == labels).sum()",
+    slow=True,
+)

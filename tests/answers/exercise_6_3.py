@@ -544,3 +544,18 @@ bank.wrong(
     "    records.append(one)",
     slow=True,
 )
+
+bank.wrong(
+    "returned-too-early",
+    "all epochs but the last",
+    loop="for epoch in list(run.epochs())[:-1]:",
+    slow=True,
+)
+bank.wrong(
+    "remembers-records",
+    "an attribute of the function itself",
+    records="if not hasattr(train, 'records'):\n    train.records = []",
+    record=RECORD.replace("records", "train.records"),
+    result="return train.records",
+    slow=True,
+)

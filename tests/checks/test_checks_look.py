@@ -13,8 +13,8 @@ from lab.checks.common.look_around import (
     display_around,
     in_classes,
     in_helpers,
+    kept_at,
     kept_default,
-    reads_kept,
     swallows,
     value_outside,
 )
@@ -27,10 +27,12 @@ from lab.checks.common.look_values import (
     loop_around,
     made_under,
     own_order,
+    passed_over,
     returned_from,
     skips,
 )
 from lab.checks.common.report import expect, fits, numbers
+from lab.checks.train.judge_rarer import compared_at
 from lab.grading.diagnosis import Diagnosis
 
 CODE = '''
@@ -376,14 +378,78 @@ def test_a_line_of_a_helper_a_value_outside_and_a_dict_around(tmp_path: Path):
     assert display_around(look, 10) == ""
 
 
-def test_what_a_function_reads_of_the_module_and_may_change(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        ("f", "1  METER = Meter()"),
+        ("g", ""),
+        ("by_default", "17  def add(x, sums=[0]):"),
+        ("collects", "3  RECORDS: list = []"),
+        ("counts", "4  total = 0"),
+        ("on_itself", "35  on_itself.sums = []"),
+        ("given_outside", "44  given_outside.sums = []"),
+    ],
+)
+def test_where_that_is_made_which_outlives_a_call(tmp_path: Path, function: str, place: str):
     (tmp_path / "train.py").write_text(
-        "METER = Meter()\nSIZE = 8\n\n\ndef f(x):\n    y = x * SIZE\n    METER.add(y)\n    return METER.mean\n\n\n"
-        "def g(x):\n    return x * SIZE\n"
+        "METER = Meter()\nSIZE = 8\nRECORDS: list = []\ntotal = 0\n\n\n"
+        "def f(x):\n    y = x * SIZE\n    METER.add(y)\n    return METER.mean\n\n\n"
+        "def g(x):\n    return x * SIZE\n\n\n"
+        "def add(x, sums=[0]):\n    return sums\n\n\n"
+        "def by_default(x):\n    return add(x)\n\n\n"
+        "def collects(x):\n    RECORDS.append(x)\n\n\n"
+        "def counts(x):\n    global total\n    total += x\n\n\n"
+        "def on_itself(x):\n    on_itself.sums = []\n\n\n"
+        "class Run: ...\n\n\n"
+        "def given_outside(x):\n    given_outside.sums.append(x)\n\n"
+        "given_outside.sums = []\n"
     )
-    look = Look(tmp_path, "train.py", "f")
-    assert reads_kept(look) == "train.py:7  METER.add(y)"
-    assert reads_kept(look.into("g")) == "", "a number cannot change"
+    found = kept_at(Look(tmp_path, "train.py", function))
+    assert found == (place and f"train.py:{place}"), "a number cannot change, but what is global can"
+
+
+def test_where_a_round_of_a_loop_is_lost(tmp_path: Path):
+    (tmp_path / "train.py").write_text(
+        "def peeks(batches):\n    first = next(batches)\n    for one in batches:\n        step(one)\n\n\n"
+        "def skips(batches):\n    for one in batches:\n        if not one:\n            continue\n"
+        "        step(one)\n\n\n"
+        "def breaks(batches):\n    for one in batches:\n        step(one)\n        break\n\n\n"
+        "def cuts(batches):\n    few = list(batches)[:-1]\n    for one in few:\n        step(one)\n"
+    )
+    look, used = Look(tmp_path, "train.py", "peeks"), r"step\("
+    assert passed_over(look, 2, used) == "train.py:2  first = next(batches)"
+    assert passed_over(look.into("skips"), 8, used) == "train.py:9  if not one:"
+    assert passed_over(look.into("breaks"), 0, used) == "train.py:17  break"
+    assert passed_over(look.into("cuts"), 0, used) == "train.py:21  few = list(batches)[:-1]"
+
+
+@pytest.mark.parametrize(
+    ("lines", "place"),
+    [
+        (["best = logits.max(1)[0]", "sums += (best.round() == labels).sum()"], 0),
+        (["best, _ = logits.max(1)", "sums += best.long().eq(labels).sum()"], 0),
+        (
+            [
+                "for images, labels in loader:",
+                "    best = model(images).argmax(1)",
+                "    sums += (best != labels.cpu()).sum()",
+            ],
+            2,
+        ),
+        (
+            [
+                "for images, labels in loader:",
+                "    one = labels.cpu()",
+                "    sums += (logits.argmax(1) == one).sum()",
+            ],
+            2,
+        ),
+        (["_, best = logits.topk(1)", "real = labels != -100", "sums += (labels == best).sum()"], 2),
+    ],
+)
+def test_where_predictions_are_no_classes(tmp_path: Path, lines: list[str], place: int):
+    (tmp_path / "train.py").write_text("\n    ".join(["def evaluate(logits, labels, sums):", *lines]))
+    assert compared_at(Look(tmp_path, "train.py", "evaluate")) == f"train.py:{place + 2}  {lines[place].strip()}"
 
 
 def test_a_line_of_another_method_of_a_class_that_is_used_and_a_helpers_default(tmp_path: Path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.syntax import assignments, calls_of, root_of
+from lab.checks.common.syntax import assignments, calls_of, root_of, written_to
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -202,18 +202,32 @@ def value_outside(look: Look, pattern: str) -> str:
     return ""
 
 
-def reads_kept(look: Look) -> str:
-    """The first line of the function that reads a value of the module which may change; "" where none does."""
-    _, tree, node = look.source()
-    kept = {
-        target.id
-        for part in (tree.body if tree else ())
-        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call | ast.List | ast.Dict)
-        for target in part.targets
-        if isinstance(target, ast.Name)
-    }
-    names = [part for part in ast.walk(node) if isinstance(part, ast.Name)] if node else []
-    return look.line(min(one.lineno for one in names if one.id in kept)) if kept & {n.id for n in names} else ""
+def kept_at(look: Look) -> str:
+    """Where that is made which outlives a call of the function, and is used by it or by a helper; "" without one.
+
+    A default argument, a value of the module which may change, or an attribute that a function gives to another.
+    """
+    _, tree, _ = look.source()
+    if place := kept_default(look):
+        return place
+    functions = with_helpers(look)
+    parts = [part for node in functions for part in ast.walk(node)]
+    read = {part.id for part in parts if isinstance(part, ast.Name)}
+    changed = {name for part in parts if isinstance(part, ast.Global) for name in part.names}
+    changing = (ast.Call, ast.List, ast.Dict, ast.Set)
+    made: list[tuple[bool, int]] = []
+    for part in tree.body if tree else ():
+        if isinstance(part, ast.Assign | ast.AnnAssign):
+            names = {root_of(one) for one in (part.targets if isinstance(part, ast.Assign) else [part.target])}
+            if names & changed or (names & read and isinstance(part.value, changing)):
+                written = {root_of(value) for node in functions for value in written_to(node)}
+                made.append((names.isdisjoint(changed | written), part.lineno))
+    if made and not min(made)[0]:
+        return look.line(min(made)[1])
+    owners = {part.name for part in (tree.body if tree else ()) if isinstance(part, _Function | ast.ClassDef)}
+    given = [value for node in functions for value in written_to(node) if root_of(value) in owners]
+    lines = [value.lineno for value in given] or [line for _, line in made]
+    return look.line(min(lines)) if lines else ""
 
 
 def _methods(look: Look, owners: set[str]) -> list[str]:

@@ -259,6 +259,27 @@ def assigned_at(look: Look, names: Sequence[str]) -> str:
     return look.line(min(lines)) if lines else ""
 
 
+def passed_over(look: Look, taken_at: int, used: str) -> str:
+    """Where a round is lost: the line that took it, or what passes by the line where it should be used.
+
+    Args:
+        taken_at: the line that took what was not used; 0 where it was never taken, and the loop ended before.
+        used: what the line looks like that uses it.
+    """
+    if taken_at and not is_loop(look, taken_at):
+        return look.line(taken_at)
+    passed_by = skips(look, look(used)) if taken_at else ""
+    return passed_by or look.left_early() or loop_around(look, [line_of(look(used))])
+
+
+def is_loop(look: Look, number: int) -> bool:
+    """Whether a loop of the file begins in a line, or one that is written in it as a part of something else."""
+    _, tree, _ = look.source()
+    loops = ast.For | ast.While | ast.comprehension
+    parts = [part for part in ast.walk(tree) if isinstance(part, loops)] if tree else []
+    return number in {part.iter.lineno if isinstance(part, ast.comprehension) else part.lineno for part in parts}
+
+
 def names_in(value: ast.AST) -> set[str]:
     """The variables in an expression."""
     return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lab.training.run import Run
 
 CPU = torch.device("cpu")
+OFFSET = "offset"
 LIMIT = 20.0  # seconds for a group of ranks whose work takes a fraction of one
 
 RATE, MOMENTUM = 0.1, 0.9
@@ -51,7 +52,10 @@ class Chain(nn.Module):
 
 
 class TinyNet(nn.Module):
-    """Images [B, 3, 32, 32] -> logits [B, 10]. Its layers have odd sizes, so that shards come out uneven."""
+    """Images [B, 3, 32, 32] -> logits [B, 10]. Its layers have odd sizes, so that shards come out uneven.
+
+    With weights that have an `offset`, it has such a parameter of its own, outside of its layers.
+    """
 
     def __init__(self, weights: Mapping[str, Tensor] | None = None, *, batchnorm: bool = False) -> None:
         super().__init__()
@@ -63,6 +67,7 @@ class TinyNet(nn.Module):
             ]
         )
         self.classifier = nn.Linear(11, 10)
+        self.offset = nn.Parameter(torch.zeros(10)) if weights is not None and OFFSET in weights else None
         if weights is not None:
             self.load_state_dict(dict(weights))
 
@@ -70,7 +75,8 @@ class TinyNet(nn.Module):
         x = images
         for block in self.blocks:
             x = block(x)
-        return self.classifier(x)
+        x = self.classifier(x)
+        return x if self.offset is None else x + self.offset
 
 
 def fresh_generator() -> torch.Generator:

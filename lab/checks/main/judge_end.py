@@ -1,5 +1,6 @@
 """Judges the last part of main.run(): training, the test images, and what is left behind."""
 
+import ast
 import math
 from typing import Any, NoReturn
 
@@ -125,7 +126,7 @@ def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
         )
     used = next((one for one in evaluated if one["on"] == "test"), None)
     if used is None:
-        judge_test_loader(look, rehearsal, evaluated[-1]["on"])
+        judge_test_loader(look, rehearsal, evaluated[-1]["on"], calls(events, "get_dataloaders"))
     if "train" in names and names.index("evaluate") < names.index("train"):
         raise Diagnosis(
             "tested-before-training",
@@ -163,8 +164,12 @@ def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
     judge_sets(look, rehearsal, events)
 
 
-def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
-    """The test images did not come to evaluate() as they should."""
+def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str, made: Events) -> NoReturn:
+    """The test images did not come to evaluate() as they should.
+
+    Args:
+        made: the calls of get_dataloaders().
+    """
     own = on.startswith("a ")
     partial = on == "shuffled test"
     if partial or own:
@@ -181,12 +186,38 @@ def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str) -> NoReturn:
         name,
         saw=f"{rehearsal}: evaluate() got {LOADERS.get(on, one_line(on, 40) + ' not from get_dataloaders()')}.",
         means=means,
-        look=look(r"DataLoader\(", r"(?<![.\w])evaluate\(")
-        if own
-        else look(r"datasets\.test\b(?!.*None)", r"(?<![.\w])evaluate\(")
-        if partial
-        else look(r"tests?\w*\s*=.*(valid|train\b)", r"(?<![.\w])evaluate\("),
+        look=next((first_taken(look, one["line"]) for one in made if is_first(one["sets"], on)), "")
+        or (
+            look(r"DataLoader\(", r"(?<![.\w])evaluate\(")
+            if own
+            else look(r"datasets\.test\b(?!.*None)", r"(?<![.\w])evaluate\(")
+            if partial
+            else look(r"tests?\w*\s*=.*(valid|train\b)", r"(?<![.\w])evaluate\(")
+        ),
     )
+
+
+def is_first(sets: list[str], on: str) -> bool:
+    """Whether evaluate() got the first of the loaders made of two sets, which is one for training."""
+    return on == f"shuffled {sets[0]}" or (sets[1] == "test" and on == sets[0])
+
+
+def first_taken(look: Look, number: int) -> str:
+    """Where the first is taken of the two loaders that a call in a line gives; "" where the line is not known.
+
+    That is the line itself, or the one that takes it by [0] out of what the call has given.
+    """
+    _, _, node = look.source()
+    parts = list(ast.walk(node)) if node else []
+    for made in parts:
+        around = isinstance(made, ast.Assign) and made.lineno <= number <= (made.end_lineno or 0)
+        if not around or not isinstance(made.targets[0], ast.Name):  # type: ignore[attr-defined]
+            continue
+        pair = f"{made.targets[0].id}[0]"  # type: ignore[attr-defined]
+        taken = [one.lineno for one in parts if isinstance(one, ast.Subscript) and ast.unparse(one) == pair]
+        if taken:
+            return look.line(min(taken))
+    return look.line(number) if number else ""
 
 
 def earlier_return(look: Look) -> str:

@@ -10,7 +10,7 @@ from lab.checks.common.tiny import LIMIT, fresh_generator, parts
 from lab.checks.train.draw import draw_epochs, draw_evaluation, draw_run, draw_steps
 from lab.checks.train.judge_epochs import judge_epochs
 from lab.checks.train.judge_evaluation import EXACT, judge_evaluation, judge_repetition
-from lab.checks.train.judge_passes import BYPASSED
+from lab.checks.train.judge_passes import BYPASSED, judge_few
 from lab.checks.train.judge_run import EVERY_EPOCH, judge_run
 from lab.checks.train.judge_steps import judge_steps
 from lab.grading.check import Group, Order, check
@@ -51,8 +51,14 @@ def evaluates_every_sample_once(group: Group) -> None:
     for world_size, samples, batch_size in ((2, 19, 4), (3, 10, 3)):
         generator = fresh_generator()
         weights, own, drawn = draw_evaluation(generator, world_size, samples, batch_size)
-        given = {"weights": dict(weights), "parts": own, "batch_size": batch_size}
+        given = {
+            "weights": dict(weights),
+            "parts": own,
+            "batch_size": batch_size,
+            "exact": drawn.possible(0)["exact"][0][0],
+        }
         started.append((group.start(Order(EVALUATE_MODELS, world_size, given, timeout=LIMIT)), drawn))
+    ended = []
     for report, drawn in started:
         with (
             retold("FSDP.* has no attribute 'module'", "wrapper-bypassed", BYPASSED),
@@ -64,6 +70,10 @@ def evaluates_every_sample_once(group: Group) -> None:
             judge_evaluation(look, reports, wrapper, drawn)
         with part("again, and on the device", after=[EXACT]):
             judge_repetition(look, reports, drawn)
+        ended.append((reports, drawn))
+    for reports, drawn in ended:
+        with part(EXACT):
+            judge_few(look, reports, drawn.few)
 
 
 @check("6.3", "every epoch is trained, evaluated and recorded, in this order")

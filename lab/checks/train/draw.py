@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lab.checks.common.tensors import Tensors
 from lab.checks.common.tiny import (
+    OFFSET,
     OTHER_LOSSES,
     Batch,
     TinyNet,
@@ -30,8 +31,11 @@ Contribution = tuple[BatchTotal, BatchTotal]  # a batch's losses and right answe
 
 
 def draw_steps(generator: torch.Generator, world_size: int) -> tuple[dict[str, Tensor], list[Batch]]:
-    """Weights and two batches of five images a rank. The ranks' first losses are clearly different."""
-    weights = draw_weights(generator)
+    """Weights and two batches of five images a rank. The ranks' first losses are clearly different.
+
+    The network has a parameter that is in none of its layers, as a class token is.
+    """
+    weights = draw_weights(generator) | {OFFSET: torch.randn(10, generator=generator) / 5}
     while True:
         batches = [draw_batch(generator, 5 * world_size) for _ in range(2)]
         losses = [loss_and_gradients(weights, own)[0] for own in parts(batches[0], world_size)]
@@ -127,6 +131,7 @@ class DrawnEvaluation:
     """What an evaluation is made of: each batch's losses and right answers, and how many are nearly right."""
 
     batches: list[list[Contribution]]  # [rank][batch]
+    few: float  # the mean loss of one sample less than there are ranks
     among_first: list[float]  # how often the label is among the first 2, 3, 4, 5 classes
     other_losses: dict[str, float]  # the mean over all samples of what is taken for cross-entropy
     rare: dict[str, list[tuple[float, float]]]  # loss and accuracy that rarer mistakes lead to
@@ -185,6 +190,7 @@ def draw_evaluation(
                 )
                 for rank in range(world_size)
             ],
+            losses[: world_size - 1].mean().item(),
             [(place < k).double().mean().item() for k in range(2, 6)],
             {name: loss(logits, labels).item() for name, loss in OTHER_LOSSES.items()},
             rare_mistakes(losses, right, labels, filler, -logits.log_softmax(dim=1)[0, 0].item()),

@@ -14,18 +14,16 @@ from lab.checks.common.judge_left import (
     judge_unwrapped,
 )
 from lab.checks.common.look import Look
+from lab.checks.common.look_values import passed_over
 from lab.checks.common.report import ERROR, expect, expect_as_many, expect_returned, numbers
-from lab.checks.common.tensors import number
-from lab.checks.train.draw import possible_means, rarer_means
-from lab.checks.train.judge_rarer import rarer_kind
-from lab.checks.train.means import mistake
+from lab.checks.train.judge_rarer import judge_mean
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
 CALL = {"samples": [int], "training": bool, "wrong": str, "taken": int}
 EPOCH = {
     "type": str, "value": (float, None), "told": [int], "used": [int], "calls": [CALL], "by_run": bool,
-    "taken": int, "pending": int, "left": LEFT,
+    "taken": int, "lost": int, "pending": int, "left": LEFT,
 }  # fmt: skip
 
 EVERY_BATCH, EPOCH_MEAN = "every batch, in a new order", "the mean over the ranks"
@@ -106,7 +104,7 @@ def judge_steps_of(look: Look, rank: int, report: Sequence[dict[str, Any]], samp
                 "batches-left-out",
                 saw=f"in one epoch rank {rank} trained on {len(set(seen))} of its {samples} samples.",
                 means="An epoch is one pass over all of them.",
-                look=look(r"break|continue|islice|\breturn\b", r"\bfor\b"),
+                look=passed_over(look, epoch["lost"], r"\btrain_step\(") or loop,
             )
         if len(seen) > samples:
             raise Diagnosis(
@@ -242,59 +240,3 @@ def judge_type(look: Look, epoch: dict[str, Any]) -> None:
             else "The caller needs the mean loss, one number.",
             look=place,
         )
-
-
-MEANS = {
-    "own": ("no-all-reduce", "Each rank knows only its own samples; the sums must be all-reduced."),
-    "averages": (
-        "average-of-averages",
-        "A mean of means counts samples of small batches more: add up losses and counts, divide last.",
-    ),
-    "world size": (
-        "divided-by-world-size",
-        "The sums are divided by the number of samples, by nothing else.",
-    ),
-    "not divided": ("loss-summed-over-epoch", "A mean is the sum divided by the number of samples."),
-    "batches": ("divided-by-batches", "The sum over samples belongs over the number of samples."),
-    "means added": ("means-added", "Each step's loss is a mean: multiply it by its number of samples first."),
-    "last batch": ("last-batch-only", "One batch says little about the epoch: all steps count."),
-    "own count": ("count-not-reduced", "The number of samples must be summed over the ranks too."),
-    "own total": ("loss-not-reduced", "The sum of the losses must be summed over the ranks too."),
-    "ranks added": ("summed-not-averaged", "all_reduce adds up: reduce sums and counts, and divide afterwards."),
-    "in the loop": (
-        "reduced-in-loop",
-        "After an all-reduce the sums hold all ranks' samples; the next one counts those again. Reduce once.",
-    ),
-    "some ranks": ("ranks-disagree", "Every rank must have the same mean: all_reduce, not reduce."),
-    "other": ("wrong-mean", "It must be the sum of loss times samples over all ranks, divided by all samples."),
-}
-
-# Where such a mistake usually is; the others are where the ranks reduce.
-LINES = {
-    "averages": [r"batch_size", r"\.mean\(|mean\s*=", r"loss(?!.*(\*|train_step|\[\]|list\())"],
-    "world size": [r"world_size"],
-    "not divided": [r"\breturn\b"],
-    "batches": [r"\+=\s*1\b|len\(loader\)"],
-    "means added": [r"\+=\s*loss|append\("],
-    "last batch": [r"(?<![+=])=\s*loss|\]\s*=(?!=)"],
-    "other": [r"\breturn\b.*[-+]\s*\d"],
-}
-
-
-def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[str, Any]) -> None:
-    known = possible_means(given, epoch)
-    compared(f"mean loss of epoch {given['epochs'][epoch]}", observed, known["exact"][0][0])
-    kind = mistake(observed, known)
-    if kind == "exact":
-        return
-    name, means = MEANS.get(kind, MEANS["other"])
-    place = look(*LINES.get(kind, []), r"reduce|gather", r"\breturn\b")
-    if kind == "other" and (rare := rarer_kind(look, observed, rarer_means(given, epoch))):
-        means, place = rare
-    values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
-    raise Diagnosis(
-        name,
-        saw=f"train_one_epoch() returned: {values}. The mean over all samples is {number(known['exact'][0][0])}.",
-        means=means,
-        look=place,
-    )

@@ -1,20 +1,18 @@
 """Judges an evaluation: how the model was run, and the loss and accuracy over all ranks."""
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import kept_default
+from lab.checks.common.look_around import kept_at
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
-from lab.checks.train.judge_passes import judge_after, judge_passes
-from lab.checks.train.judge_rarer import OVER_SOME, rarer_kind
+from lab.checks.train.judge_passes import judge_after, judge_passes, judge_precision
+from lab.checks.train.judge_rarer import OVER_SOME, averaged_at, compared_at, rarer_kind
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -24,8 +22,6 @@ REPORT = {
     "passes": [{"images": int, "training": bool, "gradients": bool}], "restored": bool, "gradients": bool,
     "called": int, "pending": int, "left": LEFT,
 }  # fmt: skip
-
-HALF = r"half|float16|autocast"
 
 LOGITS = "cross_entropy takes the logits as they are, and applies the logarithm of a softmax itself."
 
@@ -99,7 +95,7 @@ def judge_repetition(look: Look, reports: Sequence[Any], drawn: DrawnEvaluation)
                 "remembers-evaluations",
                 saw=saw,
                 means="Something is left from the evaluation before: each one has to start from zero.",
-                look=kept_default(look)
+                look=kept_at(look)
                 or (
                     place if (place := look.kept()) != look() else look(r"zeros|sum|total|loss\s*=", r"\breturn\b")
                 ),
@@ -154,25 +150,6 @@ def judge_type(look: Look, rank: int, report: dict[str, Any]) -> None:
             )
 
 
-def judge_precision(look: Look, saw: str, values: Sequence[dict[str, float]], exact: dict[str, float]) -> None:
-    """Rounding to 16 bits gives numbers near the right ones, which now and then are also those of a mistake.
-
-    What is near by chance, a loss with label smoothing say, has no line that speaks of 16 bits.
-    """
-    place = look(HALF)
-    near = all(
-        abs(value["loss"] / exact["loss"] - 1) < 0.02 and abs(value["accuracy"] - exact["accuracy"]) < 0.1
-        for value in values
-    )
-    if near and re.search(HALF, searchable(place)):
-        raise Diagnosis(
-            "low-precision",
-            saw=saw,
-            means="That is the rounding of 16 bits: evaluate without autocast, and sum up in float32 or float64.",
-            look=place,
-        )
-
-
 def judge_swapped(
     look: Look, values: Sequence[dict[str, float]], exact: dict[str, float], found: dict[str, tuple[str, str]]
 ) -> None:
@@ -201,9 +178,10 @@ def judge_swapped(
 def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn: DrawnEvaluation) -> None:
     found: dict[str, tuple[str, str]] = {}
     exact: dict[str, float] = {}
+    possible: dict[str, dict[str, list[list[float]]]] = {}
     for which, name in enumerate(("loss", "accuracy")):
         observed = [report["values"][name] for report in own]
-        known = drawn.possible(which)
+        known = possible[name] = drawn.possible(which)
         exact[name] = known["exact"][0][0]
         kind = mistake(observed, known)
         values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))
@@ -230,6 +208,8 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
     # One mistake often spoils both: name the kind that explains one of them.
     name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
     kind, saw = found[name]
+    if name == "accuracy" and kind == "means added":  # which is said of cross_entropy, and here the loss is right
+        kind = "other"
     known_name, means = MISTAKES.get(
         kind,
         (
@@ -256,7 +236,12 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
     }.get(kind, r"reduce|gather")
     before = {"filler": [r"clamp", r"len\((?!loader\))|size|shape|numel"]}.get(kind, [])
     after = [r"zeros\("] if kind == "last batch" else []
-    place = look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")
+    observed = [report["values"][name] for report in own]
+    added = r"cross_entropy\((?!.*(reduction|\*|/))"
+    place = averaged_at(look, observed, possible[name], added) if kind == "averages" else ""
+    if kind == "other" and name == "accuracy":
+        place = compared_at(look)
+    place = place or look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")
     # Of so few samples, an accuracy is that of another mistake by chance; a loss is not.
     if (rare is not None and kind != "filler") or (rare and rare[0].startswith(OVER_SOME)):
         known_name, saw, (means, place) = "wrong-loss", found["loss"][1], rare

@@ -184,17 +184,21 @@ def judge_second_gradients(
     outside = look.into("train_one_epoch")(r"zero_grad\(")
     elsewhere = outside if line_of(outside) and not line_of(look(r"zero_grad")) else ""
     piled = {name: old[name] + new[name] for name in new}
-    if all(all_close(own, piled) for own in observed):
+    if all(close(own[name], piled[name]) or close(own[name], new[name]) for own in observed for name in new):
+        every = all(all_close(own, piled) for own in observed)
         raise Diagnosis(
             "gradients-pile-up",
-            saw=f"in step 2 the gradients are those of both batches together: {example(observed[0], new)}.",
+            saw=f"in step 2 {'the' if every else 'some of the'} gradients are those of both batches together: "
+            f"{example(observed[0], new)}.",
             means="backward() adds to what is there: "
             + (
                 "once an epoch is too seldom, zero_grad() belongs into the step."
                 if elsewhere
                 else WITHOUT_ZERO_GRAD
+                if every
+                else "zero_grad() clears every parameter, those outside of the layers too."
             ),
-            look=elsewhere or look(r"zero_grad", r"backward"),
+            look=elsewhere or look(r"zero_grad", r"\.grad\b|\.zero_\(", r"backward"),
         )
     raise Diagnosis(
         "wrong-second-step",

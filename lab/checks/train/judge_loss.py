@@ -1,10 +1,12 @@
 """Judges the loss that a training step returned, and the precision that it was computed in."""
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import Look
 from lab.checks.common.report import expect_returned
+from lab.checks.common.syntax import calls_of
 from lab.checks.common.tensors import Tensors, close, number
 from lab.checks.common.tiny import Batch, loss_and_gradients, parts
 from lab.grading.diagnosis import Diagnosis
@@ -103,5 +105,15 @@ def judge_precision(look: Look, report: dict[str, Any]) -> None:
             "no-autocast",
             saw=f"in a run with --precision bf16 the forward pass computed in {report['bf16']}.",
             means="Without `with run.autocast():` around it, the forward pass stays in fp32.",
-            look=place,
+            look=outside_of(look, "autocast", "model") or place,
         )
+
+
+def outside_of(look: Look, context: str, function: str) -> str:
+    """The place of a call that stands outside of the `with` of a context; "" where one is inside, or none is."""
+    _, _, node = look.source()
+    withs = [part for part in ast.walk(node) if isinstance(part, ast.With)] if node else []
+    around = [part for part in withs if any(context in ast.unparse(one.context_expr) for one in part.items)]
+    lines = [call.lineno for call in (calls_of(node, function) if node else ())]
+    inside = [line for line in lines for part in around if part.lineno <= line <= (part.end_lineno or 0)]
+    return look.line(min(lines)) if around and lines and not inside else ""

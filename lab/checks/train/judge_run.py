@@ -5,7 +5,9 @@ from typing import Any
 
 from lab.base.words import one_line
 from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed, judge_unwrapped
-from lab.checks.common.look import Look
+from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look_around import kept_at
+from lab.checks.common.look_values import passed_over
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import TIRING, tiring_phase
@@ -112,7 +114,7 @@ def judge_second(look: Look, second: list[bool]) -> None:
             "remembers-records",
             saw=f"a second train(), of one epoch, returned {len(second)} records.",
             means="Those of the run before are among them: each call needs a list of its own.",
-            look=look.kept_default() or look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
+            look=kept_at(look) or look(r"records?\s*=|records?:", r"append", r"\breturn\b"),
         )
 
 
@@ -145,8 +147,12 @@ def judge_epochs(look: Look, events: Sequence[dict[str, Any]], epochs: list[int]
             raise Diagnosis(
                 "returned-too-early",
                 saw=f"run.epochs() yields {len(epochs)} epochs; train() ended after {len(seen)}.",
-                means="A return or break inside the loop ends it before its last round.",
-                look=look.under(r"^(break|return)\b") or look(r"break|\breturn\b"),
+                means="A return or break inside the loop ends it before its last round."
+                if look.left_early()
+                else "Every epoch that it yields is trained, the last one too.",
+                look=look.under(r"^(break|return)\b")
+                or passed_over(look, 0, r"\btrain_one_epoch\(")
+                or look(RETURN),
             )
         if what == "record" and len(seen) != len(epochs):
             raise Diagnosis(

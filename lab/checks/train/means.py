@@ -84,7 +84,7 @@ def rarer(
                 [part if r in ranks else rest[r] for r in range(world_size)],
             ]
     found["dataset"] = [[sum(totals) / held] * world_size] if held else []
-    found["sampler"] = [[sum(totals) / ((listed or n) * world_size) for n in samples]]
+    found["sampler"] = [[sum(totals) / (listed * world_size)] * world_size] if listed else []
     first = [own[0] for own in batches]
     found["first batch"] = [
         [sum(one.total for one in first) / max(1, sum(one.samples for one in first))] * world_size

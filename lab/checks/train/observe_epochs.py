@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lab.checks.common.attempt import NumberedImages, attempt
+from lab.checks.common.attempt import NumberedImages, attempt, lines_now
 from lab.checks.common.left_behind import (
     COLLECTIVES,
     collectives_skipped,
@@ -95,12 +95,25 @@ class CountedRun(Run):
     def prepare(self) -> None:
         self.asked: list[Any] = []
         self.taken = 0
+        self.file = ""  # of the student's
+        self.taken_at: list[tuple[int, list[int]]] = []  # in which line of it a batch of these samples was taken
 
     def batches(self, loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
         self.asked.append(loader)
         for batch in super().batches(loader):
             self.taken += 1
+            self.taken_at.append((next(iter(lines_now(self.file)), 0), samples_of(batch[0])))
             yield batch
+
+
+def samples_of(images: Tensor) -> list[int]:
+    """Their numbers, which are their pixels."""
+    return images[:, 0, 0, 0].int().tolist()
+
+
+def unused_at(run: CountedRun, trained: list[int]) -> int:
+    """The line that took the first batch which was not trained on; 0 where there is none."""
+    return next((line for line, samples in run.taken_at if not set(samples) & set(trained)), 0)
 
 
 def run_epochs(rank: Rank) -> dict[str, Any]:
@@ -111,6 +124,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     run = quiet_run(CountedRun)
     assert isinstance(run, CountedRun)
     run.prepare()
+    run.file = str(train.__file__)
     counted = run  # by a name that the step's own argument does not hide
     before, count = sum(given["samples"][: rank.rank]), given["samples"][rank.rank]
     sampler = SamplerNotes()
@@ -138,7 +152,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
             ("the labels", labels, isinstance(labels, Tensor) and labels.ndim == 1),
             ("the run", run, isinstance(run, CountedRun)),
         )
-        samples = [] if wrong else images[:, 0, 0, 0].int().tolist()
+        samples = [] if wrong else samples_of(images)
         calls.append({"samples": samples, "training": net.training, "wrong": wrong, "taken": counted.taken})
         drawn = losses[len(epochs)]
         return torch.tensor(drawn[(len(calls) - 1) % len(drawn)])
@@ -147,7 +161,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
     for epoch in given["epochs"]:
         net.eval()
         calls.clear()
-        sampler.told, sampler.used, run.asked, run.taken = [], [], [], 0
+        sampler.told, sampler.used, run.asked, run.taken, run.taken_at = [], [], [], 0, []
         pending: list[Handle] = []
         with watched(rank, net, sgd) as left, handles_noted(pending):
             result = train.train_one_epoch(net, sgd, loader, epoch, run)
@@ -162,6 +176,7 @@ def run_epochs(rank: Rank) -> dict[str, Any]:
                 "calls": list(calls),
                 "by_run": any(one is loader for one in run.asked),
                 "taken": run.taken,
+                "lost": unused_at(run, [sample for call in calls for sample in call["samples"]]),
             }
         )
     sampler.told, sampler.used = [], []

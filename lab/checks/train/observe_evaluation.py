@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -13,10 +14,12 @@ from lab.checks.common.left_behind import COLLECTIVES, no_memory, swallowed, swa
 from lab.checks.common.meta_device import META, runs_elsewhere
 from lab.checks.common.pending import Handle, handles_noted
 from lab.checks.common.pretended_gpu import GPU, asks_for_another
+from lab.checks.common.tensors import close
 from lab.checks.common.tiny import CPU, TinyNet
 from lab.ranks.rank import Rank
 
 IGNORED = -100
+WRAPPERS = ("DDP", "FSDP")
 
 
 class ValidationShard(Dataset):
@@ -53,7 +56,7 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
 
     loader = loader_of(len(whole[1]))
     report: dict[str, Any] = {}
-    for wrapper in ("DDP", "FSDP"):
+    for wrapper in WRAPPERS:
         net = TinyNet(given["weights"])
         model: nn.Module = DistributedDataParallel(net) if wrapper == "DDP" else shard(net)
         # As after a training epoch; FSDP prepares itself in the first pass, which must not be in inference mode.
@@ -76,6 +79,10 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
     # Once more, as after the next epoch, with other figures: those of the first batch alone.
     loader = loader_of(size * rank.world_size)
     report["again"] = describe_evaluation(train.evaluate(model, loader, CPU))
+    report["few"] = {"values": {}}
+    if on_every_rank(all(close(report[one]["values"].get("loss", 0.0), given["exact"]) for one in WRAPPERS)):
+        # A sample less than there are ranks: all that the last rank has is filler.
+        report["few"] = describe_evaluation(train.evaluate(model, loader_of(rank.world_size - 1), CPU))
     lines: list[int] = []
     report["elsewhere"] = runs_elsewhere(train.evaluate, TinyNet().to(META), loader, META, lines=lines)
     report["line"] = next(iter(lines), 0)
@@ -91,6 +98,13 @@ def evaluate_models(rank: Rank) -> dict[str, Any]:
         lost[what] = swallowed_where(targets, train.evaluate, net, loader, CPU)
     report["swallowed"] = lost
     return report
+
+
+def on_every_rank(true: bool) -> bool:
+    """Whether something is true on all ranks: none of them goes on to where the others do not come."""
+    everywhere = torch.tensor(int(true))
+    dist.all_reduce(everywhere, op=dist.ReduceOp.MIN)
+    return bool(everywhere)
 
 
 def shard(net: TinyNet) -> nn.Module:
