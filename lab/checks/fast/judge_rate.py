@@ -37,7 +37,7 @@ def draw_rates(generator: torch.Generator) -> dict[str, Any]:
         "rates": rates,
         "momentum": random.choice([0.6, 0.7, 0.8]),
         "groups": [[0.5, 0.25], [rates[-1], 0.25], [0.5, rates[-1]]],  # the rates of two groups, before
-        "other": 0.4,  # the rate of another optimizer
+        "other": 0.37,  # the rate of another optimizer, whose half is none of these
         "weights": draw_weights(generator),
         "batches": [draw_batch(generator, 6) for _ in range(STEPS)],
     }
