@@ -138,7 +138,10 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 def seconds_per_step(
     step: Callable[[], object], device: torch.device, *, warm_up: int = 5, steps: int = 20
 ) -> float:
-    """The median time of `steps` steps, after `warm_up` others. A step's time ends when the device has done it."""
+    """The median time of `steps` steps, after `warm_up` others. A step's time ends when the device has done it.
+
+    Of an even number of times the median is the mean of the two in the middle.
+    """
     # TODO 8.6a: read time.perf_counter() before and after each step, but only when the device has nothing left to
     # do: synchronize(device) waits for that.
     raise NotImplementedError("Exercise 8.6a is not done yet: seconds_per_step() in fast.py")

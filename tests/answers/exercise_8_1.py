@@ -259,3 +259,36 @@ bank.wrong(
     slow=True,
     whole={"8.1": UNION.replace("length(waiting - compute - communication)", "length(waiting - compute)")},
 )
+bank.wrong(
+    "communication-before-compute",
+    "the first in the alphabet",
+    slow=True,
+    whole={
+        "8.1": """
+times = {cause: 0.0 for cause in CAUSES}
+moments = sorted({t for span in spans for t in (span.begin, span.end)})
+for first, last in zip(moments[:-1], moments[1:]):
+    cause = min((s.what for s in spans if s.begin <= first and s.end >= last), default="launch")
+    times[cause] += last - first
+return times
+"""
+    },
+)
+bank.wrong(
+    "times-kept",
+    "times that are an attribute of the function",
+    start="times = time_by_cause.__dict__.setdefault('times', dict.fromkeys(CAUSES, 0.0))",
+)
+bank.wrong(
+    "times-kept",
+    "the spans of all steps in a list of the module",
+    slow=True,
+    start="times = {cause: 0.0 for cause in CAUSES}\n"
+    "ALL = globals().setdefault('ALL', [])\nALL.extend(spans)\nspans = ALL",
+)
+bank.wrong(
+    "result-overwritten",
+    "one dict for all steps",
+    slow=True,
+    start="times = time_by_cause.__dict__.setdefault('times', {})\ntimes.update(dict.fromkeys(CAUSES, 0.0))",
+)

@@ -175,3 +175,22 @@ bank.wrong(
     reduce="dist.all_reduce(total[0])",
     mean="return (total[0] / (total[1] * dist.get_world_size())).item()",
 )
+bank.right(
+    "reduced while the CPU goes on, and waited for",
+    reduce="works = [dist.all_reduce(part, async_op=True) for part in total.unbind()]\n"
+    "[work.wait() for work in works]",
+)
+bank.right(
+    "two views reduced one after the other, waited for at the end",
+    slow=True,
+    reduce="works = [dist.all_reduce(total[:1], async_op=True), dist.all_reduce(total[1:], async_op=True)]\n"
+    "for work in works: work.wait()",
+)
+bank.wrong("not-waited-for", "nobody waits", reduce="dist.all_reduce(total, async_op=True)")
+bank.wrong(
+    "not-waited-for",
+    "read before the wait",
+    slow=True,
+    reduce="work = dist.all_reduce(total, async_op=True)",
+    mean="mean = total[0] / total[1]\nwork.wait()\nreturn mean.item()",
+)

@@ -179,3 +179,41 @@ bank.wrong(
 bank.wrong(
     "labels-of-other-images", "images turned around", slow=True, images="self.images = images.flip(0).to(device)"
 )
+bank.wrong(
+    "other-pixels",
+    "-1 to 1, in a second line",
+    slow=True,
+    pick="batch = self.images[chosen].float() / 255\nbatch = (batch - 0.5) / 0.5",
+    **{"yield": "yield batch, self.labels[chosen]"},
+)
+bank.wrong(
+    "other-pixels",
+    "-1 to 1, where it is yielded",
+    slow=True,
+    pick="batch = self.images[chosen].float() / 255",
+    **{"yield": "yield batch * 2 - 1, self.labels[chosen]"},
+)
+bank.wrong(
+    "indices-on-cpu",
+    "the order on the CPU",
+    order="order = torch.tensor(list(self.sampler))",
+)
+bank.wrong(
+    "data-set-kept",
+    "images that the class keeps",
+    images="if not hasattr(type(self), 'cache'): DeviceBatches.cache = images.to(device)\n"
+    "self.images = DeviceBatches.cache.to(device)",
+)
+bank.wrong(
+    "data-set-kept",
+    "labels that the class keeps",
+    slow=True,
+    labels="if not hasattr(type(self), 'cache'): DeviceBatches.cache = labels.to(device)\n"
+    "self.labels = DeviceBatches.cache.to(device)",
+)
+bank.right(
+    "copied while the CPU goes on",
+    order="order = torch.tensor(list(self.sampler))",
+    chosen="chosen = order[i * self.batch_size : (i + 1) * self.batch_size]\n"
+    "chosen = chosen.to(self.images.device, non_blocking=True)",
+)

@@ -274,3 +274,22 @@ with side_stream(device):
 """,
     warm="F.cross_entropy(other(images), labels).backward()",
 )
+bank.wrong(
+    "step-not-recorded",
+    "optimizer.step() after the recording",
+    slow=True,
+    step="",
+    warm="step(images, labels)\noptimizer.step()",
+    returned="optimizer.step()\nreturn replay",
+)
+bank.wrong(
+    "input-written-in-the-graph",
+    "its own tensors made in the recording",
+    recording="with recording(graph):\n    inputs, targets = (part.clone() for part in warm_up[0])",
+)
+bank.wrong(
+    "input-written-in-the-graph",
+    "the last batch copied in the recording",
+    slow=True,
+    recording="with recording(graph):\n    inputs.copy_(warm_up[-1][0])\n    targets.copy_(warm_up[-1][1])",
+)

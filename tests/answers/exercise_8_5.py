@@ -108,3 +108,10 @@ bank.wrong(
     groups="torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: rate)",
     set="",
 )
+bank.wrong("rate-not-set", "a fill that makes another tensor", slow=True, set='torch.fill(group["lr"], rate)')
+bank.wrong(
+    "rate-shared",
+    "the rate in a tensor of the module's",
+    slow=True,
+    rate="lr = globals().setdefault('RATE', torch.zeros((), device=where)).to(where)\nlr.fill_(rate)",
+)

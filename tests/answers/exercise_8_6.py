@@ -32,8 +32,15 @@ bank.right(
 )
 bank.right("another clock", start="start = time.monotonic()", stop="seconds.append(time.monotonic() - start)")
 bank.right("synchronised once before the first", before="", list="seconds = []\nsynchronize(device)")
-bank.right("the middle of the sorted times", median="return sorted(seconds)[len(seconds) // 2]")
-bank.right("torch's median", median="return torch.tensor(seconds, dtype=torch.float64).median().item()")
+bank.wrong(
+    "one-of-the-middle-two", "the middle of the sorted times", median="return sorted(seconds)[len(seconds) // 2]"
+)
+bank.wrong(
+    "one-of-the-middle-two",
+    "torch's median",
+    slow=True,
+    median="return torch.tensor(seconds, dtype=torch.float64).median().item()",
+)
 bank.right(
     "all numbers in one",
     each="differences = torch.cat([(mine[n].double() - theirs[n].double()).flatten().abs() for n in mine])",
@@ -221,4 +228,45 @@ for name in mine:
     differences.append((a - b).abs().max().double())
 differences = torch.stack(differences)
 """,
+)
+bank.right("torch's quantile", median="return torch.tensor(seconds, dtype=torch.float64).quantile(0.5).item()")
+bank.right(
+    "the middle of the sorted times, or the mean of two",
+    slow=True,
+    median="""
+seconds.sort()
+half = len(seconds) // 2
+return seconds[half] if len(seconds) % 2 else (seconds[half - 1] + seconds[half]) / 2
+""",
+)
+bank.wrong(
+    "times-kept",
+    "a list that outlives the call",
+    list="seconds = seconds_per_step.__dict__.setdefault('seconds', [])",
+)
+bank.wrong(
+    "differences-kept",
+    "differences that outlive the call",
+    each="""
+kept = largest_difference.__dict__.setdefault("kept", [])
+kept.extend((mine[name].double() - theirs[name].double()).abs().max() for name in mine)
+differences = torch.stack(kept)
+""",
+)
+bank.wrong(
+    "type-left-out",
+    "the types that came to mind",
+    slow=True,
+    dicts="""
+theirs = second.state_dict()
+known = (torch.float32, torch.float64, torch.int64, torch.uint8)
+mine = {name: value for name, value in first.state_dict().items() if value.dtype in known}
+""",
+)
+bank.wrong(
+    "other-number-of-steps",
+    "the defaults by name",
+    slow=True,
+    warm="WARM_UP, STEPS = 5, 20\nfor _ in range(WARM_UP):",
+    timed="for _ in range(STEPS):",
 )

@@ -56,17 +56,23 @@ def lines_now(file: str) -> list[int]:
 
 
 @contextmanager
-def stepped(file: str | None, probe: Callable[[Any], Any]) -> Iterator[list[tuple[int, Any]]]:
+def stepped(
+    file: str | None, probe: Callable[..., Any], *, results: bool = False
+) -> Iterator[list[tuple[int, Any]]]:
     """Note each line of a file that is run in here, and what `probe` finds when it has been run.
 
     It is slow, for the few lines of one function. The probe gets the line's frame.
+
+    Args:
+        results: hand the probe also what the line returns or yields; None for other lines.
     """
     notes: list[tuple[int, Any]] = []
     lines: list[int] = []  # of the functions that are being run, the innermost last
 
-    def step(frame: Any, event: str, _: object) -> Any:
+    def step(frame: Any, event: str, value: object) -> Any:
         if len(notes) < _KEPT and event in ("line", "return") and lines[-1]:
-            notes.append((lines[-1], probe(frame)))
+            given = [frame, value if event == "return" else None][: 1 + results]
+            notes.append((lines[-1], probe(*given)))
         if event == "line":
             lines[-1] = frame.f_lineno
         elif event == "return":

@@ -109,6 +109,11 @@ def kept_default(look: Look) -> str:
     return next((place for name in names if (place := look.into(name).kept_default())), "")
 
 
+def kept_at(look: Look) -> str:
+    """Where that is bound which outlives a call of the function: in a default, or where the function uses it."""
+    return kept_default(look) or look.kept()
+
+
 def condition_of(look: Look, error: dict[str, Any]) -> str:
     """The place of the `if` around the line of the function that raised an error; "" where it has none."""
     return look.under(re.escape(error["text"])) if error["text"] else ""

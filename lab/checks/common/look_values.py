@@ -96,10 +96,24 @@ def chosen_key(look: Look) -> str:
         }
         # Under a name for what a loop goes through, it is chosen where that loop begins.
         looped = [one.id for one in values.values() if isinstance(one, ast.Name)]
-        lines = [line for one in (name, *looped) for line in assignments(node, one)]
+        lines = [line for one in (name, *looped) for line in _bound(node, one)]
         chosen = [line for line in lines if not isinstance(values.get(line), ast.Constant | ast.Name)]
         return look.line(min(chosen or lines, default=target.lineno))
     return ""
+
+
+def _bound(node: ast.AST, name: str) -> list[int]:
+    """The lines that assign to a variable, which is another one than that of a comprehension."""
+    scopes = [part.target for part in ast.walk(node) if isinstance(part, ast.comprehension)]
+    own = {id(part) for scope in scopes for part in ast.walk(scope)}
+    return [
+        part.lineno
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name)
+        and part.id == name
+        and isinstance(part.ctx, ast.Store)
+        and id(part) not in own
+    ]
 
 
 def own_order(look: Look, names: Collection[str], but: str) -> str:
@@ -179,6 +193,19 @@ def loop_around(look: Look, numbers: Sequence[int]) -> str:
         names = [part.id for part in through if isinstance(part, ast.Name)]
         made = [line for name in names for line in assignments(node, name) if line < loop.lineno]  # type: ignore[arg-type]
         return look.line(max(made, default=loop.lineno))
+    return ""
+
+
+def fixed_number(look: Look) -> str:
+    """Where a name is bound to a fixed number that a range() goes by, here or in the module; "" where none is."""
+    _, tree, node = look.source()
+    counted = {part for call in (calls_of(node, "range") if node else ()) for part in names_in(call)}
+    for body in (node, tree):
+        for part in ast.walk(body) if body else ():
+            if not isinstance(part, ast.Assign) or names_in(part.value):
+                continue
+            if counted & {name for target in part.targets for name in names_in(target)}:
+                return look.line(part.lineno)
     return ""
 
 

@@ -103,11 +103,17 @@ def written_to(node: _Function) -> list[ast.expr]:
     for part in ast.walk(node):
         if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store):
             found.append(part.value)
-        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _CHANGING:
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and _changes(part.func):
             found.append(part.func.value)
         elif isinstance(part, ast.Call) and getattr(part.func, "id", "") == "setattr" and part.args:
             found.append(part.args[0])
     return found
+
+
+def _changes(method: ast.Attribute) -> bool:
+    """Whether a method changes what it is called of: append(), zero_(); nn.init.zeros_() is of a module."""
+    in_place = method.attr.endswith("_") and not method.attr.startswith("_")
+    return method.attr in _CHANGING or (in_place and root_of(method) not in ("torch", "nn", "init"))
 
 
 def uses(body: list[ast.stmt], name: str) -> bool:

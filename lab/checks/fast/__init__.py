@@ -1,4 +1,5 @@
 """The checks of fast.py: what they observe in the ranks, draw, and judge.
 
-May import: base, checks/common, grading, ranks, training, training/stepping.
+May import: base, checks/common, checks/fast/gain, checks/fast/profiles, grading,
+ranks, training/stepping.
 """

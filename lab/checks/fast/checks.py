@@ -1,23 +1,30 @@
 """Checks of section 8: where a step's time goes, and a step that is recorded once and replayed."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from lab.checks.common.look import Look
 from lab.checks.common.tiny import LIMIT, fresh_generator
-from lab.checks.fast.draw import WARM_UP, Training, draw_batches, draw_profiles, draw_training
+from lab.checks.fast.draw import WARM_UP, Training, draw_batches, draw_training
+from lab.checks.fast.gain.draw import draw_gain
+from lab.checks.fast.gain.judge import judge_gain
 from lab.checks.fast.judge_batches import judge_batches
 from lab.checks.fast.judge_capture import judge_capture, judge_inputs_elsewhere
 from lab.checks.fast.judge_epoch import draw_epoch, judge_epoch
-from lab.checks.fast.judge_gain import draw_gain, judge_gain
-from lab.checks.fast.judge_profile import judge_profiles
 from lab.checks.fast.judge_rate import draw_rates, judge_rates
+from lab.checks.fast.judge_replays import COPIED, judge_written
+from lab.checks.fast.profiles.draw import Span, draw_profiles
+from lab.checks.fast.profiles.judge import judge_profiles
 from lab.grading.check import Group, Order, check
+from lab.grading.diagnosis import Diagnosis
 
 # What ranks do, by name: it imports more than the grader's own process needs.
 TAKE_BATCHES = f"{__package__}.observe_batches:take_batches"
 CAPTURE_AND_REPLAY = f"{__package__}.observe_capture:capture_and_replay"
 CAPTURE_WITHOUT_DDP = f"{__package__}.observe_capture:capture_without_ddp"
 RUN_EPOCH = f"{__package__}.observe_epoch:run_epoch"
-MEASURE = f"{__package__}.observe_gain:measure"
-READ_PROFILES = f"{__package__}.observe_epoch:read_profiles"
+MEASURE = f"{__package__}.gain.observe:measure"
+READ_PROFILES = f"{__package__}.profiles.observe:read_profiles"
 FOLLOW_RATES = f"{__package__}.observe_rate:follow_rates"
 
 
@@ -25,8 +32,11 @@ FOLLOW_RATES = f"{__package__}.observe_rate:follow_rates"
 def reads_a_profile(group: Group) -> None:
     profiles = draw_profiles()
     look = Look(group.code, "fast.py", "time_by_cause")
-    alone = Order(READ_PROFILES, 1, profiles, timeout=LIMIT, set_up_process_group=False)
-    judge_profiles(look, group.observe(alone), profiles)
+
+    def read(some: Sequence[Sequence[Span]]) -> Any:
+        return group.observe(Order(READ_PROFILES, 1, some, timeout=LIMIT, set_up_process_group=False))
+
+    judge_profiles(look, read(profiles), profiles, read)
 
 
 @check("8.2", "the mean over all ranks and samples, and no wait before the last step")
@@ -47,7 +57,15 @@ def picks_batches_on_the_device(group: Group) -> None:
 def replays_what_it_recorded(group: Group) -> None:
     training = draw_training(fresh_generator(), world_size=2)
     look = Look(group.code, "fast.py", "capture_step")
-    judge_capture(look, group.observe(Order(CAPTURE_AND_REPLAY, 2, sent(training), timeout=LIMIT)), training)
+    reports = group.observe(Order(CAPTURE_AND_REPLAY, 2, sent(training), timeout=LIMIT))
+    try:
+        judge_capture(look, reports, training)
+    except Diagnosis as told:
+        if told.name not in COPIED:
+            raise
+        again = sent(training) | {"notes what is written": True}
+        judge_written(look, group.observe(Order(CAPTURE_AND_REPLAY, 2, again, timeout=LIMIT)), told)
+        raise
 
 
 @check("8.4", "the same without DDP: in a CUDA graph, where this machine has a GPU", after_passed=True)

@@ -1,6 +1,5 @@
 """What the checks of section 8 draw anew for each run, and what one process makes of it."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +24,6 @@ from lab.checks.common.tiny import (
 
 WARM_UP, LATER = 3, 4  # steps before the recording, and after it
 SIDE = 4  # pixels of an image of 8.3
-
-Span = tuple[str, float, float]  # what, begin, end
 
 
 @dataclass(frozen=True)
@@ -95,65 +92,6 @@ def _average(gradients: Sequence[Sequence[Tensor | None]]) -> None:
             gradient.copy_(mean)
 
 
-def draw_profiles() -> list[list[Span]]:
-    """Steps in which every mistake gives another number, and one of a single kernel."""
-    steps = []
-    for _ in range(3):
-        now = random.randint(500, 900) + 0.5
-        spans: list[Span] = []
-        for draw in (*random.sample((_overlapped, _late, _starved, _idle, _alone), 5), _last):
-            part, now = draw(now)
-            spans += part
-        steps.append(random.sample(spans, len(spans)))
-    begin = float(random.randint(100, 400))
-    return [*steps, [("compute", begin, begin + random.randint(20, 40) + 0.25)]]
-
-
-def _lengths(count: int) -> list[float]:
-    """In quarters of a microsecond: exact in every kind of float."""
-    return [random.randint(44, 156) / 4 for _ in range(count)]
-
-
-def _overlapped(now: float) -> tuple[list[Span], float]:
-    """Two kernels on two streams, with a launch under them and a communication that ends after them."""
-    a, b, c, d = _lengths(4)
-    spans = [("compute", now, now + a + b), ("compute", now + a, now + a + b + c), ("launch", now + 3, now + a)]
-    end = now + a + b + c
-    return [*spans, ("communication", end - 7, end + d)], end + d
-
-
-def _late(now: float) -> tuple[list[Span], float]:
-    """A communication that has begun when a kernel begins, and ends under it."""
-    a, b, c = _lengths(3)
-    return [("communication", now, now + a + b), ("compute", now + a, now + a + b + c)], now + a + b + c
-
-
-def _starved(now: float) -> tuple[list[Span], float]:
-    """The CPU waits for the next batch, at first while a kernel still runs; then another thread launches, too."""
-    a, b = _lengths(2)
-    end = now + a + b
-    return [("compute", now, now + a), ("input", now + a - 6, end), ("launch", end - 5, end - 2)], end
-
-
-def _idle(now: float) -> tuple[list[Span], float]:
-    """A launch with nothing to hide it, and a gap in which nothing was noted at all."""
-    a, b = _lengths(2)
-    return [("launch", now, now + a)], now + a + b
-
-
-def _alone(now: float) -> tuple[list[Span], float]:
-    """A communication with launches beside it, and a wait for input that it hides in part."""
-    a, b, c = _lengths(3)
-    end = now + a + b
-    return [("communication", now, end), ("launch", now + 2, now + a), ("input", end - 5, end + c)], end + c
-
-
-def _last(now: float) -> tuple[list[Span], float]:
-    """A kernel that outlasts the launch that begins last."""
-    (a,) = _lengths(1)
-    return [("compute", now, now + a), ("launch", now + 3, now + 7.5)], now + a
-
-
 def draw_batches(generator: torch.Generator, world_size: int) -> dict[str, Any]:
     """Images whose every pixel is the image's own number, and labels that tell little."""
     count = int(torch.randint(39, 47, (1,), generator=generator))
@@ -167,6 +105,12 @@ def draw_batches(generator: torch.Generator, world_size: int) -> dict[str, Any]:
         "seed": int(torch.randint(1 << 30, (1,), generator=generator)),
         "epochs": [first, first + 1],
     }
+
+
+def other_data(given: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Images and labels of another data set, of given["even"] samples."""
+    count = given["even"]
+    return 255 - given["images"][:count], (given["labels"][:count] + 1) % 10
 
 
 def order_of(given: dict[str, Any], world_size: int, rank: int, epoch: int) -> list[int]:

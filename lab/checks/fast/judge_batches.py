@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail, numbers
+from lab.checks.common.report import ERROR, expect, expect_as_many, fail, numbers
 from lab.checks.common.tensors import number
 from lab.checks.fast.draw import SIDE, order_of
+from lab.checks.fast.judge_copies import ELSEWHERE, judge_copies, judge_kept, judge_other_data
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
@@ -23,14 +24,7 @@ REPORT = {
     "set": [{"epoch": int, "line": int}],
     "kept": str,  # the type of self.labels
     "same": {"images": bool, "labels": bool},  # as they were handed in
-}
-MOVE = {"type": str, "dimensions": int, "line": int}
-ELSEWHERE = {
-    "error": (None, ERROR),
-    "first": [MOVE],
-    "later": [MOVE],
-    "floats": {"first": int, "later": int},  # how many images were floats at once
-    "devices": [{"images": str, "labels": str}],
+    "odd_at": int,
 }
 
 
@@ -48,11 +42,12 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
         for epoch in report["epochs"]:
             as_given = report["kept"] in ("", "int64") and report["same"]["labels"]
             judge_kind(iterate if as_given else init, iterate, epoch["value"])
-    expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [int])}})
+    expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [[int]])}})
     for rank, report in enumerate(reports):
         judge_order(init, iterate, given, len(reports), rank, report)
     for report in reports:
         judge_kept(iterate, report["epochs"], report["even"], given)
+        judge_other_data(init, report["even"]["value"], given)
     judge_copies(init, iterate, reports[0]["elsewhere"], given["batch_size"])
 
 
@@ -117,7 +112,9 @@ def judge_order(
     for batches in epochs:
         raw = picked(batches, 255)
         if not set(raw) <= set(pixels):
-            judge_scale(iterate, picked(batches, 1), pixels)
+            judge_scale(
+                iterate if report["same"]["images"] else init, picked(batches, 1), pixels, report["odd_at"]
+            )
         orders.append([pixels[pixel] for pixel in raw])
     right = [order_of(given, world_size, rank, epoch) for epoch in given["epochs"]]
     whole = len(right[0]) // size * size
@@ -188,8 +185,8 @@ ORDERS = {
 }
 
 
-def judge_scale(look: Look, raw: Sequence[float], pixels: dict[float, int]) -> None:
-    """The pixels are none of the images' divided by 255."""
+def judge_scale(look: Look, raw: Sequence[float], pixels: dict[float, int], odd_at: int) -> None:
+    """The pixels are none of the images' divided by 255. `odd_at`: the line that made them, where it is known."""
     if set(raw) <= set(pixels):
         raise Diagnosis(
             "not-scaled",
@@ -201,7 +198,7 @@ def judge_scale(look: Look, raw: Sequence[float], pixels: dict[float, int]) -> N
         "other-pixels",
         saw=f"the images' pixels are {numbers_of(raw)}: not those of the images divided by 255.",
         means="The docstring has them from 0 to 1: black is 0, white is 1.",
-        look=look(r"255|256|mean|std", r"yield"),
+        look=look.line(odd_at) if odd_at else look(r"255|256|mean|std", r"self\.images", r"yield"),
     )
 
 
@@ -223,70 +220,6 @@ def judge_labels(
             saw=f"the images {numbers(order)} came with the labels {numbers(found)}; theirs are {numbers(right)}.",
             means="The network learns nothing but noise: pick images and labels with the same indices.",
             look=init(rf"self\.{changed}\b") if changed else iterate(r"labels"),
-        )
-
-
-def judge_kept(look: Look, epochs: Sequence[dict[str, Any]], even: dict[str, Any], given: dict[str, Any]) -> None:
-    """Batches outlive the next one, and there are all of them where all are whole."""
-    if not all(batch["kept"] for epoch in epochs for batch in epoch["value"]):
-        raise Diagnosis(
-            "batch-overwritten",
-            saw="batches that were kept had other numbers when the epoch was over.",
-            means="Who collects batches, as for capture_step(), has the last one many times: make each anew.",
-            look=look(r"copy_\(|out ?=", r"\w_\(|\] = ", r"yield"),
-        )
-    if even["error"]:
-        fail(even["error"], "an epoch of DeviceBatches, all batches whole,", look)
-    size, sizes = given["batch_size"], even["value"]
-    if sizes != [size] * 3:
-        raise Diagnosis(
-            "whole-batch-left-out",
-            saw=f"{3 * size} samples came in batches of {numbers(sizes) or 'none'}; batch_size is {size}.",
-            means="Only a last batch that is smaller is left out: here the last one is whole, too.",
-            look=look(r"range\(", r"split|chunk", r"yield"),
-        )
-
-
-def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -> None:
-    """With another device: what is there, and what was copied for it, in which type."""
-    if error := report["error"]:
-        raise Diagnosis(
-            "not-on-its-device",
-            saw=f"with another device than the CPU (here only pretended) it raised {error_text(error)}",
-            means="Images, labels and the indices that pick them must all be on the device.",
-            look=error_place(error, iterate),
-        )
-    for which in ("images", "labels"):
-        if not any(devices[which] == "cpu" for devices in report["devices"]):
-            continue
-        raise Diagnosis(
-            "not-on-its-device",
-            saw=f"with another device than the CPU (here only pretended) a batch's {which} are on the CPU.",
-            means="The step would have to copy them first, and to wait for it.",
-            look=init(rf"self\.{which}"),
-        )
-    if later := [move for move in report["later"] if move["dimensions"] == 4]:
-        once = any(move["dimensions"] == 4 for move in report["first"])
-        raise Diagnosis(
-            "images-copied-in-each-batch",
-            saw="images were copied to the device while the epoch ran.",
-            means="The copy of each batch is what this class does away with: move all images once, before.",
-            look=iterate.line(later[0]["line"]) if once else init(r"self\.images"),
-        )
-    if any(move["type"].startswith("float") and move["dimensions"] == 4 for move in report["first"]):
-        raise Diagnosis(
-            "kept-as-floats",
-            saw="the images were made floats before they were copied to the device.",
-            means="Four times the memory of the GPU, and four times as much to read for each batch.",
-            look=init(r"float|/ ?255|\.to\("),
-        )
-    in_init, in_epoch = report["floats"]["first"], report["floats"]["later"]
-    if max(in_init, in_epoch) > size:
-        raise Diagnosis(
-            "kept-as-floats",
-            saw=f"{max(in_init, in_epoch)} images were made floats at once; a batch has {size}.",
-            means="Four times the memory of the GPU, and four times as much to read for each batch.",
-            look=(init if in_init > size else iterate)(r"float|/ ?255|div", r"self\.images"),
         )
 
 

@@ -169,7 +169,7 @@ def judge_events(look: Look, report: dict[str, Any]) -> None:
                 f"{what}-not-recorded",
                 saw=f"{words} was not called while the graph was recorded.",
                 means="The graph has to hold the whole step: what is left out is launched by the CPU, or never.",
-                look=look(r"recording\("),
+                look=outside(look, report, what) or look(r"recording\("),
             )
     if any(event["what"] == "replay" for event in captured):
         raise Diagnosis(
@@ -185,6 +185,15 @@ def judge_events(look: Look, report: dict[str, Any]) -> None:
             means="The graph's inputs are the caller's own tensors: each batch is copied over the caller's data.",
             look=assigned_at(look, report["borrowed"]) or look(r"=\s*warm_up\[-?\d+\]\s*$", r"copy_\("),
         )
+
+
+def outside(look: Look, report: dict[str, Any], what: str) -> str:
+    """Where a part of the step is done when the recording is over; "" where that is nowhere."""
+    captured = report["captured"]
+    last = max(number for number, event in enumerate(captured) if event["place"] == "graph")
+    later = captured[last:] + [event for step in report["steps"] for event in step["events"]]
+    lines = [event["lines"][0] for event in later if event["what"] == what and event["lines"]]
+    return look.line(lines[0]) if lines else ""
 
 
 def judge_warm_up(look: Look, report: dict[str, Any], training: Training) -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.look_around import argument_of
+from lab.checks.common.look_around import argument_of, kept_at
+from lab.checks.common.look_values import last_use
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, expect_returned, fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
 from lab.checks.common.tiny import TinyNet, draw_batch, draw_weights, loss_and_gradients
@@ -36,7 +37,7 @@ def draw_rates(generator: torch.Generator) -> dict[str, Any]:
         "rates": rates,
         "momentum": random.choice([0.6, 0.7, 0.8]),
         "groups": [[0.5, 0.25], [rates[-1], 0.25], [0.5, rates[-1]]],  # the rates of two groups, before
-        "other": 0.4,  # the rate of another optimizer
+        "other": 0.37,  # the rate of another optimizer, whose half is none of these
         "weights": draw_weights(generator),
         "batches": [draw_batch(generator, 6) for _ in range(STEPS)],
     }
@@ -133,7 +134,7 @@ def judge_another(look: Look, report: dict[str, Any], given: dict[str, Any]) -> 
         return
     found, first = report["another"]
     means = "Each optimizer needs a tensor of its own: two that share one have one rate between them."
-    place = kept if line_of(kept := look.kept()) else argument_of(look, "SGD", "lr", 1) or kept
+    place = kept if line_of(kept := kept_at(look)) else argument_of(look, "SGD", "lr", 1) or kept
     if not close(found, given["other"]):
         saw = f"a second optimizer, for a rate of {number(given['other'])}, begins with {number(found)}."
         raise Diagnosis("rate-shared", saw=saw, means=means, look=place)
@@ -220,8 +221,15 @@ def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[s
                 "rate-not-set",
                 saw=f"after set_rate({wanted}) the rate is {number(found['value'])}.",
                 means="The rate that was given is the one that later steps use.",
-                look=changed or look(r"\blr\b|\bgroup", r"rate"),
+                look=changed or used(look) or look(r"\blr\b|\bgroup", r"rate"),
             )
+
+
+def used(look: Look) -> str:
+    """What set_rate() does last with the rate that it is given; "" where it does nothing."""
+    _, _, node = look.source()
+    line = last_use(look, [one.arg for one in node.args.args[1:2]]) if node else 0
+    return look.line(line) if line else ""
 
 
 def judge_weights(look: Look, after: dict[str, Tensor], given: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import torch
 from lab.base.words import one_line
 from lab.checks.common.look import RETURN, Look
 from lab.checks.common.look_values import last_use
-from lab.checks.common.report import fail
+from lab.checks.common.report import expect, fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
 from lab.checks.fast.draw import LATER, WARM_UP, Trained, Training, train
 from lab.grading.diagnosis import Diagnosis
@@ -158,6 +158,18 @@ COPIED = {
         "The replay reads what is in its inputs when it begins: copy first.",
     ),
 }
+
+
+def judge_written(look: Look, reports: Sequence[Any], told: Diagnosis) -> None:
+    """What the copies of a replay went to is written by the graph itself, after them. `told`: what came of it."""
+    expect(reports, {"written": int})
+    if line := reports[0]["written"]:
+        raise Diagnosis(
+            "input-written-in-the-graph",
+            saw=told.saw,
+            means="This line is recorded, too: each replay repeats it, over what was copied in. Do it before.",
+            look=look.line(line),
+        )
 
 
 def not_copied(look: Look, name: str) -> str:

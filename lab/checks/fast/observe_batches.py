@@ -1,6 +1,6 @@
 """What ranks observe of batches that are picked on the device."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -12,16 +12,18 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lab.checks.common.attempt import attempt, dtype
+from lab.checks.common.attempt import attempt, dtype, stepped
 from lab.checks.common.meta_device import META, line_in
 from lab.checks.common.tiny import CPU
+from lab.checks.fast.draw import other_data
 from lab.ranks.rank import Rank
 
 
 class Moves(TorchDispatchMode):
     """Notes what is copied from the CPU to the pretended GPU: the type and number of dimensions.
 
-    And of how many numbers the largest tensor of floats was: images, as nothing else is of this size.
+    And whether that was only to pick something with it; and of how many numbers the largest tensor of floats was:
+    images, as nothing else is of this size.
     """
 
     def __init__(self, file: str) -> None:
@@ -36,8 +38,9 @@ class Moves(TorchDispatchMode):
         self.floats = max([self.floats, *(leaf.numel() for leaf in made if leaf.is_floating_point())])
         here = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and not leaf.is_meta]
         if here and any(leaf.is_meta for leaf in made):
-            line = line_in(self._file)
-            self.noted.append({"type": dtype(here[-1]), "dimensions": here[-1].dim(), "line": line})
+            line, picks = line_in(self._file), "index" in func._schema.name and here[-1].dim() > 0
+            move = {"type": dtype(here[-1]), "dimensions": here[-1].dim(), "picks": picks, "line": line}
+            self.noted.append(move)
         return result
 
 
@@ -57,6 +60,7 @@ def take_batches(rank: Rank) -> dict[str, Any]:
         "set": [],
         "kept": "",
         "same": {},
+        "odd_at": 0,
     }
     if made["error"]:
         return report
@@ -72,6 +76,7 @@ def take_batches(rank: Rank) -> dict[str, Any]:
         report["epochs"].append(epoch_report)
         if epoch_report["error"]:
             return report
+    report["odd_at"] = odd_at(fast, batches, given["images"], [epoch["value"] for epoch in report["epochs"]])
     report["length"] = len(batches)
     report["even"] = attempt(rank, even_epoch, fast, given)
     report["elsewhere"] = on_pretended_gpu(rank, fast, given)
@@ -100,12 +105,50 @@ def epoch_of(batches: Any) -> list[dict[str, Any]]:
     return [then | {"kept": described(batch) == then} for then, batch in zip(told, kept, strict=True)]
 
 
-def even_epoch(fast: Any, given: dict[str, Any]) -> list[int]:
-    """The sizes of an epoch's batches where all are whole: of the first images only."""
-    count = given["even"]
-    images, labels = given["images"][:count], given["labels"][:count]
+def even_epoch(fast: Any, given: dict[str, Any]) -> list[list[int]]:
+    """The sizes of an epoch's batches where all are whole; and the images, and the labels, as they are in them.
+
+    It is another data set, of as many images as three whole batches have.
+    """
+    images, labels = other_data(given)
     sampler: DistributedSampler[int] = DistributedSampler(TensorDataset(labels), drop_last=True)
-    return [len(batch[1]) for batch in fast.DeviceBatches(images, labels, sampler, given["batch_size"], CPU)]
+    batches = list(fast.DeviceBatches(images, labels, sampler, given["batch_size"], CPU))
+    told = [described(batch) for batch in batches]
+    return [
+        [len(batch[1]) for batch in batches],
+        [round(pixel * 255) for batch in told for pixel in batch["pixels"]],
+        [label for batch in told for label in batch["labels"]],
+    ]
+
+
+def odd_at(fast: Any, batches: Any, images: Tensor, epochs: list[Any]) -> int:
+    """The first line of an epoch that makes images of pixels which they do not have; 0 where none does.
+
+    Args:
+        epochs: as they came: only where these have such pixels it is looked for.
+    """
+    scaled = {round(pixel / 255, 3) for pixel in images.flatten().tolist()}
+    known = scaled | {float(pixel) for pixel in images.flatten().tolist()}
+
+    def odd(value: Any) -> bool:
+        floats = isinstance(value, Tensor) and value.is_floating_point() and value.dim() == 4
+        return floats and not {round(pixel, 3) for pixel in value.double()[:, 0, 0, 0].tolist()} <= known
+
+    if all(round(pixel, 3) in scaled for batches in epochs for batch in batches for pixel in batch["pixels"]):
+        return 0
+    return first_line(fast, batches, odd)
+
+
+def first_line(fast: Any, batches: Any, of_interest: Callable[[Any], bool]) -> int:
+    """The first line of an epoch after which a variable or attribute of `batches` is of interest, or 0."""
+
+    def probe(frame: Any, result: Any) -> bool:
+        held = [*frame.f_locals.values(), *vars(batches).values(), result]
+        return any(map(of_interest, [leaf for value in held for leaf in tree_leaves(value)]))
+
+    with stepped(fast.__file__, probe, results=True) as notes:
+        list(batches)
+    return next((line for line, found in notes if found), 0)
 
 
 def is_kept(value: Any, given: Tensor) -> bool:
@@ -146,6 +189,7 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
             "later": [],
             "floats": dict.fromkeys(("first", "later"), 0),
             "devices": [],
+            "order_at": 0,
         }
     with Moves(str(fast.__file__)) as later:
         took = attempt(rank, lambda: [on_devices(*batch) for batch in made["value"]])
@@ -155,7 +199,19 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
         "later": later.noted,
         "floats": {"first": first.floats // pixels, "later": later.floats // pixels},
         "devices": took["value"] or [],
+        "order_at": order_at(fast, made["value"]) if any(move["picks"] for move in later.noted) else 0,
     }
+
+
+def order_at(fast: Any, batches: Any) -> int:
+    """The first line of an epoch that makes a tensor of integers on the CPU, where the images are elsewhere."""
+
+    def is_order(value: Any) -> bool:
+        return (
+            isinstance(value, Tensor) and value.device == CPU and value.dim() > 0 and not value.is_floating_point()
+        )
+
+    return first_line(fast, batches, is_order)
 
 
 def on_devices(images: Tensor, labels: Tensor) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """What ranks observe of a step that is recorded and replayed."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -11,10 +12,11 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lab.checks.common.attempt import attempt, lines_now, stepped
-from lab.checks.common.meta_device import META, runs_elsewhere
+from lab.checks.common.meta_device import META, line_in, runs_elsewhere
 from lab.checks.common.tiny import CPU, TinyNet, make_optimizer
 from lab.ranks.rank import Rank
 from lab.training.stepping.cpu_graph import CPUGraph
@@ -22,6 +24,36 @@ from lab.training.stepping.graphs import place_of_work
 
 Batch = tuple[Tensor, Tensor]
 Event = tuple[str, str, list[int]]  # what happened, where it went, and the student's lines, the innermost first
+
+
+class Written(TorchFunctionMode):
+    """Notes which line of a file writes to which memory while a graph records; and what is written to later."""
+
+    def __init__(self, file: str, device: torch.device) -> None:
+        super().__init__()
+        self._file, self._device = file, device
+        self._lines: dict[int, int] = {}  # memory -> the first line
+        self._later: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        changed = args[0] if name in ("copy_", "__setitem__", "fill_", "zero_") else None
+        with torch._C.DisableTorchFunction():
+            if place_of_work(self._device) == "graph" and not name.startswith("empty"):
+                for memory in memories(result) | memories(changed):
+                    self._lines.setdefault(memory, line_in(self._file))
+            elif sys._getframe(1).f_code.co_filename == self._file:  # and not the graph, which repeats it
+                self._later += memories(changed)
+        return result
+
+    def line(self) -> int:
+        """The first line that the graph repeats over what was written later; 0 where there is none."""
+        return min((self._lines[memory] for memory in self._later if memory in self._lines), default=0)
+
+
+def memories(value: Any) -> set[int]:
+    return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
 
 
 def capture_and_replay(rank: Rank) -> dict[str, Any]:
@@ -72,7 +104,8 @@ def capture(
         [(images.to(device, copy=True), labels.to(device, copy=True)) for images, labels in some]
         for some in (batches[: given["warm_up"]], batches[given["warm_up"] :])
     )
-    with replays_noted(events):
+    written = Written(file, device) if given.get("notes what is written") else None
+    with replays_noted(events), written or nullcontext():
         with stepped(file, memory_of(net)) as notes:
             made = attempt(rank, capture_step, model, optimizer, warm_up)
         report: dict[str, Any] = {
@@ -86,6 +119,7 @@ def capture(
             "borrowed": borrowed(made["value"], warm_up),
             "steps": [],
             "changed": [],
+            "written": 0,
         }
         if made["error"] or not callable(made["value"]):
             return report
@@ -106,7 +140,8 @@ def capture(
                 }
             )
             if step["error"]:
-                return report
+                return report | {"written": written.line() if written else 0}
+    report["written"] = written.line() if written else 0
     report["changed"] = changed(warm_up, batches)
     report["kept"] = [value_of(loss) for loss in kept]
     report["after"] = on_cpu(net.state_dict())

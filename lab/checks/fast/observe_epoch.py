@@ -1,4 +1,4 @@
-"""What ranks observe of a profile that is read, and of an epoch: its mean loss, and where the CPU waited."""
+"""What ranks observe of an epoch: its mean loss, and where the CPU waited, or did not."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from lab.checks.common.attempt import attempt
 from lab.checks.common.meta_device import META, line_in, runs_elsewhere
+from lab.checks.common.pending import Handle
 from lab.checks.common.tiny import CPU
 from lab.ranks.rank import Rank
 from lab.training.stepping.cpu_graph import word_for_read
@@ -35,12 +36,37 @@ class Reads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class Started(Handle):
+    """A collective with async_op=True that the line of a file has started. `read`: one that read it too early."""
+
+    def __init__(self, work: Any, tensor: Tensor, name: str, line: int) -> None:
+        super().__init__(work, tensor)
+        self.name, self.line, self.read = name, line, 0
+        self._bytes = _bytes_of(tensor)
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor has memory that the collective writes to."""
+        own = _bytes_of(tensor)
+        return own.start < self._bytes.stop and self._bytes.start < own.stop
+
+    def told(self) -> dict[str, Any]:
+        return {"name": self.name, "line": self.line, "waited": self.used, "read": self.read}
+
+
+def _bytes_of(tensor: Tensor) -> range:
+    return range(tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size())
+
+
 class Waits(TorchFunctionMode):
-    """Notes each read of a tensor's numbers, in which line, and how many steps had been taken then."""
+    """Notes each read of a tensor's numbers, in which line, and how many steps had been taken then.
+
+    started: the collectives of which nobody may read yet.
+    """
 
     def __init__(self, file: str, steps: list[int]) -> None:
         super().__init__()
         self.noted: list[dict[str, Any]] = []
+        self.started: list[Started] = []
         self._file, self._steps = file, steps
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -48,6 +74,14 @@ class Waits(TorchFunctionMode):
             result = func(*args, **(kwargs or {}))
         if word := word_for_read(func, args, kwargs or {}) or (f"{func.__name__}()" if reads.any else ""):
             self.note(word)
+        pending = [one for one in self.started if not one.used and not one.read]
+        if pending and (word or isinstance(result, Tensor)):
+            with torch._C.DisableTorchFunction():
+                given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+                for one in pending:
+                    made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+                    if any(map(one.holds, given)) and not any(map(one.holds, made)):  # and no view of it
+                        one.read = line_in(self._file)
         return result
 
     def note(self, word: str) -> None:
@@ -83,7 +117,7 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
     reduced: list[dict[str, Any]] = []
     file = str(fast.__file__)
     waits, batches = Waits(file, steps), Batches(sizes, file)
-    with collectives_noted(file, steps, reduced), waiting_noted(fast, waits), waits:
+    with collectives_noted(file, steps, reduced, waits.started), waiting_noted(fast, waits), waits:
         answer = attempt(rank, fast.epoch_loss, step_of(own["losses"], steps), batches, CPU)
     value = answer["value"]
     again = attempt(rank, fast.epoch_loss, step_of(own["losses again"], []), Batches(sizes), CPU)
@@ -94,6 +128,7 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
         "steps": steps,
         "waits": waits.noted,
         "reduced": reduced,
+        "started": [one.told() for one in waits.started],
         "again": batches.again,
         "error again": again["error"],
         "value again": float(again["value"]) if isinstance(again["value"], int | float) else None,
@@ -122,8 +157,13 @@ def elsewhere_batches() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 @contextmanager
-def collectives_noted(file: str, steps: list[int], noted: list[dict[str, Any]]) -> Iterator[None]:
-    """Note each collective: in which line and after how many steps it is called, and which numbers it is given."""
+def collectives_noted(
+    file: str, steps: list[int], noted: list[dict[str, Any]], started: list[Started]
+) -> Iterator[None]:
+    """Note each collective: in which line and after how many steps it is called, and which numbers it is given.
+
+    started: gets those that are not waited for where they are called.
+    """
 
     def noting(name: str) -> Callable[..., Any]:
         real = getattr(dist, name)
@@ -134,7 +174,11 @@ def collectives_noted(file: str, steps: list[int], noted: list[dict[str, Any]]) 
                 few = [one for one in leaves if isinstance(one, Tensor) and one.numel() <= _FEW]
                 values = [value for one in few for value in one.double().flatten().tolist()]
             noted.append({"name": name, "steps": len(steps), "line": line_in(file), "values": values})
-            return real(*args, **kwargs)
+            work = real(*args, **kwargs)
+            if work is None or not few:
+                return work
+            started.append(Started(work, few[0], name, line_in(file)))
+            return started[-1]
 
         return collective
 
@@ -153,9 +197,3 @@ def waiting_noted(fast: Any, waits: Waits) -> Iterator[None]:
                 known = functools.wraps(real)(lambda *_, **__: waits.note("synchronize()"))
                 stack.enter_context(mock.patch.object(module, "synchronize", known))
         yield
-
-
-def read_profiles(rank: Rank) -> list[dict[str, Any]]:
-    """time_by_cause() of each profile that was drawn: lists of (what, begin, end)."""
-    fast = rank.student("fast")
-    return [attempt(rank, fast.time_by_cause, [fast.Span(*span) for span in spans]) for spans in rank.receive()]

@@ -4,17 +4,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look, line_of
+from lab.checks.common.look_around import kept_at
 from lab.checks.common.look_values import chosen_key, made_under, own_order, returned_from
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, fits
 from lab.checks.common.tensors import number
-from lab.checks.fast.draw import Span
-from lab.checks.fast.judge_times import CAUSES, MISTAKES, OF_ONE_CAUSE, Times, by_priority
+from lab.checks.fast.profiles.draw import Span
+from lab.checks.fast.profiles.mistakes import CAUSES, MISTAKES, OF_ONE_CAUSE, Times, by_priority
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
+REPORT = [{"error": (None, ERROR), "value": object, "kept": bool}]
 
-def judge_profiles(look: Look, reports: Sequence[Any], profiles: Sequence[Sequence[Span]]) -> None:
-    expect(reports, [{"error": (None, ERROR), "value": object}])
+
+def judge_profiles(
+    look: Look,
+    reports: Sequence[Any],
+    profiles: Sequence[Sequence[Span]],
+    read: Callable[[Sequence[Sequence[Span]]], Sequence[Any]],
+) -> None:
+    """Args: `read` reports of other profiles, which are read where nobody has read any before."""
+    expect(reports, REPORT)
     expect_as_many(reports, len(profiles))
     answers = reports[0]
     for answer in answers:
@@ -26,6 +35,7 @@ def judge_profiles(look: Look, reports: Sequence[Any], profiles: Sequence[Sequen
     for step, (mine, wanted) in enumerate(zip(found, right, strict=True), start=1):
         compared(f"microseconds of step {step}", [mine], wanted)
     if all(map(same, found, right)):
+        judge_kept(look, answers)
         return
     wrong = next(i for i, times in enumerate(found) if not same(times, right[i]))
     length = number(sum(right[wrong].values()))
@@ -36,6 +46,13 @@ def judge_profiles(look: Look, reports: Sequence[Any], profiles: Sequence[Sequen
             saw=saw,
             means="A profile's times have fractions: what counts whole microseconds cuts kernels off.",
             look=look(*PLACES["whole-microseconds"], RETURN),
+        )
+    if wrong and right_alone(read([profiles[wrong]]), right[wrong]):
+        raise Diagnosis(
+            "times-kept",
+            saw=saw.replace("a step", f"step {wrong + 1}", 1),
+            means="Alone it is right. Each call is a step of its own: what outlives it is of the steps before.",
+            look=kept_at(look),
         )
     for name, times, means in MISTAKES:
         if all(same(mine, times(spans)) for mine, spans in zip(found, profiles, strict=True)):
@@ -52,6 +69,26 @@ def judge_profiles(look: Look, reports: Sequence[Any], profiles: Sequence[Sequen
         means="Each piece between two edges goes to the first of CAUSES that is running, and else to launch.",
         look=place_of_piece(look, found, right),
     )
+
+
+def right_alone(reports: Sequence[Any], right: dict[str, float]) -> bool:
+    """Whether a profile's times are right where it is the first that is read."""
+    expect(reports, REPORT)
+    expect_as_many(reports, 1)
+    times = reports[0][0]["value"]
+    known = isinstance(times, dict) and all(fits(times.get(cause), (int, float)) for cause in CAUSES)
+    return known and same(times, right)
+
+
+def judge_kept(look: Look, answers: Sequence[dict[str, Any]]) -> None:
+    """What came is still there after other calls."""
+    if lost := [step for step, answer in enumerate(answers, start=1) if not answer["kept"]]:
+        raise Diagnosis(
+            "result-overwritten",
+            saw=f"the times of step {lost[0]} were others when the next step had been read.",
+            means="All calls return one dict: who compares two steps has the last one twice. Make it anew.",
+            look=kept_at(look),
+        )
 
 
 def judge_scale(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from lab.checks.fast.draw import Span
+from lab.checks.fast.profiles.draw import Span
 
 Times = Callable[[Sequence[Span]], dict[str, float]]
 Runs = Callable[[float, float, float, float], bool]  # (a span's begin, its end, a piece's begin, its end)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import lab.training
 from lab.checks.common.attempt import attempt, changed_at, lines_now, stepped
+from lab.checks.common.meta_device import line_in
 from lab.checks.common.tiny import CPU, TinyNet
 from lab.ranks.rank import Rank
 from lab.training.stepping import graphs
@@ -30,6 +31,12 @@ class PretendedGPU:
         self.taken = 0
         self.cpu_time = False  # whether somebody has asked for that
         self.readings: list[dict[str, Any]] = []  # of the clock: by which line, and what was before
+
+    def begin(self, steps: list[tuple[float, float]]) -> None:
+        """Another measurement, of these steps."""
+        self._steps, self.taken, self.cpu_time = steps, 0, False
+        self.readings.clear()
+        self.synchronize()
 
     def read(self, lines: list[int]) -> None:
         """Note a reading: how many steps were taken, and whether the GPU was still at one of them."""
@@ -85,18 +92,25 @@ def time_of(gpu: PretendedGPU, file: str) -> Iterator[None]:
 
 
 def measure(rank: Rank) -> dict[str, Any]:
-    """seconds_per_step() of steps that take given["steps"], and largest_difference() of given["changes"]."""
-    given: dict[str, Any] = {}
+    """seconds_per_step() of each of given["times"], and largest_difference() of given["changes"]."""
     gpu = PretendedGPU([])
     with time_of(gpu, f"{rank.code}/fast.py"):  # the module may take a clock by its name when it is imported
         fast = rank.student("fast")
-        given |= rank.receive()
-        gpu._steps = given["steps"]
-        gpu.readings.clear()
-        warm_up = given["warm_up"]
-        measured = attempt(
-            rank, fast.seconds_per_step, gpu.step, CPU, warm_up=warm_up, steps=len(given["steps"]) - warm_up
-        )
+        given = rank.receive()
+        times = [timed(rank, fast, gpu, **one) for one in given["times"]]
+    return {
+        "times": times,
+        "pairs": [compare(rank, fast, given["weights"], *changes) for changes in given["changes"]],
+    }
+
+
+def timed(
+    rank: Rank, fast: Any, gpu: PretendedGPU, steps: list[tuple[float, float]], warm_up: int
+) -> dict[str, Any]:
+    """seconds_per_step() of steps that take so long, and what it did for that."""
+    gpu.begin(steps)
+    count = len(steps) - warm_up
+    measured = attempt(rank, fast.seconds_per_step, gpu.step, CPU, warm_up=warm_up, steps=count)
     value = measured["value"]
     return {
         "error": measured["error"],
@@ -104,8 +118,7 @@ def measure(rank: Rank) -> dict[str, Any]:
         "seconds": float(value) if isinstance(value, int | float) else None,
         "taken": gpu.taken,
         "cpu_time": gpu.cpu_time,
-        "readings": gpu.readings,
-        "pairs": [compare(rank, fast, given["weights"], *changes) for changes in given["changes"]],
+        "readings": list(gpu.readings),
     }
 
 
@@ -130,6 +143,7 @@ def compare(
         "changed": content(*nets) != before,
         "changed_at": 0,
         "held": [],
+        "lost_at": 0,
     }
     if report["changed"]:
         nets = networks(weights, changes, of_first)
@@ -137,10 +151,36 @@ def compare(
             attempt(rank, fast.largest_difference, *nets)
         report["changed_at"] = changed_at(notes, before)
     if report["value"] is not None and report["value"] == report["value"] and any(n != n for _, n in changes):
-        with stepped(fast.__file__, held) as notes:
-            attempt(rank, fast.largest_difference, *networks(weights, changes, of_first))
+        nets = networks(weights, changes, of_first)
+        with stepped(fast.__file__, held) as notes, losses_noted(fast) as lines:
+            attempt(rank, fast.largest_difference, *nets)
+        report["lost_at"] = lines[0] if lines else 0
         report["held"] = [{"line": line, "nan": nan, "numbers": numbers} for line, (nan, numbers) in notes]
     return report
+
+
+@contextmanager
+def losses_noted(fast: Any) -> Iterator[list[int]]:
+    """Note the lines of a module in which Python's max() or sorted() is given a NaN, and gives something else."""
+    lines: list[int] = []
+
+    def noting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            some = [list(args[0])] if len(args) == 1 else list(args)
+            result = real(*some, **kwargs)
+            numbers = some[0] if len(args) == 1 else some
+            if any(map(_is_nan, numbers)) and not _is_nan(result):
+                lines.append(line_in(fast.__file__))
+            return result
+
+        return call
+
+    with mock.patch.multiple(fast, create=True, max=noting(max), sorted=noting(sorted)):
+        yield lines
+
+
+def _is_nan(value: Any) -> bool:
+    return _is_a_number(value) and bool((torch.as_tensor(value) != value).any())
 
 
 def networks(weights: dict[str, Any], changes: Changes, of_first: Changes) -> tuple[TinyNet, TinyNet]:
@@ -148,6 +188,7 @@ def networks(weights: dict[str, Any], changes: Changes, of_first: Changes) -> tu
     for net, some in ((first, of_first), (second, changes)):
         net.register_buffer(BYTES, torch.full((2,), 7, dtype=torch.uint8))
         net.register_buffer(MANY, torch.full((2,), 2**30))
+        net.register_buffer(SHORT, torch.ones(2, dtype=torch.bfloat16))
         net.register_buffer(DOUBLE, torch.full((2,), 1e6, dtype=torch.float64))
         for name, change in some:
             apply(net, name, change)
@@ -155,13 +196,14 @@ def networks(weights: dict[str, Any], changes: Changes, of_first: Changes) -> tu
 
 
 BYTES = "bytes"  # a buffer of whole numbers below 256
+SHORT = "short"  # of bfloat16
 MANY, DOUBLE = "many", "wide"  # large whole numbers, and float64: more digits than float32 has
 
 
 def content(*nets: nn.Module) -> list[tuple[str, str, bytes]]:
     """All that two networks hold, to be compared."""
     return [
-        (name, str(value.dtype), value.detach().numpy().tobytes())
+        (name, str(value.dtype), value.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
         for net in nets
         for name, value in net.state_dict().items()
     ]
