@@ -109,11 +109,6 @@ def kept_default(look: Look) -> str:
     return next((place for name in names if (place := look.into(name).kept_default())), "")
 
 
-def kept_at(look: Look) -> str:
-    """Where that is bound which outlives a call of the function: in a default, or where the function uses it."""
-    return kept_default(look) or look.kept()
-
-
 def condition_of(look: Look, error: dict[str, Any]) -> str:
     """The place of the `if` around the line of the function that raised an error; "" where it has none."""
     return look.under(re.escape(error["text"])) if error["text"] else ""
@@ -251,3 +246,11 @@ def with_helpers(look: Look) -> list[_Function]:
         if isinstance(part, _Function) and part.name in called - set(OF_EXERCISES) and part is not node
     ]
     return [node, *helpers] if node else []
+
+
+def is_loop(look: Look, number: int) -> bool:
+    """Whether a loop of the file begins in a line, or one that is written in it as a part of something else."""
+    _, tree, _ = look.source()
+    loops = ast.For | ast.While | ast.comprehension
+    parts = [part for part in ast.walk(tree) if isinstance(part, loops)] if tree else []
+    return number in {part.iter.lineno if isinstance(part, ast.comprehension) else part.lineno for part in parts}

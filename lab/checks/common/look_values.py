@@ -7,8 +7,8 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.look_around import with_helpers
-from lab.checks.common.syntax import assignments, calls_of, root_of
+from lab.checks.common.look_around import is_loop, with_helpers
+from lab.checks.common.syntax import assignments, calls_of, names_in, root_of
 
 
 def first_use(look: Look, function: str) -> str:
@@ -297,16 +297,3 @@ def passed_over(look: Look, taken_at: int, used: str) -> str:
         return look.line(taken_at)
     passed_by = skips(look, look(used)) if taken_at else ""
     return passed_by or look.left_early() or loop_around(look, [line_of(look(used))])
-
-
-def is_loop(look: Look, number: int) -> bool:
-    """Whether a loop of the file begins in a line, or one that is written in it as a part of something else."""
-    _, tree, _ = look.source()
-    loops = ast.For | ast.While | ast.comprehension
-    parts = [part for part in ast.walk(tree) if isinstance(part, loops)] if tree else []
-    return number in {part.iter.lineno if isinstance(part, ast.comprehension) else part.lineno for part in parts}
-
-
-def names_in(value: ast.AST) -> set[str]:
-    """The variables in an expression."""
-    return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}

@@ -213,3 +213,8 @@ def repeated(node: _Function) -> list[int]:
                 if isinstance(one, made) and "repeat" in ast.unparse(part.func)
             ]
     return sorted(found)
+
+
+def names_in(value: ast.AST) -> set[str]:
+    """The variables in an expression."""
+    return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}

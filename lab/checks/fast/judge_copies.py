@@ -55,7 +55,7 @@ def judge_other_data(init: Look, even: Sequence[Sequence[int]], given: dict[str,
                 "data-set-kept",
                 saw=f"a second DeviceBatches, of another data set, came with {what} which that does not have.",
                 means="Training and validation set are objects of one class: what the class keeps, they share.",
-                look=kept_at(init),
+                look=kept_at(init) or init.kept(),
             )
 
 

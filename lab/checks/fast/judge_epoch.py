@@ -144,7 +144,7 @@ def judge_again(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         "epochs-added-up",
         saw=saw,
         means="Each call is an epoch of its own: sums that outlive it hold the losses of all that came before.",
-        look=kept_at(look),
+        look=kept_at(look) or look.kept(),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import RETURN, Look, line_of
+from lab.checks.common.look import RETURN, Look
 from lab.checks.common.look_around import argument_of, kept_at
 from lab.checks.common.look_values import last_use
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, expect_returned, fail
@@ -134,7 +134,7 @@ def judge_another(look: Look, report: dict[str, Any], given: dict[str, Any]) -> 
         return
     found, first = report["another"]
     means = "Each optimizer needs a tensor of its own: two that share one have one rate between them."
-    place = kept if line_of(kept := kept_at(look)) else argument_of(look, "SGD", "lr", 1) or kept
+    place = kept if (kept := kept_at(look)) else argument_of(look, "SGD", "lr", 1) or look.kept()
     if not close(found, given["other"]):
         saw = f"a second optimizer, for a rate of {number(given['other'])}, begins with {number(found)}."
         raise Diagnosis("rate-shared", saw=saw, means=means, look=place)

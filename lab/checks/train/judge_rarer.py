@@ -9,8 +9,7 @@ from typing import Any
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import after_loop, kept_at
-from lab.checks.common.look_values import names_in
-from lab.checks.common.syntax import calls_of
+from lab.checks.common.syntax import calls_of, names_in
 from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means, rarer_means
 from lab.checks.train.means import mistake, near

@@ -50,7 +50,7 @@ def judge_second(look: Look, report: dict[str, Any], given: dict[str, Any], befo
             "times-kept",
             saw=f"{saw}{number(seconds)}, the median with the steps of the first.",
             means="Each call is a measurement of its own: times that outlive it are of other steps.",
-            look=kept_at(look),
+            look=kept_at(look) or look.kept(),
         )
     lower, upper = statistics.median_low(timed), statistics.median_high(timed)
     if close(seconds, lower) or close(seconds, upper):

@@ -138,7 +138,7 @@ def judge_kept(look: Look, found: Sequence[float], changes: Sequence[Any]) -> No
             saw=f"two models differ by {number(right[wrong])}: you returned {number(known[wrong][0])}, as for two "
             "others before.",
             means="Each call compares two models: differences that outlive it are of others.",
-            look=kept_at(look),
+            look=kept_at(look) or look.kept(),
         )
     if len({mine for mine, _ in known}) == 1 and close_enough(known[0][0], right[0]):
         raise remembered(

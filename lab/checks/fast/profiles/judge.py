@@ -52,7 +52,7 @@ def judge_profiles(
             "times-kept",
             saw=saw.replace("a step", f"step {wrong + 1}", 1),
             means="Alone it is right. Each call is a step of its own: what outlives it is of the steps before.",
-            look=kept_at(look),
+            look=kept_at(look) or look.kept(),
         )
     for name, times, means in MISTAKES:
         if all(same(mine, times(spans)) for mine, spans in zip(found, profiles, strict=True)):
@@ -87,7 +87,7 @@ def judge_kept(look: Look, answers: Sequence[dict[str, Any]]) -> None:
             "result-overwritten",
             saw=f"the times of step {lost[0]} were others when the next step had been read.",
             means="All calls return one dict: who compares two steps has the last one twice. Make it anew.",
-            look=kept_at(look),
+            look=kept_at(look) or look.kept(),
         )
 
 
