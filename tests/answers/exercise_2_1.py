@@ -603,3 +603,15 @@ bank.wrong(
     "asks whether a number is there, and 0 is none",
     choose="names = TORCHRUN if any(int(environ.get(name, 0)) for name in TORCHRUN) else SRUN",
 )
+bank.wrong(
+    "wrong-numbers",
+    "the variables in alphabetical order, which the comparison refuses",
+    values="values = [environ[name] for name in sorted(names)]",
+    slow=True,
+)
+bank.wrong(
+    "wrong-numbers",
+    "the numbers under each other's names, which the comparison refuses",
+    numbers="local_rank, rank, world_size = map(int, values)",
+    slow=True,
+)
