@@ -200,7 +200,7 @@ bank.wrong(
     result="return LaunchEnvironment(local_rank, rank, world_size)",
 )
 bank.wrong(
-    "good-environment-refused",
+    "wrong-numbers",
     "local rank and world size swapped",
     numbers="rank, world_size, local_rank = map(int, values)",
 )
