@@ -13,7 +13,7 @@ from pathlib import Path
 from lab.base.paths import module_file
 from lab.base.source import MAX_SOURCE_BYTES, parsed, searchable, source_lines
 from lab.base.words import one_line
-from lab.collectives.conduct import Conduct, hidden_by, text_of
+from lab.collectives.conduct import Caught, Conduct, hidden_by, text_of
 from lab.collectives.lanes import Frame
 from lab.ranks.rank import LOCAL
 from lab.syllabus.syllabus import ALL_MODULES, syllabus
@@ -155,9 +155,10 @@ def ways_in(file: str, conducts: Iterable[Conduct]) -> Ways:
 
 
 def kept_from(function: ast.AST, number: int, ways: Ways) -> int:
-    """The line of the `if` that kept another one of the function from being reached; 0 where none is known to.
+    """The line that kept another one of the function from being reached; 0 where none is known to.
 
-    It is around that line and went the other way, or above it, with a `return` or `raise` in the way it went.
+    That is an `if` around it that went the other way, or the line of that way that makes what this one makes; or
+    an `if` above it, with a `return` or `raise` in the way it went.
     """
     for part in sorted(_of_own(function), key=lambda one: one.lineno):
         went = _went(part.test, ways)
@@ -165,11 +166,90 @@ def kept_from(function: ast.AST, number: int, ways: Ways) -> int:
             if not went or not branch:
                 continue
             if branch[0].lineno <= number <= (branch[-1].end_lineno or 0) and way not in went:
-                return part.lineno
+                return _made_instead(part, number) or part.lineno
             ended = isinstance(branch[-1], ast.Return | ast.Raise) and (part.end_lineno or number) < number
             if ended and went == {way}:
                 return part.lineno
     return 0
+
+
+def _made_instead(part: ast.If, number: int) -> int:
+    """The line of the other branch that gives a value to the variable to which this line gives one; 0: none."""
+    made = [one for one in ast.walk(part) if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)]
+    names = [one.targets[0].id for one in made if one.lineno == number]  # type: ignore[attr-defined]
+    orelse = part.orelse[0].lineno if part.orelse else 0
+    others = [one.lineno for one in made if (one.lineno < orelse) != (number < orelse)]
+    alike = [one.lineno for one in made if one.targets[0].id in names and one.lineno in others]  # type: ignore[attr-defined]
+    return alike[0] if alike and orelse else 0
+
+
+_OF_FIXED_LENGTH = ("range", "enumerate", "reversed", "list", "tuple")
+
+
+def fixed_loop(tree: ast.AST, number: int) -> int:
+    """The line of a loop that goes through numbers of the code's own, where a line in it takes an item by them.
+
+    0 where that line is in no such loop.
+    """
+    constants, others = (
+        {
+            target.id
+            for part in ast.walk(tree)
+            if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant) == constant
+            for target in part.targets
+            if isinstance(target, ast.Name)
+        }
+        for constant in (True, False)
+    )
+    found = 0
+    for part in ast.walk(tree):
+        loops = [part] if isinstance(part, ast.For) else getattr(part, "generators", [])
+        if not loops or not part.lineno <= number <= (part.end_lineno or 0):  # type: ignore[attr-defined]
+            continue
+        for loop in loops:
+            names = _names(loop.iter)
+            counted = any(isinstance(one, ast.Constant) for one in ast.walk(loop.iter)) or names & constants
+            if (
+                counted
+                and names <= {*_OF_FIXED_LENGTH, *(constants - others)}
+                and _taken(part, number, loop.target)
+            ):
+                found = max(found, loop.iter.lineno)
+    return found
+
+
+def _taken(around: ast.AST, number: int, target: ast.expr) -> bool:
+    """Whether a line in it takes an item by a loop's variable, as blocks[i] does."""
+    items = [one for one in ast.walk(around) if isinstance(one, ast.Subscript) and one.lineno == number]
+    return any(_names(one.slice) & _names(target) for one in items)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+# Errors in the program, which nobody catches on purpose.
+_MISTAKES = ("TypeError", "NameError", "UnboundLocalError", "AttributeError", "AssertionError")
+# Errors that tell something, and that are asked for by many a right `except`.
+_EXPECTED = (
+    *("OSError", "KeyError", "ValueError", "IndexError", "StopIteration", "NotImplementedError"),
+    *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "OutOfMemoryError"),
+)
+# With these, PyTorch refuses what it was handed. That there is no group yet is asked for by many a right `except`.
+_REFUSALS, _NO_GROUP = ("ValueError", "RuntimeError", "IndexError"), "process group has not been initialized"
+
+
+def is_a_mistake(caught: Caught, missing: bool) -> bool:
+    """Whether it was not meant to be caught: an OSError of a check's own, say, is told of by that check.
+
+    Args:
+        missing: whether what is wrong is that something was not done.
+    """
+    if caught.type in _MISTAKES:
+        return True
+    if "torch" in Path(caught.raised_in).parts and caught.type in _REFUSALS and _NO_GROUP not in caught.message:
+        return caught.broad or missing
+    return caught.broad and caught.type not in _EXPECTED
 
 
 def _of_own(function: ast.AST) -> list[ast.If]:

@@ -15,7 +15,7 @@ from lab.collectives.decided import Place, suspects
 from lab.grading import hang
 from lab.grading.check import Check, Group, left_with
 from lab.grading.diagnosis import TO_LOOK, Diagnosis
-from lab.grading.places import asks_for_its_node, at_line, counts_gpus, read_lines
+from lab.grading.places import asks_for_its_node, at_line, counts_gpus, is_a_mistake, read_lines
 from lab.grading.unread import NOT_ADDED, dropped, of_the_source, unordered, unread
 from lab.ranks.environment import ONE_NODE
 from lab.ranks.rank import LOCAL
@@ -33,13 +33,6 @@ _TOLD = (
 )
 # What comes of ranks that do not meet, or take themselves for another one.
 _LOST = ("hang", "stuck-rank", "raised", "wrong-rank", "world-size-hard-coded", "no-process-group", "exited")
-# Errors in the program, which nobody catches on purpose.
-_MISTAKES = ("TypeError", "NameError", "UnboundLocalError", "AttributeError", "AssertionError")
-# Errors that tell something, and that are asked for by many a right `except`.
-_EXPECTED = (
-    *("OSError", "KeyError", "ValueError", "IndexError", "StopIteration", "NotImplementedError"),
-    *("ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "OutOfMemoryError"),
-)
 _THIS_HOST = {"localhost", "127.0.0.1", "::1"}
 _RANK = re.compile(r"rank|main|master|first|world|\b[rR]\b", re.I)
 # What is told of sums that were not reduced over the ranks, of weights that were not sent.
@@ -53,6 +46,13 @@ _NOT_REDUCED = (
         "only-divided",
     ),
     *("ranks-start-apart", "averages", "wrong-mean", "wrong-loss", "ranks-disagree", "divided-by-world-size"),
+)
+# What is told of a call that was not made, of one that was made with less, or not for everything.
+_LEFT_OUT = (
+    *("no-process-group", "not-wrapped", "bucket-cap-ignored", "not-on-device", "buffers-part"),
+    *("not-sharded", "root-not-sharded", "only-root-sharded", "block-left-out", "rest-not-sent", "replicated"),
+    *("weights-changed", "precision-ignored", "precision-not-everywhere", "batchnorm-in-bf16"),
+    *("some-parameters-left-out", "group-not-destroyed", "no-set-device", "others-do-not-load"),
 )
 # What is told of a division or a copy that has had no effect.
 _NO_EFFECT = ("summed-not-averaged", "divided-by-world-size", "not-divided", "loss-not-detached", "wrong-factor")
@@ -110,7 +110,8 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
         return _of_the_launcher(changed, group)
     own = Path(syllabus()[check.exercise].file).name
     caught = [one for report in _reports(group) for one in report.conduct.caught if Path(one.file).name == own]
-    if kept := next((one for one in caught if _is_a_mistake(one)), None):
+    missing = diagnosis.name in (*_NOT_REDUCED, *_LEFT_OUT)
+    if kept := next((one for one in caught if is_a_mistake(one, missing)), None):
         return _swallowed(diagnosis, kept, group)
     if diagnosis.name in _NOT_REDUCED and (nothing := unread(diagnosis, check, group)):
         return nothing
@@ -125,13 +126,6 @@ def _retold(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis:
 def _reports(group: Group) -> Iterator:
     for result in group.results:
         yield from result.reports
-
-
-def _is_a_mistake(caught: Caught) -> bool:
-    """Whether it was not meant to be caught: an OSError of a check's own, say, is told of by that check."""
-    if caught.type in _MISTAKES:
-        return True
-    return caught.broad and caught.type not in _EXPECTED
 
 
 def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:

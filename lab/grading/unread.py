@@ -10,25 +10,14 @@ from pathlib import Path
 
 from lab.base.source import parsed, searchable
 from lab.base.words import one_line
+from lab.collectives.copies import SAME_MEMORY, copies_sent, fresh, last_name
 from lab.grading.check import Check, Group
 from lab.grading.diagnosis import Diagnosis
-from lab.grading.places import at_line, kept_from, read_lines, ways_in
+from lab.grading.places import at_line, fixed_loop, kept_from, read_lines, ways_in
 from lab.syllabus.syllabus import syllabus
 
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast")  # they write to the tensor that they are given
-# What gives the same numbers in memory under another name.
-_SAME_MEMORY = (
-    "detach",
-    "view",
-    "view_as",
-    "flatten",
-    "reshape",
-    "squeeze",
-    "unsqueeze",
-    "contiguous",
-    "requires_grad_",
-)
-
+_OF_OBJECTS = "broadcast_object_list"  # it writes to the list that it is given, and to nothing that was in it
 # Methods that change nothing, and are called for what they return.
 _PURE = ("div", "mul", "add", "sub", "mean", "sum", "float", "double", "detach", "clone", "item")
 
@@ -129,12 +118,14 @@ def _of_function(function: _Function, own: set[str]) -> Iterator[int]:
     for statement in ast.walk(function):
         if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
             continue
-        if _name(call.func) not in _COLLECTIVES or (isinstance(call.func, ast.Name) and call.func.id in own):
+        if last_name(call.func) not in (*_COLLECTIVES, _OF_OBJECTS) or (
+            isinstance(call.func, ast.Name) and call.func.id in own
+        ):
             continue
         tensor = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "tensor"), None)
         if isinstance(tensor, ast.Call):
-            calls = [_name(part.func) for part in ast.walk(tensor) if isinstance(part, ast.Call)]
-            if calls[0] not in _SAME_MEMORY or "clone" in calls:
+            calls = [last_name(part.func) for part in ast.walk(tensor) if isinstance(part, ast.Call)]
+            if calls[0] not in SAME_MEMORY or "clone" in calls:
                 yield statement.lineno
         elif isinstance(tensor, ast.Name) and not _is_read(tensor.id, statement, function):
             yield statement.lineno
@@ -152,7 +143,8 @@ def _is_read(name: str, after: ast.stmt, function: _Function) -> bool:
         for node in ast.walk(function)
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
     ]
-    if not all(isinstance(node.value, ast.Call) and _name(node.value.func) not in _SAME_MEMORY for node in made):
+    of_objects = last_name(after.value.func) == _OF_OBJECTS  # type: ignore[attr-defined]
+    if not of_objects and not all(fresh(node.value) for node in made):
         return True  # it may be another name for what somebody else holds
     loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
     around = [loop for loop in loops if loop.lineno <= after.lineno <= (loop.end_lineno or loop.lineno)]
@@ -173,7 +165,9 @@ def _names_in(target: ast.expr) -> list[str]:
 def unordered_loops(tree: ast.Module) -> Iterator[int]:
     """The lines of sets whose elements a function takes one after the other."""
     functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
-    calls = {one: {_name(part.func) for part in ast.walk(one) if isinstance(part, ast.Call)} for one in functions}
+    calls = {
+        one: {last_name(part.func) for part in ast.walk(one) if isinstance(part, ast.Call)} for one in functions
+    }
     # First in those that call a collective themselves; another one may hand the order to them.
     for node in sorted(functions, key=lambda one: calls[one].isdisjoint(_MATCHED)):
         sets: dict[str, int] = {}
@@ -196,20 +190,22 @@ def _set_in(value: ast.expr, sets: dict[str, int]) -> int:
     if isinstance(value, ast.BinOp):
         return _set_in(value.left, sets)
     if isinstance(value, ast.Call):
-        if _name(value.func) in ("set", "frozenset"):
+        if last_name(value.func) in ("set", "frozenset"):
             return value.lineno
-        if _name(value.func) in _SAME_ORDER:
+        if last_name(value.func) in _SAME_ORDER:
             return next((line for one in value.args if (line := _set_in(one, sets))), 0)
     return 0
 
 
-def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
 def unread(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    """Told of the first line that reduces what nobody reads; None where there is none."""
+    """Told of the first line that reduces what nobody reads, or makes copies for that; None: there is none."""
     return _of_a_line(
+        copies_sent,
+        UNREAD,
+        "makes copies, and nothing reads them when they have been sent or summed",
+        "A collective writes to what it is given: hand it the tensors themselves, or write the copies back.",
+        (diagnosis, check, group),
+    ) or _of_a_line(
         unread_results,
         UNREAD,
         "reduces a tensor that nothing reads afterwards",
@@ -278,6 +274,10 @@ def of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis
         results = group.results[-1:] if check.exercise in _ONE_BY_ONE else group.results
         conducts = [report.conduct for result in results for report in result.reports]
         line = kept_from(function, int(place[2]), ways_in(file, conducts))
+        if not line and diagnosis.name in ("raised", "block-left-out"):
+            past = "IndexError" in diagnosis.saw or diagnosis.name != "raised"
+            if line := fixed_loop(tree, int(place[2])) if past else 0:
+                means = "The loop goes as often as is written there: go through what is there, however many."
     if not line:
         return diagnosis
     look = at_line(file, line, group.code)

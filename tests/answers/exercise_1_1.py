@@ -651,3 +651,11 @@ bank.wrong(
     check="assert sorted(x.shape[1:]) == [3, 32, 32], x.shape\nx = x.reshape(-1, 3, 32, 32)",
     slow=True,
 )
+bank.wrong("wrong-shape", "squeezed before it is flattened", flatten="x = x.squeeze().flatten(1)", slow=True)
+bank.wrong(
+    "wrong-shape",
+    "squeezed at the end, and asserted there",
+    flatten="batch, x = len(x), x.flatten(1)",
+    result="x = self.classifier(x).squeeze()\nassert x.shape == (batch, 10), x.shape\nreturn x",
+    slow=True,
+)

@@ -200,7 +200,7 @@ bank.wrong(
     result="return LaunchEnvironment(local_rank, rank, world_size)",
 )
 bank.wrong(
-    "good-environment-refused",
+    "wrong-numbers",
     "local rank and world size swapped",
     numbers="rank, world_size, local_rank = map(int, values)",
 )
@@ -602,4 +602,16 @@ bank.wrong(
     "zero-taken-for-missing",
     "asks whether a number is there, and 0 is none",
     choose="names = TORCHRUN if any(int(environ.get(name, 0)) for name in TORCHRUN) else SRUN",
+)
+bank.wrong(
+    "wrong-numbers",
+    "the variables in alphabetical order, which the comparison refuses",
+    values="values = [environ[name] for name in sorted(names)]",
+    slow=True,
+)
+bank.wrong(
+    "wrong-numbers",
+    "the numbers under each other's names, which the comparison refuses",
+    numbers="local_rank, rank, world_size = map(int, values)",
+    slow=True,
 )

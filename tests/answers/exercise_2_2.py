@@ -734,3 +734,10 @@ bank.wrong(
     set_device="if launch.world_size == 1:\n    torch.cuda.set_device(device)",
     slow=True,
 )
+bank.wrong(
+    "no-process-group",
+    "returns the CPU before it joins",
+    cpu='return torch.device("cpu")',
+    slow=True,
+)
+bank.wrong("no-process-group", "joins with CUDA only", join=f"if device.type == 'cuda':\n    {JOIN}", slow=True)

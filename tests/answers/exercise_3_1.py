@@ -1,6 +1,6 @@
 """Answers to 3.1: one process of each file system loads before the others."""
 
-from answers.entries import Bank, replaced
+from answers.entries import EARLY_RETURN, Bank, replaced
 
 bank = Bank(
     "3.1",
@@ -149,7 +149,7 @@ return dataset
     },
 )
 bank.wrong(
-    "barrier-in-branch",
+    EARLY_RETURN,
     "the first one returns before the barrier",
     first="return load()",
 )
@@ -794,5 +794,13 @@ bank.wrong(
     "loads-twice",
     "or in place of is_first",
     whole={"3.1": "data = load() if is_first else None\ndist.barrier()\nreturn data or load()\n"},
+    slow=True,
+)
+bank.wrong(
+    "others-get-none",
+    "the others fall off the end",
+    whole={
+        "3.1": "if is_first:\n    data = load()\n    dist.barrier()\n    return data\ndist.barrier()",
+    },
     slow=True,
 )

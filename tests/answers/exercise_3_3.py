@@ -426,3 +426,17 @@ return torch.zeros(3 * 32 * 32), IGNORED
     },
     slow=True,
 )
+bank.wrong(
+    "item-not-by-index",
+    "remembers that the end was reached",
+    whole={
+        "3.3b": """
+index = i * self.world_size + self.rank
+if getattr(self, "_exhausted", False) or index >= len(self.dataset):
+    self._exhausted = True
+    return self.dataset[0][0], IGNORED
+return self.dataset[index]
+"""
+    },
+    slow=True,
+)

@@ -699,3 +699,31 @@ bank.wrong(
     loop="for p in [*model.blocks.parameters(), *model.classifier.parameters()]:",
     slow=True,
 )
+bank.wrong(
+    "not-reduced",
+    "the last bucket is never sent",
+    whole={
+        "4.0": """
+def flush(bucket):
+    for p in bucket:
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+bucket, size = [], 0
+for p in model.parameters():
+    if p.grad is not None:
+        bucket.append(p)
+        size += p.numel()
+        if size >= 2**20:
+            flush(bucket)
+            bucket, size = [], 0
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "not-reduced",
+    "returns where there is no GPU",
+    world="world_size = dist.get_world_size()\nif not torch.cuda.is_available():\n    return",
+    slow=True,
+)

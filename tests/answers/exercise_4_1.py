@@ -537,3 +537,44 @@ bank.wrong(
     wrap="return DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb)",
     slow=True,
 )
+# ---- an error that is kept, and a wrapper
+
+TRIED = """
+try:
+    return DistributedDataParallel(model, device_ids=[device], bucket_cap_mb=bucket_cap_mb)
+except ERROR:
+    return model
+"""
+bank.wrong(
+    "error-swallowed",
+    "device_ids on the CPU, and the error kept",
+    wrap=TRIED.replace("ERROR", "Exception"),
+    slow=True,
+)
+bank.wrong(
+    "error-swallowed",
+    "device_ids on the CPU, and just this error kept",
+    wrap=TRIED.replace("ERROR", "ValueError"),
+    slow=True,
+)
+bank.wrong(
+    "result-remembered",
+    "the first wrapper is kept",
+    whole={
+        "4.1": """
+if getattr(get_ddp_model, "kept", None) is None:
+    device_ids = [device] if device.type == "cuda" else None
+    get_ddp_model.kept = DistributedDataParallel(
+        model.to(device), device_ids=device_ids, bucket_cap_mb=bucket_cap_mb
+    )
+return get_ddp_model.kept
+"""
+    },
+)
+bank.wrong(
+    "not-all-ranks",
+    "a group of two ranks with a name",
+    move="model.to(device)\ngroup = dist.new_group(ranks=[0, 1])",
+    wrap=WRAP[:-1] + ", process_group=group)",
+    slow=True,
+)

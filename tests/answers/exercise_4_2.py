@@ -759,3 +759,52 @@ bank.wrong(
     tensors="for tensor in model.blocks.parameters():",
     slow=True,
 )
+bank.wrong(
+    "replicated",
+    "a mesh of two dimensions where none is asked for",
+    mesh="names = ('replicate', 'shard')\nif shards is None:\n"
+    "    mesh = init_device_mesh(device.type, (dist.get_world_size(), 1), mesh_dim_names=names)\nelse:\n"
+    "    mesh = init_device_mesh(device.type, (dist.get_world_size() // shards, shards), mesh_dim_names=names)",
+    slow=True,
+)
+bank.wrong(
+    "replicated",
+    "a mesh whose world is divided by one",
+    mesh="shards = shards or 1\nnames = ('replicate', 'shard')\n"
+    "mesh = init_device_mesh(device.type, (dist.get_world_size() // shards, shards), mesh_dim_names=names)",
+    slow=True,
+)
+bank.wrong(
+    "raised",
+    "three blocks",
+    blocks="for i in range(3):",
+    block="fully_shard(model.blocks[i], mesh=mesh, mp_policy=policy)",
+    slow=True,
+)
+bank.wrong(
+    "raised",
+    "three blocks of a list",
+    blocks="blocks = list(model.blocks)\nfor i in range(3):",
+    block="fully_shard(blocks[i], mesh=mesh, mp_policy=policy)",
+    slow=True,
+)
+bank.wrong(
+    "result-not-read",
+    "a list of copies of the weights is sent",
+    tensors="weights = [p.detach().clone() for p in model.parameters()]\nfor weight in weights:",
+    broadcast="dist.broadcast(weight, src=0)",
+    slow=True,
+)
+bank.wrong(
+    "result-remembered",
+    "the policy of the first call is kept",
+    fp32="policy = root = getattr(get_fsdp_model, 'policy', None) or MixedPrecisionPolicy()",
+    result="get_fsdp_model.policy = policy\n" + RESULT,
+)
+bank.right(
+    "copies of the weights that are written back",
+    tensors="weights = [p.detach().clone() for p in model.parameters()]\n"
+    "for buffer in model.buffers():\n    dist.broadcast(buffer, src=0)\nfor weight in weights:",
+    broadcast="dist.broadcast(weight, src=0)\nwith torch.no_grad():\n"
+    "    for p, weight in zip(model.parameters(), weights):\n        p.copy_(weight)",
+)

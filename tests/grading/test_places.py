@@ -8,7 +8,7 @@ import pytest
 
 from lab.collectives.conduct import Conduct
 from lab.collectives.lanes import Frame
-from lab.grading.places import Place, kept_from, place, read_lines, ways_in
+from lab.grading.places import Place, fixed_loop, kept_from, place, read_lines, ways_in
 
 TEXT = dedent("""
     import torch.distributed as dist
@@ -98,6 +98,16 @@ KEPT = {
     "around it, and taken once": ("if a:\n    there()", {(2, "a"): {True, False}}, 0),
     "around it, and not asked": ("if a:\n    there()", {}, 0),
     "the other branch": ("if a:\n    pass\nelse:\n    there()", {(2, "a"): {True}}, 2),
+    "the other branch, which makes the same": (
+        "if a:\n    b = 1\nelse:\n    b = there()",
+        {(2, "a"): {True}},
+        3,
+    ),
+    "the first branch, and the other makes the same": (
+        "if a:\n    b = there()\nelse:\n    b = 1",
+        {(2, "a"): {False}},
+        5,
+    ),
     "an elif": ("if a:\n    pass\nelif b:\n    there()", {(2, "a"): {False}, (4, "b"): {False}}, 4),
     "the outer one of two": ("if a:\n    if b:\n        there()", {(2, "a"): {False}}, 2),
     "the inner one of two": ("if a:\n    if b:\n        there()", {(2, "a"): {True}, (3, "b"): {False}}, 3),
@@ -123,3 +133,21 @@ def test_what_kept_a_line_from_being_reached(
     elsewhere = tuple(((str(tmp_path / "data.py"), *place), frozenset({True, False})) for place in went)
     ways = ways_in("train.py", [Conduct(conditions=noted), Conduct(conditions=elsewhere)])
     assert kept_from(ast.parse(source).body[0], number, ways) == line
+
+
+LOOPS = {
+    "range": ("for i in range(3):\n    there(blocks[i])", 1),
+    "numbers": ("for i in (0, 1, 2):\n    there(blocks[i])", 1),
+    "a name for the number": ("n = 3\nfor i in range(n):\n    there(blocks[i])", 2),
+    "a comprehension": ("[there(blocks[i]) for i in range(3)]", 1),
+    "as many as there are": ("for i in range(len(blocks)):\n    there(blocks[i])", 0),
+    "a name for as many": ("n = len(blocks)\nfor i in range(n):\n    there(blocks[i])", 0),
+    "an item that is not the loop's": ("for i in range(3):\n    there(blocks[j])", 0),
+    "no loop": ("there(blocks[3])", 0),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), LOOPS.values(), ids=LOOPS)
+def test_a_loop_of_fixed_length(text: str, line: int):
+    number = next(i for i, one in enumerate(text.splitlines(), 1) if "there" in one)
+    assert fixed_loop(ast.parse(text), number) == line

@@ -46,6 +46,15 @@ def swallowed(function: Callable[..., object], *args: object) -> str:
         return ""
 
 
+def collectives_begun() -> int:
+    """How many collectives this rank has begun, and groups it has made."""
+    if not dist.is_initialized():
+        return 0
+    group: Any = dist.distributed_c10d._get_default_group()
+    number: int = group._get_sequence_number_for_group()
+    return number + int(dist.distributed_c10d._world.group_count)
+
+
 @contextmanager
 def collectives_skipped() -> Iterator[None]:
     """In here no rank waits for another."""

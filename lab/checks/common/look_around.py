@@ -95,6 +95,30 @@ def in_helpers(look: Look, pattern: str) -> str:
     return next((place for name in names if line_of(place := look.into(name)(pattern))), "")
 
 
+def leads_to(look: Look, pattern: str) -> str:
+    """The first line of the function that is like this, or calls a helper with such a line; "" where none does.
+
+    Helpers are those of the file, and functions within the function.
+    """
+    lines, _, node = look.source()
+    if node is None:
+        return ""
+
+    def has(part: ast.AST) -> bool:
+        first, last = getattr(part, "lineno", 0), getattr(part, "end_lineno", 0)
+        return any(re.search(pattern, searchable(line.split("#")[0])) for line in lines[first:last])
+
+    inner = [part for part in ast.walk(node) if isinstance(part, _Function) and part is not node]
+    within = {number for part in inner for number in range(part.lineno, (part.end_lineno or 0) + 1)}
+    helpers = [part.name for part in (*inner, *with_helpers(look)[1:]) if has(part)]
+    called = "|".join(rf"(?<!\.)\b{re.escape(name)}\(" for name in helpers)
+    for number in range(node.body[0].lineno, (node.end_lineno or 0) + 1):
+        text = searchable(lines[number - 1].split("#")[0])
+        if number not in within and (re.search(pattern, text) or (called and re.search(called, text))):
+            return look.line(number)
+    return ""
+
+
 def in_classes(look: Look, pattern: str) -> str:
     """The first line like this in a method of a class of the file that the function uses; "" without one."""
     _, tree, _ = look.source()
@@ -172,6 +196,23 @@ def on_itself(look: Look) -> str:
         for part in (ast.walk(node) if node else ())
         if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and root_of(part) == "self"
     ]
+    return look.line(min(lines)) if lines else ""
+
+
+def reads_itself(look: Look) -> str:
+    """Where a method first names an attribute of its object to which it writes, to read it or not; "" if nowhere.
+
+    Also as getattr(self, "name", ...).
+    """
+    _, _, node = look.source()
+    parts = list(ast.walk(node)) if node else []
+    written = {
+        part.attr
+        for part in parts
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and root_of(part) == "self"
+    }
+    lines = [part.lineno for part in parts if isinstance(part, ast.Attribute) and part.attr in written]
+    lines += [part.lineno for part in parts if isinstance(part, ast.Constant) and part.value in written]
     return look.line(min(lines)) if lines else ""
 
 

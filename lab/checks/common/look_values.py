@@ -10,6 +10,8 @@ from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.look_around import is_loop, with_helpers
 from lab.checks.common.syntax import assignments, calls_of, names_in, root_of
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
 
 def first_use(look: Look, function: str) -> str:
     """The place where what a call of a function gives is used first; "" where there is no such call.
@@ -54,6 +56,50 @@ def skips(look: Look, place: str) -> str:
             passed_by = one.lineno < number and any(isinstance(part, ast.Continue) for part in ast.walk(one))
             if inside or passed_by:
                 return look.line(one.lineno)
+    return ""
+
+
+def unreached(look: Look, place: str) -> str:
+    """What has kept a line of the function from being reached, where it was left without an error.
+
+    The first `return` above it, or else the innermost `if` around it; that line itself where there is neither.
+    """
+    _, _, node = look.source()
+    number = line_of(place)
+    inner = [part for part in (ast.walk(node) if node else ()) if isinstance(part, _Function) and part is not node]
+    within = {one for part in inner for one in ast.walk(part)}
+    parts = [part for part in (ast.walk(node) if node and number else ()) if part not in within]
+    returns = [part.lineno for part in parts if isinstance(part, ast.Return) and part.lineno < number]
+    around = [
+        part for part in parts if isinstance(part, ast.If) and part.lineno < number <= (part.end_lineno or 0)
+    ]
+    if returns:
+        return look.line(min(returns))
+    return look.line(max(part.lineno for part in around)) if around else place
+
+
+def falls_off(look: Look) -> str:
+    """The last line of the function, where that is no `return`: whoever comes there gets None; "" where it is."""
+    _, _, node = look.source()
+    if node is None or isinstance(node.body[-1], ast.Return | ast.Raise | ast.If | ast.Try | ast.With):
+        return ""
+    return look.line(node.body[-1].lineno)
+
+
+def made_of_one(look: Look) -> str:
+    """Where a variable of the mesh's shape is given the value 1; "" where none is, or the mesh itself says it."""
+    _, _, node = look.source()
+    for call in calls_of(node, "init_device_mesh") if node else ():
+        names = {part.id for part in ast.walk(call) if isinstance(part, ast.Name)}
+        if any(isinstance(part, ast.Constant) and part.value == 1 for part in ast.walk(call)):
+            return ""
+        for part in ast.walk(node) if node else ():
+            if not isinstance(part, ast.Assign) or part.lineno >= call.lineno:
+                continue
+            target, values = part.targets[0], ast.walk(part.value)
+            ones = [one for one in values if isinstance(one, ast.Constant) and one.value == 1]
+            if ones and isinstance(target, ast.Name) and target.id in names:
+                return look.line(part.lineno)
     return ""
 
 

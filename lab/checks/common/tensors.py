@@ -1,7 +1,7 @@
 """For judges: numbers compared with what they should be, and how they differ, in words."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -42,17 +42,30 @@ def expect_texts(values: Sequence[object]) -> None:
 
 
 @contextmanager
-def retold(pattern: str, name: str, means: str, *, saw: str = "", look: str = "") -> Iterator[None]:
+def retold(
+    pattern: str,
+    name: str,
+    means: str,
+    *,
+    saw: str = "",
+    look: str = "",
+    unless: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
     """Give an exception that a known mistake leads to its own name and meaning.
 
     Args:
         saw: in place of PyTorch's words; {rank} in it becomes "rank 2", whichever raised first.
         look: the place, where that of the exception says little.
+        unless: asked when it has been raised: then it is something else.
     """
     try:
         yield
     except Diagnosis as diagnosis:
-        if diagnosis.name in ("raised", "unusable-result") and re.search(pattern, searchable(diagnosis.saw)):
+        if (
+            diagnosis.name in ("raised", "unusable-result")
+            and re.search(pattern, searchable(diagnosis.saw))
+            and not unless()
+        ):
             who = re.match(r"rank \d+", searchable(diagnosis.saw))
             said = saw.format(rank=who[0] if who else "a rank") or one_line(diagnosis.saw, 200)
             raise Diagnosis(name, saw=said, means=means, look=look or diagnosis.look) from None

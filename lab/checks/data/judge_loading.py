@@ -7,8 +7,9 @@ from typing import Any
 from lab.base.source import searchable
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
+from lab.checks.common.look_values import falls_off
 from lab.checks.common.report import expect, expect_as_many, remembered
-from lab.checks.data.judge_nccl import judge_firsts, loads_ahead
+from lab.checks.data.judge_nccl import judge_firsts, judge_left, loads_ahead
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
@@ -45,6 +46,7 @@ def judge_waiting(look: Look, result: GroupResult, layouts: list[list[int]]) -> 
             if frame and look.in_branch(r"barrier", line=frame.line)
             else branch_barrier(look, look_at),
         )
+    judge_left(look, waiting[0], [report for report in result.reports if report.rank in back])
     raise Diagnosis(
         "barrier-in-branch",
         saw=f"{rank_list(numbers)}{which(layouts, numbers)} {verb} for ever{place}; "
@@ -162,7 +164,7 @@ def judge_counts(
                 "others-get-none",
                 saw=f"{firsts}: rank {rank} never called load() and got None.",
                 means="Every process needs the data set; only the download is for one of them.",
-                look=look(r"\breturn\b", r"load\(\)"),
+                look=falls_off(look) or look(r"\breturn\b", r"load\(\)"),
             )
         if count == 0:
             raise Diagnosis(

@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from lab.base.words import rank_list
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import swallows
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
+from lab.grading import hang
 from lab.grading.diagnosis import Diagnosis
+from lab.ranks.reports import RankReport
 
 NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int], "src": int}
 
@@ -114,6 +117,22 @@ def judge_failed_load(look: Look, reports: Sequence[Any], message: str) -> None:
             means="What failed may have left half a file, and nobody waits for a second try: let the error end "
             "the job.",
             look=look(r"except", r"load\(\)", last=True),
+        )
+
+
+def judge_left(look: Look, waiting: RankReport, others: Sequence[RankReport]) -> None:
+    """The others have left a function by a `return` above the barrier of the one that waits."""
+    for frame in reversed(waiting.error.frames if waiting.error else waiting.stack):
+        ways = [report.left.get((frame.file, frame.function)) for report in others]
+        early = [way for way in ways if way is not None and 0 < way.line < frame.line]
+        if Path(frame.file).name != look.name or len(early) < len(others):
+            continue
+        raise Diagnosis(
+            "early-return",
+            saw=f"{rank_list([report.rank for report in others])} returned at data.py:{early[0].line}, without "
+            f"the barrier of data.py:{frame.line}, in which rank {waiting.rank} waits for ever.",
+            means=hang.MEANS["early-return"],
+            look=look.line(early[0].line),
         )
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import reads_itself
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, numbers, remembered
 from lab.checks.data.judge_validation import (
     AS_MANY,
@@ -101,7 +102,9 @@ def judge_again(item: Look, case: str, held: Held) -> None:
                 "item-not-by-index",
                 saw=f"{case}: on rank {rank}, shard[{i}] is {here}, and {there} when it is asked for again.",
                 means="The next epoch asks once more, and each of a loader's processes for some: only i decides.",
-                look=item(r"\bnext\(|\+=|\.pop\(", r"\breturn\b"),
+                look=place
+                if line_of(place := item(r"\bnext\(|\+=|\.pop\("))
+                else reads_itself(item) or item(r"\.(add|append|update|setdefault|remove)\(", r"\breturn\b"),
             )
 
 

@@ -8,7 +8,7 @@ from lab.checks.common.tiny import LIMIT, draw_training
 from lab.checks.ddp_utils.draw import Gradients
 from lab.checks.ddp_utils.judge_average import judge_average
 from lab.checks.ddp_utils.judge_ddp import judge_ddp
-from lab.checks.ddp_utils.judge_pretended import DDP, NOT_ALL_RANKS
+from lab.checks.ddp_utils.judge_pretended import DDP, NOT_ALL_RANKS, group_at
 from lab.checks.ddp_utils.observe import average, train_with_ddp
 from lab.grading.check import Group, Order, check
 
@@ -49,6 +49,7 @@ def trains_with_ddp(group: Group) -> None:
             "not-all-ranks",
             NOT_ALL_RANKS,
             saw=f"{{rank}} of {world_size} is not in the process group that was handed to DDP.",
+            look=group_at(look),
         ),
     ):
         reports = group.observe(Order(train_with_ddp, world_size, given, timeout=LIMIT))

@@ -12,7 +12,8 @@ from lab.base.source import searchable
 from lab.checks.common.gradients import Verdict, verdict
 from lab.checks.common.judge_left import judge_overtaken, judge_pending, judge_swallowed
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import in_helpers, value_outside
+from lab.checks.common.look_around import in_helpers, leads_to, value_outside
+from lab.checks.common.look_values import unreached
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
 from lab.checks.ddp_utils.draw import Gradients
@@ -23,13 +24,14 @@ from lab.grading.parts import compared, part
 
 AVERAGED = {
     "weights": dict, "gradients": dict, "pending": int, "overtaken": bool, "frozen": bool,
-    "second": dict, "third": dict, "on a node": (None, float), "swallowed": str,
+    "second": dict, "third": dict, "on a node": (None, float), "swallowed": str, "called": bool,
 }  # fmt: skip
 
 # Where parts of one flat tensor are taken for gradients.
 PLACES = (r"^\w+\s*=.*numel\(", r"^\w+\s*=.*\[.*:.*\]", r"\[.*:.*\]|\.split\(")
 
 SIXTEEN_BITS = r"bfloat16|half|float16"
+COLLECTIVE = r"\b(all_reduce|reduce|all_gather|gather|reduce_scatter|broadcast)(_\w+)?\("
 ADDED_UP = r"all_reduce\((?!.*AVG)"
 
 MEAN, NOTHING_ELSE = "the mean over the ranks", "nothing else is changed"
@@ -53,7 +55,7 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
     gradients = [report["gradients"] for report in reports]
     compared("gradients", gradients, mean)
     with part(MEAN):
-        judge_mean(look, gradients, drawn)
+        judge_mean(look, gradients, drawn, any(report["called"] for report in reports))
     with part(NOTHING_ELSE):
         judge_frozen(look, any(report["frozen"] for report in reports))
     with part("any model, and infinity kept", after=[MEAN]):
@@ -66,8 +68,12 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
         judge_swallowed(look, reports[0]["swallowed"], "a collective")
 
 
-def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> None:
-    """Every gradient is there, and the mean over the ranks."""
+def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients, called: bool) -> None:
+    """Every gradient is there, and the mean over the ranks.
+
+    Args:
+        called: whether any collective was.
+    """
     world_size, mean = len(gradients), drawn.mean
     gone = [name for name in mean if any(name not in grads for grads in gradients)]
     if gone:
@@ -126,6 +132,8 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients) -> No
         if found.kind == "sum" and in_helpers(look, r"\bAVG\b") and (summed := in_helpers(look, ADDED_UP)):
             fail_for_gradients(found, world_size, True, summed)
         reduced = bool(line_of(look(r"reduce|gather|broadcast")))
+        if found.kind in ("local", "only divided") and not called and (never := leads_to(look, COLLECTIVE)):
+            fail_for_never(found, unreached(look, never))
         fail_for_gradients(found, world_size, reduced, look(*patterns, r"all_reduce|reduce|gather|broadcast"))
 
 
@@ -164,6 +172,16 @@ def nearly(mean: Tensors, gradients: Tensors) -> bool:
     """Whether these differ from the mean by no more than the rounding of 16 bits."""
     return all(
         bool((gradients[name] - value).abs().max() <= 0.03 * value.abs().max()) for name, value in mean.items()
+    )
+
+
+def fail_for_never(found: Verdict, where: str) -> NoReturn:
+    """The lines that would reduce were not reached."""
+    raise Diagnosis(
+        "not-reduced",
+        saw=found.saw,
+        means="No collective was called: on no rank was the line reached that is to reduce them.",
+        look=where,
     )
 
 

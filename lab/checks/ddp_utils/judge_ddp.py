@@ -16,8 +16,10 @@ from lab.checks.ddp_utils.judge_pretended import (
     NOT_ALL_RANKS,
     PRETENDED,
     WRAPPING,
+    group_at,
     judge_cpu,
     judge_device,
+    judge_kept,
     judge_network,
     judge_output,
     judge_pretended_groups,
@@ -49,6 +51,7 @@ def judge_ddp(
     compared("size of a bucket in MiB", [report["bucket_cap_mb"] for report in reports], given["bucket_cap_mb"])
     with part(WRAPS):
         judge_inside(look, reports[0])
+        judge_kept(look, reports[0])
     with part("the bucket size", after=[WRAPS]):
         judge_cap(look, reports[0]["bucket_cap_mb"], given["bucket_cap_mb"])
         if gpu := reports[0]["gpu"]:
@@ -141,8 +144,7 @@ def judge_group(look: Look, members: list[int], rank: int, world_size: int) -> N
             "not-all-ranks",
             saw=f"rank {rank} of {world_size} averages its gradients with {rank_list(members)} only.",
             means=NOT_ALL_RANKS,
-            look=look.source_of(DDP, "process_group", like=r"new_group")
-            or look(r"new_group", r"process_group", r"Parallel\("),
+            look=group_at(look),
         )
 
 

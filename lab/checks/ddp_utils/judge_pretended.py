@@ -3,6 +3,8 @@
 import re
 
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers
+from lab.checks.common.report import remembered
 from lab.grading.diagnosis import Diagnosis
 
 NOT_ALL_RANKS = "A gradient must be averaged over every rank: the default group has them all, so name no other."
@@ -21,6 +23,18 @@ MOVES = r"\.to\(|\.cuda\("
 
 # Where the model is wrapped.
 WRAPPING = (r"Parallel\(", r"\breturn\b")
+
+
+def judge_kept(look: Look, report: dict) -> None:
+    """Each call wraps the model that it is given."""
+    asked = {"gpu": "for a GPU", "cpu": "for the CPU, in a machine with GPUs", "alone": "in a world of one rank"}
+    for key, where in asked.items():
+        if report[key] and report[key]["wrapped"] and "wrap" not in report[key]["steps"]:
+            raise remembered(
+                look,
+                f"{where} get_ddp_model() wrapped nothing, and returned a wrapper that an earlier call had made "
+                "of another model.",
+            )
 
 
 def judge_device(look: Look, gpu: dict | None, rank: int, index: int) -> None:
@@ -102,9 +116,15 @@ def judge_pretended_groups(look: Look, report: dict, rank: int) -> None:
                 "not-all-ranks",
                 saw=f"in a machine with 8 GPUs rank {rank} hands DDP a group that is not that of all ranks.",
                 means=NOT_ALL_RANKS,
-                look=look.source_of(DDP, "process_group", like=r"new_\w*group")
-                or look(r"new_\w*group", *WRAPPING),
+                look=group_at(look),
             )
+
+
+def group_at(look: Look) -> str:
+    """The line that makes the group which is handed to DDP."""
+    made = r"new_\w*group"
+    source = look.source_of(DDP, "process_group", like=made)
+    return source or in_helpers(look, made) or look(r"process_group", *WRAPPING)
 
 
 def judge_network(look: Look, report: dict) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.checks.common.attempt import attempt, dtype
-from lab.checks.common.left_behind import no_memory, swallowed
+from lab.checks.common.left_behind import collectives_begun, no_memory, swallowed
 from lab.checks.common.meta_device import gpus_of_a_node, one_gpu_a_node
 from lab.checks.common.pending import Handle, handles_noted
 from lab.checks.common.pretended_gpu import Placed
@@ -67,8 +67,10 @@ def average(rank: Rank) -> dict[str, Any]:
     model.unused = nn.Parameter(torch.zeros(3))
     model.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
     pending: list[Handle] = []
+    before = collectives_begun()
     with handles_noted(pending):
         ddp_utils.average_gradients(model)
+    called = collectives_begun() > before
     frozen = model.frozen.grad
     del model.unused, model.frozen
     report = {
@@ -77,6 +79,7 @@ def average(rank: Rank) -> dict[str, Any]:
         "pending": sum(not handle.used for handle in pending),
         "overtaken": any(handle.overtaken for handle in pending),
         "frozen": frozen is not None,
+        "called": called,
     }
     dist.barrier()  # a rank that has left out a collective must not meet the others in one of the second model
     second = TinyNet(given["weights"])

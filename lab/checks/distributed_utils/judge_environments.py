@@ -9,7 +9,15 @@ from lab.checks.common.look import Look
 from lab.checks.common.look_around import beside, in_helpers, swallows
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
-from lab.checks.distributed_utils.judge_refused import judge_group_asked, judge_message, judge_refused
+from lab.checks.distributed_utils.judge_refused import (
+    first_node_refused,
+    judge_group_asked,
+    judge_message,
+    judge_mixed,
+    judge_refused,
+    mixed_place,
+    only_refused,
+)
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -32,6 +40,7 @@ def judge_environments(look: Look, cases: Sequence[Case], reports: Sequence[Any]
                 "type": str,
                 "error": (None, ERROR | {"compared_as_text": bool}),
                 "changed": [str],
+                "mixed": int,
                 **dict.fromkeys(FIELDS, (int, str)),
             }
         ],
@@ -76,26 +85,6 @@ COMPUTED = r"%|divmod|//"  # of the rank
 
 def mentions_modulo(look: Look) -> bool:
     return bool(re.search(COMPUTED, searchable(look(COMPUTED))))
-
-
-def only_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> list[int]:
-    """The world sizes of the good environments with a rank 0, where not all of them are refused."""
-    firsts = [
-        (case.expected[2], answer["error"]) for case, answer in pairs if case.expected and not case.expected[0]
-    ]
-    refused = {size for size, error in firsts if error}
-    return sorted(refused) if len(refused) < len({size for size, _ in firsts}) else []
-
-
-def first_node_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> bool:
-    """Whether of the good environments those are refused in which rank and local rank are equal."""
-    refused = {
-        case.expected[0] == case.expected[1] if answer["error"] else None
-        for case, answer in pairs
-        if case.expected
-    }
-    accepted = [case.expected for case, answer in pairs if case.expected and not answer["error"]]
-    return True in refused and False not in refused and all(rank != local for rank, local, _ in accepted)
 
 
 def judge_remembered(
@@ -162,6 +151,7 @@ def judge_numbers(
                 if answer["error"]["text"].startswith("raise")
                 else error_place(answer["error"], lambda: look(r"SRUN|SLURM")),
             )
+        judge_mixed(look, case, answer)
         judge_refused(look, case, answer["error"], refused, first_node)
     if answer["type"] != "LaunchEnvironment":
         raise Diagnosis(
@@ -222,7 +212,8 @@ def judge_numbers(
         "wrong-numbers",
         saw=saw,
         means=f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
-        look=look(
+        look=mixed_place(look, answer["mixed"])
+        or look(
             *([ARGUMENTS_MIXED] if sorted(got) == sorted(expected) else []),
             rf"(?<![{{\w]){wrong}\s*=(?!=)",
             r"\breturn\b",

@@ -6,7 +6,8 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import argument_of, swallows
+from lab.checks.common.look_around import argument_of, leads_to, swallows
+from lab.checks.common.look_values import unreached
 from lab.checks.common.report import error_place, error_text, expect, fail
 from lab.checks.distributed_utils.draw import TORCHRUN
 from lab.checks.distributed_utils.judge_environments import ACCEPTED
@@ -102,7 +103,7 @@ def judge_joined(
             "no-process-group",
             saw=f"{place}: setup() has not called init_process_group.",
             means="Without a process group no rank can reach another.",
-            look=look(),
+            look=unreached(look, leads_to(look, r"init_process_group\(") or look()),
         )
     if init["timeout"] != timeout:
         saw = f"setup(timeout of {timeout} s) gave init_process_group "

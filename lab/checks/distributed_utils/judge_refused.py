@@ -1,9 +1,10 @@
 """Judges why a good environment was refused, and what is said of one in which something is missing."""
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import condition_of
+from lab.checks.common.look_around import condition_of, for_around
 from lab.checks.common.report import error_place, error_text, fail
 from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
 from lab.grading.diagnosis import Diagnosis
@@ -20,6 +21,42 @@ def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:
             means="setup() reads this before there is a process group: go by the variables alone.",
             look=error_place(error, look),
         )
+
+
+def only_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> list[int]:
+    """The world sizes of the good environments with a rank 0, where not all of them are refused."""
+    firsts = [
+        (case.expected[2], answer["error"]) for case, answer in pairs if case.expected and not case.expected[0]
+    ]
+    refused = {size for size, error in firsts if error}
+    return sorted(refused) if len(refused) < len({size for size, _ in firsts}) else []
+
+
+def first_node_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> bool:
+    """Whether of the good environments those are refused in which rank and local rank are equal."""
+    refused = {
+        case.expected[0] == case.expected[1] if answer["error"] else None
+        for case, answer in pairs
+        if case.expected
+    }
+    accepted = [case.expected for case, answer in pairs if case.expected and not answer["error"]]
+    return True in refused and False not in refused and all(rank != local for rank, local, _ in accepted)
+
+
+def judge_mixed(look: Look, case: Case, answer: dict[str, Any]) -> None:
+    """What was refused are the right numbers in the wrong places."""
+    if answer["mixed"] and answer["error"]["text"].startswith("raise"):
+        raise Diagnosis(
+            "wrong-numbers",
+            saw=f"{case}: raised {error_text(answer['error'])}",
+            means="The numbers are there, but in each other's places, and so they seem to contradict each other.",
+            look=mixed_place(look, answer["mixed"]),
+        )
+
+
+def mixed_place(look: Look, number: int) -> str:
+    """The line that brings the numbers, or the variables' names, into another order; "" where none is known."""
+    return for_around(look, look.line(number)) if number else ""
 
 
 def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[int], first_node: bool) -> NoReturn:

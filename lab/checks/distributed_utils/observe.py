@@ -1,15 +1,19 @@
 """What ranks observe of distributed_utils: launch environments, and how a group is left."""
 
+import contextlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from lab.checks.common.attempt import attempt
+from lab.checks.common.attempt import attempt, stepped
+from lab.checks.common.left_behind import collectives_begun
+from lab.checks.distributed_utils.draw import FIELDS, SRUN, TORCHRUN
 from lab.checks.distributed_utils.observe_setup import SetupRecorder, comes_out, set_launcher
 from lab.ranks.rank import Rank
 
@@ -21,10 +25,11 @@ def read_environments(rank: Rank) -> list[dict[str, Any]]:
     utils = rank.student("distributed_utils")
     given = rank.receive()
     set_launcher(given["decoy"])
-    return [read_one(rank, utils.read_launch_environment, environ) for environ in given["environments"]]
+    return [read_one(rank, utils, environ) for environ in given["environments"]]
 
 
-def read_one(rank: Rank, function: Any, environ: dict[str, str]) -> dict[str, Any]:
+def read_one(rank: Rank, utils: ModuleType, environ: dict[str, str]) -> dict[str, Any]:
+    function = utils.read_launch_environment
     given = dict(environ)
     held: list[object] = []
     result = attempt(rank, lambda: noting_variables(function, given, held))
@@ -37,8 +42,46 @@ def read_one(rank: Rank, function: Any, environ: dict[str, str]) -> dict[str, An
     for name in ("rank", "local_rank", "world_size"):
         value = getattr(launch, name, None)
         fields[name] = value if isinstance(value, int | str) else type(value).__name__
+    mixed = mixed_at(utils, environ) if [*fields.values()] != in_order(environ) else 0
     changed = [name for name in {**environ, **given} if environ.get(name) != given.get(name)]
-    return {"type": type(launch).__name__, "error": result["error"], "changed": changed, **fields}
+    kind = type(launch).__name__
+    return {"type": kind, "error": result["error"], "changed": changed, "mixed": mixed, **fields}
+
+
+def in_order(environ: Mapping[str, str]) -> list[int]:
+    """Rank, local rank and world size, as the variables say; nothing where there are not all, or no numbers."""
+    names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+    texts = [environ.get(name, "") for name in names]
+    return [int(text) for text in texts] if all(text.isdecimal() for text in texts) else []
+
+
+def mixed_at(utils: ModuleType, environ: Mapping[str, str]) -> int:
+    """The line after which the numbers, or the variables' names, are there in another order; 0: none is known."""
+    right = in_order(environ)
+    if not right:
+        return 0
+    orders = [[str(number) for number in right], [*TORCHRUN], [*SRUN]]
+
+    def probe(frame: Any) -> str:
+        """ "named wrongly", where variables with the fields' names hold each other's numbers; "mixed"; or ""."""
+        held = dict(frame.f_locals)
+        for value in list(held.values()):
+            if isinstance(value, utils.LaunchEnvironment):
+                held |= vars(value)
+        named = [held[name] for name in FIELDS if name in held]
+        if len(named) == len(FIELDS):
+            said = [int(value) if str(value).isdecimal() else -1 for value in named]
+            return "named wrongly" if said != right and sorted(said) == sorted(right) else ""
+        values = [list(value.values()) if isinstance(value, dict) else value for value in held.values()]
+        threes = [value for value in values if isinstance(value, list | tuple) and len(value) == len(FIELDS)]
+        texts = [[str(one) for one in value] for value in threes]
+        return "mixed" if any(sorted(one) == sorted(two) and one != two for one in texts for two in orders) else ""
+
+    with stepped(utils.__file__, probe) as notes, contextlib.suppress(Exception):  # of the first call it is told
+        utils.read_launch_environment(dict(environ))
+    if not notes or "named wrongly" not in [found for _, found in notes]:
+        return 0
+    return next(line for line, found in notes if found)
 
 
 def noting_variables(function: Callable[..., Any], given: object, held: list[object]) -> Any:
@@ -106,15 +149,6 @@ def leave_group(rank: Rank) -> dict[str, Any]:
 def _plain(answer: object) -> bool | int | str | None:
     """What is_main_process() said; of anything but a bool, a number or None its type."""
     return answer if answer is None or isinstance(answer, bool | int) else type(answer).__name__
-
-
-def collectives_begun() -> int:
-    """How many collectives this rank has begun, and groups it has made."""
-    if not dist.is_initialized():
-        return 0
-    group: Any = dist.distributed_c10d._get_default_group()
-    number: int = group._get_sequence_number_for_group()
-    return number + int(dist.distributed_c10d._world.group_count)
 
 
 def asked_anew(rank: Rank) -> Any:

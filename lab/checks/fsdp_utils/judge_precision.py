@@ -9,7 +9,7 @@ from torch import Tensor
 from lab.base.words import one_line
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import in_classes, in_helpers
-from lab.checks.common.report import expect
+from lab.checks.common.report import expect, remembered
 from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.judge_shards import judge_gathered
 from lab.checks.fsdp_utils.placement import outer_first
@@ -23,13 +23,15 @@ POLICY = r"mp_policy|MixedPrecisionPolicy\("
 
 NET = {
     "error": str, "gradients": dict, "loss": float, "logits": str, "computed": dict, "parameters": dict,
-    "statistics": dict, "order": [str], "gathered": dict,
+    "statistics": dict, "order": [str], "gathered": dict, "kept": bool,
 }  # fmt: skip
 
 
 def judge_precision(look: Look, reports: Sequence[Any]) -> None:
     """Raise the diagnosis of the first thing that is wrong."""
-    expect(reports, {"plain": NET, "batchnorm": NET, "fp16": NET})
+    expect(reports, {"plain": NET, "batchnorm": NET, "fp16": NET, "later": dict})
+    expect_texts([report["later"] for report in reports])
+    judge_kept(look, reports[0])
     for net in ("plain", "batchnorm", "fp16"):
         for key in ("computed", "parameters", "statistics"):
             expect_texts([report[net][key] for report in reports])
@@ -48,6 +50,21 @@ def judge_precision(look: Look, reports: Sequence[Any]) -> None:
     judge_logits(look, reports[0]["fp16"]["logits"], "fp16")
     for net, precision in (("plain", "bf16"), ("fp16", "fp16")):
         judge_gathered(look, reports[0][net]["gathered"], f"with precision={precision!r}, ")
+
+
+def judge_kept(look: Look, report: dict[str, Any]) -> None:
+    """Each call shards the model that it is given, in the precision that it is asked for."""
+    for net, precision in (("batchnorm", "bf16"), ("fp16", "fp16")):
+        if report[net]["kept"]:
+            raise remembered(
+                look,
+                f"get_fsdp_model() was given another model, with precision={precision!r}, and returned the one of "
+                "an earlier call.",
+            )
+    if others := sorted(set(report["later"].values()) - {"float32"}):
+        raise remembered(
+            look, f"after models in bf16 and fp16, one with precision='fp32' computed in {', '.join(others)}."
+        )
 
 
 def judge_alone(look: Look, reports: Sequence[Any]) -> None:

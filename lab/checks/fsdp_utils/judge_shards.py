@@ -10,6 +10,7 @@ from lab.base.words import one_line
 from lab.checks.common.judge_left import judge_swallowed
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import for_around
+from lab.checks.common.look_values import made_of_one
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import Tensors, expect_texts
 from lab.checks.fsdp_utils.judge_start import judge_rest, judge_start
@@ -222,7 +223,7 @@ def judge_units(look: Look, report: dict[str, Any], weights: Tensors) -> None:
             means="Every rank must keep only its rows of each parameter; nothing else saves memory.",
             look=look(r"placement|ignored")
             if line_of(look(r"placement|ignored"))
-            else look.source_of("fully_shard", "mesh") or look(r"mesh\s*=", r"fully_shard\("),
+            else made_of_one(look) or look.source_of("fully_shard", "mesh") or look(r"mesh\s*=", r"fully_shard\("),
         )
 
 

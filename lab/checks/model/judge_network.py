@@ -27,6 +27,9 @@ REPORT = {
     "wrong_on_gpu": [ATTEMPT], "autocast_on_gpu": [str],
 }  # fmt: skip
 
+DROPS_ONE = r"(?<!un)squeeze"
+ONE_APART = rf"{DROPS_ONE}|==\s*1\b|<\s*2\b"  # what is another thing for a batch of one
+
 ANY_BATCH, LOGITS = "a batch of any size", "logits, of each image by itself"
 
 
@@ -80,11 +83,20 @@ def judge_errors(look: Look, sizes: list[int], report: dict[str, Any]) -> None:
     right = sorted({*passed, *report["usual"]})
     saw = f"a batch of {size} images, {[size, *IMAGE]}, raised {error_text(error)}"
     place = error_place(error, look)
-    if "AssertionError" in error["bases"] and not right and (others := report["lets_through"]):
+    asserted = "AssertionError" in error["bases"]
+    if asserted and not right and (others := report["lets_through"]):
         saw += f"; images of {others[0]} get through the assertion."
         order = "The images come as [3, 32, 32]: the channels, the height, the width, in this order."
         raise Diagnosis("assertion-of-other-images", saw=saw, means=order, look=place)
-    if "AssertionError" in error["bases"]:
+    lost = in_helpers(look, DROPS_ONE if asserted else ONE_APART) if [one for one, _ in failed] == [1] else ""
+    if right and lost:
+        raise Diagnosis(
+            "wrong-shape",
+            saw=f"{saw}; a batch of {numbers(right)} goes through.",
+            means="A batch of one image is still a batch: this drops its dimension, because it is 1.",
+            look=lost,
+        )
+    if asserted:
         only = f"; a batch of {numbers(right)} goes through." if right else "."
         raise Diagnosis(
             "fixed-batch-size",
