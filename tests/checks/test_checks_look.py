@@ -20,18 +20,15 @@ from lab.checks.common.look_around import (
 )
 from lab.checks.common.look_values import (
     assigned_at,
-    chosen_key,
     first_use,
     last_use,
     list_of,
     loop_around,
-    made_under,
-    own_order,
     passed_over,
-    returned_from,
     skips,
 )
 from lab.checks.common.report import expect, fits, numbers
+from lab.checks.fast.profiles.look_cause import chosen_key, made_under, own_order, returned_from
 from lab.checks.train.judge_rarer import compared_at
 from lab.grading.diagnosis import Diagnosis
 

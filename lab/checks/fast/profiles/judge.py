@@ -5,10 +5,10 @@ from typing import Any
 
 from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.look_around import kept_at
-from lab.checks.common.look_values import chosen_key, made_under, own_order, returned_from
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, fits
 from lab.checks.common.tensors import number
 from lab.checks.fast.profiles.draw import Span
+from lab.checks.fast.profiles.look_cause import chosen_key, made_under, own_order, returned_from
 from lab.checks.fast.profiles.mistakes import CAUSES, MISTAKES, OF_ONE_CAUSE, Times, by_priority
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
