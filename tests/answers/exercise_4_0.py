@@ -727,3 +727,9 @@ bank.wrong(
     world="world_size = dist.get_world_size()\nif not torch.cuda.is_available():\n    return",
     slow=True,
 )
+bank.wrong(
+    "parameter-without-gradient",
+    "whether it may have a gradient is asked",
+    if_gradient="if p.requires_grad:",
+    slow=True,
+)

@@ -537,6 +537,12 @@ bank.wrong(
     wrap="return DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb)",
     slow=True,
 )
+bank.wrong(
+    "device-ids-on-cpu",
+    "the index of the CPU where the machine has a GPU",
+    ids="device_ids = [device.index] if torch.cuda.is_available() else None",
+    slow=True,
+)
 # ---- an error that is kept, and a wrapper
 
 TRIED = """

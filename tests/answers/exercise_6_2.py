@@ -860,3 +860,22 @@ bank.wrong(
     right="predictions = logits.max(dim=1)[0].round()\nsums[1] += (predictions == labels).sum()",
     slow=True,
 )
+bank.wrong(
+    "wrong-loss",
+    "the last batch's samples only",
+    sums="loss_sum, right, samples = torch.zeros((), device=device), torch.zeros((), device=device), 0",
+    loss="loss_sum += F.cross_entropy(logits, labels, reduction='sum')",
+    right="right += (logits.argmax(dim=1) == labels).sum()",
+    count="samples = (labels != -100).sum()",
+    reduce="for one in (loss_sum, right, samples):\n    dist.all_reduce(one)",
+    divide="loss, accuracy = (loss_sum / samples).item(), (right / samples).item()",
+    slow=True,
+)
+bank.wrong(
+    "wrong-loss",
+    "a mask without class 0",
+    loss="real = labels > 0\nsums[0] += F.cross_entropy(logits[real], labels[real], reduction='sum')",
+    right="sums[1] += (logits[real].argmax(dim=1) == labels[real]).sum()",
+    count="sums[2] += real.sum()",
+    slow=True,
+)

@@ -24,6 +24,7 @@ from lab.checks.common.look_values import (
     last_use,
     list_of,
     loop_around,
+    overwritten,
     passed_over,
     skips,
 )
@@ -557,3 +558,17 @@ def test_the_line_after_which_a_probe_finds_something_else():
     assert changed_at(notes, ()) == 7
     assert changed_at(notes[:2], ()) == 2
     assert changed_at(notes[2:], (2,)) == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [("last", "train.py:4  n = len(x)"), ("added", ""), ("own", ""), ("before", "")],
+)
+def test_where_a_loop_writes_over_what_was_set_before(tmp_path: Path, function: str, place: str):
+    (tmp_path / "train.py").write_text(
+        "def last(xs):\n    n = 0\n    for x in xs:\n        n = len(x)\n    return n\n\n\n"
+        "def added(xs):\n    n = 0\n    for x in xs:\n        n = n + len(x)\n    return n\n\n\n"
+        "def own(xs):\n    for x in xs:\n        n = len(x)\n    return n\n\n\n"
+        "def before(xs):\n    n = 0\n    for x in xs:\n        n = len(x)\n        print(n)\n"
+    )
+    assert overwritten(Look(tmp_path, "train.py", function)) == place

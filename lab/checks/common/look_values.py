@@ -248,3 +248,18 @@ def passed_over(look: Look, taken_at: int, used: str) -> str:
         return look.line(taken_at)
     passed_by = skips(look, look(used)) if taken_at else ""
     return passed_by or look.left_early() or loop_around(look, [line_of(look(used))])
+
+
+def overwritten(look: Look) -> str:
+    """Where a loop writes over what was set before it and is read after it, and adds nothing; "" if nowhere."""
+    _, _, node = look.source()
+    names = [part for part in ast.walk(node) if isinstance(part, ast.Name)] if node else []
+    for loop in (part for part in ast.walk(node) if isinstance(part, ast.For)) if node else ():
+        first, last = loop.lineno, loop.end_lineno or loop.lineno
+        before = {name.id for name in names if isinstance(name.ctx, ast.Store) and name.lineno < first}
+        after = {name.id for name in names if isinstance(name.ctx, ast.Load) and name.lineno > last}
+        for part in (part for part in ast.walk(loop) if isinstance(part, ast.Assign)):
+            target = part.targets[0]
+            if isinstance(target, ast.Name) and target.id in (before & after) - names_in(part.value):
+                return look.line(part.lineno)
+    return ""

@@ -2,7 +2,7 @@
 
 import random
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_training
 from lab.checks.ddp_utils.draw import Gradients
@@ -25,6 +25,7 @@ def gradients_of_the_whole_batch(group: Group) -> None:
             "NoneType",
             "parameter-without-gradient",
             "A parameter that took no part in the forward pass has grad None: leave it out.",
+            look=place if line_of(place := look(r"\bif\b(?!.*grad is).*requires_grad")) else "",
         ):
             reports = group.values(report())
         judge_average(look, reports, drawn)

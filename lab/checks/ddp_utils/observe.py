@@ -260,10 +260,10 @@ def cap_in_mib(cap: Any) -> float:
 
 
 def describe_devices(device_ids: Any) -> str:
-    """["cuda:1"], [1] or None as text."""
+    """["cuda:1"], [1] or None as text; [None], which DDP refuses on a CPU, is not None."""
     if device_ids is None:
         return "None"
-    if not isinstance(device_ids, list | tuple) or len(device_ids) != 1:
+    if not isinstance(device_ids, list | tuple) or len(device_ids) != 1 or device_ids[0] is None:
         return str(device_ids)[:80]
     only = device_ids[0]
     return f"cuda:{only}" if isinstance(only, int) else str(only)[:80]

@@ -8,11 +8,12 @@ from lab.base.words import one_line
 from lab.checks.common.judge_left import LEFT, judge_asked, judge_left, judge_pending, judge_swallowed
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import kept_at
+from lab.checks.common.look_values import overwritten
 from lab.checks.common.report import expect, expect_returned
 from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
 from lab.checks.train.judge_passes import judge_after, judge_passes, judge_precision
-from lab.checks.train.judge_rarer import OVER_SOME, averaged_at, compared_at, rarer_kind
+from lab.checks.train.judge_rarer import OVER_SOME, RARER, averaged_at, compared_at, rarer_kind
 from lab.checks.train.means import mistake
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -200,7 +201,8 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
     if not found:
         return
     rare = None
-    if found.get("loss", ("",))[0] == "other":
+    of_loss = found.get("loss", ("",))[0]
+    if of_loss == "other" or (of_loss == "batches" and overwritten(look)):  # the last may have as many samples
         rare = rarer_kind(look, [report["values"]["loss"] for report in own], drawn.rarer(0))
     if rare is None:
         judge_swapped(look, [report["values"] for report in own], exact, found)
@@ -243,6 +245,8 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
         place = compared_at(look)
     place = place or look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")
     # Of so few samples, an accuracy is that of another mistake by chance; a loss is not.
-    if (rare is not None and kind != "filler") or (rare and rare[0].startswith(OVER_SOME)):
+    if (rare is not None and (kind != "filler" or rare[0] == RARER["class 0"][0])) or (
+        rare and rare[0].startswith(OVER_SOME)
+    ):
         known_name, saw, (means, place) = "wrong-loss", found["loss"][1], rare
     raise Diagnosis(known_name, saw=saw, means=means, look=place)

@@ -9,6 +9,7 @@ from typing import Any
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import after_loop, kept_at
+from lab.checks.common.look_values import overwritten
 from lab.checks.common.syntax import calls_of, names_in
 from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means, rarer_means
@@ -35,6 +36,10 @@ RARER = {
     "last size": (
         "Every batch counts with the size of one of them: multiply each loss by its own batch's.",
         r"\*",
+    ),
+    "last count": (
+        "It is divided by the samples of the last batch alone: add them up over all batches.",
+        r"(?<![+<>=!])=[^=].*(sum\(\)|len\(|size|shape|numel)",
     ),
     "moving average": (
         "It is a moving average of the losses, which forgets the first ones: add up.",
@@ -93,6 +98,8 @@ def rarer_kind(
             if kind == "own count"
             else after_loop(look)
             if kind == "last size"
+            else overwritten(look)
+            if kind == "last count"
             else look(pattern, r"long|int")
             if kind == "whole numbers"
             else ""

@@ -100,6 +100,10 @@ def rarer(
         found.setdefault("moving average", []).extend(
             [_moving(batches, keep, weights)] * world_size for keep in keeps
         )
+    last = [own[-1].samples for own in batches]
+    if all(last):
+        ends = [sum(totals) / sum(last)] * world_size, [totals[r] / last[r] for r in range(world_size)]
+        found["last count"] = [*ends]
     found["own count"] = [[sum(totals) / (n * world_size) for n in samples]]
     whole = [sum(int(batch.total) for own in batches for batch in own), sum(map(int, totals)), int(sum(totals))]
     found["whole numbers"] = [[one / sum(samples)] * world_size for one in whole]
