@@ -3,7 +3,7 @@
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lab.checks.common.attempt import NumberedImages
 from lab.checks.common.pending import Handle
 from lab.checks.common.stand_in import stand_in
 from lab.checks.common.tiny import TinyNet
+from lab.checks.fast.observe_epoch import Started
 from lab.checks.main.observe_run import recorded_run
 from lab.checks.train.draw import LISTED
 from lab.checks.train.observe_epochs import SamplerNotes
@@ -40,22 +41,22 @@ STAND_INS: dict[str, type] = {
     "TinyNet": nn.Module,
 }
 NAMED_LIKE = ("NotedSGD", "NotedRun", "CountedRun", "RecordedRun")
-OTHERWISE = ("Handle", "SamplerNotes")  # looked at below
+OTHERWISE = ("Handle", "Started", "SamplerNotes")  # looked at below
 # What no student's code gets hold of: recorders, and what they raise where a student's code is wrong.
 OUT_OF_SIGHT = {
     *("Board", "SetupRecorder", "CallRecorder", "Destinations", "AtExit", "PretendedGPU", "Moves", "Waits"),
     *("Descent", "Verdict", "Look", "LeftBehindError", "WrongGroupError", "OffloadError", "RehearsedError"),
     *("WrongSourceError", "UnresolvedOptionsError", "GroupLeftError", "NoTestImagesError"),
     *("NeedlessWrapperError", "WrongArgumentsError", "Calls", "_OnGpu", "_GlooGroup", "NoMemoryError", "Devices"),
-    *("Placed", "SomeRanks", "Wait", "Reads"),
+    *("Placed", "SomeRanks", "Wait", "Reads", "Written", "Touched", "Scattered"),
 }
 
 
 def classes() -> list[tuple[str, str]]:
     """(module, class) of all classes that observers define, inside of functions too."""
     found = []
-    for path in sorted([*CHECKS.glob("*/observe*.py"), *CHECKS.glob("common/*.py")]):
-        module = f"lab.checks.{path.parent.name}.{path.stem}"
+    for path in sorted([*CHECKS.rglob("observe*.py"), *CHECKS.glob("common/*.py")]):
+        module = ".".join(("lab.checks", *path.relative_to(CHECKS).with_suffix("").parts))
         tree = ast.parse(path.read_text(encoding="utf-8"))
         found += [(module, node.name) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     return found
@@ -99,8 +100,9 @@ def test_the_sampler_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch):
         sampler.set_epoch(4, 5)  # type: ignore[call-arg]
 
 
-def test_a_handle_is_a_work(world_of_one: None):
-    handle = Handle(dist.all_reduce(torch.zeros(1), async_op=True))
+@pytest.mark.parametrize("kind", [Handle, lambda work: Started(work, torch.zeros(1), "all_reduce", 1)])
+def test_a_handle_is_a_work(world_of_one: None, kind: Callable[[dist.Work], Handle]):
+    handle = kind(dist.all_reduce(torch.zeros(1), async_op=True))
     assert isinstance(handle, dist.Work)
     assert not handle.used
     handle.wait()

@@ -76,7 +76,7 @@ class TinyNet(nn.Module):
         for block in self.blocks:
             x = block(x)
         x = self.classifier(x)
-        return x if self.offset is None else x + self.offset
+        return x if self.offset is None else x + self.offset.to(x.dtype)  # and no other type of logits
 
 
 def fresh_generator() -> torch.Generator:
