@@ -270,3 +270,15 @@ bank.wrong(
     warm="WARM_UP, STEPS = 5, 20\nfor _ in range(WARM_UP):",
     timed="for _ in range(STEPS):",
 )
+bank.wrong(
+    "not-the-largest",
+    "the norm of each tensor",
+    slow=True,
+    each="differences = torch.stack([torch.dist(mine[n].double(), theirs[n].double()) for n in mine])",
+)
+bank.wrong(
+    "not-the-largest",
+    "the sum of each tensor",
+    slow=True,
+    each="differences = torch.stack([(mine[n].double() - theirs[n].double()).abs().sum() for n in mine])",
+)

@@ -9,7 +9,7 @@ from torch.optim import SGD
 
 from lab.checks.common.attempt import attempt, changed_at, plain, stepped
 from lab.checks.common.meta_device import META
-from lab.checks.common.tiny import TinyNet
+from lab.checks.common.tiny import OFFSET, TinyNet
 from lab.checks.fast.observe_capture import on_cpu
 from lab.ranks.rank import Rank
 from lab.training.stepping.cpu_graph import CPUGraph
@@ -33,7 +33,7 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
     if made["error"] or not isinstance(optimizer, SGD):
         return report
     report["rates"].append(described(optimizer) | {"line": 0})
-    report["parameters"] = sum(len(group["params"]) for group in optimizer.param_groups)
+    report["parameters"] = parameters_of(rank, fast, given)
     report["elsewhere"] = rate_elsewhere(fast, given, optimizer)
     report["learned"] = isinstance(rate := optimizer.param_groups[0]["lr"], Tensor) and rate.requires_grad
     images, labels = (part.clone() for part in given["batches"][0])
@@ -70,6 +70,17 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
         "groups": [both_groups(rank, fast, given["rates"][-1], olds) for olds in given["groups"]],
         "another": another_optimizer(rank, fast, optimizer, given),
     }
+
+
+def parameters_of(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What the optimizer of a model with a norm, and with a parameter of its own, leaves out: names."""
+    net = TinyNet(TinyNet(batchnorm=True).state_dict() | {OFFSET: torch.zeros(10)}, batchnorm=True)
+    made = attempt(rank, fast.capturable_sgd, net, given["rates"][0], given["momentum"])
+    groups = made["value"].param_groups if isinstance(made["value"], SGD) else []
+    has = {id(parameter) for group in groups for parameter in group["params"]}
+    names = [name for name, _ in net.named_parameters()]
+    left = [name for name, parameter in net.named_parameters() if id(parameter) not in has]
+    return {"error": made["error"], "names": names, "left": left}
 
 
 def described(optimizer: SGD) -> dict[str, Any]:
