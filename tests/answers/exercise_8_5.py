@@ -135,3 +135,16 @@ for child in model.children():
 return SGD(mine, lr, momentum=momentum, fused=True)
 """,
 )
+bank.wrong(
+    "rate-not-set",
+    "copies of the rates are filled",
+    slow=True,
+    groups='rates = [group["lr"].detach().clone() for group in optimizer.param_groups]\nfor lr in rates:',
+    set="lr.fill_(rate)",
+)
+bank.wrong(
+    "rate-not-set",
+    "a copy of the groups",
+    slow=True,
+    groups="import copy\ngroups = copy.deepcopy(optimizer.param_groups)\nfor group in groups:",
+)

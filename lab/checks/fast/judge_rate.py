@@ -17,7 +17,7 @@ from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 STEPS = 6  # two as ever, then replays
-RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float, "line": int}
+RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float, "line": int, "copied": int}
 GROUPS = {"rates": [float], "line": int}
 PARAMETERS = {"error": (None, ERROR), "names": [str], "left": [str]}
 REPORT = {
@@ -221,11 +221,12 @@ def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[s
                     means="0 is a rate as any other: schedules begin or end there.",
                     look=look(r"\bif\b|\bor\b", r"\blr\b|\bgroup"),
                 )
+            copied = look.line(found["copied"]) if found["copied"] else ""
             raise Diagnosis(
                 "rate-not-set",
                 saw=f"after set_rate({wanted}) the rate is {number(found['value'])}.",
                 means="The rate that was given is the one that later steps use.",
-                look=changed or used(look) or look(r"\blr\b|\bgroup", r"rate"),
+                look=changed or copied or used(look) or look(r"\blr\b|\bgroup", r"rate"),
             )
 
 

@@ -89,17 +89,22 @@ class Waits(TorchFunctionMode):
 
 
 class Batches(Iterator[tuple[Tensor, Tensor]]):
-    """Batches whose images are their own number. `again`: a line that has asked for more after the last."""
+    """Batches whose images are their own number.
+
+    used_up: the line that has asked for one more than there are. again: one that has done so after that.
+    """
 
     def __init__(self, sizes: list[int], file: str = "") -> None:
         self._sizes, self._file = sizes, file
         self._given = 0
         self._ended = False
-        self.again = 0
+        self.used_up = self.again = 0
 
     def __next__(self) -> tuple[Tensor, Tensor]:
         if self._given == len(self._sizes):
-            self.again = self.again or (line_in(self._file) if self._ended else 0)
+            line = line_in(self._file)
+            self.again = self.again or (line if self._ended else 0)
+            self.used_up = self.used_up or line
             self._ended = True
             raise StopIteration
         number, size = self._given, self._sizes[self._given]
@@ -130,6 +135,7 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
         "reduced": reduced,
         "started": [one.told() for one in waits.started],
         "again": batches.again,
+        "used up": batches.used_up,
         "error again": again["error"],
         "value again": float(again["value"]) if isinstance(again["value"], int | float) else None,
         "elsewhere": runs_elsewhere(fast.epoch_loss, elsewhere_step, elsewhere_batches(), META),
