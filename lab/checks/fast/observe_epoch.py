@@ -43,11 +43,16 @@ class Started(Handle):
         super().__init__(work, tensor)
         self.name, self.line, self.read = name, line, 0
         self._bytes = _bytes_of(tensor)
+        self._storage = tensor.untyped_storage().data_ptr()
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor has memory that the collective writes to."""
         own = _bytes_of(tensor)
         return own.start < self._bytes.stop and self._bytes.start < own.stop
+
+    def beside(self, tensor: Tensor) -> bool:
+        """Whether a tensor has memory of the same storage: a view of it, or of what is next to it."""
+        return tensor.untyped_storage().data_ptr() == self._storage
 
     def told(self) -> dict[str, Any]:
         return {"name": self.name, "line": self.line, "waited": self.used, "read": self.read}
@@ -80,7 +85,7 @@ class Waits(TorchFunctionMode):
                 given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
                 for one in pending:
                     made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-                    if any(map(one.holds, given)) and not any(map(one.holds, made)):  # and no view of it
+                    if any(map(one.holds, given)) and not any(map(one.beside, made)):  # and no view
                         one.read = line_in(self._file)
         return result
 
