@@ -282,3 +282,11 @@ bank.wrong(
     slow=True,
     each="differences = torch.stack([(mine[n].double() - theirs[n].double()).abs().sum() for n in mine])",
 )
+bank.wrong(
+    "warm-up-of-its-own",
+    "the first five times are left out",
+    slow=True,
+    warm="for _ in range(0):",
+    timed="for _ in range(warm_up + steps):",
+    median="return statistics.median(seconds[5:])",
+)
