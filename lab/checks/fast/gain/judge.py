@@ -54,8 +54,8 @@ def judge_fixed(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[d
             return
         raise Diagnosis(
             "warm-up-of-its-own",
-            saw=f"with warm_up={given[wrong]['warm_up']} you returned {number(times[wrong])} s, the median without "
-            f"the first {left_out} steps (here only pretended).",
+            saw=f"with warm_up={given[wrong]['warm_up']} you returned {number(times[wrong])} s, the median "
+            f"without the first {left_out} steps (here only pretended).",
             means="The caller says how many steps are warm-up: leave out as many, no more and no fewer.",
             look=look(r"\[\d+ ?:|\bif\b.*\d", RETURN),
         )
