@@ -292,3 +292,45 @@ bank.wrong(
     slow=True,
     start="times = time_by_cause.__dict__.setdefault('times', {})\ntimes.update(dict.fromkeys(CAUSES, 0.0))",
 )
+MERGED = """
+def union(*kinds):
+    found = []
+    for begin, end in sorted((s.begin, s.end) for s in spans if s.what in kinds):
+        if found and begin <= found[-1][1]:
+            MORE
+        else:
+            found.append([begin, end])
+    return sum(end - begin for begin, end in found)
+busy, gpu = union("compute"), union("compute", "communication")
+known = union("compute", "communication", "input")
+step = max(s.end for s in spans) - min(s.begin for s in spans)
+return {"compute": busy, "communication": gpu - busy, "input": known - gpu, "launch": step - known}
+"""
+bank.right("merged intervals", whole={"8.1": MERGED.replace("MORE", "found[-1][1] = max(end, found[-1][1])")})
+bank.wrong(
+    "inner-end-taken",
+    "intervals merged up to the last end",
+    whole={"8.1": MERGED.replace("MORE", "found[-1][1] = end")},
+)
+bank.wrong(
+    "inner-end-taken",
+    "each kind merged by itself, in pairs",
+    slow=True,
+    whole={
+        "8.1": """
+whole = []
+for kind in CAUSES[:3]:
+    first = len(whole)
+    for span in sorted((s for s in spans if s.what == kind), key=lambda s: s.begin):
+        if len(whole) > first and span.begin <= whole[-1].end:
+            whole[-1] = Span(kind, whole[-1].begin, span.end)
+        else:
+            whole.append(span)
+times = dict.fromkeys(CAUSES, 0.0)
+for begin, end in pairwise(sorted({edge for s in spans for edge in (s.begin, s.end)})):
+    running = [s.what for s in whole if s.begin <= begin and end <= s.end]
+    times[next((cause for cause in CAUSES if cause in running), "launch")] += end - begin
+return times
+"""
+    },
+)

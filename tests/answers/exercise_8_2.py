@@ -194,3 +194,12 @@ bank.wrong(
     reduce="work = dist.all_reduce(total, async_op=True)",
     mean="mean = total[0] / total[1]\nwork.wait()\nreturn mean.item()",
 )
+bank.wrong(
+    "batches-used-up",
+    "samples counted before the loop",
+    slow=True,
+    sums="samples = sum(len(labels) for _, labels in batches)\n"
+    "total = torch.zeros(2, device=device, dtype=torch.float64)",
+    add="total[0] += loss * len(labels)",
+    reduce="total[1] = samples\ndist.all_reduce(total)",
+)

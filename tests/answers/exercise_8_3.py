@@ -217,3 +217,10 @@ bank.right(
     chosen="chosen = order[i * self.batch_size : (i + 1) * self.batch_size]\n"
     "chosen = chosen.to(self.images.device, non_blocking=True)",
 )
+bank.wrong(
+    "not-on-its-device",
+    "labels that are moved in each batch",
+    slow=True,
+    labels="self.labels = labels",
+    **{"yield": "yield batch.float() / 255, self.labels[chosen.cpu()].to(batch.device)"},
+)

@@ -115,3 +115,36 @@ bank.wrong(
     slow=True,
     rate="lr = globals().setdefault('RATE', torch.zeros((), device=where)).to(where)\nlr.fill_(rate)",
 )
+bank.wrong(
+    "parameters-left-out",
+    "those of the linear layers only",
+    slow=True,
+    sgd="""
+mine = [p for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d) for p in m.parameters()]
+return SGD(mine, lr, momentum=momentum, fused=True)
+""",
+)
+bank.wrong(
+    "parameters-left-out",
+    "those of the children only",
+    slow=True,
+    sgd="""
+mine = []
+for child in model.children():
+    mine += child.parameters()
+return SGD(mine, lr, momentum=momentum, fused=True)
+""",
+)
+bank.wrong(
+    "rate-not-set",
+    "copies of the rates are filled",
+    slow=True,
+    groups='rates = [group["lr"].detach().clone() for group in optimizer.param_groups]\nfor lr in rates:',
+    set="lr.fill_(rate)",
+)
+bank.wrong(
+    "rate-not-set",
+    "a copy of the groups",
+    slow=True,
+    groups="import copy\ngroups = copy.deepcopy(optimizer.param_groups)\nfor group in groups:",
+)

@@ -270,3 +270,23 @@ bank.wrong(
     warm="WARM_UP, STEPS = 5, 20\nfor _ in range(WARM_UP):",
     timed="for _ in range(STEPS):",
 )
+bank.wrong(
+    "not-the-largest",
+    "the norm of each tensor",
+    slow=True,
+    each="differences = torch.stack([torch.dist(mine[n].double(), theirs[n].double()) for n in mine])",
+)
+bank.wrong(
+    "not-the-largest",
+    "the sum of each tensor",
+    slow=True,
+    each="differences = torch.stack([(mine[n].double() - theirs[n].double()).abs().sum() for n in mine])",
+)
+bank.wrong(
+    "warm-up-of-its-own",
+    "the first five times are left out",
+    slow=True,
+    warm="for _ in range(0):",
+    timed="for _ in range(warm_up + steps):",
+    median="return statistics.median(seconds[5:])",
+)

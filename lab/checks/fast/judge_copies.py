@@ -17,6 +17,7 @@ ELSEWHERE = {
     "floats": {"first": int, "later": int},  # how many images were floats at once
     "devices": [{"images": str, "labels": str}],
     "order_at": int,
+    "kept_on": {"images": str, "labels": str},  # the devices of self.images and self.labels
 }
 
 
@@ -62,11 +63,13 @@ def judge_other_data(init: Look, even: Sequence[Sequence[int]], given: dict[str,
 def judge_copies(init: Look, iterate: Look, report: dict[str, Any], size: int) -> None:
     """With another device: what is there, and what was copied for it, in which type."""
     if error := report["error"]:
+        left = next((which for which in ("images", "labels") if report["kept_on"][which] == "cpu"), "")
         raise Diagnosis(
             "not-on-its-device",
-            saw=f"with another device than the CPU (here only pretended) it raised {error_text(error)}",
+            saw="with another device than the CPU (here only pretended) "
+            f"{f'the {left} stay on the CPU, and ' if left else ''}it raised {error_text(error)}",
             means="Images, labels and the indices that pick them must all be on the device.",
-            look=error_place(error, iterate),
+            look=init(rf"self\.{left}\b") if left else error_place(error, iterate),
         )
     for which in ("images", "labels"):
         if not any(devices[which] == "cpu" for devices in report["devices"]):

@@ -8,7 +8,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.look_around import kept_at
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, remembered
 from lab.checks.common.tensors import close, number
-from lab.checks.fast.judge_mean import MAKES, Drawn, exact, judge_mean
+from lab.checks.fast.judge_mean import MAKES, USED_UP, Drawn, exact, judge_mean
 from lab.grading.diagnosis import Diagnosis
 
 REPORT = {
@@ -19,7 +19,8 @@ REPORT = {
     "waits": [{"read": str, "steps": int, "line": int}],
     "reduced": [{"name": str, "steps": int, "line": int, "values": [float]}],
     "started": [{"name": str, "line": int, "waited": bool, "read": int}],  # with async_op=True
-    "again": int,
+    "again": int,  # lines that went through the batches when there were no more, and before
+    "used up": int,
     "error again": (None, ERROR),
     "value again": (None, float),
     "elsewhere": str,
@@ -41,7 +42,7 @@ def judge_epoch(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     for rank, report in enumerate(reports):
         if report["error"]:
             fail(report["error"], f"epoch_loss() on rank {rank}", look)
-        judge_steps(look, report["steps"], len(drawn["sizes"][rank]))
+        judge_steps(look, report, len(drawn["sizes"][rank]))
     for report in reports:
         judge_waits(look, report)
     for rank, report in enumerate(reports):
@@ -61,14 +62,19 @@ def judge_epoch(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         )
 
 
-def judge_steps(look: Look, steps: Sequence[int], count: int) -> None:
-    if list(steps) != list(range(count)):
-        raise Diagnosis(
-            "not-one-step-each",
-            saw=f"of {count} batches, train_step() was called for: {', '.join(map(str, steps)) or 'none'}.",
-            means="Each batch gets one step, in the order in which it comes.",
-            look=look(r"train_step\(", r"for "),
-        )
+def judge_steps(look: Look, report: dict[str, Any], count: int) -> None:
+    steps = report["steps"]
+    if list(steps) == list(range(count)):
+        return
+    saw = f"of {count} batches, train_step() was called for: {', '.join(map(str, steps)) or 'none'}."
+    if report["again"] and not steps:
+        raise Diagnosis("batches-used-up", saw=saw, means=USED_UP, look=look.line(report["used up"]))
+    raise Diagnosis(
+        "not-one-step-each",
+        saw=saw,
+        means="Each batch gets one step, in the order in which it comes.",
+        look=look(r"train_step\(", r"for "),
+    )
 
 
 def judge_waits(look: Look, report: dict[str, Any]) -> None:

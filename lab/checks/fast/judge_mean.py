@@ -12,6 +12,8 @@ from lab.grading.parts import compared
 
 Drawn = dict[str, list[list[Any]]]  # "losses", those of another epoch, and "sizes", by rank and step
 
+USED_UP = "An iterator gives its batches once: count the samples in the loop that takes the steps."
+
 
 def exact(losses: Sequence[float], sizes: Sequence[int]) -> float:
     """The mean over all samples."""
@@ -34,7 +36,7 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         raise Diagnosis(
             "batches-used-up",
             saw=saw,
-            means="An iterator gives its batches once: count the samples in the loop that takes the steps.",
+            means=USED_UP,
             look=look.line(reports[0]["again"]),
         )
     own = [exact(losses[rank], sizes[rank]) for rank in ranks]

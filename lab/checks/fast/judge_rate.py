@@ -12,13 +12,14 @@ from lab.checks.common.look_around import argument_of, kept_at
 from lab.checks.common.look_values import last_use
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, expect_returned, fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
-from lab.checks.common.tiny import TinyNet, draw_batch, draw_weights, loss_and_gradients
+from lab.checks.common.tiny import draw_batch, draw_weights, loss_and_gradients
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
 STEPS = 6  # two as ever, then replays
-RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float, "line": int}
+RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float, "line": int, "copied": int}
 GROUPS = {"rates": [float], "line": int}
+PARAMETERS = {"error": (None, ERROR), "names": [str], "left": [str]}
 REPORT = {
     "error": (None, ERROR),
     "type": str,
@@ -73,7 +74,7 @@ def judge_rank(look: Look, report: dict[str, Any], given: dict[str, Any]) -> Non
             means="Its callers count on the updates of SGD.",
             look=look(RETURN),
         )
-    expect([report], {"parameters": int, "elsewhere": str, "learned": bool})
+    expect([report], {"parameters": PARAMETERS, "elsewhere": str, "learned": bool})
     judge_first_rate(look, report, given)
     if error := report["failed"]:
         if report["learned"]:
@@ -174,13 +175,16 @@ def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) 
             means="The kernel would wait for the CPU's number, and a graph would keep that of the recording.",
             look=look(r"torch\.(tensor|full|as_tensor)\(", r"lr="),
         )
-    count = len(list(TinyNet().parameters()))
-    if report["parameters"] != count:
+    if error := report["parameters"]["error"]:
+        fail(error, "capturable_sgd() of a model with a norm", look)
+    names, left = report["parameters"]["names"], report["parameters"]["left"]
+    if left:
         raise Diagnosis(
             "parameters-left-out",
-            saw=f"the optimizer has {report['parameters']} of the model's {count} parameters.",
+            saw=f"the optimizer has {len(names) - len(left)} of a model's {len(names)} parameters: not "
+            f"{', '.join(left[:3])}.",
             means="The others would never learn.",
-            look=look(r"parameters\(", r"SGD\("),
+            look=argument_of(look, "SGD", "params", 0) or look(r"parameters\(", r"SGD\("),
         )
 
 
@@ -217,11 +221,12 @@ def judge_later_rates(look: Look, rates: Sequence[dict[str, Any]], given: dict[s
                     means="0 is a rate as any other: schedules begin or end there.",
                     look=look(r"\bif\b|\bor\b", r"\blr\b|\bgroup"),
                 )
+            copied = look.line(found["copied"]) if found["copied"] else ""
             raise Diagnosis(
                 "rate-not-set",
                 saw=f"after set_rate({wanted}) the rate is {number(found['value'])}.",
                 means="The rate that was given is the one that later steps use.",
-                look=changed or used(look) or look(r"\blr\b|\bgroup", r"rate"),
+                look=changed or copied or used(look) or look(r"\blr\b|\bgroup", r"rate"),
             )
 
 

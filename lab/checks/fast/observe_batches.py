@@ -190,6 +190,7 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
             "floats": dict.fromkeys(("first", "later"), 0),
             "devices": [],
             "order_at": 0,
+            "kept_on": {"images": "", "labels": ""},
         }
     with Moves(str(fast.__file__)) as later:
         took = attempt(rank, lambda: [on_devices(*batch) for batch in made["value"]])
@@ -200,7 +201,13 @@ def on_pretended_gpu(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, 
         "floats": {"first": first.floats // pixels, "later": later.floats // pixels},
         "devices": took["value"] or [],
         "order_at": order_at(fast, made["value"]) if any(move["picks"] for move in later.noted) else 0,
+        "kept_on": {which: device_of(getattr(made["value"], which, None)) for which in ("images", "labels")},
     }
+
+
+def device_of(value: Any) -> str:
+    """ "cpu"; "" for what is no tensor."""
+    return value.device.type if isinstance(value, Tensor) else ""
 
 
 def order_at(fast: Any, batches: Any) -> int:

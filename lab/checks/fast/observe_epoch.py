@@ -43,11 +43,16 @@ class Started(Handle):
         super().__init__(work, tensor)
         self.name, self.line, self.read = name, line, 0
         self._bytes = _bytes_of(tensor)
+        self._storage = tensor.untyped_storage().data_ptr()
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor has memory that the collective writes to."""
         own = _bytes_of(tensor)
         return own.start < self._bytes.stop and self._bytes.start < own.stop
+
+    def beside(self, tensor: Tensor) -> bool:
+        """Whether a tensor has memory of the same storage: a view of it, or of what is next to it."""
+        return tensor.untyped_storage().data_ptr() == self._storage
 
     def told(self) -> dict[str, Any]:
         return {"name": self.name, "line": self.line, "waited": self.used, "read": self.read}
@@ -80,7 +85,7 @@ class Waits(TorchFunctionMode):
                 given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
                 for one in pending:
                     made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-                    if any(map(one.holds, given)) and not any(map(one.holds, made)):  # and no view of it
+                    if any(map(one.holds, given)) and not any(map(one.beside, made)):  # and no view
                         one.read = line_in(self._file)
         return result
 
@@ -89,17 +94,22 @@ class Waits(TorchFunctionMode):
 
 
 class Batches(Iterator[tuple[Tensor, Tensor]]):
-    """Batches whose images are their own number. `again`: a line that has asked for more after the last."""
+    """Batches whose images are their own number.
+
+    used_up: the line that has asked for one more than there are. again: one that has done so after that.
+    """
 
     def __init__(self, sizes: list[int], file: str = "") -> None:
         self._sizes, self._file = sizes, file
         self._given = 0
         self._ended = False
-        self.again = 0
+        self.used_up = self.again = 0
 
     def __next__(self) -> tuple[Tensor, Tensor]:
         if self._given == len(self._sizes):
-            self.again = self.again or (line_in(self._file) if self._ended else 0)
+            line = line_in(self._file)
+            self.again = self.again or (line if self._ended else 0)
+            self.used_up = self.used_up or line
             self._ended = True
             raise StopIteration
         number, size = self._given, self._sizes[self._given]
@@ -130,6 +140,7 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
         "reduced": reduced,
         "started": [one.told() for one in waits.started],
         "again": batches.again,
+        "used up": batches.used_up,
         "error again": again["error"],
         "value again": float(again["value"]) if isinstance(again["value"], int | float) else None,
         "elsewhere": runs_elsewhere(fast.epoch_loss, elsewhere_step, elsewhere_batches(), META),

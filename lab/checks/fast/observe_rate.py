@@ -6,10 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import SGD
+from torch.utils._pytree import tree_leaves
 
 from lab.checks.common.attempt import attempt, changed_at, plain, stepped
 from lab.checks.common.meta_device import META
-from lab.checks.common.tiny import TinyNet
+from lab.checks.common.tensors import close
+from lab.checks.common.tiny import OFFSET, TinyNet
 from lab.checks.fast.observe_capture import on_cpu
 from lab.ranks.rank import Rank
 from lab.training.stepping.cpu_graph import CPUGraph
@@ -32,8 +34,8 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
     }
     if made["error"] or not isinstance(optimizer, SGD):
         return report
-    report["rates"].append(described(optimizer) | {"line": 0})
-    report["parameters"] = sum(len(group["params"]) for group in optimizer.param_groups)
+    report["rates"].append(described(optimizer) | {"line": 0, "copied": 0})
+    report["parameters"] = parameters_of(rank, fast, given)
     report["elsewhere"] = rate_elsewhere(fast, given, optimizer)
     report["learned"] = isinstance(rate := optimizer.param_groups[0]["lr"], Tensor) and rate.requires_grad
     images, labels = (part.clone() for part in given["batches"][0])
@@ -53,7 +55,10 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
                 told = attempt(rank, fast.set_rate, optimizer, rate)
             if told["error"]:
                 return report | {"failed": told["error"]}
-            report["rates"].append(described(optimizer) | {"line": changed_at(notes, before)})
+            found = described(optimizer) | {"line": changed_at(notes, before), "copied": 0}
+            report["rates"].append(found)
+            if not close(found["value"], rate):
+                found["copied"] = copied_at(rank, fast, optimizer, rate)
         if number < 2:
             step()
             continue
@@ -70,6 +75,35 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
         "groups": [both_groups(rank, fast, given["rates"][-1], olds) for olds in given["groups"]],
         "another": another_optimizer(rank, fast, optimizer, given),
     }
+
+
+def parameters_of(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What the optimizer of a model with a norm, and with a parameter of its own, leaves out: names."""
+    net = TinyNet(TinyNet(batchnorm=True).state_dict() | {OFFSET: torch.zeros(10)}, batchnorm=True)
+    made = attempt(rank, fast.capturable_sgd, net, given["rates"][0], given["momentum"])
+    groups = made["value"].param_groups if isinstance(made["value"], SGD) else []
+    has = {id(parameter) for group in groups for parameter in group["params"]}
+    names = [name for name, _ in net.named_parameters()]
+    left = [name for name, parameter in net.named_parameters() if id(parameter) not in has]
+    return {"error": made["error"], "names": names, "left": left}
+
+
+def copied_at(rank: Rank, fast: Any, optimizer: SGD, rate: float) -> int:
+    """The first line of set_rate() that has a tensor which gets the rate, and is none of the optimizer's; or 0."""
+    own = {id(group["lr"]) for group in optimizer.param_groups}
+
+    def numbers(frame: Any) -> list[tuple[Tensor, float]]:
+        leaves = [leaf for leaf in tree_leaves(dict(frame.f_locals)) if isinstance(leaf, Tensor)]
+        return [(leaf, leaf.item()) for leaf in leaves if leaf.numel() == 1 and id(leaf) not in own]
+
+    with stepped(fast.__file__, numbers) as notes:
+        attempt(rank, fast.set_rate, optimizer, rate)
+    first: dict[int, tuple[int, Tensor, float]] = {}
+    for line, found in notes:
+        for tensor, value in found:
+            first.setdefault(id(tensor), (line, tensor, value))
+    written = [line for line, tensor, value in first.values() if close(tensor.item(), rate) and value != rate]
+    return next(iter(written), 0)
 
 
 def described(optimizer: SGD) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def draw_gain(generator: torch.Generator) -> dict[str, Any]:
             ([(SHORT, 0.5)],),
             ([(MANY, 3.0)],),
             ([(DOUBLE, 0.01)],),
+            ([(WEIGHT, large), (WEIGHT, -small)],),  # two numbers of one tensor
             ([(WEIGHT, NAN), (LAST, small)],),
             ([(WEIGHT, small), (LAST, NAN)],),
             ([(WEIGHT, small), (BUFFER, NAN)],),

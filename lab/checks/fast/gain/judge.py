@@ -30,10 +30,35 @@ def judge_gain(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> Non
     expect_as_many([report["pairs"] for report in reports], len(given["changes"]))
     expect_as_many([report["times"] for report in reports], len(given["times"]))
     (first, even), (drawn, drawn_even) = reports[0]["times"], given["times"]
+    judge_fixed(look, reports[0]["times"], given["times"])
     judge_time(look, first, drawn)
     judge_second(look, even, drawn_even, drawn)
     judge_time(look, even, drawn_even)
     judge_differences(look.into("largest_difference"), reports[0]["pairs"], given["changes"])
+
+
+def judge_fixed(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[dict[str, Any]]) -> None:
+    """Two measurements with a warm-up of another length each, and as many steps left out of both."""
+    begun = {report["readings"][0]["taken"] for report in reports if report["readings"]}
+    counts = [len(one["steps"]) for one in given]
+    if len(begun) != 1 or [report["taken"] for report in reports] != counts:
+        return
+    found = [report["seconds"] for report in reports]
+    for left_out in range(min(counts)):
+        times = [statistics.median(sum(step) for step in one["steps"][left_out:]) for one in given]
+        if not all(mine is not None and close(mine, one) for mine, one in zip(found, times, strict=True)):
+            continue
+        right = [statistics.median(times_of(one)) for one in given]
+        wrong = next((i for i, mine in enumerate(times) if not close(mine, right[i])), None)
+        if not left_out or wrong is None:
+            return
+        raise Diagnosis(
+            "warm-up-of-its-own",
+            saw=f"with warm_up={given[wrong]['warm_up']} you returned {number(times[wrong])} s, the median "
+            f"without the first {left_out} steps (here only pretended).",
+            means="The caller says how many steps are warm-up: leave out as many, no more and no fewer.",
+            look=look(r"\[\d+ ?:|\bif\b.*\d", RETURN),
+        )
 
 
 def judge_second(look: Look, report: dict[str, Any], given: dict[str, Any], before: dict[str, Any]) -> None:

@@ -42,7 +42,8 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             look=look.line(line) if (line := changed[0]["changed_at"]) else look(r"_\(|double|float|to\("),
         )
     judge_kept(look, [pair["value"] for pair in pairs], changes)
-    same, lower, higher, buffer, count, wrapped, short, many, double, *nans = (pair["value"] for pair in pairs)
+    values = [pair["value"] for pair in pairs]
+    same, lower, higher, buffer, count, wrapped, short, many, double, several, *nans = values
     if not abs(same) < 1e-9:
         raise Diagnosis(
             "equal-models-differ",
@@ -61,11 +62,13 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
                 means="A difference may have either sign: take abs() first.",
                 look=look(r"max\(", RETURN),
             )
-        raise Diagnosis(
-            "not-the-largest",
-            saw=f"{saw}{number(found)}.",
-            means="A mean or a sum hides the one number that is wrong: take the largest.",
-            look=look(r"mean\(|sum\(|norm\(", RETURN),
+        raise not_the_largest(look, f"{saw}{number(found)}.")
+    more, less = (change for _, change in changes[9][0])
+    if not close_enough(several, more):
+        raise not_the_largest(
+            look,
+            f"two models differ by {number(more)} and {number(less)} in two numbers of a weight: you returned "
+            f"{number(several)}.",
         )
     largest = changes[3][0][1][1]
     if not close_enough(buffer, largest):
@@ -123,6 +126,15 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             look=(look.line(pair["lost_at"]) if pair["lost_at"] else lost_at(look, pair["held"]))
             or look(RETURN, last=True),
         )
+
+
+def not_the_largest(look: Look, saw: str) -> Diagnosis:
+    return Diagnosis(
+        "not-the-largest",
+        saw=saw,
+        means="A mean or a sum hides the one number that is wrong: take the largest.",
+        look=look(r"mean\(|sum\(|norm\(|dist\(|sqrt\(", RETURN),
+    )
 
 
 def judge_kept(look: Look, found: Sequence[float], changes: Sequence[Any]) -> None:

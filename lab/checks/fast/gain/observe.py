@@ -128,7 +128,7 @@ Changes = Sequence[tuple[str, float]]
 def compare(
     rank: Rank, fast: Any, weights: dict[str, Any], changes: Changes, of_first: Changes = ()
 ) -> dict[str, Any]:
-    """largest_difference() of two networks, of which the second has some first numbers changed.
+    """largest_difference() of two networks, of which the second has the first numbers of some tensors changed.
 
     Where they are others afterwards, or a NaN is lost, it is called again to see in which line.
     """
@@ -190,8 +190,8 @@ def networks(weights: dict[str, Any], changes: Changes, of_first: Changes) -> tu
         net.register_buffer(MANY, torch.full((2,), 2**30))
         net.register_buffer(SHORT, torch.ones(2, dtype=torch.bfloat16))
         net.register_buffer(DOUBLE, torch.full((2,), 1e6, dtype=torch.float64))
-        for name, change in some:
-            apply(net, name, change)
+        for place, (name, change) in enumerate(some):
+            apply(net, name, [before for before, _ in some[:place]].count(name), change)
     return first, second
 
 
@@ -225,7 +225,7 @@ def _is_a_number(value: Any) -> bool:
     return isinstance(value, float) or (isinstance(value, Tensor) and value.is_floating_point())
 
 
-def apply(net: nn.Module, name: str, change: float) -> None:
+def apply(net: nn.Module, name: str, place: int, change: float) -> None:
     with torch.no_grad():
         value = net.state_dict()[name].view(-1)
-        value[0] = value[0].item() + change  # a tensor of integers and a float make float32
+        value[place] = value[place].item() + change  # a tensor of integers and a float make float32

@@ -1,12 +1,13 @@
 """Profiles of steps, drawn anew for each run."""
 
 import random
+from itertools import pairwise
 
 Span = tuple[str, float, float]  # what, begin, end
 
 
 def draw_profiles() -> list[list[Span]]:
-    """Steps in which every mistake gives another number, and one of a single kernel."""
+    """Steps in which every mistake gives another number, one of a single kernel, and one with nested spans."""
     steps = []
     for _ in range(3):
         now = random.randint(500, 900) + 0.5
@@ -16,7 +17,8 @@ def draw_profiles() -> list[list[Span]]:
             spans += part
         steps.append(random.sample(spans, len(spans)))
     begin = float(random.randint(100, 400))
-    return [*steps, [("compute", begin, begin + random.randint(20, 40) + 0.25)]]
+    nested, _ = _nested(begin + 0.5)
+    return [*steps, [("compute", begin, begin + random.randint(20, 40) + 0.25)], nested]
 
 
 def _lengths(count: int) -> list[float]:
@@ -62,3 +64,14 @@ def _last(now: float) -> tuple[list[Span], float]:
     """A kernel that outlasts the launch that begins last."""
     (a,) = _lengths(1)
     return [("compute", now, now + a), ("launch", now + 3, now + 7.5)], now + a
+
+
+def _nested(now: float) -> tuple[list[Span], float]:
+    """Spans that lie within another: of its own kind, and of a kind that hides it."""
+    spans: list[Span] = []
+    kinds = ("compute", "communication", "input")
+    for outer, inner in (*zip(kinds, kinds, strict=True), *pairwise(kinds[::-1])):
+        a, b, c = _lengths(3)
+        spans += [(outer, now, now + a + b + c), (inner, now + a, now + a + b)]
+        now += a + b + c
+    return random.sample(spans, len(spans)), now

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.look_around import kept_at
+from lab.checks.common.look_around import is_loop, kept_at
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, fits
 from lab.checks.common.tensors import number
 from lab.checks.fast.profiles.draw import Span
@@ -13,7 +13,7 @@ from lab.checks.fast.profiles.mistakes import CAUSES, MISTAKES, OF_ONE_CAUSE, Ti
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
-REPORT = [{"error": (None, ERROR), "value": object, "kept": bool}]
+REPORT = {"answers": [{"error": (None, ERROR), "value": object, "kept": bool}], "shortened": [int]}
 
 
 def judge_profiles(
@@ -24,8 +24,8 @@ def judge_profiles(
 ) -> None:
     """Args: `read` reports of other profiles, which are read where nobody has read any before."""
     expect(reports, REPORT)
-    expect_as_many(reports, len(profiles))
-    answers = reports[0]
+    expect_as_many([report["answers"] for report in reports], len(profiles))
+    answers = reports[0]["answers"]
     for answer in answers:
         if answer["error"]:
             fail(answer["error"], "time_by_cause()", look)
@@ -56,7 +56,9 @@ def judge_profiles(
         )
     for name, times, means in MISTAKES:
         if all(same(mine, times(spans)) for mine, spans in zip(found, profiles, strict=True)):
-            raise Diagnosis(name, saw=saw, means=means, look=place_of(look, name))
+            taken = [look.line(line) for line in reports[0]["shortened"] if not is_loop(look, line)]
+            place = taken[0] if taken and name == "inner-end-taken" else place_of(look, name)
+            raise Diagnosis(name, saw=saw, means=means, look=place)
     for name, times, means in OF_ONE_CAUSE:
         if cause := as_in(times, found, right, profiles):
             raise Diagnosis(
@@ -74,8 +76,8 @@ def judge_profiles(
 def right_alone(reports: Sequence[Any], right: dict[str, float]) -> bool:
     """Whether a profile's times are right where it is the first that is read."""
     expect(reports, REPORT)
-    expect_as_many(reports, 1)
-    times = reports[0][0]["value"]
+    expect_as_many([report["answers"] for report in reports], 1)
+    times = reports[0]["answers"][0]["value"]
     known = isinstance(times, dict) and all(fits(times.get(cause), (int, float)) for cause in CAUSES)
     return known and same(times, right)
 
@@ -170,6 +172,7 @@ PLACES = {
     "edges-left-out": (r"sorted\(", r"\.(begin|end)\b"),
     "edges-not-counted": (COMPARES,),
     "one-end-ends-all": (r"discard\(|remove\(|\.pop\(|\bdel ", r"^\w+\[\w+\] = ", r"False|\.end\b"),
+    "inner-end-taken": (r"^[^=<>!]*= (?!.*max\().*(\bend\b|\[[12]\])", r"\.end\b"),
     "last-of-causes": (r"reversed|::-1|\bmax\(", r"^\w+ = \w+$"),
     "last-piece-only": (r"\] = ",),
     "pieces-counted": (r"\+= ?1(\.0)?$|Counter|count\(",),

@@ -141,6 +141,29 @@ def until_last_begun(spans: Sequence[Span]) -> dict[str, float]:
     return by_priority([(what, begin, min(end, stop)) for what, begin, end in spans], CAUSES, "launch")
 
 
+def merged(spans: Sequence[Span], kinds: Sequence[str]) -> list[Span]:
+    """Spans that overlap made one, of the first of `kinds`: it ends where the last of them to begin does."""
+    found: list[Span] = []
+    for begin, end in sorted((begin, end) for what, begin, end in spans if what in kinds):
+        if found and begin <= found[-1][2]:
+            found[-1] = (kinds[0], found[-1][1], end)
+        else:
+            found.append((kinds[0], begin, end))
+    return found
+
+
+def inner_ends(together: bool) -> Times:
+    """An inner span ends what it lies in. `together`: of its kind and those that come before it in CAUSES."""
+
+    def times_of(spans: Sequence[Span]) -> dict[str, float]:
+        step = [("launch", min(begin for _, begin, _ in spans), max(end for _, _, end in spans))]
+        for place, cause in enumerate(CAUSES[:-1]):
+            step += merged(spans, [cause, *CAUSES[: place * together]])
+        return by_priority(step, CAUSES, "launch")
+
+    return times_of
+
+
 # What leads to other times: the name, the times, and what they mean.
 OVERLAP = "What runs under a compute kernel costs the step nothing: each moment has one cause."
 Mistake = tuple[str, Times, str]
@@ -150,6 +173,7 @@ _EDGES = "What is running changes where a span begins, and where one ends: a pie
 _STRICT = "A span runs in the pieces that it begins and ends with, too: compare with <= and >=."
 _LAST = "Of all that is running, the step waits for the first of CAUSES: go no further when it is found."
 _ONE_END = "Two of a kind may run at once: where one ends, the other goes on. Count how many are running."
+_INNER_END = "A span may lie within another, and end first: together they last until the later of the two ends."
 MISTAKES: tuple[Mistake, ...] = (
     ("spans-added", added, "Spans run at the same time: added up, moments count twice, and idle ones never."),
     ("overlap-counted-twice", each_alone, OVERLAP),
@@ -226,6 +250,8 @@ MISTAKES: tuple[Mistake, ...] = (
     ("edges-left-out", fewer_edges(False, lambda first, last, begin, end: first < end <= last), _EDGES),
     ("one-end-ends-all", names_noted(True), _ONE_END),
     ("one-end-ends-all", names_noted(False), _ONE_END),
+    ("inner-end-taken", inner_ends(together=False), _INNER_END),
+    ("inner-end-taken", inner_ends(together=True), _INNER_END),
 )
 # The same of a single cause, where the others are right or have it, too.
 OF_ONE_CAUSE: tuple[Mistake, ...] = (

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from lab.checks.common.attempt import attempt
+from torch.utils._pytree import keystr, tree_flatten_with_path
+
+from lab.checks.common.attempt import attempt, stepped
 from lab.ranks.rank import Rank
 
 
-def read_profiles(rank: Rank) -> list[dict[str, Any]]:
+def read_profiles(rank: Rank) -> dict[str, Any]:
     """time_by_cause() of each profile that was drawn: lists of (what, begin, end).
 
     `value` is what came, and `kept` whether it is still the same after the last call.
@@ -15,10 +17,30 @@ def read_profiles(rank: Rank) -> list[dict[str, Any]]:
     answers = [
         came(attempt(rank, fast.time_by_cause, [fast.Span(*span) for span in one])) for one in rank.receive()
     ]
-    return [
+    told = [
         {"error": answer["error"], "value": answer["value"], "kept": content(answer["itself"]) == answer["value"]}
         for answer in answers
     ]
+    return {"answers": told, "shortened": shortened_at(rank, fast)}
+
+
+def shortened_at(rank: Rank, fast: Any) -> list[int]:
+    """The lines after which a variable has the end of a span where it had that of the longer one around it."""
+    outer, inner = fast.Span("compute", 2.0, 9.0), fast.Span("compute", 4.0, 5.0)
+
+    def ends(frame: Any) -> dict[str, Any]:
+        leaves, _ = tree_flatten_with_path(dict(frame.f_locals))
+        return {keystr(path): getattr(leaf, "end", leaf) for path, leaf in leaves}
+
+    with stepped(fast.__file__, ends) as notes:
+        attempt(rank, fast.time_by_cause, [outer, inner])
+    lines: list[int] = []
+    had: dict[str, Any] = {}
+    for line, found in notes:
+        if any(value == inner.end and had.get(path) == outer.end for path, value in found.items()):
+            lines.append(line)
+        had |= found
+    return lines
 
 
 def came(answer: dict[str, Any]) -> dict[str, Any]:
