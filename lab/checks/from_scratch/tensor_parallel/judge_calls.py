@@ -60,6 +60,6 @@ def judge_biases(look: Look, reports: Sequence[dict[str, Any]], weights: Mapping
             raise Diagnosis(
                 "bias-shared-out",
                 saw=f"when the training begins, the ranks' {name} add up to the whole one.",
-                means="Each gets the gradient of the whole, and the sum learns too fast: keep it whole, add it once.",
+                means="Each gets the whole gradient, and the sum learns too fast: keep it whole, add it once.",
                 look=look(r"self\.bias\b.*=", r"bias"),
             )
