@@ -268,3 +268,16 @@ bank.right(
     add="buffer += parts[before]\nparts[before].copy_(buffer)",
     onward="moving = buffer\npart = before",
 )
+
+bank.wrong(
+    "complete-parts-added",
+    "the complete parts are added as in the first half",
+    gather="buffer = torch.empty_like(parts[before])\nexchange(parts[part], buffer)\nparts[before] += buffer",
+)
+bank.wrong(
+    "complete-parts-added",
+    "the complete parts are added, in a new tensor that is copied",
+    slow=True,
+    gather="buffer = torch.empty_like(parts[before])\nexchange(parts[part], buffer)\n"
+    "parts[before].copy_(parts[before] + buffer)",
+)

@@ -313,3 +313,57 @@ bank.right(
     "padded up to the next multiple",
     missing="missing = (flat.numel() + ranks - 1) // ranks * ranks - flat.numel()",
 )
+bank.wrong(
+    "not-waited",
+    "nobody waits for the gather",
+    gather="all_gather(whole, own, async_op=True)",
+)
+bank.wrong(
+    "not-waited",
+    "nobody waits for rank 0's parameters",
+    slow=True,
+    broadcast="dist.broadcast(flat, 0, async_op=True)",
+)
+bank.right(
+    "waits for the gather itself",
+    gather="under_way = all_gather(whole, own, async_op=True)\nunder_way.wait()",
+)
+bank.right(
+    "asks until the gather is there",
+    gather="under_way = all_gather(whole, own, async_op=True)\nwhile not under_way.is_completed(): pass",
+)
+bank.wrong(
+    "changed-under-way",
+    "the result is divided before it is there",
+    mean="full = gradient.float()",
+    keep="own /= dist.get_world_size()\nself.pending = (work, own, full)",
+)
+bank.wrong(
+    "changed-under-way",
+    "the gradient is divided while it is sent",
+    slow=True,
+    mean="full = gradient.float().clone()",
+    keep="full.div_(dist.get_world_size())\nself.pending = (work, own, full)",
+)
+bank.wrong(
+    "divided-by-another-number",
+    "divided by two, however many ranks there are",
+    mean="full = gradient.float() / 2",
+)
+bank.wrong(
+    "divided-by-another-number",
+    "divided by two in a line of its own",
+    slow=True,
+    mean="full = gradient.float()\nfull = full * 0.5",
+)
+bank.wrong(
+    "zeros-in-front",
+    "the zeros are in front",
+    pad="flat = torch.cat([flat.new_zeros(missing), flat])",
+)
+bank.wrong(
+    "zeros-in-front",
+    "padded in front",
+    slow=True,
+    pad="flat = nn.functional.pad(flat, (missing, 0))",
+)

@@ -253,3 +253,22 @@ bank.wrong(
     slow=True,
     first="m[0] = ColumnParallelLinear(m[0], pieces=3)",
 )
+
+bank.wrong(
+    "bias-shared-out",
+    "each rank has its share of the bias",
+    **{"row bias": "self.bias = nn.Parameter(whole.bias.detach() / dist.get_world_size())"},
+    term="term = x @ self.weight.T + self.bias",
+    row="return SumOverRanks.apply(term)",
+)
+bank.wrong(
+    "bias-shared-out",
+    "the first rank has the bias, the others have zeros",
+    slow=True,
+    **{
+        "row bias": "first = dist.get_rank() == 0\n"
+        "self.bias = nn.Parameter(whole.bias.detach().clone() if first else torch.zeros_like(whole.bias))"
+    },
+    term="term = x @ self.weight.T + self.bias",
+    row="return SumOverRanks.apply(term)",
+)

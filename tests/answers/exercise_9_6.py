@@ -291,3 +291,11 @@ bank.wrong(
     backward="if not self.rank: y.backward(gradient)\nelse: x.grad = torch.autograd.grad(y, x, gradient)[0]",
     **{"of the loss": "x.grad = torch.autograd.grad(y, x)[0]"},
 )
+
+bank.wrong(
+    "not-divided",
+    "noted before it is divided",
+    slow=True,
+    loss="y = self.loss_of(y, micro)",
+    note="self.losses.append(y.detach())\ny = y / len(self.inputs)",
+)

@@ -359,3 +359,12 @@ bank.wrong(
     "filled on some ranks only",
     place="if dist.get_rank() % 2: p.data = whole[at : at + size].view(shape)",
 )
+
+bank.wrong(
+    "ranks-that-are-not-there",
+    "the first two nodes only, in a line of its own",
+    slow=True,
+    **{
+        "make columns": "members = [column[0], column[0] + per]\ngroup = dist.new_group(members)",
+    },
+)

@@ -49,6 +49,7 @@ def retold(
     *,
     saw: str = "",
     look: str = "",
+    found: Callable[[str], str] = lambda place: place,
     unless: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Give an exception that a known mistake leads to its own name and meaning.
@@ -56,6 +57,7 @@ def retold(
     Args:
         saw: in place of PyTorch's words; {rank} in it becomes "rank 2", whichever raised first.
         look: the place, where that of the exception says little.
+        found: or the place that is found from that of the exception.
         unless: asked when it has been raised: then it is something else.
     """
     try:
@@ -68,7 +70,7 @@ def retold(
         ):
             who = re.match(r"rank \d+", searchable(diagnosis.saw))
             said = saw.format(rank=who[0] if who else "a rank") or one_line(diagnosis.saw, 200)
-            raise Diagnosis(name, saw=said, means=means, look=look or diagnosis.look) from None
+            raise Diagnosis(name, saw=said, means=means, look=look or found(diagnosis.look)) from None
         raise
 
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lab.checks.from_scratch.origin import lines_on_the_way
+
 ONE_TO_ONE = ("send", "recv_", "recv_any_source_")
 
 
@@ -60,3 +62,46 @@ def waits_noted(*names: str) -> Iterator[list[int]]:
     patches = {name: noting(getattr(c10d.Work, name)) for name in names or ("wait",)}
     with mock.patch.multiple(c10d.Work, **patches):
         yield noted
+
+
+# What the handle of a collective is asked by those who want to know whether it has ended.
+_ASKED = ("wait", "is_completed", "get_future", "result", "synchronize")
+
+
+class _Begun(TorchDispatchMode):
+    """The collectives begun in its context that nobody has asked about: the line of the file, and the handle."""
+
+    def __init__(self, file: str | None) -> None:
+        super().__init__()
+        self.left: list[tuple[int, Any]] = []
+        self._file = file
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.namespace == "c10d" and func.overloadpacket.__name__ not in ONE_TO_ONE:
+            handles = [one for one in tree_leaves(result) if isinstance(one, torch.ScriptObject)]
+            lines = lines_on_the_way(self._file)
+            self.left += [(lines[0][1] if lines else 0, one) for one in handles]
+        return result
+
+    def asked(self, original: Any) -> Any:
+        def call(work: Any, *args: Any, **kwargs: Any) -> Any:
+            del self.left[-1:]
+            return original(work, *args, **kwargs)
+
+        return call
+
+
+@contextmanager
+def waited_for(file: str | None, lines: list[int]) -> Iterator[None]:
+    """At its end nothing that was begun in its context is under way: else what was freed would be written to.
+
+    lines: gets the lines of the file that began what nobody had waited for.
+    """
+    begun = _Begun(file)
+    noting = {name: begun.asked(getattr(c10d.Work, name)) for name in _ASKED}
+    with begun, mock.patch.multiple(c10d.Work, **noting):
+        yield
+    for line, handle in begun.left:
+        lines.append(line)
+        handle.wait()

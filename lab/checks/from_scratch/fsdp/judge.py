@@ -9,10 +9,11 @@ from torch import Tensor
 
 from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
-from lab.checks.common.tensors import close, example
+from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import one_thread
-from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients, judge_kept
-from lab.checks.from_scratch.fsdp.judge_shards import judge_shards, judge_units
+from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients, judge_kept, judge_waits
+from lab.checks.from_scratch.fsdp.judge_precision import judge_low_precision
+from lab.checks.from_scratch.fsdp.judge_shards import judge_shards, judge_units, zeros_in_front
 from lab.checks.from_scratch.fsdp.net import (
     BLOCKS,
     WIDTH,
@@ -39,6 +40,8 @@ REPORT = {
     "waited in reduce": int,
     "kept in pending": [int],
     "not in pending": int,
+    "changed under way": [int],
+    "unwaited": [int],
     "forward peak": int,
     "peak": int,
     "evaluated": Tensor,
@@ -48,9 +51,6 @@ REPORT = {
     "bf16 shards": [str],
     "bf16 gradients": [str],
 }
-
-
-MASTERS = "Small updates vanish in bf16: the shards, which the optimizer trains, stay in fp32."
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     expect(reports, REPORT)
     like = drawn.weights[0]
     judge_units(look, reports)
+    judge_waits(look, reports)
     for report in reports:
         for state in STATES:
             if not all(isinstance(value, Tensor) for value in report[state].values()):
@@ -152,6 +153,13 @@ def judge_start(look: Look, states: Sequence[dict[str, Tensor]], like: dict[str,
                 look=look.into("MyFSDP.__init__")(r"_parameters", r"Unit\("),
             )
         wrong = [name for name in like if not close(state[name], like[name])]
+        if wrong and zeros_in_front(state, like, len(states)):
+            raise Diagnosis(
+                "zeros-in-front",
+                saw=f"{wrong[0]} of rank {rank} has moved on by the zeros that are in front of it.",
+                means="views() takes the parameters from the first number on: zeros follow behind the last one.",
+                look=look.into("Unit.__init__")(r"\bpad\(", r"cat\(", r"zeros", last=True),
+            )
         block, before = (
             torch.cat([own[name].flatten() for name in like if name.startswith("blocks.0.")])
             for own in (state, like)
@@ -184,6 +192,24 @@ def judge_start(look: Look, states: Sequence[dict[str, Tensor]], like: dict[str,
             )
 
 
+def factor_of_the_step(
+    state: dict[str, Tensor], wanted: dict[str, Tensor], before: dict[str, Tensor]
+) -> float | None:
+    """How many times as far as they should all weights have moved; None where it is no such number."""
+    if any(name not in state or state[name].shape != right.shape for name, right in wanted.items()):
+        return None
+    return factor_between(
+        {name: state[name] - before[name] for name in wanted},
+        {name: right - before[name] for name, right in wanted.items()},
+    )
+
+
+def divided(look: Look) -> str:
+    """Where reduce() divides, or else what it gives to the reduce-scatter."""
+    given = [look.source_of(name, "input", 1, like=r"/|div|mul|\*") for name in SCATTERS]
+    return next(filter(None, given), "") or look(r"/|\*|\.(div|mul)|reduce")
+
+
 def judge_weights(
     look: Look,
     states: Sequence[dict[str, Tensor]],
@@ -209,6 +235,14 @@ def judge_weights(
                     given = [reduce.source_of(name, "input", 1) for name in SCATTERS if factor > 1]
                     place = next(filter(None, given), "") or reduce(r"/|reduce")
                     raise Diagnosis(diagnosis, saw=f"{saw}.", means=means, look=place)
+            times = factor_of_the_step(state, wanted, before)
+            if when == STATES[1] and times is not None:
+                raise Diagnosis(
+                    "divided-by-another-number",
+                    saw=f"{saw}: {times:.3g} times the step.",
+                    means=f"The mean over the ranks: the gradient is divided by their number, {len(states)} here.",
+                    look=divided(look.into("Unit.reduce")),
+                )
             raise Diagnosis(
                 "wrong-weights",
                 saw=f"{saw}.",
@@ -249,39 +283,3 @@ def judge_memory(look: Look, report: dict[str, Any]) -> None:
             means="Blocks, or their whole gradients, stay: free them once the gradient was handed on.",
             look=look.into("Gather.backward")(r"free", RETURN),
         )
-
-
-def judge_low_precision(look: Look, reports: Sequence[Any]) -> None:
-    for rank, report in enumerate(reports):
-        if report["bf16 shards"] != ["torch.float32"]:
-            raise Diagnosis(
-                "no-fp32-masters",
-                saw=f"with dtype=torch.bfloat16 rank {rank} has shards of {', '.join(report['bf16 shards'])}.",
-                means=MASTERS,
-                look=look.into("Unit.__init__")(r"^(?!self\.dtype).*(\bdtype\b|bfloat16|half)", r"self\.shard = "),
-            )
-        if set(report["bf16 seen"]) != {"bfloat16"}:
-            raise Diagnosis(
-                "not-in-bf16",
-                saw=f"with dtype=torch.bfloat16 the blocks of rank {rank} saw weights of "
-                f"{', '.join(sorted(set(report['bf16 seen'])))}.",
-                means="What is gathered and computed with is in self.dtype: half the bytes travel.",
-                look=look.into("Unit.fill")(r"gather"),
-            )
-        if report["bf16 scattered"] < 4 * sum(report["elements"]):
-            raise Diagnosis(
-                "reduced-in-bf16",
-                saw=f"with dtype=torch.bfloat16 rank {rank} got {report['bf16 scattered']} bytes of gradients for "
-                f"{sum(report['elements'])} numbers: less than four for each.",
-                means="A sum in bf16 keeps eight bits: bring the gradient to the shard's type, fp32, before it is "
-                "divided and reduced.",
-                look=look.into("Unit.reduce")(r"gradient.*/|/", r"reduce"),
-            )
-        if report["bf16 gradients"] != ["torch.float32"]:
-            raise Diagnosis(
-                "no-fp32-masters",
-                saw=f"with dtype=torch.bfloat16 rank {rank} has shards of fp32 and gradients of "
-                f"{', '.join(report['bf16 gradients'])}.",
-                means=MASTERS,
-                look=look.into("Unit.reduce")(r"\.to\(", r"reduce"),
-            )

@@ -1,5 +1,6 @@
 """Judges the collectives of MyFSDP: how many, when, and what is kept meanwhile."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look
@@ -7,6 +8,18 @@ from lab.checks.from_scratch.fsdp.net import BLOCKS
 from lab.grading.diagnosis import Diagnosis, unusable_report
 
 UNITS = BLOCKS + 1
+
+
+def judge_waits(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+    """What a unit is made of, and what fill() gathers, is there when they have ended."""
+    for rank, report in enumerate(reports):
+        if report["unwaited"]:
+            raise Diagnosis(
+                "not-waited",
+                saw=f"rank {rank} went on with a tensor into which others were still sending.",
+                means="With async_op=True it has only begun, and what is read may be old: wait() for it before.",
+                look=look.line(report["unwaited"][0]),
+            )
 
 
 def judge_calls(look: Look, rank: int, report: dict[str, Any], ranks: int) -> None:
@@ -37,6 +50,13 @@ def judge_calls(look: Look, rank: int, report: dict[str, Any], ranks: int) -> No
             saw=f"in the backward pass reduce() of rank {rank} waited {report['waited in reduce']} times.",
             means="Begun with async_op=True, a reduce-scatter travels while the block before is computed.",
             look=look.into("Unit.reduce")(r"\.wait\(", r"reduce"),
+        )
+    if report["changed under way"]:
+        raise Diagnosis(
+            "changed-under-way",
+            saw=f"reduce() of rank {rank} changes a tensor of its reduce-scatter after that has begun.",
+            means="Nothing has come yet, and nobody has waited: divide the gradient before it is sent.",
+            look=look.line(report["changed under way"][0]),
         )
     if min(report["kept in pending"], default=ranks) < ranks:
         raise Diagnosis(

@@ -4,11 +4,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.look import Look
 from lab.checks.from_scratch.fsdp.judge_calls import UNITS
-from lab.checks.from_scratch.fsdp.net import BLOCKS, shard_of_a_block
+from lab.checks.from_scratch.fsdp.net import BLOCKS, Net, shard_of_a_block
 from lab.grading.diagnosis import Diagnosis
 
 # Where a unit's parameters are looked for.
@@ -36,6 +39,19 @@ def padding_of(look: Look) -> str:
         if place := unit.source_of(call, argument, position, like=r"%|//"):
             return place if re.search(r"%|//", searchable(place)) else unit(rf"\b{call}\(")
     return unit(r"\bpad|zeros", r"chunk|split", r"//", r"self\.shard = ")
+
+
+def zeros_in_front(state: dict[str, Tensor], like: dict[str, Tensor], ranks: int) -> bool:
+    """Whether the parameters of each unit are those of before, or moved on by the zeros that N divides it with."""
+    moved, every = False, [name for name, _ in Net().named_parameters()]
+    for unit in (*(f"blocks.{number}." for number in range(BLOCKS)), ""):
+        names = [name for name in every if name.startswith(unit) and (unit or not name.startswith("blocks."))]
+        own, before = (torch.cat([one[name].flatten() for name in names]) for one in (state, like))
+        zeros = -len(before) % ranks
+        if not torch.equal(own, torch.cat([before.new_zeros(zeros), before[: len(before) - zeros]])):
+            return False
+        moved = moved or zeros > 0
+    return moved
 
 
 def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ranks: int) -> None:

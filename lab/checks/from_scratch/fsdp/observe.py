@@ -9,7 +9,8 @@ from torch.utils._pytree import tree_leaves
 
 from lab.checks.from_scratch.fsdp.net import Net, loss_of
 from lab.checks.from_scratch.live import LiveBytes
-from lab.checks.from_scratch.traffic import Traffic, waits_noted
+from lab.checks.from_scratch.origin import lines_on_the_way
+from lab.checks.from_scratch.traffic import Traffic, waited_for, waits_noted
 from lab.ranks.rank import Rank
 
 RATE = 0.1
@@ -20,16 +21,30 @@ IN_NO_UNIT = {"bf16 seen": ["float32"], "bf16 scattered": 0, "bf16 gradients": [
 
 
 class Scattered(TorchDispatchMode):
-    """The memory of what is given to a reduce-scatter in its context."""
+    """The memory of what is given to a reduce-scatter in its context.
 
-    def __init__(self) -> None:
+    changed: the lines of the student's file that then write to it, or to what the sum comes into.
+    """
+
+    def __init__(self, file: str | None) -> None:
         super().__init__()
         self.given: list[torch.UntypedStorage] = []
+        self.changed: list[int] = []
+        self._file, self._busy = file, set[int]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = args[0] if args else None
         if func.namespace == "c10d" and "reduce_scatter" in func.overloadpacket.__name__ and len(args) > 1:
             tensors = [one for one in tree_leaves(args[1]) if isinstance(one, torch.Tensor)]
             self.given += [one.untyped_storage() for one in tensors]
+            into = [one for one in tree_leaves(first) if isinstance(one, torch.Tensor)]
+            self._busy |= {one.untyped_storage().data_ptr() for one in [*tensors, *into]}
+        elif (
+            func._schema.is_mutable
+            and isinstance(first, torch.Tensor)
+            and first.untyped_storage().data_ptr() in self._busy
+        ):
+            self.changed += [line for _, line in lines_on_the_way(self._file)[:1]]
         return func(*args, **(kwargs or {}))
 
 
@@ -38,17 +53,20 @@ def train(rank: Rank) -> dict[str, Any]:
     fsdp = rank.student("from_scratch.fsdp")
     given = rank.receive()
     inputs = given["inputs"][rank.rank]
-    model = fsdp.MyFSDP(Net(given["weights"][rank.rank]))
-    report: dict[str, Any] = {"start": copied(model)}
+    unwaited: list[int] = []
+    with waited_for(fsdp.__file__, unwaited):
+        model = fsdp.MyFSDP(Net(given["weights"][rank.rank]))
+    report: dict[str, Any] = {"start": copied(model), "unwaited": unwaited}
     parameters = list(model.parameters())
     report["elements"] = [parameter.numel() for parameter in parameters]
     report["kept"] = [p.untyped_storage().nbytes() // p.element_size() for p in parameters]
     report["order"] = blocks_of(model)
     report["in no unit"] = [name for name, _ in model.module.named_parameters()]
     optimizer = torch.optim.SGD(parameters, lr=RATE)
+    watch_gathers(model, fsdp.__file__, unwaited)
     dist.barrier()
     with Traffic() as traffic, waits_noted() as waits, LiveBytes() as live:
-        reductions = watch_reductions(model, waits)
+        reductions = watch_reductions(model, waits, fsdp.__file__)
         try:
             output = model(inputs[0])
         except (
@@ -70,9 +88,10 @@ def train(rank: Rank) -> dict[str, Any]:
         "backward": traffic.calls[forward:backward],
         "finish": traffic.calls[backward:],
         "waited": waited,
-        "waited in reduce": sum(waited for waited, _, _ in reductions),
-        "kept in pending": [kept for _, kept, _ in reductions],
-        "not in pending": sum(lost for _, _, lost in reductions),
+        "waited in reduce": sum(waited for waited, _, _, _ in reductions),
+        "kept in pending": [kept for _, kept, _, _ in reductions],
+        "not in pending": sum(lost for _, _, lost, _ in reductions),
+        "changed under way": [line for _, _, _, lines in reductions for line in lines],
         "forward peak": resting,
         "peak": live.peak,
         "gradients": [None if p.grad is None else [p.grad.numel(), str(p.grad.dtype)] for p in parameters],
@@ -90,6 +109,7 @@ def train(rank: Rank) -> dict[str, Any]:
     dist.barrier()
     net = Net(given["weights"][rank.rank])
     low = fsdp.MyFSDP(net, torch.bfloat16)
+    watch_gathers(low, fsdp.__file__, unwaited)
     report["bf16 shards"] = sorted({str(p.dtype) for p in low.parameters()})
     if report["bf16 shards"] != ["torch.float32"]:
         return report | IN_NO_UNIT  # gloo reduces into no other type than it is given
@@ -110,21 +130,39 @@ def train(rank: Rank) -> dict[str, Any]:
     }
 
 
-def watch_reductions(model: Any, waits: list[int]) -> list[tuple[int, int, int]]:
-    """For each Unit.reduce() to come: how often it waits, how many shards long unit.pending is then, and how much
-    of what it has given to the reduce-scatter is not in there."""
-    noted: list[tuple[int, int, int]] = []
+def watch_gathers(model: Any, file: str | None, unwaited: list[int]) -> None:
+    """What a Unit.fill() to come has begun has ended when it returns, so that what it fills can be freed.
+
+    unwaited: gets the lines that began what it had not waited for.
+    """
+
+    def watched(fill: Any) -> Any:
+        def call(whole: torch.Tensor) -> None:
+            with waited_for(file, unwaited):
+                fill(whole)
+
+        return call
+
+    for unit in model.units:
+        unit.fill = watched(unit.fill)
+
+
+def watch_reductions(model: Any, waits: list[int], file: str | None) -> list[tuple[int, int, int, list[int]]]:
+    """For each Unit.reduce() to come: how often it waits, how many shards long unit.pending is then, how much of
+    what it has given to the reduce-scatter is not in there, and the lines that change what is under way."""
+    noted: list[tuple[int, int, int, list[int]]] = []
 
     def watched(unit: Any, reduce: Any) -> Any:
         def call(gradient: torch.Tensor) -> None:
             first = len(waits)
-            with Scattered() as scattered:
+            with Scattered(file) as scattered:
                 reduce(gradient)
             kept = [one for one in tree_leaves(unit.pending) if isinstance(one, torch.Tensor)]
             memory = {one.data_ptr(): one.numel() for one in kept}
             alive = {one.untyped_storage().data_ptr() for one in kept}
             lost = sum(one.data_ptr() not in alive for one in scattered.given)
-            noted.append((len(waits) - first, sum(memory.values()) // unit.shard.numel(), lost))
+            length = sum(memory.values()) // unit.shard.numel()
+            noted.append((len(waits) - first, length, lost, scattered.changed))
 
         return call
 

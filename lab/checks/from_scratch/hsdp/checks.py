@@ -1,6 +1,9 @@
 """Check of 9.7: a model that is sharded inside of each of two nodes, which are replicas of each other."""
 
-from lab.checks.common.look import Look
+import re
+
+from lab.base.source import searchable
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.from_scratch.hsdp.judge import POSITION, draw, judge, sent
@@ -17,6 +20,14 @@ UNUSED = (
 PADDING = (
     "The last shard may end in zeros that only make its length even: what is split is the rest, whole[: sum]."
 )
+
+
+def ranks_listed(look: Look, raised: str) -> str:
+    """Where the ranks of a group are listed: where they are counted by nodes, or what new_group() was given."""
+    by_nodes = look(r"(\*|, ?) ?(n|\w*nodes)\b(?! ?\*)", last=True)
+    made = look.made_before(line_of(raised))
+    listed = made if line_of(made) and re.search(r"^\S+  \w+ = ", searchable(made)) else ""
+    return by_nodes if line_of(by_nodes) else listed or look(r"range", r"new_group", last=True)
 
 
 @check("9.7", "two nodes of two ranks: shards inside of a node, one all-reduce of them between nodes")
@@ -64,7 +75,7 @@ def shards_in_nodes(group: Group) -> None:
         "ranks-that-are-not-there",
         "The same position of two nodes that follow each other is as many ranks apart as a node has.",
         saw="make_groups() makes a group with a rank that there is not.",
-        look=look(r"(\*|, ?) ?(n|\w*nodes)\b(?! ?\*)", r"range", r"new_group", last=True),
+        found=lambda place: ranks_listed(look, place),
     )
     with nobody, beyond, gathered, scattered, fewer, unused, padding:
         reports = group.observe(Order(train, RANKS, sent(drawn), timeout=LIMIT))

@@ -10,8 +10,9 @@ from torch import Tensor
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_values import kept_for
 from lab.checks.common.report import expect, numbers, unusable
-from lab.checks.common.tensors import all_close, close, example, factor_between, number
+from lab.checks.common.tensors import all_close, close, example, factor_between
 from lab.checks.common.tiny import one_thread
+from lab.checks.from_scratch.pipeline.judge_losses import judge_losses
 from lab.checks.from_scratch.pipeline.net import (
     BATCH,
     MICRO_BATCHES,
@@ -85,7 +86,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         for rank, one in enumerate(found):
             judge_messages(look, name, rank, one)
         compared(f"{name}: gradients", [one["gradients"] for one in found], right, each=True)
-        judge_losses(look, name, found[-1]["losses"], losses)
+        judge_losses(look, name, found[-1], losses, right[-1])
         for rank, one in enumerate(found):
             judge_gradients(look, f"{name}, rank {rank}", one["gradients"], right[rank], others[rank])
         judge_kept(look, name, found)
@@ -147,32 +148,6 @@ def expected(name: str, rank: int) -> list[Action]:
     ahead = RANKS - 1 - rank
     turns = [action for i in every for action in ((FORWARD, i + ahead), (BACKWARD, i))]
     return [(FORWARD, i) for i in range(ahead)] + [one for one in turns if one[1] < MICRO_BATCHES]
-
-
-def judge_losses(look: Look, name: str, found: Sequence[float], right: Sequence[float]) -> None:
-    ordered = sorted(found)
-    if len(found) == len(right) and all(map(close, ordered, sorted(right))):
-        return
-    saw = f"{name}: the last rank's first losses are {_listed(found)}; of one process {_listed(right)}"
-    factor = factor_between({"": torch.tensor(ordered)}, {"": torch.tensor(sorted(right))})
-    if factor is not None:
-        undivided = close(factor, MICRO_BATCHES)
-        raise Diagnosis(
-            "not-divided" if undivided else "divided-by-another-number",
-            saw=f"{saw}." if undivided else f"{saw}: {factor:.3g} times as much.",
-            means=f"The mean over the batch: each micro-batch's loss is divided by their number, {MICRO_BATCHES}.",
-            look=look(r"loss_of.*(/|div|mean|\*)", r"/|\*|\.(div|mul)|mean\(", r"loss_of"),
-        )
-    raise Diagnosis(
-        "wrong-losses",
-        saw=f"{saw}.",
-        means="Every micro-batch goes through all stages once, and meets its own targets.",
-        look=look(r"loss_of", r"module\("),
-    )
-
-
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(number(value) for value in values[:3])
 
 
 def judge_kept(look: Look, name: str, found: Sequence[dict[str, Any]]) -> None:

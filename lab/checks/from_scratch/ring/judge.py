@@ -14,6 +14,7 @@ from lab.checks.from_scratch.ring.judge_messages import (
     EXCHANGE,
     GATHER,
     SCATTER,
+    added_once_more,
     chosen_to_send,
     judge_messages,
     made_for_incoming,
@@ -217,6 +218,15 @@ def judge_sums(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[Te
             "begins-with-other-part",
             "Of this rank part (rank + 1) % N is complete: all_gather() begins with that one.",
             GATHER,
+        )
+    if added_once_more(reports, total):
+        raise wrong(
+            "complete-parts-added",
+            "What the all-gather brings is complete: it takes the place of what is there, and is not added.",
+            GATHER,
+            r"\+=|add_?\(",
+            r"\+(?! ?\d)",
+            r"exchange\(",
         )
     if all(map(torch.equal, own_parts, right_parts)):
         raise wrong(

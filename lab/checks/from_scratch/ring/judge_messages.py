@@ -2,7 +2,9 @@
 
 import ast
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
@@ -31,6 +33,18 @@ def chosen_to_send(look: Look, *, last: bool = False) -> str:
         lines = sorted(set(made) - loops)
         return look.line(lines[-1 if last else 0]) if lines else look.line(call.lineno)
     return look(r"send")
+
+
+def added_once_more(reports: Sequence[dict[str, Any]], total: Tensor) -> bool:
+    """Whether each rank has added the first complete part that it got to its own part of the sum."""
+    parts = total.tensor_split(len(reports))
+    for rank, report in enumerate(reports):
+        had, has = report["between"], report["sum"].tensor_split(len(reports))
+        if had is None or had.shape != total.shape or had.dtype != total.dtype:
+            return False
+        if not torch.equal(has[rank], had.tensor_split(len(reports))[rank] + parts[rank]):
+            return False
+    return len(reports) > 1
 
 
 def judge_messages(look: Look, sent: Sequence[Sequence[dict[str, int]]], tensor: Tensor) -> None:

@@ -11,7 +11,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, number
 from lab.checks.common.tiny import Descent, one_thread
-from lab.checks.from_scratch.tensor_parallel.judge_calls import judge_forward, judge_names
+from lab.checks.from_scratch.tensor_parallel.judge_calls import judge_biases, judge_forward, judge_names
 from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_part, judge_sizes
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
@@ -37,6 +37,7 @@ START = {"sizes": [[[object]]], "layers": dict, "unplaced": [[object]]}
 REPORT = {
     "keys": Tensor,
     "key biases": Tensor,
+    "biases": dict,
     "losses": [float],
     "forward": [CALLS],
     "backward": CALLS,
@@ -121,6 +122,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     for rank, report in enumerate(reports):
         for step, (found, wanted) in enumerate(zip(report["losses"], right.losses, strict=True)):
             if not close(found, wanted):
+                judge_biases(look.into(f"{ROW}.__init__"), reports, drawn.weights[0])
                 raise Diagnosis(
                     "wrong-losses",
                     saw=f"in step {step + 1} the loss on rank {rank} is {number(found)}, not {number(wanted)}.",

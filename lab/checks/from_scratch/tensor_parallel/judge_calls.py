@@ -1,10 +1,13 @@
 """Judges what a block that is cut sends: all-reduces alone, how many forward, and of how many bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from lab.checks.common.look import RETURN, Look
-from lab.checks.from_scratch.tensor_parallel.net import BATCH, COLUMN, ROW, TOKENS, WIDTH
+from lab.checks.common.tensors import close
+from lab.checks.from_scratch.tensor_parallel.net import BATCH, COLUMN, ROW, TOKENS, WHOLE_BIASES, WIDTH
 from lab.grading.diagnosis import Diagnosis
 
 ALL_REDUCE = "allreduce_"
@@ -44,4 +47,19 @@ def judge_forward(look: Look, forward: Sequence[Any]) -> None:
                 saw=f"in the forward pass of a block rank 0 called {len(calls)} all-reduces.",
                 means="Two: one behind attention, and one behind the MLP.",
                 look=look.into(f"{COLUMN}.forward")(r"Sum|summed|all_reduce", RETURN),
+            )
+
+
+def judge_biases(look: Look, reports: Sequence[dict[str, Any]], weights: Mapping[str, Tensor]) -> None:
+    """Once the losses are wrong: the biases that stay whole are not the ranks' parts of a sum."""
+    for name in WHOLE_BIASES:
+        found = [report["biases"].get(name) for report in reports]
+        if not all(isinstance(one, Tensor) and one.shape == weights[name].shape for one in found):
+            continue
+        if close(sum(found), weights[name]):
+            raise Diagnosis(
+                "bias-shared-out",
+                saw=f"when the training begins, the ranks' {name} add up to the whole one.",
+                means="Each gets the whole gradient, and the sum learns too fast: keep it whole, add it once.",
+                look=look(r"self\.bias\b.*=", r"bias"),
             )

@@ -17,6 +17,8 @@ CUT = (
     *("mlp.0.weight", "mlp.0.bias", "mlp.2.weight"),
 )
 
+WHOLE_BIASES = ("attention.out.bias", "mlp.2.bias")  # of the layers whose weight alone is cut
+
 COLUMN, ROW = "ColumnParallelLinear", "RowParallelLinear"  # the classes that a block is cut with
 
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from lab.checks.from_scratch.origin import made_noted
-from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, RATE, ROW, STEPS, build, loss_of
+from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, RATE, ROW, STEPS, WHOLE_BIASES, build, loss_of
 from lab.checks.from_scratch.traffic import Traffic
 from lab.ranks.rank import Rank
 
@@ -29,6 +29,7 @@ def train(rank: Rank) -> dict[str, Any]:
         "unplaced": [[type(one).__name__, line] for one, line in made if id(one) not in placed],
         "keys": parts[0].attention.query_key_value.weight.detach().clone(),
         "key biases": parts[0].attention.query_key_value.bias.detach().clone(),
+        "biases": {n: p.detach().clone() for n, p in parts[0].named_parameters() if n in WHOLE_BIASES},
         "losses": [],
     }
     whole = torch.tensor([is_whole(given["weights"][0], report["sizes"])])
