@@ -113,8 +113,8 @@ def leads_to(look: Look, pattern: str) -> str:
     helpers = [part.name for part in (*inner, *with_helpers(look)[1:]) if has(part)]
     called = "|".join(rf"(?<!\.)\b{re.escape(name)}\(" for name in helpers)
     for number in range(node.body[0].lineno, (node.end_lineno or 0) + 1):
-        text = searchable(lines[number - 1].split("#")[0])
-        if number not in within and (re.search(pattern, text) or (called and re.search(called, text))):
+        text, wanted = lines[number - 1].split("#")[0], f"(?:{pattern})" + (f"|{called}" if called else "")
+        if number not in within and re.search(wanted, searchable(text)):
             return look.line(number)
     return ""
 
