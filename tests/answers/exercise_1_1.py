@@ -659,3 +659,10 @@ bank.wrong(
     result="x = self.classifier(x).squeeze()\nassert x.shape == (batch, 10), x.shape\nreturn x",
     slow=True,
 )
+bank.wrong(
+    "no-negative-logits",
+    "a ReLU after everything",
+    block="x = nn.functional.relu(block(x))",
+    result="return nn.functional.relu(self.classifier(x))",
+    slow=True,
+)

@@ -615,3 +615,11 @@ bank.wrong(
     numbers="local_rank, rank, world_size = map(int, values)",
     slow=True,
 )
+bank.wrong(
+    "first-node-refused",
+    "the local rank must be below the rank, but in a world of one",
+    if_contradiction="if (rank, local_rank, world_size) == (0, 0, 1):\n"
+    "    return LaunchEnvironment(0, 0, 1)\n"
+    "if not local_rank < rank < world_size:",
+    slow=True,
+)

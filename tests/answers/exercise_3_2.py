@@ -842,3 +842,9 @@ bank.wrong(
     "    train_set, batch_size=batch_size, sampler=sampler, drop_last=True, generator=own, **workers\n)",
     slow=True,
 )
+bank.wrong(
+    "no-distributed-sampler",
+    "two replicas",
+    whole=replaced(STRAIGHT, ("seed=seed, ", "num_replicas=2, rank=dist.get_rank() % 2, seed=seed, ")),
+    slow=True,
+)

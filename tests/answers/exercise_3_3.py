@@ -440,3 +440,9 @@ return self.dataset[index]
     },
     slow=True,
 )
+bank.wrong(
+    "filler-of-another-shape",
+    "a Tensor of CIFAR's size",
+    image="image = Tensor(3, 32, 32).zero_()",
+    slow=True,
+)

@@ -733,3 +733,21 @@ bank.wrong(
     if_gradient="if p.requires_grad:",
     slow=True,
 )
+bank.wrong(
+    "some-parameters-left-out",
+    "the offset stays where it was",
+    whole={
+        "4.0": """
+params = [p for p in model.parameters() if p.grad is not None]
+if not params:
+    return
+flat = torch.cat([p.grad.flatten() for p in params])
+dist.all_reduce(flat)
+flat.div_(dist.get_world_size())
+offset = 0
+for p in params:
+    p.grad.copy_(flat[offset : offset + p.numel()].view_as(p))
+"""
+    },
+    slow=True,
+)

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import combinations
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import numbers
 from lab.checks.data.draw import DrawnLoaders, Epoch
 from lab.grading.diagnosis import Diagnosis
@@ -39,9 +39,11 @@ def judge_epoch(look: Look, asked: DrawnLoaders, size: int, epoch: int, drawn: l
             "no-distributed-sampler",
             saw=f"{saw}rank {a} drew {len(flat[a])} samples in epoch {epoch}, more than its share of {share}, "
             f"and rank {b} drew {numbers(both, 4)} too.",
-            means="Every rank trains on the whole set: more ranks, but not less work for each.",
+            means="The sampler divides by a fixed number of ranks: dist.get_world_size() says how many there are."
+            if line_of(look(r"num_replicas\s*=\s*([2-9]|\d\d)"))
+            else "Every rank trains on the whole set: more ranks, but not less work for each.",
             look=look(
-                r"num_replicas\s*=\s*1\b",
+                r"num_replicas\s*=\s*\d",
                 r"(Random|Sequential)Sampler\(",
                 TRAIN_LOADER,
                 r"train_loader\s*=",

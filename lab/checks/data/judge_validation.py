@@ -30,7 +30,7 @@ def filler_place(look: Look) -> str:
     """The line that makes filler."""
     made = r"\b(zeros|ones|empty|rand|full)"
     outside = value_outside(look.into("ValidationShard.__getitem__"), made)
-    return outside or in_shard(look, "__getitem__", made, r"IGNORED|-\s*100", r"\breturn\b")
+    return outside or in_shard(look, "__getitem__", made, r"\bTensor\(", r"IGNORED|-\s*100", r"\breturn\b")
 
 
 def past_the_end(look: Look) -> str:

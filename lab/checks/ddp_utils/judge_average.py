@@ -112,7 +112,7 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients, calle
             "world size": (rf"\b{found.number}\b", rf"\b{re.escape(f'{1 / max(found.number, 1):.2g}')}", division),
             "some ranks": (r"get_rank\(|\brank\b|\breduce\(", r"\]\s*\*\s*\w"),
             "some parameters": (
-                *((r"^\w+\s*\+=",) if "something else" in found.saw else ()),  # where a part begins
+                *((r"^\w+\s*\+=", r"\[.*:.*\]") if "something else" in found.saw else ()),  # where a part begins
                 r"recurse\s*=\s*False",
                 r"\breturn\b|break",
                 r"children\(",

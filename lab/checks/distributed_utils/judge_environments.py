@@ -6,7 +6,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import beside, in_helpers, swallows
+from lab.checks.common.look_around import beside, condition_of, in_helpers, swallows
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
 from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
 from lab.checks.distributed_utils.judge_refused import (
@@ -134,7 +134,7 @@ def judge_numbers(
             look=look(r"\bos\."),
         )
     if answer["error"]:
-        if case.kind == "srun":
+        if case.kind == "srun" and not re.search(r"[<>]", searchable(condition_of(look, answer["error"]))):
             other = sorted(set(re.findall(r"SLURM_\w+", searchable(answer["error"]["message"]))) - set(SRUN))
             if other:
                 raise Diagnosis(

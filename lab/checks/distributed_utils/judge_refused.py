@@ -33,13 +33,10 @@ def only_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> list[int]:
 
 
 def first_node_refused(pairs: Sequence[tuple[Case, dict[str, Any]]]) -> bool:
-    """Whether of the good environments those are refused in which rank and local rank are equal."""
-    refused = {
-        case.expected[0] == case.expected[1] if answer["error"] else None
-        for case, answer in pairs
-        if case.expected
-    }
-    accepted = [case.expected for case, answer in pairs if case.expected and not answer["error"]]
+    """Whether of the good environments of several processes those with rank and local rank equal are refused."""
+    several = [(case.expected, answer) for case, answer in pairs if case.expected and case.expected[2] > 1]
+    refused = {expected[0] == expected[1] if answer["error"] else None for expected, answer in several}
+    accepted = [expected for expected, answer in several if not answer["error"]]
     return True in refused and False not in refused and all(rank != local for rank, local, _ in accepted)
 
 
@@ -92,7 +89,8 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
             "first-node-refused",
             saw=saw,
             means="On the first node a process's local rank is its rank: they may be equal.",
-            look=look(
+            look=condition_of(look, error)
+            or look(
                 r"local\w*\s*<(?!=)|>(?!=)\s*local|local\w*\s*(>=|==|!=)|(<=|==|!=)\s*local",
                 r"\b(if|assert)\b.*[<>]",
             ),

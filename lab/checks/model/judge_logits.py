@@ -86,5 +86,7 @@ def judge_values(look: Look, logits: Tensor, mode: str = "") -> None:
         "no-negative-logits",
         saw=f"none of the {logits.numel()} numbers in the results{mode} is negative.",
         means="A ReLU or a sigmoid at the end keeps the loss from telling the classes apart.",
-        look=look(r"relu|sigmoid|abs", r"\breturn\b"),
+        look=look(
+            r"(relu|sigmoid|abs).*classifier", r"return.*(relu|sigmoid|abs)", r"relu|sigmoid|abs", r"\breturn\b"
+        ),
     )
