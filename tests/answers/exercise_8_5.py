@@ -148,3 +148,9 @@ bank.wrong(
     slow=True,
     groups="import copy\ngroups = copy.deepcopy(optimizer.param_groups)\nfor group in groups:",
 )
+bank.wrong(
+    "group-left-out",
+    "a return where a group's rate is the number",
+    set='if group["lr"].item() == rate: return\ngroup["lr"].fill_(rate)',
+    slow=True,
+)

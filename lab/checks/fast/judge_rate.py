@@ -34,6 +34,7 @@ def draw_rates(generator: torch.Generator) -> dict[str, Any]:
     """Rates that rise and fall, one of them to 0, a momentum, weights and batches."""
     rates = random.sample([0.03, 0.05, 0.08, 0.11, 0.15, 0.2, 0.24], STEPS)
     rates[STEPS - 2] = 0.0
+    rates[-1] = random.choice([0.0625, 0.125, 0.1875])  # float32 holds these as they are, so == finds them
     return {
         "rates": rates,
         "momentum": random.choice([0.6, 0.7, 0.8]),
