@@ -808,3 +808,9 @@ bank.right(
     broadcast="dist.broadcast(weight, src=0)\nwith torch.no_grad():\n"
     "    for p, weight in zip(model.parameters(), weights):\n        p.copy_(weight)",
 )
+bank.wrong(
+    "weights-changed",
+    "only matrices are sent",
+    broadcast="if tensor.ndim > 1:\n    dist.broadcast(tensor.detach(), src=0)",
+    slow=True,
+)

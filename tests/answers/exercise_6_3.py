@@ -559,3 +559,9 @@ bank.wrong(
     result="return train.records",
     slow=True,
 )
+bank.wrong(
+    "no-record",
+    "records of its own",
+    record="records.append((epoch, loss, valid.loss, valid.accuracy))",
+    slow=True,
+)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import for_around, in_helpers
+from lab.checks.common.look_values import skips
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, close, example
 from lab.grading.diagnosis import Diagnosis
@@ -81,7 +82,7 @@ def judge_start(look: Look, start: Sequence[Any], weights: Sequence[Tensors]) ->
         "weights-changed",
         saw=f"the sharded model does not have rank 0's weights: {example(whole, weights[0])}.",
         means="Every rank must start from its shard of rank 0's model.",
-        look=(for_around(look, sends) if some else sends)
+        look=(skips(look, sends) or for_around(look, sends) if some else sends)
         if look.mentions("broadcast")
         else in_helpers(look, r"\binit\.|reset_parameters\(")
         or look(r"manual_seed|\w_\(|\.data\b", r"fully_shard\("),

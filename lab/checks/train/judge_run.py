@@ -86,7 +86,7 @@ def judge_called(look: Look, kinds: list[list[str]], lazy: str) -> None:
                 means="Without run.record() nothing is printed and no file is written."
                 if what == "record"
                 else "Each epoch is trained, evaluated and recorded.",
-                look=look({"train": r"loss\s*=", "evaluate": r"Evaluation\("}.get(what, r"(?!)"), r"\bfor\b"),
+                look=look({"train": r"loss\s*=", "evaluate": r"Evaluation\("}.get(what, r"append\("), r"\bfor\b"),
             )
         if len(set(counts)) > 1:
             raise Diagnosis(
