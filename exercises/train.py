@@ -25,6 +25,8 @@ def train_step(model: nn.Module, optimizer: Optimizer, images: Tensor, labels: T
     """One optimizer step on this rank's part of the batch.
 
     Args:
+        optimizer: with --accumulate N, where a step has N batches, the run lets zero_grad() act in the first of
+            them and step() in the last: gradients that are cleared in another way would be lost.
         images: [B, 3, 32, 32], on the model's device.
         labels: [B].
         run: run.autocast() is the context for the forward pass; run.backward(loss) is loss.backward(), ready
