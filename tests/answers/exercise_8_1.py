@@ -334,3 +334,26 @@ return times
 """
     },
 )
+bank.wrong(
+    "wrong-times",
+    "a chain of ifs that asks for input before communication",
+    slow=True,
+    whole={
+        "8.1": """
+compute = communication = waiting = launch = 0.0
+edges = sorted({edge for span in spans for edge in (span.begin, span.end)})
+for left, right in pairwise(edges):
+    running = {span.what for span in spans if span.begin <= left and right <= span.end}
+    length = right - left
+    if "compute" in running:
+        compute += length
+    elif "input" in running:
+        waiting += length
+    elif "communication" in running:
+        communication += length
+    else:
+        launch += length
+return {"compute": compute, "communication": communication, "input": waiting, "launch": launch}
+"""
+    },
+)

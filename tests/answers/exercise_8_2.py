@@ -203,3 +203,10 @@ bank.wrong(
     add="total[0] += loss * len(labels)",
     reduce="total[1] = samples\ndist.all_reduce(total)",
 )
+bank.wrong(
+    "not-one-step-each",
+    "leaves where a batch is smaller",
+    slow=True,
+    sums="total, whole = torch.zeros(2, device=device), 0",
+    step="whole = whole or len(labels)\nif len(labels) != whole:\n    break\nloss = train_step(images, labels)",
+)

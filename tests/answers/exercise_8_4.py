@@ -293,3 +293,19 @@ bank.wrong(
     slow=True,
     recording="with recording(graph):\n    inputs.copy_(warm_up[-1][0])\n    targets.copy_(warm_up[-1][1])",
 )
+bank.wrong(
+    "labels-copied-too-late",
+    "replays before the labels are copied",
+    slow=True,
+    copy_labels="",
+    replay="graph.replay()\ntargets.copy_(labels)",
+)
+bank.wrong(
+    "images-copied-too-late",
+    "replays before the images are copied, with inputs of the first batch",
+    slow=True,
+    images="inputs = warm_up[0][0].clone()",
+    labels="targets = warm_up[0][1].clone()",
+    copy_images="",
+    replay="graph.replay()\ninputs.copy_(images)",
+)

@@ -290,3 +290,15 @@ bank.wrong(
     timed="for _ in range(warm_up + steps):",
     median="return statistics.median(seconds[5:])",
 )
+bank.wrong(
+    "nan-lost",
+    "asks the first model for NaN, and not the second",
+    slow=True,
+    dicts="mine, theirs = first.state_dict(), second.state_dict()\n"
+    "if any(value.isnan().any() for value in mine.values()):\n"
+    '    return float("nan")\n'
+    "worst = 0.0",
+    each="for name in mine:\n    apart = (mine[name].double() - theirs[name].double()).abs().max().item()\n"
+    "    worst = max(worst, apart)",
+    largest="return worst",
+)

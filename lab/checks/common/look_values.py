@@ -43,7 +43,7 @@ def _read_after(node: ast.AST, name: str, line: int) -> int:
 
 
 def skips(look: Look, place: str) -> str:
-    """The `if` that a line of a loop is under, or the one with a `continue` before it; "" without one."""
+    """The `if` that a line of a loop is under, or that leaves the round or the loop before it; "" without one."""
     _, _, node = look.source()
     number = line_of(place)
     for loop in ast.walk(node) if node else ():
@@ -53,7 +53,8 @@ def skips(look: Look, place: str) -> str:
             if not isinstance(one, ast.If):
                 continue
             inside = one.lineno <= number <= (one.end_lineno or 0)
-            passed_by = one.lineno < number and any(isinstance(part, ast.Continue) for part in ast.walk(one))
+            leaves = any(isinstance(part, ast.Continue | ast.Break) for part in ast.walk(one))
+            passed_by = one.lineno < number and leaves
             if inside or passed_by:
                 return look.line(one.lineno)
     return ""

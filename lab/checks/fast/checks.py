@@ -10,9 +10,10 @@ from lab.checks.fast.gain.draw import draw_gain
 from lab.checks.fast.gain.judge import judge_gain
 from lab.checks.fast.judge_batches import judge_batches
 from lab.checks.fast.judge_capture import judge_capture, judge_inputs_elsewhere
-from lab.checks.fast.judge_epoch import draw_epoch, judge_epoch
+from lab.checks.fast.judge_epoch import judge_epoch
 from lab.checks.fast.judge_rate import draw_rates, judge_rates
 from lab.checks.fast.judge_replays import COPIED, judge_written
+from lab.checks.fast.means import draw_epoch
 from lab.checks.fast.profiles.draw import Span, draw_profiles
 from lab.checks.fast.profiles.judge import judge_profiles
 from lab.grading.check import Group, Order, check

@@ -7,25 +7,17 @@ from typing import Any
 from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.look_values import first_use, skips
 from lab.checks.common.tensors import close, number
+from lab.checks.fast.means import By, Drawn, exact, mean_of, mistakes_of
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
-Drawn = dict[str, list[list[Any]]]  # "losses", those of another epoch, and "sizes", by rank and step
-
 USED_UP = "An iterator gives its batches once: count the samples in the loop that takes the steps."
-
-
-def exact(losses: Sequence[float], sizes: Sequence[int]) -> float:
-    """The mean over all samples."""
-    return sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
 
 
 def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     found = [report["value"] for report in reports]
     losses, sizes = drawn["losses"], drawn["sizes"]
-    ranks = range(len(found))
-    every, each = [loss for own in losses for loss in own], [size for own in sizes for size in own]
-    right, samples = exact(every, each), sum(each)
+    right, samples = mean_of(losses, sizes), sum(map(sum, sizes))
     compared("mean loss of the epoch", found, right)
     if all(close(value, right) for value in found):
         return
@@ -39,73 +31,7 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             means=USED_UP,
             look=look.line(reports[0]["again"]),
         )
-    own = [exact(losses[rank], sizes[rank]) for rank in ranks]
-    sums = [own[rank] * sum(sizes[rank]) for rank in ranks]
-    whole = [sum(int(loss * size) for loss, size in zip(losses[rank], sizes[rank], strict=True)) for rank in ranks]
-    of_whole_losses = [
-        sum(int(loss) * size for loss, size in zip(losses[rank], sizes[rank], strict=True)) for rank in ranks
-    ]
-    without = [
-        sum(sums)
-        - sum(own_losses[batch] * own_sizes[batch] for own_losses, own_sizes in zip(losses, sizes, strict=True))
-        for batch in (0, -1)
-    ]
-    fewer = [samples - sum(own_sizes[batch] for own_sizes in sizes) for batch in (0, -1)]
-    mistakes: dict[str, tuple[list[list[float]], str]] = {
-        "no-all-reduce": (
-            [own],
-            "It is the mean over this rank's samples only: the ranks would report different losses.",
-        ),
-        "mean-of-one-rank": (
-            [[mean] * len(own) for mean in (*own, *(of(sums) / of(map(sum, sizes)) for of in (max, min)))],
-            "All have the mean of one rank's samples: those of the other ranks are in no sum.",
-        ),
-        "average-of-averages": (
-            [[sum(every) / len(every)] * len(own), [sum(mine) / len(mine) for mine in losses]],
-            "A smaller batch counts as much as the others: add up first, divide once.",
-        ),
-        "average-of-the-ranks": (
-            [[sum(own) / len(own)] * len(own)],
-            "A rank with fewer samples counts as much as the others: reduce both sums, and divide then.",
-        ),
-        "divided-by-own-samples": (
-            [
-                [right * samples / sum(sizes[rank]) for rank in ranks],
-                [right * samples / sum(sizes[rank]) / len(own) for rank in ranks],
-            ],
-            "Both sums have to be reduced: the losses and the samples.",
-        ),
-        "loss-not-reduced": (
-            [[own[rank] * sum(sizes[rank]) / samples for rank in ranks]],
-            "Both sums have to be reduced: the losses and the samples.",
-        ),
-        "summed-not-averaged": (
-            [[sum(own)] * len(own), [right * samples] * len(own), [sum(every)] * len(own)],
-            "A sum grows with the epoch and the ranks: divide by the samples of all ranks.",
-        ),
-        "means-added": (
-            [[sum(every) / samples] * len(own)],
-            "A batch's loss is a mean: times its samples it is the sum to add up.",
-        ),
-        "last-batch-only": ([[mine[-1] for mine in losses]], "The sum holds the last batch alone."),
-        "divided-by-ranks": (
-            [[right / len(own)] * len(own)],
-            "Both sums are of all ranks: divided by each other they are the mean already.",
-        ),
-        "batch-left-out": (
-            [[rest / count] * len(own) for rest, count in zip(without, fewer, strict=True)]
-            + [[rest / samples] * len(own) for rest in without],
-            "Each batch was trained on: its loss and its samples belong in both sums.",
-        ),
-        "whole-numbers": (
-            [[sum(one) / samples] * len(own) for one in (whole, of_whole_losses, list(map(int, sums)))]
-            + [[float(int(right))] * len(own)],
-            "Integers cut off what is behind the point: a sum of losses is a float.",
-        ),
-    }
-    for name, (candidates, means) in mistakes.items():
-        if any(all(map(close, found, candidate)) for candidate in candidates):
-            raise Diagnosis(name, saw=saw, means=means, look=place_of(look, name))
+    judge_known(look, found, saw, losses, sizes)
     if any(close(value, right) for value in found):
         raise Diagnosis(
             "right-on-some-ranks",
@@ -114,14 +40,33 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             look=look(r"\b(reduce|gather|gather_object|scatter)\(", r"\brank", r"all_reduce", RETURN),
         )
     calls = [(call["values"], call["line"]) for call in reports[0]["reduced"]]
-    if again := [line for values, line in calls[1:] for value in values if close(value, sum(sums))]:
+    if again := [line for values, line in calls[1:] for value in values if close(value, right * samples)]:
         raise Diagnosis(
             "reduced-twice",
             saw=saw,
             means="What is reduced holds all ranks already: a second time it counts once more for each of them.",
             look=look.line(again[0]),
         )
+    judge_half(look, found, saw, right)
     given = [value for values, _ in calls for value in values]
+    own = exact(losses[0], sizes[0]) * sum(sizes[0])
+    raise Diagnosis(
+        "wrong-mean",
+        saw=saw,
+        means="The sum of loss * len(labels) over all ranks, divided by the samples of all ranks.",
+        look=first_wrong(look, any(close(value, own) for value in given), float(sum(sizes[0])) in given),
+    )
+
+
+def judge_known(look: Look, found: Sequence[float], saw: str, losses: By, sizes: Sequence[Sequence[int]]) -> None:
+    """A mean that a known mistake makes of these losses."""
+    for name, (candidates, means) in mistakes_of(losses, sizes).items():
+        if any(all(map(close, found, candidate)) for candidate in candidates):
+            raise Diagnosis(name, saw=saw, means=means, look=place_of(look, name))
+
+
+def judge_half(look: Look, found: Sequence[float], saw: str, right: float) -> None:
+    """A mean that is nearly right, where something is half as precise."""
     half = look(r"float16|half\b")
     if line_of(half) and all(abs(value - right) < right / 20 for value in found):
         raise Diagnosis(
@@ -130,12 +75,6 @@ def judge_mean(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             means="A sum in 16 bits has three digits, and loses what is added to it: take float32 or float64.",
             look=half,
         )
-    raise Diagnosis(
-        "wrong-mean",
-        saw=saw,
-        means="The sum of loss * len(labels) over all ranks, divided by the samples of all ranks.",
-        look=first_wrong(look, any(close(value, sums[0]) for value in given), float(sum(sizes[0])) in given),
-    )
 
 
 def first_wrong(look: Look, summed: bool, counted: bool) -> str:

@@ -157,6 +157,14 @@ COPIED = {
         "every replay trained on the batch of the step before",
         "The replay reads what is in its inputs when it begins: copy first.",
     ),
+    "images-copied-too-late": (
+        "every replay trained on the images of the step before, with the batch's own labels",
+        "The replay reads what is in its inputs when it begins: copy both first.",
+    ),
+    "labels-copied-too-late": (
+        "every replay trained on the labels of the step before, with the batch's own images",
+        "The replay reads what is in its inputs when it begins: copy both first.",
+    ),
 }
 
 
@@ -179,7 +187,7 @@ def not_copied(look: Look, name: str) -> str:
         look: looks into the function that came out.
     """
     replays = look(r"\.replay\(")
-    if name == "copied-too-late":
+    if name.endswith("copied-too-late"):
         return replays
     _, _, node = look.source()
     given = [one.arg for one in node.args.args if one.arg != "self"] if node else []
@@ -201,7 +209,10 @@ def mistaken(batches: list[list[Any]]) -> Iterator[tuple[str, list[list[Any]]]]:
         yield "inputs-not-copied", first + [held] * LATER
         yield "images-not-copied", first + [mixed(held, own) for own in later]
         yield "labels-not-copied", first + [mixed(own, held) for own in later]
-        yield "copied-too-late", [*first, held, *later[:-1]]
+        before = [held, *later[:-1]]
+        yield "copied-too-late", first + before
+        yield "images-copied-too-late", first + list(map(mixed, before, later))
+        yield "labels-copied-too-late", first + list(map(mixed, later, before))
 
 
 def mixed(images: list[Any], labels: list[Any]) -> list[Any]:

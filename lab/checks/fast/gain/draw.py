@@ -18,13 +18,16 @@ def draw_gain(generator: torch.Generator) -> dict[str, Any]:
     """Steps of which the first are slow and one later one too, and networks that differ in known ways.
 
     Then as many steps again, or so, but an even number: those in the middle take times that are far apart.
+    Of the first measurement's times, all times together have another median than these, and none of them is
+    their longest; the usual ones are as far apart as a comparison sees.
     """
-    warm_up, steps = random.choice([4, 5]), random.choice([5, 7])
+    warm_up, steps = random.choice([(4, 7), (4, 9), (6, 5), (6, 9)])
     slow = [(random.uniform(0.2, 0.3), random.uniform(0.5, 0.9)) for _ in range(warm_up)]
-    usual = [(random.uniform(0.001, 0.002), random.uniform(0.02, 0.04)) for _ in range(steps)]
-    usual.sort()  # the first has the shortest launch, and below the shortest work: to lose it moves the median
-    usual[0] = (usual[0][0], random.uniform(0.015, 0.018))
-    usual[random.randrange(1, steps)] = (0.002, random.uniform(0.3, 0.4))
+    works = [0.02 + 0.003 * step + random.uniform(0, 0.001) for step in range(steps)]
+    usual = [(random.uniform(0.001, 0.002), work) for work in works]
+    first, *others = usual  # below the others: to lose it moves the median
+    others[random.randrange(len(others))] = (0.002, random.uniform(0.3, 0.4))
+    usual = [first, *random.sample(others, len(others))]
     works = [0.05 + 0.01 * step + 0.03 * (step >= 3) + random.uniform(0, 0.004) for step in range(6)]
     even = [(random.uniform(0.001, 0.002), work) for work in works]
     small, large = random.uniform(0.1, 0.3), random.uniform(0.5, 0.9)

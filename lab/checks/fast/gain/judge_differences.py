@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.look_around import kept_at
 from lab.checks.common.look_values import lost_at
 from lab.checks.common.report import ERROR, fail, remembered
@@ -119,12 +119,14 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
         if math.isnan(pair["value"]):
             continue
         who = "two models with a NaN in the same weight pass" if first else "a model with a NaN in it passes"
+        # Seen in both, and not in the second alone: what asks for it asks the first only.
+        guard = look(r"^(el)?if .*(isnan|isfinite)") if not first and math.isnan(pairs[-1]["value"]) else ""
+        lost = look.line(pair["lost_at"]) if pair["lost_at"] else lost_at(look, pair["held"])
         raise Diagnosis(
             "nan-lost",
             saw=f"{who} as {number(pair['value'])} apart{'' if first else ' from one without'}.",
             means="NaN equals nothing, itself neither, and Python's max() can lose it: Tensor.max() never does.",
-            look=(look.line(pair["lost_at"]) if pair["lost_at"] else lost_at(look, pair["held"]))
-            or look(RETURN, last=True),
+            look=(guard if line_of(guard) else "") or lost or look(RETURN, last=True),
         )
 
 

@@ -131,6 +131,11 @@ def place_of_piece(look: Look, found: Sequence[dict[str, float]], right: Sequenc
         return look(r"\bzip\(|pairwise\(|range\(", r"[+]=|\] = ", *PRIORITY, RETURN)
     if any(mine > length + 1e-6 for mine, length in lengths):
         return look(r"\+=|\] = ", *PRIORITY, RETURN)
+    pairs = list(zip(found, right, strict=True))
+    taken = [cause for cause in CAUSES[:-1] if any(mine[cause] > times[cause] + 1e-6 for mine, times in pairs)]
+    for cause in taken:  # what is another's: it is asked for too early
+        if line_of(early := asked_for(look, cause)):
+            return early
     chosen = chosen_key(look)
     return look(COMPARES, r"running|begin", *PRIORITY, RETURN) if not chosen or "CAUSES" in chosen else chosen
 
@@ -152,12 +157,17 @@ def place_of(look: Look, name: str) -> str:
     first, before, _ = name.partition("-before-")
     if before:
         own = own_order(look, ("compute", "communication"), but="CAUSES")
-        named = look(rf"^(el)?if .*['\"]{first}['\"]")
+        named = asked_for(look, first)
         return own or (named if line_of(named) else "") or chosen_key(look) or look(*PRIORITY, RETURN)
     by_sign = look(*PLACES[name]) if name in PLACES else ""
     if name == "gaps-as-input":
         by_sign = look(r"['\"]input['\"](?!\s*:)", last=True)
     return by_sign if line_of(by_sign) else chosen_key(look) or look(*PRIORITY, RETURN)
+
+
+def asked_for(look: Look, cause: str) -> str:
+    """The `if` that asks whether a cause is running, or else some other line."""
+    return look(rf"^(el)?if .*['\"]{cause}['\"]")
 
 
 # Where a piece gets its cause; and where to look for a mistake first.

@@ -79,7 +79,11 @@ def draw(generator: torch.Generator) -> Drawn:
     def numbers(case: Case) -> list[Tensor]:
         return [torch.randn(shape, generator=generator, dtype=case.dtype) for shape in case.shapes]
 
-    return Drawn([numbers(case) for case in CASES], [[numbers(case) for _ in range(STEPS)] for case in CASES])
+    def weights(case: Case) -> list[Tensor]:
+        """A number that is a tensor of its own is far from 0, or rounding alone would move it by a part of it."""
+        return [one.sign() + one if one.numel() == 1 else one for one in numbers(case)]
+
+    return Drawn([weights(case) for case in CASES], [[numbers(case) for _ in range(STEPS)] for case in CASES])
 
 
 def sent(drawn: Drawn) -> dict[str, Any]:
