@@ -210,3 +210,42 @@ bank.wrong(
     sums="total, whole = torch.zeros(2, device=device), 0",
     step="whole = whole or len(labels)\nif len(labels) != whole:\n    break\nloss = train_step(images, labels)",
 )
+bank.wrong(
+    "no-gradients-in-the-step",
+    "no_grad() around the whole loop",
+    slow=True,
+    loop="for images, labels in batches:\n  with torch.no_grad():",
+    step="    loss = train_step(images, labels)",
+    add="    total += torch.stack([loss * len(labels), torch.full_like(loss, len(labels))])",
+)
+bank.wrong(
+    "no-gradients-in-the-step",
+    "gradients switched off for the epoch",
+    slow=True,
+    sums="torch.set_grad_enabled(False)\ntotal = torch.zeros(2, device=device, dtype=torch.float64)",
+    mean="torch.set_grad_enabled(True)\nreturn (total[0] / total[1]).item()",
+)
+bank.right(
+    "no_grad() around the sums alone",
+    slow=True,
+    add="with torch.no_grad():\n"
+    "    total += torch.stack([loss * len(labels), torch.full_like(loss, len(labels))])",
+)
+bank.wrong(
+    "waits-in-the-loop",
+    "each loss is brought to where the sums are",
+    slow=True,
+    sums="total = torch.zeros(2, dtype=torch.float64)",
+    add="total[0] += loss.to(total.device) * len(labels)\ntotal[1] += len(labels)",
+    reduce="total = total.to(device)\ndist.all_reduce(total)",
+)
+bank.wrong(
+    "wrong-mean",
+    "all losses times the samples of the last batch",
+    slow=True,
+    sums="losses, samples = [], 0",
+    add="losses.append(loss)\nsamples += len(labels)",
+    reduce="summed = torch.stack(losses).sum() * len(labels)\n"
+    "total = torch.stack([summed.double(), torch.tensor(samples, dtype=torch.float64, device=device)])\n"
+    "dist.all_reduce(total)",
+)

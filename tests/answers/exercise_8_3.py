@@ -224,3 +224,11 @@ bank.wrong(
     labels="self.labels = labels",
     **{"yield": "yield batch.float() / 255, self.labels[chosen.cpu()].to(batch.device)"},
 )
+bank.wrong(
+    "other-pixels",
+    "all images divided at the beginning of each epoch",
+    slow=True,
+    order="self.images = self.images.float() / 255\n"
+    "order = torch.tensor(list(self.sampler)).to(self.images.device)",
+    **{"yield": "yield batch, self.labels[chosen]"},
+)

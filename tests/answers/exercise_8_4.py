@@ -309,3 +309,31 @@ bank.wrong(
     copy_images="",
     replay="graph.replay()\ninputs.copy_(images)",
 )
+bank.wrong(
+    "copied-at-times",
+    "copies where the batch is another tensor only",
+    slow=True,
+    images="inputs, last = warm_up[0][0].clone(), [0]",
+    labels="targets = warm_up[0][1].clone()",
+    copy_images="if images.data_ptr() != last[0]:\n"
+    "    inputs.copy_(images)\n"
+    "    targets.copy_(labels)\n"
+    "    last[0] = images.data_ptr()",
+    copy_labels="",
+)
+bank.wrong(
+    "warm-up-undone",
+    "the parameters are put back after the warm-up, and BatchNorm's statistics are not",
+    slow=True,
+    graph="graph = new_graph(device)\nbefore = [p.detach().clone() for p in model.parameters()]",
+    recording="with torch.no_grad():\n"
+    "    for parameter, value in zip(model.parameters(), before, strict=True):\n"
+    "        parameter.copy_(value)\n"
+    "with recording(graph):",
+)
+bank.wrong(
+    "warm-up-in-default-stream",
+    "the side stream is made and not entered",
+    slow=True,
+    aside="side_stream(device)\nif True:",
+)

@@ -154,3 +154,31 @@ bank.wrong(
     set='if group["lr"].item() == rate: return\ngroup["lr"].fill_(rate)',
     slow=True,
 )
+bank.wrong(
+    "rate-not-float32",
+    "in the type of the parameters",
+    slow=True,
+    rate="lr = next(model.parameters()).new_tensor(rate)",
+)
+bank.wrong(
+    "first-group-only",
+    "nothing where the rate is that of the call before",
+    slow=True,
+    whole={
+        "8.5b": """
+global LAST
+if rate == globals().get("LAST"):
+    return
+LAST = rate
+for group in optimizer.param_groups:
+    group["lr"].fill_(rate)
+"""
+    },
+)
+bank.wrong(
+    "other-updates",
+    "weight decay, in a call of several lines",
+    slow=True,
+    sgd="return SGD(\n    model.parameters(),\n    lr,\n    momentum=momentum,\n"
+    "    weight_decay=0.01,\n    fused=True,\n)",
+)

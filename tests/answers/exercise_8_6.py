@@ -302,3 +302,20 @@ bank.wrong(
     "    worst = max(worst, apart)",
     largest="return worst",
 )
+bank.wrong(
+    "cut-after-sorting",
+    "sorted first, and the first times left out then",
+    slow=True,
+    warm="for _ in range(0):",
+    timed="for _ in range(warm_up + steps):",
+    median="return statistics.median(sorted(seconds)[warm_up:])",
+)
+bank.wrong(
+    "nan-lost",
+    "fmax of the differences",
+    slow=True,
+    each="worst = torch.zeros((), dtype=torch.float64)\n"
+    "for name in mine:\n"
+    "    worst = torch.fmax(worst, (mine[name].double() - theirs[name].double()).abs().max())",
+    largest="return worst.item()",
+)

@@ -37,16 +37,22 @@ _OF_NOBODY = (
 _COLLECTIVES = ("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather")
 
 
-def runs_elsewhere(function: Callable[..., object], *args: object, lines: list[int] | None = None) -> str:
+def runs_elsewhere(
+    function: Callable[..., object],
+    *args: object,
+    lines: list[int] | None = None,
+    brought: Callable[[int], None] | None = None,
+) -> str:
     """What goes wrong on another device than the CPU, in words; "" where nothing does, or that cannot be told.
 
     Args:
         lines: gets the line of each collective that goes wrong, in the function's own file.
+        brought: is called with the line of each to() that brings a tensor to the CPU.
     """
     problems: list[str] = []
     file = getattr(inspect.unwrap(function), "__code__", None)
     try:
-        with pretending(problems, file and file.co_filename, lines), _answering_as_a_gpu():
+        with pretending(problems, file and file.co_filename, lines, brought), _answering_as_a_gpu():
             function(*args)
     except RuntimeError as error:
         if "expected device" in str(error) or "on the same device" in str(error):
@@ -138,13 +144,17 @@ def _for_students(real: Callable[..., Any], value: Any) -> Callable[..., Any]:
 
 @contextmanager
 def pretending(
-    problems: list[str] | None, file: str | None = None, lines: list[int] | None = None
+    problems: list[str] | None,
+    file: str | None = None,
+    lines: list[int] | None = None,
+    brought: Callable[[int], None] | None = None,
 ) -> Iterator[None]:
     """Make numbers up, and have collectives do nothing but look at the device of their tensors.
 
     Args:
         problems: gets what was given a tensor on the CPU. None: the collectives stay as they are.
         file, lines: the second gets the line of the first that led to it.
+        brought: is called with the line of each to() that brings a tensor to the CPU.
     """
     to = Tensor.to
     copies: list[int] = []  # of tensors on the CPU
@@ -156,6 +166,8 @@ def pretending(
     def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         target = torch._C._nn._parse_to(*args, **kwargs)[0]
         to_cpu = tensor.is_meta and target is not None and target.type == "cpu"
+        if to_cpu and brought:
+            brought(line_in(file))
         result = on_cpu(tensor) if to_cpu else to(tensor, *args, **kwargs)
         if result.is_meta and not tensor.is_meta:
             copies.append(id(result))

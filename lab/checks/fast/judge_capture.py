@@ -161,7 +161,7 @@ def judge_events(look: Look, report: dict[str, Any]) -> None:
             saw=f"{before.count('default stream')} of {len(before)} steps before the recording were outside of "
             "side_stream().",
             means="What they leave behind belongs to the default stream, in which CUDA records nothing.",
-            look=look(r"for .* in warm_up", r"recording\("),
+            look=look(r"^(\w+ = )?side_stream\(", r"for .* in warm_up", r"recording\("),
         )
     for what, words in WHOLE_STEP.items():
         if "graph" not in places[what]:
@@ -222,11 +222,12 @@ def judge_warm_up(look: Look, report: dict[str, Any], training: Training) -> Non
     loop = loop_around(look, lines[0] if lines else [])
     taken = batches_taken(state, training)
     steps = [event for event in report["captured"] if event["what"] == "step" and event["place"] != "graph"]
-    if taken == () and steps:
-        line = report["put_back_at"]
+    line = report["put_back_at"]
+    if steps and (taken == () or line):
+        what = "model is what it was" if taken == () else "parameters are what they were"
         raise Diagnosis(
             "warm-up-undone",
-            saw=f"the model is what it was before the warm-up: {off}.",
+            saw=f"the {what} before the warm-up: {off}.",
             means="The steps of the warm-up are the first ones of the training: what they have learned stays.",
             look=look.line(line) if line else loop or look(r"load_state_dict\(|copy_\(", last=True),
         )

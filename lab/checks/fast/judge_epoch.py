@@ -12,11 +12,13 @@ from lab.checks.fast.judge_mean import MAKES, USED_UP, judge_half, judge_known, 
 from lab.checks.fast.means import Drawn, mean_of
 from lab.grading.diagnosis import Diagnosis
 
+BATCHES_ELSEWHERE = 2  # on the pretended GPU
 REPORT = {
     "error": (None, ERROR),
     "type": str,
     "value": (None, float),
     "steps": [int],
+    "without gradients": int,
     "waits": [{"read": str, "steps": int, "line": int}],
     "reduced": [{"name": str, "steps": int, "line": int, "values": [float]}],
     "started": [{"name": str, "line": int, "waited": bool, "read": int}],  # with async_op=True
@@ -25,6 +27,7 @@ REPORT = {
     "error again": (None, ERROR),
     "value again": (None, float),
     "elsewhere": str,
+    "brought": [{"steps": int, "line": int}],  # to the CPU, from a pretended GPU
 }
 
 
@@ -34,6 +37,13 @@ def judge_epoch(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         if report["error"]:
             fail(report["error"], f"epoch_loss() on rank {rank}", look)
         judge_steps(look, report, len(drawn["sizes"][rank]))
+    if count := reports[0]["without gradients"]:
+        raise Diagnosis(
+            "no-gradients-in-the-step",
+            saw=f"{count} times train_step() was called where no gradients are computed.",
+            means="It is a training step, with a backward pass of its own: only the sums need no gradients.",
+            look=look(r"no_grad|inference_mode|set_grad_enabled", r"train_step\("),
+        )
     for report in reports:
         judge_waits(look, report)
     for rank, report in enumerate(reports):
@@ -43,6 +53,14 @@ def judge_epoch(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         judge_started(look, report["started"])
     judge_mean(look, reports, drawn)
     judge_again(look, reports, drawn)
+    if early := [one for one in reports[0]["brought"] if one["steps"] < BATCHES_ELSEWHERE]:
+        raise Diagnosis(
+            "waits-in-the-loop",
+            saw="with losses on a GPU (here only pretended): to() brought a tensor to the CPU after "
+            f"{early[0]['steps']} of {BATCHES_ELSEWHERE} steps.",
+            means="For each, the CPU waits until the GPU has done its step, and launches nothing meanwhile.",
+            look=look.source_of("all_reduce", "tensor", 0, like=MAKES) or look.line(early[0]["line"]),
+        )
     if problem := reports[0]["elsewhere"]:
         raise Diagnosis(
             "not-on-its-device",

@@ -1,11 +1,13 @@
 """Judges the mean loss of an epoch: which samples are in it, of which ranks, and how they were weighed."""
 
+import ast
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
 from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.look_values import first_use, skips
+from lab.checks.common.syntax import names_in
 from lab.checks.common.tensors import close, number
 from lab.checks.fast.means import By, Drawn, exact, mean_of, mistakes_of
 from lab.grading.diagnosis import Diagnosis
@@ -83,7 +85,21 @@ def first_wrong(look: Look, summed: bool, counted: bool) -> str:
         return look(r"all_reduce.*(MAX|MIN|PRODUCT)|broadcast\(", r"(?<!/)/(?!/)|div_?\(", RETURN, last=True)
     if summed:
         return look(r"len\(|\.shape|\.size\(|numel\(|\+= 1\b", last=True)
-    return first_use(look, "train_step") or look(r"all_reduce", RETURN)
+    return of_the_last(look) or first_use(look, "train_step") or look(r"all_reduce", RETURN)
+
+
+def of_the_last(look: Look) -> str:
+    """Where a variable of a loop is read behind it, and so is that of the last round; "" if nowhere."""
+    _, _, node = look.source()
+    loops = [part for part in ast.walk(node) if isinstance(part, ast.For)] if node else []
+    names = [part for part in ast.walk(node) if isinstance(part, ast.Name)] if node else []
+    for loop in loops:
+        own, end = names_in(loop.target), loop.end_lineno or loop.lineno
+        again = {name for other in loops if other is not loop for name in names_in(other.target)}
+        behind = [part.lineno for part in names if part.id in own - again and part.lineno > end]
+        if behind:
+            return look.line(min(behind))
+    return ""
 
 
 def place_of(look: Look, name: str) -> str:

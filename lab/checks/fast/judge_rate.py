@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import RETURN, Look
-from lab.checks.common.look_around import argument_of, kept_at
-from lab.checks.common.look_values import last_use
+from lab.checks.common.look_around import argument_of, kept_at, kept_default
+from lab.checks.common.look_values import last_use, unreached
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many, expect_returned, fail
 from lab.checks.common.tensors import all_close, close, example, expect_tensors, number
 from lab.checks.common.tiny import draw_batch, draw_weights, loss_and_gradients
@@ -19,7 +19,7 @@ from lab.grading.parts import compared
 STEPS = 6  # two as ever, then replays
 RATE = {"type": str, "id": int, "memory": int, "dtype": str, "value": float, "line": int, "copied": int}
 GROUPS = {"rates": [float], "line": int}
-PARAMETERS = {"error": (None, ERROR), "names": [str], "left": [str]}
+PARAMETERS = {"error": (None, ERROR), "names": [str], "left": [str], "half": str}
 REPORT = {
     "error": (None, ERROR),
     "type": str,
@@ -119,7 +119,7 @@ def judge_groups(look: Look, groups: Sequence[dict[str, Any]], given: dict[str, 
                 "first-group-only",
                 saw=f"of two parameter groups, set_rate({wanted}) left one with {left}.",
                 means="A model whose biases are a group of their own would train with two rates.",
-                look=look(r"param_groups|\[0\]", r"lr"),
+                look=kept_default(look) or unreached(look, look(r"param_groups|\[0\]", r"lr")),
             )
         raise Diagnosis(
             "group-left-out",
@@ -178,6 +178,13 @@ def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) 
         )
     if error := report["parameters"]["error"]:
         fail(error, "capturable_sgd() of a model with a norm", look)
+    if (half := report["parameters"]["half"]) not in ("float32", ""):
+        raise Diagnosis(
+            "rate-not-float32",
+            saw=f"of a model whose parameters are of bfloat16, the optimizer's rate is a tensor of {half}.",
+            means="On a GPU the fused kernel reads a float32 there, and stops at all else in the first step.",
+            look=look(r"dtype|new_tensor|new_full|_like", r"torch\.(tensor|full|as_tensor)\(", r"lr="),
+        )
     names, left = report["parameters"]["names"], report["parameters"]["left"]
     if left:
         raise Diagnosis(
@@ -258,5 +265,5 @@ def judge_weights(look: Look, after: dict[str, Tensor], given: dict[str, Any]) -
         "other-updates",
         saw=f"after {STEPS} steps {off}, as SGD with these rates and this momentum has.",
         means="Nothing else is asked for: no weight decay, no Nesterov momentum, no dampening.",
-        look=look(r"SGD\(", RETURN),
+        look=look(r"weight_decay|nesterov|dampening|maximize", r"SGD\(", RETURN),
     )

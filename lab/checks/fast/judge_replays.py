@@ -153,6 +153,10 @@ COPIED = {
         "every replay trained on the labels of the recording, with each batch's own images",
         "Both have to be copied into the tensors that the graph knows.",
     ),
+    "copied-at-times": (
+        "the last replay trained on the batch before, whose place in memory its own has",
+        "That a tensor is the same tells nothing of its numbers: copy each batch.",
+    ),
     "copied-too-late": (
         "every replay trained on the batch of the step before",
         "The replay reads what is in its inputs when it begins: copy first.",
@@ -190,6 +194,8 @@ def not_copied(look: Look, name: str) -> str:
     if name.endswith("copied-too-late"):
         return replays
     _, _, node = look.source()
+    if name == "copied-at-times":
+        return look(r"^(el)?if ", r"\.copy_\(", RETURN)
     given = [one.arg for one in node.args.args if one.arg != "self"] if node else []
     if len(given) != 2:
         return look(r"\.data\s*=[^=]", r"\.replay\(")
@@ -204,6 +210,7 @@ def not_copied(look: Look, name: str) -> str:
 def mistaken(batches: list[list[Any]]) -> Iterator[tuple[str, list[list[Any]]]]:
     """Key of COPIED, and the batches on which all steps are taken then."""
     first, later = batches[:WARM_UP], batches[WARM_UP:]
+    yield "copied-at-times", [*batches[:-1], batches[-2]]
     nothing = [(torch.zeros_like(images), torch.zeros_like(labels)) for images, labels in first[0]]
     for held in (first[-1], first[0], nothing):
         yield "inputs-not-copied", first + [held] * LATER

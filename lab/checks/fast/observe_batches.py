@@ -140,11 +140,17 @@ def odd_at(fast: Any, batches: Any, images: Tensor, epochs: list[Any]) -> int:
 
 
 def first_line(fast: Any, batches: Any, of_interest: Callable[[Any], bool]) -> int:
-    """The first line of an epoch after which a variable or attribute of `batches` is of interest, or 0."""
+    """The first line of an epoch after which a variable or attribute of `batches` is of interest, or 0.
+
+    What `batches` has held since before this epoch is not.
+    """
+    before = tree_leaves(list(vars(batches).values()))
+    held_before = set(map(id, before))
 
     def probe(frame: Any, result: Any) -> bool:
         held = [*frame.f_locals.values(), *vars(batches).values(), result]
-        return any(map(of_interest, [leaf for value in held for leaf in tree_leaves(value)]))
+        new = [leaf for value in held for leaf in tree_leaves(value) if id(leaf) not in held_before]
+        return any(map(of_interest, new))
 
     with stepped(fast.__file__, probe, results=True) as notes:
         list(batches)

@@ -127,15 +127,26 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
     reduced: list[dict[str, Any]] = []
     file = str(fast.__file__)
     waits, batches = Waits(file, steps), Batches(sizes, file)
+    without: list[bool] = []
+    train_step = step_of(own["losses"], steps, without)
     with collectives_noted(file, steps, reduced, waits.started), waiting_noted(fast, waits), waits:
-        answer = attempt(rank, fast.epoch_loss, step_of(own["losses"], steps), batches, CPU)
+        answer = attempt(rank, fast.epoch_loss, train_step, batches, CPU)
     value = answer["value"]
-    again = attempt(rank, fast.epoch_loss, step_of(own["losses again"], []), Batches(sizes), CPU)
+    brought, taken = [], list[int]()
+    elsewhere = runs_elsewhere(
+        fast.epoch_loss,
+        elsewhere_step(taken),
+        elsewhere_batches(),
+        META,
+        brought=lambda line: brought.append({"steps": len(taken), "line": line}),
+    )
+    again = attempt(rank, fast.epoch_loss, step_of(own["losses again"], [], []), Batches(sizes), CPU)
     return {
         "error": answer["error"],
         "type": type(value).__name__,
         "value": float(value) if isinstance(value, int | float) else None,
         "steps": steps,
+        "without gradients": sum(without),
         "waits": waits.noted,
         "reduced": reduced,
         "started": [one.told() for one in waits.started],
@@ -143,23 +154,34 @@ def run_epoch(rank: Rank) -> dict[str, Any]:
         "used up": batches.used_up,
         "error again": again["error"],
         "value again": float(again["value"]) if isinstance(again["value"], int | float) else None,
-        "elsewhere": runs_elsewhere(fast.epoch_loss, elsewhere_step, elsewhere_batches(), META),
+        "elsewhere": elsewhere,
+        "brought": brought,
     }
 
 
-def step_of(losses: list[float], steps: list[int]) -> Callable[[Tensor, Tensor], Tensor]:
-    """A train_step() that notes which batch it was called for, and returns the loss that was drawn for it."""
+def step_of(losses: list[float], steps: list[int], without: list[bool]) -> Callable[[Tensor, Tensor], Tensor]:
+    """A train_step() that notes which batch it was called for, and returns the loss that was drawn for it.
+
+    without: gets whether it could have computed no gradients.
+    """
 
     def train_step(images: Tensor, labels: Tensor) -> Tensor:
         with torch._C.DisableTorchFunction():  # reading is what is noted
             steps.append(int(images[0, 0]))
+        without.append(not torch.is_grad_enabled())
         return torch.tensor(losses[steps[-1]])
 
     return train_step
 
 
-def elsewhere_step(images: Tensor, labels: Tensor) -> Tensor:
-    return torch.zeros((), device=META)
+def elsewhere_step(taken: list[int]) -> Callable[[Tensor, Tensor], Tensor]:
+    """A train_step() on the pretended GPU. taken: gets the size of each batch."""
+
+    def train_step(images: Tensor, labels: Tensor) -> Tensor:
+        taken.append(len(labels))
+        return torch.zeros((), device=META)
+
+    return train_step
 
 
 def elsewhere_batches() -> Iterator[tuple[Tensor, Tensor]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import SGD
 from torch.utils._pytree import tree_leaves
 
-from lab.checks.common.attempt import attempt, changed_at, plain, stepped
+from lab.checks.common.attempt import attempt, changed_at, dtype, plain, stepped
 from lab.checks.common.meta_device import META
 from lab.checks.common.tensors import close
 from lab.checks.common.tiny import OFFSET, TinyNet
@@ -78,14 +78,19 @@ def follow_rates(rank: Rank) -> dict[str, Any]:
 
 
 def parameters_of(rank: Rank, fast: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What the optimizer of a model with a norm, and with a parameter of its own, leaves out: names."""
+    """What the optimizer of a model with a norm, and with a parameter of its own, leaves out: names.
+
+    And the type of the rate where that model's parameters are of bfloat16.
+    """
     net = TinyNet(TinyNet(batchnorm=True).state_dict() | {OFFSET: torch.zeros(10)}, batchnorm=True)
     made = attempt(rank, fast.capturable_sgd, net, given["rates"][0], given["momentum"])
     groups = made["value"].param_groups if isinstance(made["value"], SGD) else []
     has = {id(parameter) for group in groups for parameter in group["params"]}
     names = [name for name, _ in net.named_parameters()]
     left = [name for name, parameter in net.named_parameters() if id(parameter) not in has]
-    return {"error": made["error"], "names": names, "left": left}
+    half = attempt(rank, fast.capturable_sgd, net.to(torch.bfloat16), given["rates"][0], given["momentum"])
+    rate = half["value"].param_groups[0]["lr"] if isinstance(half["value"], SGD) else None
+    return {"error": made["error"], "names": names, "left": left, "half": dtype(rate)}
 
 
 def copied_at(rank: Rank, fast: Any, optimizer: SGD, rate: float) -> int:

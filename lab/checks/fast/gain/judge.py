@@ -157,6 +157,11 @@ def judge_time(look: Look, report: dict[str, Any], given: dict[str, Any]) -> Non
             "The first steps allocate, choose kernels and record: no later step does.",
             (r"warm_up", r"range\("),
         ),
+        "cut-after-sorting": (
+            [statistics.median(sorted(times)[warm_up:]), statistics.median(sorted(times)[:-warm_up])],
+            "Sorted, the first are the fastest, and no longer the warm-up: cut first, and sort then.",
+            (r"sort",),
+        ),
         "fastest-taken": (
             [min(timed)],
             "The best of some steps is luck: the median is what a step takes.",

@@ -126,7 +126,7 @@ def judge_differences(look: Look, pairs: Sequence[dict[str, Any]], changes: Sequ
             "nan-lost",
             saw=f"{who} as {number(pair['value'])} apart{'' if first else ' from one without'}.",
             means="NaN equals nothing, itself neither, and Python's max() can lose it: Tensor.max() never does.",
-            look=(guard if line_of(guard) else "") or lost or look(RETURN, last=True),
+            look=(guard if line_of(guard) else "") or lost or look(r"\bfmax|nan_to_num|nanm", RETURN, last=True),
         )
 
 

@@ -67,11 +67,16 @@ def _last(now: float) -> tuple[list[Span], float]:
 
 
 def _nested(now: float) -> tuple[list[Span], float]:
-    """Spans that lie within another: of its own kind, and of a kind that hides it."""
+    """Spans that lie within another: of its own kind, two of them at times, and of a kind that hides it."""
     spans: list[Span] = []
     kinds = ("compute", "communication", "input")
     for outer, inner in (*zip(kinds, kinds, strict=True), *pairwise(kinds[::-1])):
         a, b, c = _lengths(3)
         spans += [(outer, now, now + a + b + c), (inner, now + a, now + a + b)]
         now += a + b + c
+    for kind in kinds:
+        a, b, c, d, e = _lengths(5)
+        spans += [(kind, now, now + a + b + c + d + e), (kind, now + a, now + a + b)]
+        spans += [(kind, now + a + b + c, now + a + b + c + d)]
+        now += a + b + c + d + e
     return random.sample(spans, len(spans)), now

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import inf
 
 from lab.checks.fast.profiles.draw import Span
 
@@ -164,6 +165,21 @@ def inner_ends(together: bool) -> Times:
     return times_of
 
 
+def end_set_back(spans: Sequence[Span]) -> dict[str, float]:
+    """How far the spans of a kind, and of those before it, reach: an inner span sets the end back for the next."""
+    reach = [0.0]
+    for place in range(len(CAUSES) - 1):
+        length, until = 0.0, -inf
+        for _, begin, end in sorted(
+            (span for span in spans if span[0] in CAUSES[: place + 1]), key=lambda one: one[1]
+        ):
+            length += max(0.0, end - max(begin, until))
+            until = end
+        reach.append(length)
+    whole = max(end for _, _, end in spans) - min(begin for _, begin, _ in spans)
+    return dict(zip(CAUSES, (after - before for before, after in pairwise([*reach, whole])), strict=True))
+
+
 # What leads to other times: the name, the times, and what they mean.
 OVERLAP = "What runs under a compute kernel costs the step nothing: each moment has one cause."
 Mistake = tuple[str, Times, str]
@@ -252,6 +268,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ("one-end-ends-all", names_noted(False), _ONE_END),
     ("inner-end-taken", inner_ends(together=False), _INNER_END),
     ("inner-end-taken", inner_ends(together=True), _INNER_END),
+    ("inner-end-taken", end_set_back, _INNER_END),
 )
 # The same of a single cause, where the others are right or have it, too.
 OF_ONE_CAUSE: tuple[Mistake, ...] = (
