@@ -386,6 +386,7 @@ def test_a_line_of_a_helper_a_value_outside_and_a_dict_around(tmp_path: Path):
         ("counts", "4  total = 0"),
         ("on_itself", "35  on_itself.sums = []"),
         ("given_outside", "44  given_outside.sums = []"),
+        ("renames", "51  sums = NOTHING"),
     ],
 )
 def test_where_that_is_made_which_outlives_a_call(tmp_path: Path, function: str, place: str):
@@ -400,7 +401,9 @@ def test_where_that_is_made_which_outlives_a_call(tmp_path: Path, function: str,
         "def on_itself(x):\n    on_itself.sums = []\n\n\n"
         "class Run: ...\n\n\n"
         "def given_outside(x):\n    given_outside.sums.append(x)\n\n"
-        "given_outside.sums = []\n"
+        "given_outside.sums = []\n\n\n"
+        "NOTHING = {name: 0 for name in 'ab'}\n\n\n"
+        "def renames(x):\n    sums = NOTHING\n    sums[x] += 1\n"
     )
     found = kept_at(Look(tmp_path, "train.py", function))
     assert found == (place and f"train.py:{place}"), "a number cannot change, but what is global can"

@@ -255,14 +255,17 @@ def kept_at(look: Look) -> str:
     parts = [part for node in functions for part in ast.walk(node)]
     read = {part.id for part in parts if isinstance(part, ast.Name)}
     changed = {name for part in parts if isinstance(part, ast.Global) for name in part.names}
-    changing = (ast.Call, ast.List, ast.Dict, ast.Set)
+    changing = (ast.Call, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
     made: list[tuple[bool, int]] = []
     for part in tree.body if tree else ():
         if isinstance(part, ast.Assign | ast.AnnAssign):
             names = {root_of(one) for one in (part.targets if isinstance(part, ast.Assign) else [part.target])}
             if names & changed or (names & read and isinstance(part.value, changing)):
                 written = {root_of(value) for node in functions for value in written_to(node)}
-                made.append((names.isdisjoint(changed | written), part.lineno))
+                again = [
+                    one.lineno for one in parts if isinstance(one, ast.Assign) and ast.unparse(one.value) in names
+                ]
+                made.append((names.isdisjoint(changed | written), min(again, default=part.lineno)))
     if made and not min(made)[0]:
         return look.line(min(made)[1])
     owners = {part.name for part in (tree.body if tree else ()) if isinstance(part, _Function | ast.ClassDef)}
