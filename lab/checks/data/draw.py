@@ -89,12 +89,17 @@ class DrawnLoaders:
 
 
 def draw_validation_sets(world_size: int, shape: tuple[int, ...] = (3, 32, 32)) -> list[dict[str, Any]]:
-    """With samples that fill all batches but one, all but the last, all of one; and with a single sample."""
+    """With samples that fill all batches but one, all but the last, all of one; and with a single sample.
+
+    No label is 0, nor a number that a shard knows: filler with such a label would be taken for a sample by luck.
+    """
     batch = random.randrange(2, 5)
     sizes = [2 * world_size * batch + 1, world_size * batch - 1, world_size * batch, 1]
     return [
         {
-            "valid": torch.tensor([random.randrange(1, 10) for _ in range(size)]),
+            "valid": torch.tensor(
+                random.choices(sorted({*range(2, 9)} - {size - 1, size, world_size, batch}), k=size)
+            ),
             "batch": batch,
             "shape": shape,
         }
