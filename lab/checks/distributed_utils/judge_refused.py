@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import condition_of, for_around
+from lab.checks.common.look_around import condition_of, first_of, for_around
 from lab.checks.common.report import error_place, error_text, fail
+from lab.checks.common.syntax import truth_of_numbers
 from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
 from lab.grading.diagnosis import Diagnosis
 
-ASKED_AS_NUMBER = r"\bif\b.*\bint\(|\bor\b|\band\b|\bif (not )?\w+\[\w+\]\s*(\]|:)"  # whether a variable is there
+ASKED_AS_NUMBER = (
+    r"^(?!raise).*(\bif\b.*\bint\(|\bor\b|\band\b)|\bif (not )?\w+\[\w+\]\s*(\]|:)"  # whether a variable is there
+)
 
 
 def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:
@@ -100,7 +103,7 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
             "zero-taken-for-missing",
             saw=saw,
             means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
-            look=look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
+            look=first_of(look, truth_of_numbers) or look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
         )
     if case.kind != "srun" and any(name in error["message"] for name in SRUN):
         raise Diagnosis(
@@ -126,7 +129,7 @@ def judge_message(look: Look, case: Case, error: dict[str, Any]) -> None:
             "zero-taken-for-missing",
             saw=f"{case}: the error says {error_text(error)}; only {case.missing[0]} is missing.",
             means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
-            look=look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
+            look=first_of(look, truth_of_numbers) or look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
         )
     if not named:
         raise Diagnosis(
