@@ -1167,8 +1167,7 @@ bank.wrong(
 bank.wrong(
     "wrong-gradients",
     "the logarithm of a softmax over the batch",
-    loss="log_probabilities = F.log_softmax(model(images), dim=0)\n"
-    "loss = F.nll_loss(log_probabilities, labels)",
+    loss="log_probabilities = F.log_softmax(model(images), dim=0)\nloss = F.nll_loss(log_probabilities, labels)",
     slow=True,
 )
 bank.wrong(
