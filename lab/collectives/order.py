@@ -14,6 +14,7 @@ _ALIKE = (
     "count",
     "index",
     "get",
+    "tuple",
     "int",
     "numel",
     "nelement",

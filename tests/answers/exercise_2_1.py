@@ -664,3 +664,10 @@ return LaunchEnvironment(rank, local_rank, world_size)
     },
     slow=True,
 )
+bank.wrong(
+    "torchrun-not-read",
+    "srun in a job of Slurm's, which torchrun may be in too",
+    choose="names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN\n"
+    "names = SRUN if 'SLURM_JOB_ID' in environ else names",
+    slow=True,
+)

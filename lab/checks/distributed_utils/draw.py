@@ -74,7 +74,7 @@ def draw_beside() -> list[Case]:
     for kind, names in (("srun", SRUN), ("torchrun", TORCHRUN), ("srun", SRUN)):
         node, each = random.randrange(2, 5), random.randrange(6, 9)
         place = (each * node + 1, 1, each * 6)
-        others: dict[str, object] = {"GROUP_RANK": node, "LOCAL_WORLD_SIZE": each}
+        others: dict[str, object] = {"GROUP_RANK": node, "LOCAL_WORLD_SIZE": each, "SLURM_JOB_ID": 40_000 + node}
         if kind == "srun":
             others = {"PMI_SIZE": place[2], "PMIX_RANK": place[0]} if cases else {"MASTER_PORT": 29_000 + place[0]}
         beside = {name: str(value) for name, value in others.items()}

@@ -14,6 +14,8 @@ ASKED_AS_NUMBER = (
     r"^(?!raise).*(\bif\b.*\bint\(|\bor\b|\band\b)|\bif (not )?\w+\[\w+\]\s*(\]|:)"  # whether a variable is there
 )
 
+OTHERS = r"SLURM_(?!PROCID|LOCALID|NTASKS\b)\w+"  # that say nothing of the launcher
+
 
 def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:
     """The error is not that of a process group, which nobody has joined yet."""
@@ -110,7 +112,7 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
             "torchrun-not-read",
             saw=saw,
             means=f"Any one of {', '.join(TORCHRUN)} says that torchrun's names count, however it was started.",
-            look=look(r"(TORCHRUN|TORCHELASTIC).*SRUN|TORCHELASTIC|SLURM", r"\bTORCHRUN\b", r"\bSRUN\b"),
+            look=look(OTHERS, r"(TORCHRUN|TORCHELASTIC).*SRUN|TORCHELASTIC|SLURM", r"\bTORCHRUN\b", r"\bSRUN\b"),
         )
     raise Diagnosis(
         "good-environment-refused",
