@@ -11,6 +11,7 @@ from pathlib import Path
 from lab.base.source import parsed, searchable
 from lab.base.words import one_line
 from lab.collectives.copies import SAME_MEMORY, copies_sent, fresh, last_name
+from lab.collectives.order import sorted_by_own, unordered_loops
 from lab.grading.check import Check, Group
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.places import at_line, fixed_loop, kept_from, read_lines, ways_in
@@ -21,14 +22,11 @@ _OF_OBJECTS = "broadcast_object_list"  # it writes to the list that it is given,
 # Methods that change nothing, and are called for what they return.
 _PURE = ("div", "mul", "add", "sub", "mean", "sum", "float", "double", "detach", "clone", "item")
 
-# What takes one tensor after the other, and gives the order of what it is given.
-_MATCHED = (*_COLLECTIVES, "all_gather", "reduce_scatter", "gather", "scatter")
-_SAME_ORDER = ("list", "tuple", "enumerate", "zip", "iter", "reversed", "filter", "map")
-
 NOT_ADDED = ("not-added", "wrong-sum")  # what is told of an addition that has had no effect
 _ONE_BY_ONE = ("5.1",)  # what is wrong there is wrong in the group that ran last, under its command line
 
 UNREAD, DROPPED, UNORDERED = "result-not-read", "result-dropped", "set-has-no-order"
+OWN_ORDER = "order-of-own-numbers"
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -162,41 +160,6 @@ def _names_in(target: ast.expr) -> list[str]:
     return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
 
 
-def unordered_loops(tree: ast.Module) -> Iterator[int]:
-    """The lines of sets whose elements a function takes one after the other."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
-    calls = {
-        one: {last_name(part.func) for part in ast.walk(one) if isinstance(part, ast.Call)} for one in functions
-    }
-    # First in those that call a collective themselves; another one may hand the order to them.
-    for node in sorted(functions, key=lambda one: calls[one].isdisjoint(_MATCHED)):
-        sets: dict[str, int] = {}
-        for part in ast.walk(node):
-            if isinstance(part, ast.Assign) and (line := _set_in(part.value, sets)):
-                sets |= {target.id: line for target in part.targets if isinstance(target, ast.Name)}
-        for part in ast.walk(node):
-            if isinstance(part, ast.For | ast.comprehension) and (line := _set_in(part.iter, sets)):
-                yield line
-
-
-def _set_in(value: ast.expr, sets: dict[str, int]) -> int:
-    """The line of the set whose order this value has; 0 where it has one of its own."""
-    if isinstance(value, ast.Name):
-        return sets.get(value.id, 0)
-    if isinstance(value, ast.Set | ast.SetComp):
-        return value.lineno
-    if isinstance(value, ast.ListComp | ast.GeneratorExp):
-        return _set_in(value.generators[0].iter, sets)
-    if isinstance(value, ast.BinOp):
-        return _set_in(value.left, sets)
-    if isinstance(value, ast.Call):
-        if last_name(value.func) in ("set", "frozenset"):
-            return value.lineno
-        if last_name(value.func) in _SAME_ORDER:
-            return next((line for one in value.args if (line := _set_in(one, sets))), 0)
-    return 0
-
-
 def unread(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
     """Told of the first line that reduces what nobody reads, or makes copies for that; None: there is none."""
     return _of_a_line(
@@ -228,12 +191,18 @@ def dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | Non
 
 
 def unordered(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    """Told of the first set that the ranks go through, each in another order; None where there is none."""
+    """Told of the first set or sorted list that each rank goes through in another order; None without one."""
     return _of_a_line(
         unordered_loops,
         UNORDERED,
         "goes through a set, which each rank has in another order: their collectives meet with other tensors",
         "Collectives are matched by their order: go through a list, or model.parameters() itself.",
+        (Diagnosis("", saw="", means="", look="", details=diagnosis.details), check, group),
+    ) or _of_a_line(
+        sorted_by_own,
+        OWN_ORDER,
+        "sorts by numbers that each rank has for itself: their collectives meet with other tensors",
+        "Collectives are matched by their order: it has to follow from what is the same on every rank.",
         (Diagnosis("", saw="", means="", look="", details=diagnosis.details), check, group),
     )
 

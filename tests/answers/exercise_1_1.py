@@ -666,3 +666,15 @@ bank.wrong(
     result="return nn.functional.relu(self.classifier(x))",
     slow=True,
 )
+bank.wrong(
+    "rows-depend-on-batch",
+    "reshaped to columns, and transposed",
+    flatten="x = x.reshape(128 * 4 * 4, -1).T",
+    slow=True,
+)
+bank.wrong(
+    "rows-depend-on-batch",
+    "the features sorted over the batch",
+    flatten="x = x.reshape(len(x), -1)\nx = x.cumsum(dim=0)",
+    slow=True,
+)

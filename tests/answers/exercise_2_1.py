@@ -623,3 +623,51 @@ bank.wrong(
     "if not local_rank < rank < world_size:",
     slow=True,
 )
+
+# ---- other variables beside those that count, and zeros that are taken for missing
+
+bank.wrong(
+    "srun-not-read",
+    "torchrun where a name ends like one of its own",
+    choose="names = TORCHRUN if any(key.endswith(TORCHRUN) for key in environ) else SRUN",
+    slow=True,
+)
+bank.wrong(
+    "srun-not-read",
+    "torchrun where there is a port to meet at",
+    choose="names = TORCHRUN if 'MASTER_PORT' in environ else SRUN\n"
+    "names = TORCHRUN if any(name in environ for name in TORCHRUN) else names",
+    slow=True,
+)
+bank.wrong(
+    "wrong-numbers",
+    "the first variable that ends like the name",
+    values="values = [next(value for key, value in environ.items() if key.endswith(name)) "
+    "if name == names[0] and names[0] in environ else environ[name] for name in names]",
+    slow=True,
+)
+bank.wrong(
+    "zero-taken-for-missing",
+    "the numbers are asked whether they are true",
+    whole={
+        "2.1": """
+names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN
+values = {name: int(environ[name]) if name in environ else None for name in names}
+missing = [name for name, value in values.items() if not value]
+if missing:
+    raise ValueError(f"not set: {', '.join(missing)}. Start this program with torchrun or srun.")
+rank, local_rank, world_size = values.values()
+if not 0 <= local_rank <= rank < world_size:
+    raise ValueError(f"rank {rank}, local rank {local_rank}, world size {world_size}")
+return LaunchEnvironment(rank, local_rank, world_size)
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "torchrun-not-read",
+    "srun in a job of Slurm's, which torchrun may be in too",
+    choose="names = TORCHRUN if any(name in environ for name in TORCHRUN) else SRUN\n"
+    "names = SRUN if 'SLURM_JOB_ID' in environ else names",
+    slow=True,
+)

@@ -741,3 +741,21 @@ bank.wrong(
     slow=True,
 )
 bank.wrong("no-process-group", "joins with CUDA only", join=f"if device.type == 'cuda':\n    {JOIN}", slow=True)
+
+# ---- the numbers of the GPUs in the node
+
+bank.wrong(
+    "wrong-device-index",
+    "the number that CUDA_VISIBLE_DEVICES says",
+    index="shown = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+    "shown = shown or ','.join(map(str, range(torch.cuda.device_count())))\n"
+    "numbers = [int(number) for number in shown.split(',')]\n"
+    "index = numbers[0] if len(numbers) == 1 else numbers[launch.local_rank]",
+    slow=True,
+)
+bank.right(
+    "as many as CUDA_VISIBLE_DEVICES says, where it is there",
+    index="shown = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+    "count = len(shown.split(',')) if shown else torch.cuda.device_count()\n"
+    "index = 0 if count == 1 else launch.local_rank",
+)

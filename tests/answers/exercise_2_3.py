@@ -415,3 +415,10 @@ bank.wrong(
     ask="if dist.is_available():",
     main="rank = dist.get_rank()\nreturn True if rank == 0 else False",
 )
+
+bank.wrong(
+    "group-not-destroyed",
+    "a name of the group is deleted",
+    leave="group = dist.group.WORLD\ndel group",
+    slow=True,
+)

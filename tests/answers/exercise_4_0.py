@@ -751,3 +751,93 @@ for p in params:
     },
     slow=True,
 )
+
+# ---- parameters of one shape, gradients that are not fp32, and a second step of the same model
+
+bank.wrong(
+    "some-parameters-left-out",
+    "of each shape one gradient is kept",
+    whole={
+        "4.0": """
+by_shape = {}
+for p in model.parameters():
+    if p.grad is not None:
+        by_shape[p.grad.shape] = p.grad
+for grad in by_shape.values():
+    dist.all_reduce(grad)
+    grad /= dist.get_world_size()
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "some-parameters-left-out",
+    "a size that has been there is left out",
+    world="world_size = dist.get_world_size()\nsizes = set()",
+    if_gradient="if p.grad is not None and p.numel() not in sizes:\n    sizes.add(p.numel())",
+    slow=True,
+)
+bank.wrong(
+    "only-fp32-averaged",
+    "summed in what float() gives",
+    loop="for p in [p for p in model.parameters() if p.grad is not None]:\n    grad = p.grad.float()",
+    reduce="dist.all_reduce(grad)",
+    divide="grad /= world_size",
+    slow=True,
+)
+bank.wrong(
+    "only-fp32-averaged",
+    "gradients of another type are left out",
+    if_gradient="if p.grad is not None and p.grad.dtype == torch.float32:",
+    slow=True,
+)
+bank.wrong(
+    "first-call-only",
+    "what was averaged once is left out",
+    loop="done = average_gradients.__dict__.setdefault('done', set())\nfor p in model.parameters():",
+    if_gradient="if p.grad is not None and id(p) not in done:\n    done.add(id(p))",
+    slow=True,
+)
+bank.wrong(
+    "first-call-only",
+    "the model keeps the gradients of its first step",
+    loop="if not hasattr(model, 'known'):\n"
+    "    model.known = [p for p in model.parameters() if p.grad is not None]\n"
+    "    model.grads = [p.grad for p in model.known]\n"
+    "for grad in model.grads:",
+    if_gradient="if grad is not None:",
+    reduce="dist.all_reduce(grad)",
+    divide="grad /= world_size",
+    slow=True,
+)
+bank.wrong(
+    "order-of-own-numbers",
+    "the largest gradients first",
+    loop="known = [p for p in model.parameters() if p.grad is not None]\n"
+    "for p in sorted(known, key=lambda p: p.grad.norm().item(), reverse=True):",
+    slow=True,
+)
+bank.right("the largest parameters first", loop="for p in sorted(model.parameters(), key=lambda p: -p.numel()):")
+bank.right(
+    "summed in fp32 and copied back",
+    loop="for p in [p for p in model.parameters() if p.grad is not None]:\n    grad = p.grad.float()",
+    reduce="dist.all_reduce(grad)",
+    divide="p.grad.copy_(grad / world_size)",
+)
+bank.right(
+    "one flat tensor for each type",
+    whole={
+        "4.0": """
+by_type = {}
+for p in model.parameters():
+    if p.grad is not None:
+        by_type.setdefault(p.grad.dtype, []).append(p.grad)
+for grads in by_type.values():
+    flat = torch.cat([g.flatten() for g in grads])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for g, piece in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+        g.copy_(piece.view_as(g))
+"""
+    },
+)

@@ -814,3 +814,28 @@ bank.wrong(
     broadcast="if tensor.ndim > 1:\n    dist.broadcast(tensor.detach(), src=0)",
     slow=True,
 )
+
+# ---- where the wrong value is made
+
+bank.wrong(
+    "not-bf16",
+    "bf16 ends in 16, too",
+    low="half = torch.float16 if precision.endswith('16') else torch.bfloat16\n"
+    "low = {'reduce_dtype': torch.float32}",
+    policy="policy = MixedPrecisionPolicy(param_dtype=half, **low)",
+    root="root = MixedPrecisionPolicy(param_dtype=half, **low, output_dtype=torch.float32)",
+    slow=True,
+)
+bank.wrong(
+    "rest-not-sent",
+    "what is frozen is left out in the loop",
+    broadcast="if tensor.is_floating_point() and not tensor.requires_grad and tensor.dim():\n    continue\n"
+    "dist.broadcast(tensor.detach(), src=0)",
+    slow=True,
+)
+bank.wrong(
+    "mesh-of-two-dimensions",
+    "one shard where none are asked for",
+    mesh="shards = shards or 1\nmesh = init_device_mesh(device.type, (dist.get_world_size() // shards, shards))",
+    slow=True,
+)

@@ -1271,3 +1271,30 @@ bank.wrong(
     ),
     slow=True,
 )
+
+# ---- the call that hands on what is wrong
+
+bank.wrong(
+    "test-on-other-images",
+    "the first of the loaders that a helper makes",
+    whole=replaced(
+        STRAIGHT,
+        ("device))[1]", "device))"),
+        (
+            "this_run.evaluate(model, datasets, loader)",
+            "this_run.evaluate(model, datasets, lambda x: loader(x)[1])",
+        ),
+        ("loader(datasets.test)", "loader(datasets.test)[0]"),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "options-not-resolved",
+    "the optimizer gets the options of the command line",
+    whole=replaced(
+        STRAIGHT,
+        ("    args = this_run.args\n", "    given, args = args, this_run.args\n"),
+        ("build_optimizer(model, args)", "build_optimizer(model, given)"),
+    ),
+    slow=True,
+)

@@ -1161,3 +1161,18 @@ bank.wrong(
     count="sums[1] += weight",
     slow=True,
 )
+
+# ---- what the loss is computed of
+
+bank.wrong(
+    "wrong-gradients",
+    "the logarithm of a softmax over the batch",
+    loss="log_probabilities = F.log_softmax(model(images), dim=0)\nloss = F.nll_loss(log_probabilities, labels)",
+    slow=True,
+)
+bank.wrong(
+    "wrong-gradients",
+    "the labels of other images",
+    zero="optimizer.zero_grad()\nlabels = labels.roll(1)",
+    slow=True,
+)

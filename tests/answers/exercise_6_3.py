@@ -565,3 +565,20 @@ bank.wrong(
     record="records.append((epoch, loss, valid.loss, valid.accuracy))",
     slow=True,
 )
+
+# ---- where a wrong figure is made
+
+bank.wrong(
+    "wrong-numbers-recorded",
+    "the training loss is divided by the number of ranks",
+    train=f"{TRAIN}\nloss /= dist.get_world_size()",
+    slow=True,
+)
+bank.wrong(
+    "wrong-numbers-recorded",
+    "the best epoch so far",
+    records="records, best = [], None",
+    evaluate=f"{VALID}\nbest = valid if best is None or valid.accuracy > best.accuracy else best",
+    record="records.append(run.record(epoch, loss, best.loss, best.accuracy))",
+    slow=True,
+)

@@ -156,11 +156,13 @@ LOOKED_AT: dict[str, dict[str, str]] = {
         "network": "not: the other networks are the lab's own",
     },
     "2.1": {
-        "launcher": "torchrun, srun, both, neither, each variable missing or no number, mixtures of the two",
+        "launcher": "torchrun, srun, both, neither, each variable missing or no number, mixtures of the two; "
+        "other variables beside them",
         "ranks": "places on several nodes of unequal size, given as variables",
     },
     "2.2": {
-        "launcher": "torchrun, srun, srun with one GPU a task; MASTER_ADDR of another node; changed variables",
+        "launcher": "torchrun, srun, srun with one GPU a task; MASTER_ADDR of another node; changed variables; "
+        "numbers of GPUs in CUDA_VISIBLE_DEVICES",
         "gpu": "none; 1, 4 and 8, of which the local rank's is to be chosen",
     },
     "2.3": {
@@ -187,10 +189,10 @@ LOOKED_AT: dict[str, dict[str, str]] = {
         "strategy": "as many batches on every rank, without which FSDP hangs",
     },
     "4.0": {
-        "precision": "an inf stays one, as fp16 tells by it that a step is left out",
+        "precision": "gradients of fp64 and bf16; an inf stays one, as fp16 tells by it that a step is left out",
         "strategy": "not: it is for a model that is not wrapped, and main.py does not call it",
         "gpu": "one on each of several nodes: the mean is that of all ranks",
-        "network": "parameters without gradient, frozen ones, gradients of zero on one rank and in all parameters",
+        "network": "parameters without gradient, frozen ones, some of one shape; gradients of zero; three calls",
         "accumulate": "not: who calls it decides when",
     },
     "4.1": {

@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.look_around import is_loop
+from lab.checks.common.look_around import is_loop, with_helpers
 from lab.checks.common.syntax import assignments, calls_of, names_in, root_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -263,4 +263,13 @@ def overwritten(look: Look) -> str:
             target = part.targets[0]
             if isinstance(target, ast.Name) and target.id in (before & after) - names_in(part.value):
                 return look.line(part.lineno)
+    return ""
+
+
+def keyed_at(look: Look) -> str:
+    """Where the function or a helper keeps values by a key, so that one may replace another; "" if nowhere."""
+    for part in (part for node in with_helpers(look) for part in ast.walk(node)):
+        stores = isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store)
+        if isinstance(part, ast.DictComp) or (stores and not isinstance(part.slice, ast.Slice | ast.Constant)):  # type: ignore[attr-defined]
+            return look.line(part.lineno)  # type: ignore[attr-defined]
     return ""

@@ -218,3 +218,61 @@ def repeated(node: _Function) -> list[int]:
 def names_in(value: ast.AST) -> set[str]:
     """The variables in an expression."""
     return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
+
+
+def truth_of_numbers(node: _Function) -> list[int]:
+    """The lines that ask whether a number is true, of int() or of what was made with it: 0 is not."""
+    made: set[str] = set()
+    bound = [part for part in ast.walk(node) if isinstance(part, ast.Assign | ast.For | ast.comprehension)]
+
+    def counts(value: ast.AST) -> bool:
+        calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
+        turned = any(getattr(one, "id", "") == "int" for call in calls for one in (call.func, *call.args[:1]))
+        return turned or bool(names_in(value) & made)
+
+    for _ in bound:  # what is made of it may stand anywhere
+        for part in bound:
+            if counts(part.value if isinstance(part, ast.Assign) else part.iter):
+                targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+                made |= {name for target in targets for name in names_in(target)}
+    asked: list[ast.expr] = []
+    for one in ast.walk(node):
+        if isinstance(one, ast.If | ast.IfExp | ast.While | ast.Assert):
+            asked.append(one.test)
+        elif isinstance(one, ast.comprehension):
+            asked += one.ifs
+        elif isinstance(one, ast.BoolOp):
+            asked += one.values
+        elif isinstance(one, ast.Call) and getattr(one.func, "id", "") in ("all", "any", "filter"):
+            asked += one.args
+    plain = [test for test in asked if not any(isinstance(one, ast.Compare) for one in ast.walk(test))]
+    return sorted(test.lineno for test in plain if counts(test))
+
+
+def computed_for(node: _Function, function: str, position: int, plain: tuple[str, ...]) -> list[int]:
+    """The line that last computed the variable which a call is given in a place, or whose attribute it is given.
+
+    None where that is no variable, or is what one of the `plain` functions has returned, or another name for it.
+    """
+    found = []
+    for call in calls_of(node, function):
+        value = call.args[position] if position < len(call.args) else None
+        name = root_of(value) if isinstance(value, ast.Name | ast.Attribute) else ""
+        made = [
+            part
+            for part in ast.walk(node)
+            if isinstance(part, ast.Assign | ast.AugAssign) and part.lineno < call.lineno
+            for target in (part.targets if isinstance(part, ast.Assign) else [part.target])
+            if name and name in names_in(target)
+        ]
+        last = max(made, key=lambda part: part.lineno, default=None)
+        if last and (isinstance(last, ast.AugAssign) or not _is_plain(last.value, plain)):
+            found.append(last.lineno)
+    return found
+
+
+def _is_plain(value: ast.expr, plain: tuple[str, ...]) -> bool:
+    """Whether nothing is computed there."""
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).rpartition(".")[2] in plain
+    return isinstance(value, ast.Name | ast.Attribute | ast.Tuple)

@@ -7,6 +7,8 @@ import torch
 
 from lab.checks.common.tiny import draw_batch, draw_weights, fresh_generator, loss_and_gradients, parts
 
+OTHER_TYPES = (torch.float64, torch.bfloat16)  # in which a model may be too
+
 
 class Gradients:
     """The gradients of a batch on this many ranks.

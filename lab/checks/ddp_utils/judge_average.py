@@ -17,7 +17,14 @@ from lab.checks.common.look_values import unreached
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import Tensors, all_close, example, expect_tensors
 from lab.checks.ddp_utils.draw import Gradients
-from lab.checks.ddp_utils.judge_models import OWN, judge_on_a_node, judge_second_model, judge_third_model
+from lab.checks.ddp_utils.judge_models import (
+    OWN,
+    judge_again,
+    judge_on_a_node,
+    judge_other_types,
+    judge_second_model,
+    judge_third_model,
+)
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
@@ -25,6 +32,7 @@ from lab.grading.parts import compared, part
 AVERAGED = {
     "weights": dict, "gradients": dict, "pending": int, "overtaken": bool, "frozen": bool,
     "second": dict, "third": dict, "on a node": (None, float), "swallowed": str, "called": bool,
+    "again": [dict], "other types": [[float]],
 }  # fmt: skip
 
 # Where parts of one flat tensor are taken for gradients.
@@ -63,6 +71,8 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
             look, [report["second"] for report in reports], {**mean, OWN: torch.zeros(3)}, drawn.idle
         )
         judge_third_model(look, [report["third"] for report in reports], mean, drawn.idle)
+        judge_again(look, [report["again"] for report in reports], mean)
+        judge_other_types(look, [report["other types"] for report in reports])
     with part(MEAN):
         judge_on_a_node(look, [report["on a node"] for report in reports])
         judge_swallowed(look, reports[0]["swallowed"], "a collective")

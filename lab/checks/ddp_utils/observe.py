@@ -12,34 +12,17 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.checks.common.attempt import attempt, dtype
+from lab.checks.common.attempt import dtype
 from lab.checks.common.left_behind import collectives_begun, no_memory, swallowed
 from lab.checks.common.meta_device import gpus_of_a_node, one_gpu_a_node
 from lab.checks.common.pending import Handle, handles_noted
 from lab.checks.common.pretended_gpu import Placed
 from lab.checks.common.tiny import CPU, TinyNet, gradients_of, train_steps, weights_of
+from lab.checks.ddp_utils.draw import OTHER_TYPES
+from lab.checks.ddp_utils.observe_models import average_again, average_in, average_on_a_node, fail_to_average
 from lab.grading.explain import unset_by_srun
 from lab.ranks.rank import Rank
 
-COLLECTIVES = (
-    *(
-        "all_reduce",
-        "all_reduce_coalesced",
-        "reduce",
-        "broadcast",
-        "all_gather",
-        "all_gather_into_tensor",
-        "gather",
-    ),
-    *(
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "all_to_all",
-        "all_to_all_single",
-        "all_gather_object",
-        "barrier",
-    ),
-)
 # Arguments of DDP with which it sends no weights or buffers.
 SENDING = ("broadcast_buffers", "forward_sync_buffers", "init_sync")
 
@@ -48,8 +31,8 @@ def average(rank: Rank) -> dict[str, Any]:
     """This rank's gradients and weights after average_gradients, and the gradients of two more models.
 
     The second one has a parameter of its own beside those of its children, and a gradient of inf on one rank, as
-    mixed precision makes it; of the third one all gradients of that rank are 0. A fourth one is on a node of one
-    GPU; with the last one every collective raises.
+    mixed precision makes it; of the third one all gradients of that rank are 0. Others are averaged several times,
+    are not in fp32, and are on a node of one GPU; with the last one every collective raises.
     """
     ddp_utils = rank.student("ddp_utils")
     given = rank.receive()
@@ -96,38 +79,14 @@ def average(rank: Rank) -> dict[str, Any]:
     ddp_utils.average_gradients(third)
     report |= {"second": gradients_of(second), "third": gradients_of(third)}
     dist.barrier()
+    held: list[Any] = []  # as long as these are there, nothing new gets the id of one of them
+    report["again"] = average_again(ddp_utils, rank.rank, held)
+    dist.barrier()
     return report | {
+        "other types": [average_in(rank, ddp_utils, kind, held) for kind in OTHER_TYPES],
         "on a node": average_on_a_node(rank, ddp_utils),
         "swallowed": fail_to_average(ddp_utils),
     }
-
-
-def with_gradients(model: nn.Module, value: float) -> nn.Module:
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, value)
-    return model
-
-
-def fail_to_average(ddp_utils: ModuleType) -> str:
-    """The type of what average_gradients returns where every collective raises; "" where that comes out."""
-    failing = mock.Mock(side_effect=no_memory)
-    with ExitStack() as stack:
-        for name in COLLECTIVES:
-            original = getattr(dist, name)
-            for home in (dist, ddp_utils):
-                if getattr(home, name, None) is original:
-                    stack.enter_context(mock.patch.object(home, name, failing))
-        kind = swallowed(ddp_utils.average_gradients, with_gradients(TinyNet(), 1.0))
-    return kind if failing.called else ""  # others, such as the functional ones, have gone on working
-
-
-def average_on_a_node(rank: Rank, ddp_utils: ModuleType) -> float | None:
-    """A gradient of r + 1 on rank r, averaged where each rank is on a node of its own; None if no CPU will do."""
-    model = with_gradients(TinyNet(), rank.rank + 1.0)
-    with one_gpu_a_node():
-        if attempt(rank, ddp_utils.average_gradients, model)["error"]:
-            return None
-    return next((float(gradient.flatten()[0]) for gradient in gradients_of(model).values()), None)
 
 
 def train_with_ddp(rank: Rank) -> dict[str, Any]:

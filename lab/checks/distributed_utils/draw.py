@@ -65,6 +65,20 @@ def draw_cases() -> list[Case]:
     further.append((random.choice((TORCHRUN, SRUN)), (local_rank, local_rank, 8)))
     for names, place in further:
         cases.append(Case("torchrun" if names is TORCHRUN else "srun", name_values(names, place), place))
+    return [*cases, *draw_beside()]
+
+
+def draw_beside() -> list[Case]:
+    """Places whose launcher sets other variables too, with names like those that count, as real ones do."""
+    cases: list[Case] = []
+    for kind, names in (("srun", SRUN), ("torchrun", TORCHRUN), ("srun", SRUN)):
+        node, each = random.randrange(2, 5), random.randrange(6, 9)
+        place = (each * node + 1, 1, each * 6)
+        others: dict[str, object] = {"GROUP_RANK": node, "LOCAL_WORLD_SIZE": each, "SLURM_JOB_ID": 40_000 + node}
+        if kind == "srun":
+            others = {"PMI_SIZE": place[2], "PMIX_RANK": place[0]} if cases else {"MASTER_PORT": 29_000 + place[0]}
+        beside = {name: str(value) for name, value in others.items()}
+        cases.append(Case(kind, beside | name_values(names, place), place))
     return cases
 
 
@@ -116,10 +130,10 @@ def name_values(names: tuple[str, ...], numbers: tuple[int, int, int]) -> dict[s
 def draw_setup() -> dict[str, Any]:
     """What setup() is called with, and on which simulated machines after that.
 
-    `place` of a machine is (rank, local_rank, world_size), `index` the GPU that it should choose, and `master` the
-    host:port where the ranks meet. Nodes have more GPUs than processes, so that the rank gives the GPU of none;
-    nor is it GPU 0 that it would give. A second node, of another size, shows a number that is right by chance on
-    the first.
+    `place` of a machine is (rank, local_rank, world_size), `index` the GPU that it should choose, `shown` what
+    CUDA_VISIBLE_DEVICES is there, and `master` the host:port where the ranks meet. Nodes have more GPUs than
+    processes, so that the rank gives the GPU of none; nor is it GPU 0 that it would give. A second node, of
+    another size, shows a number that is right by chance on the first.
     """
     # More than a day, so that a part of it (timeout.seconds) is not the whole.
     timeout = 86_400 + random.randrange(40, 400)
@@ -144,6 +158,13 @@ def draw_setup() -> dict[str, Any]:
         )
     for number, machine in enumerate(machines):
         machine["timeout"] = timeout if number < 4 else short
+    # At last the launcher says which of the node's GPUs a process is shown.
+    for name, gpus, index in (("srun", 4, local_rank), ("srun --gpus-per-task=1", 1, 0)):
+        shown = ",".join(str(number) for number in random.sample(range(4, 8), gpus))
+        machines.append(
+            {"name": name, "environ": name_values(SRUN, place), "place": list(place), "gpus": gpus, "index": index}
+            | {"timeout": short, "shown": shown}
+        )
     return {"timeout": timeout, "machines": machines, "master": master}
 
 

@@ -8,7 +8,7 @@ from lab.base.source import searchable
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import beside, condition_of, in_helpers, swallows
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many
-from lab.checks.distributed_utils.draw import FIELDS, SRUN, Case
+from lab.checks.distributed_utils.draw import FIELDS, SRUN, TORCHRUN, Case
 from lab.checks.distributed_utils.judge_refused import (
     first_node_refused,
     judge_group_asked,
@@ -81,6 +81,7 @@ def judge_changes(look: Look, case: Case, answer: dict[str, Any]) -> None:
 
 
 COMPUTED = r"%|divmod|//"  # of the rank
+BY_NAMES = r"endswith|startswith|\bin key\b|\.search\(|\.match\("  # what goes by a part of a variable's name
 
 
 def mentions_modulo(look: Look) -> bool:
@@ -120,6 +121,7 @@ def judge_numbers(
         first_node: whether the processes of the first node are refused, and no others.
     """
     assert case.expected is not None
+    others = [name for name in case.environ if name not in (*TORCHRUN, *SRUN)]
     got = [answer[name] for name in FIELDS]
     expected = list(case.expected)
     if not answer["error"] and got == expected:
@@ -134,6 +136,13 @@ def judge_numbers(
             look=look(r"\bos\."),
         )
     if answer["error"]:
+        if case.kind == "srun" and others and any(name in answer["error"]["message"] for name in TORCHRUN):
+            raise Diagnosis(
+                "srun-not-read",
+                saw=f"{case}: raised {error_text(answer['error'])}",
+                means=f"{', '.join(TORCHRUN)} alone tell of torchrun, and not {' or '.join(others)}.",
+                look=look(BY_NAMES, "|".join(others), r"^(?!.*raise).*(SRUN|TORCHRUN)"),
+            )
         if case.kind == "srun" and not re.search(r"[<>]", searchable(condition_of(look, answer["error"]))):
             other = sorted(set(re.findall(r"SLURM_\w+", searchable(answer["error"]["message"]))) - set(SRUN))
             if other:
@@ -214,6 +223,7 @@ def judge_numbers(
         means=f"The {wrong.replace('_', ' ')} is {expected[FIELDS.index(wrong)]} there.",
         look=mixed_place(look, answer["mixed"])
         or look(
+            *([BY_NAMES] if others else []),
             *([ARGUMENTS_MIXED] if sorted(got) == sorted(expected) else []),
             rf"(?<![{{\w]){wrong}\s*=(?!=)",
             r"\breturn\b",

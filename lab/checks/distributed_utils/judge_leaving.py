@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.base.source import searchable
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import value_outside
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
 from lab.checks.distributed_utils.draw import SRUN_AND_TORCHRUN
@@ -76,6 +76,12 @@ def _guard(look: Look) -> str:
     return "" if told else place
 
 
+def instead(look: Look) -> str:
+    """The place of what is to end the group where destroy_process_group() is not named; "" without such a line."""
+    place = look(r"^del\b|=\s*None\b|abort|shutdown|\.close\(")
+    return place if line_of(place) and not look.mentions("destroy_process_group") else ""
+
+
 def judge_asking(look: Look, reports: Sequence[dict[str, Any]], values: Sequence[dict[str, Any]]) -> None:
     """is_main_process() tells of the group that is there now, and needs no other rank for that.
 
@@ -109,7 +115,7 @@ def judge_asking(look: Look, reports: Sequence[dict[str, Any]], values: Sequence
 
 def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """All ranks have left their group."""
-    line = _guard(look) or look(*LINE)
+    line = _guard(look) or instead(look) or look(*LINE)
     for rank, report in enumerate(reports):
         first = report["left"][0]
         if first["error"] and re.search(LEFT_BY_OTHERS, searchable(first["error"]["message"])):

@@ -4,12 +4,17 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import condition_of, for_around
+from lab.checks.common.look_around import condition_of, first_of, for_around
 from lab.checks.common.report import error_place, error_text, fail
+from lab.checks.common.syntax import truth_of_numbers
 from lab.checks.distributed_utils.draw import SRUN, TORCHRUN, Case
 from lab.grading.diagnosis import Diagnosis
 
-ASKED_AS_NUMBER = r"\bif\b.*\bint\(|\bor\b|\band\b|\bif (not )?\w+\[\w+\]\s*(\]|:)"  # whether a variable is there
+ASKED_AS_NUMBER = (
+    r"^(?!raise).*(\bif\b.*\bint\(|\bor\b|\band\b)|\bif (not )?\w+\[\w+\]\s*(\]|:)"  # whether a variable is there
+)
+
+OTHERS = r"SLURM_(?!PROCID|LOCALID|NTASKS\b)\w+"  # that say nothing of the launcher
 
 
 def judge_group_asked(look: Look, case: Case, error: dict[str, Any]) -> None:
@@ -100,14 +105,14 @@ def judge_refused(look: Look, case: Case, error: dict[str, Any], refused: list[i
             "zero-taken-for-missing",
             saw=saw,
             means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
-            look=look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
+            look=first_of(look, truth_of_numbers) or look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
         )
     if case.kind != "srun" and any(name in error["message"] for name in SRUN):
         raise Diagnosis(
             "torchrun-not-read",
             saw=saw,
             means=f"Any one of {', '.join(TORCHRUN)} says that torchrun's names count, however it was started.",
-            look=look(r"(TORCHRUN|TORCHELASTIC).*SRUN|TORCHELASTIC|SLURM", r"\bTORCHRUN\b", r"\bSRUN\b"),
+            look=look(OTHERS, r"(TORCHRUN|TORCHELASTIC).*SRUN|TORCHELASTIC|SLURM", r"\bTORCHRUN\b", r"\bSRUN\b"),
         )
     raise Diagnosis(
         "good-environment-refused",
@@ -126,7 +131,7 @@ def judge_message(look: Look, case: Case, error: dict[str, Any]) -> None:
             "zero-taken-for-missing",
             saw=f"{case}: the error says {error_text(error)}; only {case.missing[0]} is missing.",
             means="A zero is a value like every other: ask whether the variable is there, not whether it is true.",
-            look=look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
+            look=first_of(look, truth_of_numbers) or look(ASKED_AS_NUMBER, r"\.get\(", r"\bif\b"),
         )
     if not named:
         raise Diagnosis(

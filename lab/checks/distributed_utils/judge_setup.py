@@ -51,7 +51,7 @@ def judge_setup(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> No
     for machine, call in simulated:
         (rank, local_rank, world_size), gpus = machine["place"], machine["gpus"]
         place = f"simulated with {machine['name']}, rank {rank}, local rank {local_rank}, {gpus} GPU"
-        place += f"{'s' * (gpus > 1)} visible"
+        place += f"{'s' * (gpus > 1)} visible" + (f", {VISIBLE}={machine['shown']}" if "shown" in machine else "")
         if call["error"] and re.search("NVIDIA|CUDA", searchable(call["error"]["message"])):
             continue  # it asks a GPU for what only a real one has
         compared(place, [call["device"]], f"cuda:{machine['index']}")
@@ -171,12 +171,17 @@ def judge_on_gpus(
         raise Diagnosis(
             "wrong-device-index",
             saw=f"{place}: the device was cuda:{number}, and it should be cuda:{index}.",
-            means="A process that is shown one GPU finds it at index 0."
+            means="What a process is shown it counts from 0 again, whatever the GPUs' numbers in the node are."
+            if str(number) in machine.get("shown", "").split(",")
+            else "A process that is shown one GPU finds it at index 0."
             if machine["gpus"] == 1
             else "What a process sees torch.cuda.device_count() says. Not every launcher sets the variable."
             if VISIBLE in look(VISIBLE)
             else "Each process of a node needs a GPU of its own: the one with the number of its local rank.",
-            look=in_helpers(look, rf"{VISIBLE}|(environ|getenv).*LOCAL") or own or look(r"index\s*=", r"device\("),
+            look=(own if "shown" in machine else "")
+            or in_helpers(look, rf"{VISIBLE}|(environ|getenv).*LOCAL")
+            or own
+            or look(r"index\s*=", r"device\("),
         )
     if not chosen:
         in_a_block = "device" in calls

@@ -25,6 +25,8 @@ LAUNCHER = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS",
 )  # fmt: skip
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 def set_launcher(environ: Mapping[str, str]) -> None:
     """Make the launcher's variables of this process exactly these."""
@@ -196,12 +198,16 @@ def join_group(rank: Rank) -> dict[str, Any]:
     if rank.rank == 0 and not report["real"]["error"]:
         for machine in given["machines"]:
             set_launcher(machine["environ"])
+            os.environ.pop(VISIBLE, None)
+            if "shown" in machine:
+                os.environ[VISIBLE] = machine["shown"]
             os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = given["master"].split(":")
             recorder.simulate(machine["gpus"])
             limit = timedelta(seconds=machine["timeout"])
             report["simulated"].append(call_setup(rank, utils, recorder, limit))
             if dist.is_initialized():
                 dist.destroy_process_group()
+        os.environ.pop(VISIBLE, None)
         report |= call_in_trouble(rank, utils, recorder, timeout)
     return report
 

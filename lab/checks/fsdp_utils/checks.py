@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from lab.checks.common.look import Look
+from lab.checks.common.look_values import made_of_one
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, draw_batch, draw_training, draw_weights, fresh_generator, parts
 from lab.checks.fsdp_utils.judge_precision import judge_alone, judge_precision
@@ -81,7 +82,8 @@ def trains_sharded(group: Group) -> None:
                 "mesh-of-two-dimensions",
                 "On a 2D mesh fully_shard keeps copies along the first dimension: here it is 1D, of all ranks.",
                 saw="fully_shard was called with a mesh of two dimensions, and without names for them.",
-                look=look.source_of("fully_shard", "mesh", like=r",\s*1\b|\b1\s*,|\[\[")
+                look=made_of_one(look)
+                or look.source_of("fully_shard", "mesh", like=r",\s*1\b|\b1\s*,|\[\[")
                 or look(r"[mM]esh\w*\(", r"fully_shard\("),
             ),
             odd_arguments(),

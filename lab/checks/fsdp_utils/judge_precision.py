@@ -138,7 +138,7 @@ def judge_computing(look: Look, report: dict[str, Any]) -> None:
         "not-bf16",
         saw=f"with precision='bf16' the layers computed in {', '.join(others)}.",
         means="bf16 has the range of fp32; other types need their gradients scaled.",
-        look=look(r"param_dtype", POLICY),
+        look=look.source_of("MixedPrecisionPolicy", "param_dtype", 0) or look(r"param_dtype", POLICY),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import for_around, in_helpers
 from lab.checks.common.look_values import skips
 from lab.checks.common.report import expect
@@ -97,7 +97,9 @@ def judge_rest(look: Look, reports: Sequence[dict[str, Any]]) -> None:
                 "rest-not-sent",
                 saw=f"rank {rank} does not have rank 0's values in a frozen parameter or in a buffer.",
                 means="No gradient ever brings these together: BatchNorm's statistics, a frozen layer. Send all.",
-                look=look(r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
+                look=(asked if line_of(asked := look(r"\bif\b.*requires_grad")) else "")
+                or skips(look, look(r"broadcast"))
+                or look(r"requires_grad|parameters\(", r"broadcast", r"fully_shard\("),
             )
         if "frozen" in report["trainable"]:
             raise Diagnosis(

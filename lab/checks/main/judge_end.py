@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from lab.base.words import one_line
 from lab.checks.common.look import RETURN, Look, line_of
+from lab.checks.common.syntax import calls_of
 from lab.checks.main.draw import Rehearsal
 from lab.checks.main.judge_calls import Events, calls
 from lab.checks.main.judge_model import LOADERS
@@ -217,7 +218,29 @@ def first_taken(look: Look, number: int) -> str:
         taken = [one.lineno for one in parts if isinstance(one, ast.Subscript) and ast.unparse(one) == pair]
         if taken:
             return look.line(min(taken))
-    return look.line(number) if number else ""
+    return taken_of_a_helper(look, number) or (look.line(number) if number else "")
+
+
+def taken_of_a_helper(look: Look, number: int) -> str:
+    """The last place that takes the first of what a helper gives, which returns a line's call; "" without one."""
+    _, tree, node = look.source()
+    for part in ast.walk(tree) if tree else ():
+        name, gives = "", []
+        if isinstance(part, ast.FunctionDef) and part is not node:
+            name, gives = part.name, [one.value for one in ast.walk(part) if isinstance(one, ast.Return)]
+        elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Lambda):
+            name, gives = ast.unparse(part.targets[0]), [part.value.body]
+        if not any(isinstance(one, ast.Call) and one.lineno <= number <= (one.end_lineno or 0) for one in gives):
+            continue
+        calls = calls_of(node, name) if node else []
+        lines = [
+            one.lineno
+            for one in ast.walk(node)  # type: ignore[arg-type]
+            if isinstance(one, ast.Subscript) and one.value in calls and ast.unparse(one.slice) == "0"
+        ]
+        if lines:
+            return look.line(max(lines))
+    return ""
 
 
 def earlier_return(look: Look) -> str:

@@ -142,8 +142,11 @@ def judge_failure(group: Group, look: Look, rehearsal: Rehearsal, result: Any) -
                     ),
                     place,
                 )
-            if name == "options-not-resolved" and not line_of(look(r"=\s*\w+\.args\b")):
+            if name == "options-not-resolved" and not line_of(look(r"=.*\w\.args\b")):
                 place = look(r"\bwith\b.*\bRun\(|\bas\s+\w+\s*:|\bRun\(")  # below it the line is missing
+            elif name == "options-not-resolved":  # whoever was handed the other options only uses them
+                calling = [one for one in report.error.frames if one.function == look.function]
+                place = at("main.py", calling[-1].line, calling[-1].text) if calling else place
             if name == "cleanup-too-early":
                 place = look(r"cleanup|destroy")
             raise Diagnosis(name, saw=saw, means=means, look=place)

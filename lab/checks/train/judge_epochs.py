@@ -1,6 +1,7 @@
-"""Judges an epoch of training: its order, its batches, and the mean loss that came back."""
+"""Judges an epoch of training: its order, its batches, the mean loss that came back, and what is recorded."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -13,9 +14,12 @@ from lab.checks.common.judge_left import (
     judge_swallowed,
     judge_unwrapped,
 )
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import first_of
 from lab.checks.common.look_values import passed_over
 from lab.checks.common.report import ERROR, expect, expect_as_many, expect_returned, numbers
+from lab.checks.common.syntax import computed_for
+from lab.checks.common.tensors import close, number
 from lab.checks.train.judge_rarer import judge_mean
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -239,4 +243,40 @@ def judge_type(look: Look, epoch: dict[str, Any]) -> None:
             if tensor
             else "The caller needs the mean loss, one number.",
             look=place,
+        )
+
+
+GIVEN = ("train_one_epoch", "evaluate")  # what gives the figures of an epoch
+
+
+def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str, Any], ranks: int) -> None:
+    """Each epoch's figures, in the right places."""
+    names = ("train_loss", "loss", "accuracy")
+    records = [event for event in events if event["what"] == "record"]
+    for i, record in enumerate(records):
+        right, got = [given[name][i] for name in names], record["numbers"]
+        wrong = [
+            place for place, (one, value) in enumerate(zip(got, right, strict=False)) if not close(one, value)
+        ]
+        if len(got) == 3 and not wrong:
+            continue
+        percent = len(got) == 3 and close(got[2], 100 * right[2])
+        summed = any(close(one, ranks * value) for one, value in zip(got, right, strict=False))
+        divided = any(close(ranks * one, value) for one, value in zip(got, right, strict=False))
+        reduced = look(r"reduce|gather") if summed else ""
+        place = wrong[0] + 1 if wrong else 1
+        raise Diagnosis(
+            "wrong-numbers-recorded",
+            saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
+            f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, got))}.",
+            means="The accuracy is a fraction between 0 and 1; only people are shown percent."
+            if percent
+            else "It is a mean over all ranks already: added up over them, it is as many times too large."
+            if summed
+            else "It is a mean over all ranks already: divided by their number, it is as many times too small."
+            if divided
+            else "run.record takes the epoch, the training loss, the validation loss and the accuracy.",
+            look=(reduced if line_of(reduced) else "")
+            or first_of(look, partial(computed_for, function="record", position=place, plain=GIVEN))
+            or look(r"record\("),
         )

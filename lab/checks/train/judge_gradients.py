@@ -1,5 +1,6 @@
 """Judges the gradients of two training steps: whose they are, if not those of the mean loss."""
 
+import ast
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -7,7 +8,8 @@ import torch
 
 from lab.checks.common.gradients import verdict
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import in_helpers
+from lab.checks.common.look_around import first_of, in_helpers
+from lab.checks.common.syntax import computed_for
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
 from lab.checks.common.tiny import (
     OTHER_LOSSES,
@@ -162,8 +164,18 @@ def judge_first_gradients(look: Look, steps: Sequence[dict[str, Any]], weights: 
         "wrong-gradients",
         saw=f"the gradients are not those of the mean cross-entropy: {example(observed[0], mean)}.",
         means="The step is not the one that a single process would take on the whole batch.",
-        look=place,
+        look=first_of(look, made_for_the_loss) or place,
     )
+
+
+def made_for_the_loss(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[int]:
+    """The lines that compute anything of what the model or the loss is given, beside the model."""
+    return [
+        line
+        for function in ("model", "cross_entropy", "nll_loss")
+        for position in (0, 1)
+        for line in computed_for(node, function, position, ("model", "to", "contiguous"))
+    ]
 
 
 def gradients_with(weights: Tensors, batch: Batch, loss: Any) -> Tensors:

@@ -9,8 +9,8 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.look_around import kept_at
 from lab.checks.common.look_values import passed_over
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
-from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import TIRING, tiring_phase
+from lab.checks.train.judge_epochs import judge_numbers
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -240,29 +240,6 @@ def judge_order(look: Look, events: Sequence[dict[str, Any]], epochs: int) -> No
         means="The figures of an epoch are those after its training; each epoch is recorded when it is over.",
         look=look(r"evaluate\(" if early else r"\bfor\b"),
     )
-
-
-def judge_numbers(look: Look, events: Sequence[dict[str, Any]], given: dict[str, Any], ranks: int) -> None:
-    """Each epoch's figures, in the right places."""
-    names = ("train_loss", "loss", "accuracy")
-    records = [event for event in events if event["what"] == "record"]
-    for i, record in enumerate(records):
-        right = [given[name][i] for name in names]
-        if len(record["numbers"]) == 3 and all(map(close, record["numbers"], right)):
-            continue
-        percent = len(record["numbers"]) == 3 and close(record["numbers"][2], 100 * right[2])
-        summed = any(close(got, ranks * value) for got, value in zip(record["numbers"], right, strict=False))
-        raise Diagnosis(
-            "wrong-numbers-recorded",
-            saw=f"epoch {given['epochs'][i]} had training loss, validation loss, accuracy "
-            f"{', '.join(map(number, right))}; recorded were {', '.join(map(number, record['numbers']))}.",
-            means="The accuracy is a fraction between 0 and 1; only people are shown percent."
-            if percent
-            else "It is a mean over all ranks already: added up over them, it is as many times too large."
-            if summed
-            else "run.record takes the epoch, the training loss, the validation loss and the accuracy.",
-            look=look(*[r"reduce|gather"] * summed, r"record\("),
-        )
 
 
 def judge_finished(look: Look, finished: dict[str, Any]) -> None:
