@@ -147,6 +147,12 @@ bank.wrong(
 )
 bank.wrong("not-reset", "ready is never set back", again="pass")
 bank.wrong(
+    "not-reset",
+    "what a full bucket holds is taken off the count",
+    slow=True,
+    again="bucket.ready -= len(bucket.parameters)",
+)
+bank.wrong(
     "done-at-times",
     "only full buckets are set back",
     again="if bucket.ready == len(bucket.parameters): bucket.ready = 0",
