@@ -368,3 +368,39 @@ bank.wrong(
         "make columns": "members = [column[0], column[0] + per]\ngroup = dist.new_group(members)",
     },
 )
+bank.right(
+    "no all-reduce where there is one node only",
+    slow=True,
+    reduce="if dist.get_world_size(self.replicate_group) > 1:\n"
+    "    dist.all_reduce(own, group=self.replicate_group)",
+)
+bank.wrong(
+    "group-of-one-no-gradient",
+    "leaves where there is one node only",
+    slow=True,
+    reduce="if dist.get_world_size(self.replicate_group) == 1:\n    return\n"
+    "dist.all_reduce(own, group=self.replicate_group)",
+)
+bank.wrong(
+    "group-of-one-wrong-gradient",
+    "no mean where there is one node only",
+    slow=True,
+    reduce="if dist.get_world_size(self.replicate_group) > 1:\n"
+    "    dist.all_reduce(own, group=self.replicate_group)\n"
+    "    own /= dist.get_world_size()",
+    mean="pass",
+)
+bank.wrong(
+    "group-of-one-not-freed",
+    "leaves with the gradient set where there is one node only",
+    slow=True,
+    reduce="self.shard.grad = own.div_(dist.get_world_size())\nif self.replicate_group.size() == 1: return\n"
+    "dist.all_reduce(own, group=self.replicate_group)",
+    mean="pass",
+)
+bank.wrong(
+    "group-of-one-not-gathered",
+    "gathers nothing where a node has one rank",
+    slow=True,
+    gather="if n == 1: return\nall_gather(whole, self.shard.data, group=self.shard_group)",
+)

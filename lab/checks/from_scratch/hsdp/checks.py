@@ -6,9 +6,10 @@ from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
-from lab.checks.from_scratch.hsdp.judge import POSITION, draw, judge, sent
+from lab.checks.from_scratch.hsdp.judge import POSITION, draw, judge, sent, twin
+from lab.checks.from_scratch.hsdp.judge_apart import judge_apart
 from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS
-from lab.checks.from_scratch.hsdp.observe import train
+from lab.checks.from_scratch.hsdp.observe import train, train_apart
 from lab.grading.check import Group, Order, check
 
 GATHERED = "The result has a shard for each rank of the group. Without group= it is the group of all ranks."
@@ -80,3 +81,6 @@ def shards_in_nodes(group: Group) -> None:
     with nobody, beyond, gathered, scattered, fewer, unused, padding:
         reports = group.observe(Order(train, RANKS, sent(drawn), timeout=LIMIT))
     judge(look, reports, drawn)
+    right = twin(drawn)
+    apart = group.observe(Order(train_apart, RANKS, sent(drawn), timeout=LIMIT))
+    judge_apart(look, apart, right.weights[0], right.gradients[0])
