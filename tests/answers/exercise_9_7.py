@@ -404,3 +404,31 @@ bank.wrong(
     slow=True,
     gather="if n == 1: return\nall_gather(whole, self.shard.data, group=self.shard_group)",
 )
+bank.wrong(
+    "rank-in-other-groups",
+    "columns in steps of the number of nodes, and of all groups those that the rank is in",
+    slow=True,
+    whole={
+        "9.7a": """
+rank, ranks, per = dist.get_rank(), dist.get_world_size(), ranks_per_node
+nodes = [list(range(i, i + per)) for i in range(0, ranks, per)]
+positions = [list(range(i, ranks, len(nodes))) for i in range(per)]
+groups = [(members, dist.new_group(members)) for members in nodes + positions]
+shard, replicate = [group for members, group in groups if rank in members]
+return shard, replicate
+"""
+    },
+)
+bank.wrong(
+    "fixed-mesh",
+    "a table of two columns",
+    slow=True,
+    whole={
+        "9.7a": """
+table, position = torch.arange(dist.get_world_size()).view(-1, 2), dist.get_rank() % 2
+rows = [dist.new_group(row) for row in table.tolist()]
+columns = [dist.new_group(column) for column in table.T.tolist()]
+return rows[dist.get_rank() // 2], columns[position]
+"""
+    },
+)
