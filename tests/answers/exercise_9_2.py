@@ -281,3 +281,11 @@ bank.wrong(
     "nothing to finish where none has begun",
     **{"not in no_sync": "if self.syncs and self.begun:"},
 )
+bank.wrong(
+    ON_ONE_RANK,
+    "a bucket without any gradient is left out, and not waited for",
+    slow=True,
+    left="for late in self.buckets[self.begun :]:",
+    late="if late.ready > 0: self._begin(late)",
+    wait="if bucket.work is not None: bucket.work.wait()\nbucket.work = None",
+)
