@@ -295,3 +295,24 @@ bank.wrong(
     slow=True,
     copy="p.view(-1).copy_(new)",
 )
+bank.wrong(
+    "wrong-offset",
+    "goes on by the rows of a parameter",
+    slow=True,
+    back="at = 0\nfor p in share:",
+    copy="p.copy_(flat[at : at + p.numel()].reshape(p.shape))\nat += len(p)",
+)
+bank.wrong(
+    "wrong-offset",
+    "every part from the first number on",
+    slow=True,
+    back="for p in share:",
+    copy="p.copy_(flat[: p.numel()].reshape(p.shape))",
+)
+bank.wrong(
+    "gradients-left",
+    "only the own share is kept as the parameters",
+    slow=True,
+    states="everyone, self.parameters = self.parameters, self.shares[dist.get_rank()]\n"
+    "for p in [p for p in self.optimizer.state if id(p) not in mine]:",
+)

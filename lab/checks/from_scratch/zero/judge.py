@@ -13,7 +13,7 @@ from lab.checks.common.syntax import rebound, repeated
 from lab.checks.common.tensors import close, example
 from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin
 from lab.checks.from_scratch.zero.judge_kept import judge_calls, judge_early, judge_states
-from lab.checks.from_scratch.zero.places import SHARE, copied_into, merged, too_late
+from lab.checks.from_scratch.zero.places import SHARE, copied_into, kept_parameters, merged, moved_on, too_late
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
@@ -26,12 +26,14 @@ REPORT = [
         "held": int,
         "lost": int,
         "gradients left": int,
+        "known": int,
         "groups": int,
         "in groups": int,
     }
 ]
 
 INIT, STEP, HAND_OUT = "ZeroOptimizer.__init__", "ZeroOptimizer.step", "ZeroOptimizer.hand_out"
+SAME_NUMBERS = 1e-5  # what two ways of computing them leave between numbers of about 1
 
 Weights = Sequence[Tensor]
 
@@ -56,7 +58,9 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                 "gradients-left",
                 saw=f"after zero_grad(), {left} parameters still had a gradient.",
                 means="The backward pass adds to those of other ranks' shares, too: all are cleared.",
-                look=look.into("ZeroOptimizer.zero_grad")(r"grad"),
+                look=kept_parameters(
+                    look.into(INIT), min(one["known"] for one in found) < len(drawn.weights[number])
+                ),
             )
 
 
@@ -161,11 +165,33 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
                 f"{twice} parameters are in two groups, and stepped once in each: a group keeps those it had.",
                 look.into(INIT)(SHARE, r"^for .*group"),
             )
+        if at_other_offsets(ranks, right[step], found[0]["shares"]):
+            raise says(
+                "wrong-offset",
+                "A part begins behind all numbers of the one before it, which are its numel(): len() counts rows.",
+                moved_on(look.into(HAND_OUT)),
+            )
         raise says(
             "wrong-weights",
             "Each parameter is stepped once, by its owner, and then all ranks have what came of it.",
             look.into(HAND_OUT)(r"broadcast|gather", r"copy_"),
         )
+
+
+def at_other_offsets(ranks: Sequence[Weights], right: Weights, shares: Sequence[Sequence[int]]) -> bool:
+    """Whether what is wrong are numbers of the parameter's own share, as many as it has, from another place on."""
+    several = False  # a single number could be anywhere by chance
+    for share in shares:
+        flat = torch.cat([right[i].flatten() for i in share]) if share else torch.empty(0)
+        for i in share:
+            runs = flat.unfold(0, right[i].numel(), 1)
+            for one in ranks:
+                if close(one[i], right[i]):
+                    continue
+                if float((runs - one[i].flatten()).abs().amax(dim=1).min()) > SAME_NUMBERS:
+                    return False
+                several = several or right[i].numel() > 1
+    return several
 
 
 def explain(look: Look, says: Any, ranks: Sequence[Weights], right: Weights, before: Weights) -> None:

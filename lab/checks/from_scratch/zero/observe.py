@@ -47,7 +47,15 @@ def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float
         "groups": len(optimizer.param_groups),
         "in groups": in_two_groups(wrapped.optimizer),
         "gradients left": sum(parameter.grad is not None for parameter in parameters),
+        "known": known_of(wrapped, parameters),
     }
+
+
+def known_of(wrapped: Any, parameters: Any) -> int:
+    """How many of all parameters self.parameters has, which zero_grad() goes through."""
+    has = getattr(wrapped, "parameters", ())
+    ids = {id(one) for one in has} if isinstance(has, list | tuple) else set()
+    return sum(id(one) in ids for one in parameters)
 
 
 def in_two_groups(optimizer: Any) -> int:
