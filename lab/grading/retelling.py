@@ -73,7 +73,7 @@ _NOT_DONE = (
     *("early-states-kept", "states-kept-twice", "not-freed-after-forward", "not-freed-after-backward"),
     *("not-gathered-again", "stale-evaluation", "no-overlap"),
 )
-_TRIES = 2  # conditions
+_TRIES, _NOTHING = 2, "nothing wrong."  # conditions; what is left wrong without one
 _SO = " caught it. So "
 # What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
 _WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
@@ -207,7 +207,8 @@ def _now(changed: Variable) -> str:
 
 
 def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    """Told of the condition, if with the same one on every rank the failure is gone, or is another one."""
+    """Told of the condition, if with the same one on every rank the failure is gone, or else is another one."""
+    other = None
     for place, ways in list(
         _parted(group, Path(syllabus()[check.exercise].file).name, diagnosis.name in hang.MEANS)
     )[:_TRIES]:
@@ -223,24 +224,28 @@ def _on_some_ranks(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosi
                 continue
             off = [rank for rank, gone in ways.items() if way not in gone]
             off = off or [rank for rank, gone in ways.items() if gone != {way}]
-            return Diagnosis(
+            told = Diagnosis(
                 ONE_RANK,
                 saw=f"on {rank_list(off)}, where `{one_line(place[2], 60)}` is {str(not way).lower()}: "
                 f"{one_line(diagnosis.saw, 150)}",
                 means="This condition parts the ranks, and what it decides is for every rank: without it there is "
-                + ("no such error." if left else "nothing wrong."),
+                + ("no such error." if left else _NOTHING),
                 look=look,
                 details=diagnosis.details,
             )
-    return None
+            if not left:
+                return told
+            other = other or told
+    return other
 
 
-def _at_times(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
+def _at_times(diagnosis: Diagnosis, check: Check, group: Group, found: object = None) -> Diagnosis | None:
     """Told of the condition without which nothing is wrong; None where there is none."""
     file, folder = syllabus()[check.exercise].file, group.code.resolve()
     tree = parsed("\n".join(read_lines(str(folder / file), folder)))
     conducts = [report.conduct for report in _reports(group)]
-    if tree is None or check.exercise not in ("9.1", "9.2", "9.3", "9.4") or diagnosis.name not in _NOT_DONE:
+    is_one = (diagnosis.name in _NOT_DONE or found) and check.exercise in ("9.1", "9.2", "9.3", "9.4")
+    if tree is None or not is_one:
         return None
     for one in list(suspects(conducts, Path(file).name, tree, diagnosis.look))[: 2 * _TRIES]:
         if _with_condition(one.place, one.way, check, group) == "":
@@ -262,8 +267,9 @@ def _at_the_condition(diagnosis: Diagnosis, check: Check, group: Group) -> Diagn
     found = None if check.exercise in _PARTED_BY_RIGHT else _on_some_ranks(diagnosis, check, group)
     if found is None:
         return _at_times(diagnosis, check, group) or diagnosis
+    at = found if found.means.endswith(_NOTHING) else _at_times(diagnosis, check, group, found) or found
     saw, means = diagnosis.saw, diagnosis.means
-    return Diagnosis(diagnosis.name, saw=saw, means=means, look=found.look, details=diagnosis.details)
+    return Diagnosis(diagnosis.name, saw=saw, means=means, look=at.look, details=diagnosis.details)
 
 
 def _parted(group: Group, file: str, any_text: bool) -> Iterator[tuple[Place, dict[int, set[bool]]]]:

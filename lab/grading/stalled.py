@@ -36,8 +36,7 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
     gone = {one.peer for one in stall.messages.values() if _is_gone(stall, one.peer, code)}
     rank, message = min(stall.messages.items(), key=lambda item: (item[1].peer not in gone, item[0]))
     frame = _own(message, code)
-    there = [one for one in result.reports[message.peer].messages if not one.done and one.peer == rank]
-    other = next((one for one in there if one.kind != message.kind), None)
+    other = _of_other_tag(result, rank, message)
     elsewhere = [
         one
         for one in result.reports[message.peer].messages
@@ -51,9 +50,8 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
         name = "talks-to-itself"
         verb = "receive from" if message.kind == "recv" else "send to"
         saw = f"rank {rank} waits to {verb} itself{_where(frame)}."
-    elif other is not None and other.tag != message.tag:
-        name = "tags-differ"
-        saw = f"{_waits(rank, message, code)}; rank {message.peer} {_has(other)} with tag {other.tag}."
+    elif other is not None:
+        return _tags_differ(rank, message, other, code)
     elif message.peer in gone:
         name = "message-missing"
         verb = "sending it" if message.kind == "recv" else "receiving it"
@@ -64,11 +62,36 @@ def diagnose(result: GroupResult, code: Path) -> Diagnosis | None:
             f"{_waits(rank, message, code)}; rank {message.peer} {_has(elsewhere[0])} {_to(elsewhere[0])} instead."
         )
     else:
+        for waiting, own in sorted(stall.messages.items()):
+            if own.peer != waiting and (other := _of_other_tag(result, waiting, own)):
+                return _tags_differ(waiting, own, other, code)
         name = "waits-in-a-circle"
         if not stall.collectives:
             name = {"recv": "all-receive-first", "send": "all-send-first"}.get("".join(kinds), name)
         saw = f"{_all(stall, code)}."
     return Diagnosis(name, saw=saw, means=MEANS[name], look=look(frame, place(frame, code) if frame else Place()))
+
+
+def _of_other_tag(result: GroupResult, rank: int, message: Message) -> Message | None:
+    """What the other side has begun in place of what this message waits for, with another tag; or None."""
+    own = [one for one in result.reports[rank].messages if one.peer == message.peer]
+    there = [one for one in result.reports[message.peer].messages if not one.done and one.peer == rank]
+    for one in there:
+        has_met = any(one.meets(mine, rank) for mine in own)
+        if one.kind != message.kind and one.tag != message.tag and not has_met:
+            return one
+    return None
+
+
+def _tags_differ(rank: int, message: Message, other: Message, code: Path) -> Diagnosis:
+    """Shown is the side that says a tag, where the other one has 0, which goes without saying."""
+    frame = _own(other if other.tag and not message.tag else message, code)
+    return Diagnosis(
+        "tags-differ",
+        saw=f"{_waits(rank, message, code)}; rank {message.peer} {_has(other)} with tag {other.tag}.",
+        means=MEANS["tags-differ"],
+        look=look(frame, place(frame, code) if frame else Place()),
+    )
 
 
 def _is_gone(stall: Stall, rank: int, code: Path) -> bool:

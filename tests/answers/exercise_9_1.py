@@ -109,6 +109,12 @@ bank.wrong(
     add="parts[before].add_(buffer)\nif _ == ranks - 2: parts[before] /= ranks",
 )
 bank.wrong(
+    "averaged",
+    "the complete part divided, as a method",
+    slow=True,
+    add="parts[before].add_(buffer)\nif _ == ranks - 2: parts[before].div_(ranks)",
+)
+bank.wrong(
     "collective-called",
     "PyTorch's all_reduce of each part",
     steps="for part in parts: dist.all_reduce(part)\nfor _ in range(0):",

@@ -147,6 +147,12 @@ bank.wrong(
 )
 bank.wrong("not-reset", "ready is never set back", again="pass")
 bank.wrong(
+    "not-reset",
+    "what a full bucket holds is taken off the count",
+    slow=True,
+    again="bucket.ready -= len(bucket.parameters)",
+)
+bank.wrong(
     "done-at-times",
     "only full buckets are set back",
     again="if bucket.ready == len(bucket.parameters): bucket.ready = 0",
@@ -274,4 +280,12 @@ bank.wrong(
     UNEVEN_STEPS,
     "nothing to finish where none has begun",
     **{"not in no_sync": "if self.syncs and self.begun:"},
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "a bucket without any gradient is left out, and not waited for",
+    slow=True,
+    left="for late in self.buckets[self.begun :]:",
+    late="if late.ready > 0: self._begin(late)",
+    wait="if bucket.work is not None: bucket.work.wait()\nbucket.work = None",
 )

@@ -270,3 +270,49 @@ bank.wrong(
     slow=True,
     step="if not self.shares[dist.get_rank()]:\n    return\nself.optimizer.step()",
 )
+bank.right(
+    "a new dict of states, with those of the own share",
+    slow=True,
+    states="import collections\n"
+    "own = {p: state for p, state in self.optimizer.state.items() if id(p) in mine}\n"
+    "self.optimizer.state = collections.defaultdict(dict, own)\nfor p in []:",
+)
+bank.wrong(
+    "early-states-lost",
+    "all states are cleared, the own share's too",
+    slow=True,
+    states="self.optimizer.state.clear()\nfor p in []:",
+)
+bank.wrong(
+    "copied-into-a-copy",
+    "copied into what flatten() has made",
+    slow=True,
+    copy="p.flatten().copy_(new)",
+)
+bank.wrong(
+    "needs-contiguous",
+    "copied into a view in one dimension",
+    slow=True,
+    copy="p.view(-1).copy_(new)",
+)
+bank.wrong(
+    "wrong-offset",
+    "goes on by the rows of a parameter",
+    slow=True,
+    back="at = 0\nfor p in share:",
+    copy="p.copy_(flat[at : at + p.numel()].reshape(p.shape))\nat += len(p)",
+)
+bank.wrong(
+    "wrong-offset",
+    "every part from the first number on",
+    slow=True,
+    back="for p in share:",
+    copy="p.copy_(flat[: p.numel()].reshape(p.shape))",
+)
+bank.wrong(
+    "gradients-left",
+    "only the own share is kept as the parameters",
+    slow=True,
+    states="everyone, self.parameters = self.parameters, self.shares[dist.get_rank()]\n"
+    "for p in [p for p in self.optimizer.state if id(p) not in mine]:",
+)

@@ -367,3 +367,42 @@ bank.wrong(
     slow=True,
     pad="flat = nn.functional.pad(flat, (missing, 0))",
 )
+bank.wrong(
+    "whole-forgotten",
+    "free() forgets what is to be filled again",
+    slow=True,
+    free="if self.whole is not None:\n    self.whole.untyped_storage().resize_(0)\n    self.whole = None",
+)
+bank.wrong(
+    "gathers-too-often",
+    "what is left is freed and gathered again, in lines of its own",
+    slow=True,
+    whole={
+        "9.4e": BLOCKS_THEN_REST
+        + "module.register_forward_hook(gather_again(rest))\nmodule.register_forward_hook(rest.free)\n"
+    },
+)
+bank.wrong(
+    "hooks-share-a-unit",
+    "every block frees the last unit",
+    slow=True,
+    free="self.whole.untyped_storage().resize_(0)",
+    whole={
+        "9.4e": BLOCKS_THEN_REST.replace(
+            "block.register_forward_hook(unit.free)", "block.register_forward_hook(lambda *_: unit.free())"
+        )
+    },
+)
+bank.wrong(
+    "not-waited",
+    "waits for the first of two that are under way",
+    slow=True,
+    broadcast="first = dist.broadcast(flat[:1], 0, async_op=True)\n"
+    "dist.broadcast(flat[1:], 0, async_op=True)\nfirst.wait()",
+)
+bank.right(
+    "two halves under way, and the first one asked twice",
+    slow=True,
+    broadcast="works = [dist.broadcast(half, 0, async_op=True) for half in flat.chunk(2)]\n"
+    "while not works[0].is_completed(): pass\nfor work in works: work.wait()",
+)

@@ -272,3 +272,47 @@ bank.wrong(
     term="term = x @ self.weight.T + self.bias",
     row="return SumOverRanks.apply(term)",
 )
+bank.wrong(
+    "not-put-back",
+    "set under names with dots",
+    slow=True,
+    whole={
+        "9.5h": """
+for name, pieces in (("attention.query_key_value", 3), ("mlp.0", 1)):
+    setattr(block, name, ColumnParallelLinear(block.get_submodule(name), pieces))
+for name in ("attention.out", "mlp.2"):
+    setattr(block, name, RowParallelLinear(block.get_submodule(name)))
+"""
+    },
+)
+bank.right(
+    "set in the module that owns the layer",
+    slow=True,
+    whole={
+        "9.5h": """
+for name, pieces in (("attention.query_key_value", 3), ("mlp.0", 1)):
+    owner, _, own = name.partition(".")
+    setattr(block.get_submodule(owner), own, ColumnParallelLinear(block.get_submodule(name), pieces))
+for name in ("attention.out", "mlp.2"):
+    block.set_submodule(name, RowParallelLinear(block.get_submodule(name)))
+"""
+    },
+)
+bank.wrong(
+    "whole-not-trained",
+    "the bias that stays whole is a buffer",
+    slow=True,
+    **{"row bias": 'self.register_buffer("bias", whole.bias.detach().clone())'},
+)
+bank.wrong(
+    "whole-not-trained",
+    "computes with a detached bias",
+    slow=True,
+    row="return SumOverRanks.apply(term) + self.bias.detach()",
+)
+bank.wrong(
+    "not-waited",
+    "the sum of the gradient has only begun",
+    slow=True,
+    **{"to back": "total = gradient.clone()\ndist.all_reduce(total, async_op=True)\nreturn total"},
+)

@@ -299,3 +299,77 @@ bank.wrong(
     loss="y = self.loss_of(y, micro)",
     note="self.losses.append(y.detach())\ny = y / len(self.inputs)",
 )
+bank.wrong(
+    "tags-differ",
+    "gradients are sent with a tag",
+    slow=True,
+    whole={
+        "9.6d": """
+x, y, work = self.held.pop(micro)
+gradient = None
+if not self.is_last:
+    gradient = self.empty()
+    dist.recv(gradient, src=self.rank + 1)
+    work.wait()
+y.backward(gradient)
+if not self.is_first:
+    self.sending.append(dist.isend(x.grad, dst=self.rank - 1, tag=micro))
+"""
+    },
+)
+bank.right(
+    "gradients with a tag on both sides",
+    slow=True,
+    whole={
+        "9.6d": """
+x, y, work = self.held.pop(micro)
+gradient = None
+if not self.is_last:
+    gradient = self.empty()
+    dist.recv(gradient, src=self.rank + 1, tag=micro)
+    work.wait()
+y.backward(gradient)
+if not self.is_first:
+    self.sending.append(dist.isend(x.grad, dst=self.rank - 1, tag=micro))
+"""
+    },
+)
+bank.wrong(
+    "activations-kept",
+    "the first rank returns before it gives anything up",
+    slow=True,
+    whole={
+        "9.6d": """
+x, y, work = self.held[micro]
+gradient = None
+if not self.is_last:
+    gradient = self.empty()
+    dist.recv(gradient, src=self.rank + 1)
+    work.wait()
+y.backward(gradient)
+if self.is_first:
+    return
+self.sending.append(dist.isend(x.grad, dst=self.rank - 1))
+del self.held[micro]
+"""
+    },
+)
+bank.wrong(
+    "activations-kept",
+    "given up where a gradient is sent back",
+    slow=True,
+    whole={
+        "9.6d": """
+x, y, work = self.held[micro]
+gradient = None
+if not self.is_last:
+    gradient = self.empty()
+    dist.recv(gradient, src=self.rank + 1)
+    work.wait()
+y.backward(gradient)
+if not self.is_first:
+    self.sending.append(dist.isend(x.grad, dst=self.rank - 1))
+    self.held.pop(micro)
+"""
+    },
+)

@@ -368,3 +368,67 @@ bank.wrong(
         "make columns": "members = [column[0], column[0] + per]\ngroup = dist.new_group(members)",
     },
 )
+bank.right(
+    "no all-reduce where there is one node only",
+    slow=True,
+    reduce="if dist.get_world_size(self.replicate_group) > 1:\n"
+    "    dist.all_reduce(own, group=self.replicate_group)",
+)
+bank.wrong(
+    "group-of-one-no-gradient",
+    "leaves where there is one node only",
+    slow=True,
+    reduce="if dist.get_world_size(self.replicate_group) == 1:\n    return\n"
+    "dist.all_reduce(own, group=self.replicate_group)",
+)
+bank.wrong(
+    "group-of-one-wrong-gradient",
+    "no mean where there is one node only",
+    slow=True,
+    reduce="if dist.get_world_size(self.replicate_group) > 1:\n"
+    "    dist.all_reduce(own, group=self.replicate_group)\n"
+    "    own /= dist.get_world_size()",
+    mean="pass",
+)
+bank.wrong(
+    "group-of-one-not-freed",
+    "leaves with the gradient set where there is one node only",
+    slow=True,
+    reduce="self.shard.grad = own.div_(dist.get_world_size())\nif self.replicate_group.size() == 1: return\n"
+    "dist.all_reduce(own, group=self.replicate_group)",
+    mean="pass",
+)
+bank.wrong(
+    "group-of-one-not-gathered",
+    "gathers nothing where a node has one rank",
+    slow=True,
+    gather="if n == 1: return\nall_gather(whole, self.shard.data, group=self.shard_group)",
+)
+bank.wrong(
+    "rank-in-other-groups",
+    "columns in steps of the number of nodes, and of all groups those that the rank is in",
+    slow=True,
+    whole={
+        "9.7a": """
+rank, ranks, per = dist.get_rank(), dist.get_world_size(), ranks_per_node
+nodes = [list(range(i, i + per)) for i in range(0, ranks, per)]
+positions = [list(range(i, ranks, len(nodes))) for i in range(per)]
+groups = [(members, dist.new_group(members)) for members in nodes + positions]
+shard, replicate = [group for members, group in groups if rank in members]
+return shard, replicate
+"""
+    },
+)
+bank.wrong(
+    "fixed-mesh",
+    "a table of two columns",
+    slow=True,
+    whole={
+        "9.7a": """
+table, position = torch.arange(dist.get_world_size()).view(-1, 2), dist.get_rank() % 2
+rows = [dist.new_group(row) for row in table.tolist()]
+columns = [dist.new_group(column) for column in table.T.tolist()]
+return rows[dist.get_rank() // 2], columns[position]
+"""
+    },
+)

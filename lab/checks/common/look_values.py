@@ -251,6 +251,23 @@ def passed_over(look: Look, taken_at: int, used: str) -> str:
     return passed_by or look.left_early() or loop_around(look, [line_of(look(used))])
 
 
+def late_bound(look: Look) -> str:
+    """Where a loop makes a function that reads a variable of the loop when it is called; "" where none does."""
+    _, _, node = look.source()
+    lines = []
+    for loop in (part for part in ast.walk(node) if isinstance(part, ast.For)) if node else ():
+        names = [part for part in ast.walk(loop) if isinstance(part, ast.Name)]
+        changed = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        for part in ast.walk(loop):
+            if isinstance(part, ast.Lambda | _Function):
+                body = [part.body] if isinstance(part, ast.Lambda) else part.body
+                used = [one for inner in body for one in ast.walk(inner) if isinstance(one, ast.Name)]
+                own = {one.arg for one in ast.walk(part.args) if isinstance(one, ast.arg)}
+                own |= {one.id for one in used if isinstance(one.ctx, ast.Store)}
+                lines += [part.lineno] if ({one.id for one in used} - own) & changed else []
+    return look.line(min(lines)) if lines else ""
+
+
 def overwritten(look: Look) -> str:
     """Where a loop writes over what was set before it and is read after it, and adds nothing; "" if nowhere."""
     _, _, node = look.source()

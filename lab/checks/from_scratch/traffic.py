@@ -69,24 +69,33 @@ _ASKED = ("wait", "is_completed", "get_future", "result", "synchronize")
 
 
 class _Begun(TorchDispatchMode):
-    """The collectives begun in its context that nobody has asked about: the line of the file, and the handle."""
+    """The collectives begun in its context that nobody has asked about: the line of the file, and the handle.
+
+    PyTorch hands out a handle as the same object for as long as somebody keeps it, as is done here.
+    """
 
     def __init__(self, file: str | None) -> None:
         super().__init__()
         self.left: list[tuple[int, Any]] = []
+        self._every: list[Any] = []
         self._file = file
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func.namespace == "c10d" and func.overloadpacket.__name__ not in ONE_TO_ONE:
-            handles = [one for one in tree_leaves(result) if isinstance(one, torch.ScriptObject)]
+            boxed = [one for one in tree_leaves(result) if isinstance(one, torch.ScriptObject)]
+            handles = [c10d.Work.unbox(one) for one in boxed]
             lines = lines_on_the_way(self._file)
+            self._every += handles
             self.left += [(lines[0][1] if lines else 0, one) for one in handles]
         return result
 
     def asked(self, original: Any) -> Any:
         def call(work: Any, *args: Any, **kwargs: Any) -> Any:
-            del self.left[-1:]
+            if any(one is work for one in self._every):
+                self.left = [one for one in self.left if one[1] is not work]
+            else:  # that of several at once, which are batched, is none of theirs: it stands for the last
+                del self.left[-1:]
             return original(work, *args, **kwargs)
 
         return call

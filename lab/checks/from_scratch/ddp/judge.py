@@ -34,6 +34,7 @@ REPORT = {
     "second gradients": dict,
     "third gradients": dict,
     "second before last": int,
+    "third in backward": int,
 }
 ALL_REDUCE = "allreduce_"
 BUFFERS = ("scale", "centre")
@@ -57,6 +58,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     judge_no_sync(look, reports, drawn)
     own = [own_gradients(drawn, rank, TURNED) for rank in range(len(reports))]
     judge_gradients(look, [report["third gradients"] for report in reports], own, "in the third step ")
+    judge_counted(look, reports[0])
 
 
 def _fits(like: Gradients, name: object, value: object) -> bool:
@@ -201,6 +203,19 @@ def judge_views(look: Look, report: dict[str, Any]) -> None:
             f"{len(report['calls'])} buckets.",
             means="Copies of what was reduced take the memory once more: .grad can be a view of its bucket.",
             look=look.into("MyDDP.finish")(r"grad", r"for "),
+        )
+
+
+def judge_counted(look: Look, report: dict[str, Any]) -> None:
+    """What a bucket that never got full leaves in the counter: rank 0 fills them all in the third step only."""
+    left, begun = [one for one in report["left"] if one], report["third in backward"]
+    if left and begun < len(report["calls"]):
+        raise Diagnosis(
+            "not-reset",
+            saw=f"after finish() a bucket counts {left[0]} gradients; in the third step rank 0 computes all of "
+            f"them, and backward() began {begun} of {len(report['calls'])} all-reduces.",
+            means="A bucket that did not get full has counted less than it holds: the counter is set to 0.",
+            look=look.into("MyDDP.finish")(r"\.ready", r"wait\(", r"for "),
         )
 
 

@@ -5,6 +5,7 @@ from itertools import accumulate
 from typing import Any
 
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_values import late_bound
 from lab.checks.common.report import numbers
 from lab.checks.from_scratch.ddp.draw import bucket_sizes, sizes
 from lab.grading.diagnosis import Diagnosis
@@ -29,7 +30,7 @@ def judge_overlap(look: Look, reports: Sequence[dict[str, Any]]) -> None:
             saw=f"when backward() ended, the last bucket had counted {last} gradients, and the others none.",
             means="A function made in a loop sees the loop's last value when called: lambda _, bucket=bucket: "
             "keeps this one.",
-            look=look(r"lambda", r"hook", r"def "),
+            look=late_bound(look) or look(r"lambda", r"hook", r"def "),
         )
     if not report["before last"] and count > 1:
         late = "after backward()" if not report["in backward"] else "when the first layer's gradient was there"

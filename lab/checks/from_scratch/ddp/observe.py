@@ -95,9 +95,11 @@ def train(rank: Rank) -> dict[str, Any]:
         "second gradients": gradients(net),
     }
     model.zero_grad()
-    loss_of(model(inputs[3], seldom=not seldom, head=not seldom)).backward()
+    output = model(inputs[3], seldom=not seldom, head=not seldom)
+    with Traffic() as third:
+        loss_of(output).backward()
     model.finish()
-    return report | {"third gradients": gradients(net)}
+    return report | {"third gradients": gradients(net), "third in backward": len(third.calls)}
 
 
 def counted(model: Any) -> list[int]:

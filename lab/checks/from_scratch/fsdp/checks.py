@@ -1,9 +1,10 @@
 """Check of 9.4: parameters that are whole only while they are used."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import first_of
+from lab.checks.common.look_values import assigned_at, late_bound
 from lab.checks.common.syntax import arguments_rebound
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
@@ -15,6 +16,7 @@ from lab.grading.diagnosis import Diagnosis
 
 IN_BF16 = "What is gathered and computed with is in self.dtype: half the bytes travel."
 PADDED = "with -len(flat) % N zeros at its end N divides the whole."
+NO_STORAGE = r"storage of size 0|out of bounds for storage"
 NO_MEMORY = "The backward pass uses parameters that were freed after the forward pass: gather them again before."
 
 
@@ -26,14 +28,30 @@ def shards_what_it_does_not_use(group: Group) -> None:
     no_memory = "resize_" not in fill(r"resize_")
     renamed = first_of(fill, arguments_rebound)
     another = retold(
-        r"storage of size 0|out of bounds for storage",
+        NO_STORAGE,
         "another-tensor-filled",
         "The argument names another tensor from here on: the one that fill() was given stays without memory.",
         saw="the backward pass met parameters that have no memory.",
         look=renamed,
     )
+    free = look.into("Unit.free")
+    forgotten = retold(
+        NO_STORAGE,
+        "whole-forgotten",
+        "before_backward() gathers again into self.whole, where there is one: free() takes its memory only.",
+        saw="the backward pass met parameters that have no memory.",
+        unless=lambda: not assigned_at(free, ["whole"]),
+        found=lambda _: assigned_at(free, ["whole"]),
+    )
+    shared = retold(
+        r"'NoneType' object has no attribute 'untyped_storage'",
+        "hooks-share-a-unit",
+        "A function made in a loop sees the loop's last value when it is called: hand on the method, unit.free.",
+        unless=lambda: not late_bound(look),
+        found=lambda _: late_bound(look),
+    )
     again = retold(
-        r"storage of size 0|out of bounds for storage",
+        NO_STORAGE,
         "filled-without-memory" if no_memory else "not-gathered-again",
         "free() has taken its memory: before it can be filled, its storage gets its size again, resize_(size)."
         if no_memory
@@ -96,7 +114,10 @@ def shards_what_it_does_not_use(group: Group) -> None:
         saw="{rank} reduce-scatters numbers of fp32 into a tensor of another type.",
         look=look.into("Unit.reduce")(r"empty|zeros"),
     )
-    with short, masters, again, another if renamed else nullcontext(), taken, low, none, dotted, narrow, renewed:
+    of_memory = (again, another if renamed else nullcontext(), forgotten, shared)
+    with ExitStack() as told:
+        for one in (short, masters, *of_memory, taken, low, none, dotted, narrow, renewed):
+            told.enter_context(one)
         try:
             reports = group.observe(Order(train, 3, sent(drawn), timeout=LIMIT))
         except Diagnosis as diagnosis:

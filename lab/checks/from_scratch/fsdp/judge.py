@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look_values import late_bound
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import one_thread
@@ -36,6 +37,7 @@ REPORT = {
     "kept": [int],
     "order": [int],
     "in no unit": [str],
+    "root hooks": [int],
     "waited": int,
     "waited in reduce": int,
     "kept in pending": [int],
@@ -101,7 +103,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
             f"{numbers(reports[0]['gathered'][:1])} had been gathered in its place.",
             means="A function made in a loop sees the loop's last value when it is called: hand on the method "
             "itself, unit.before_forward.",
-            look=look(r"lambda", r"partial|hook"),
+            look=late_bound(look) or look(r"lambda", r"partial|hook"),
         )
     expect(reports, REPORT)
     like = drawn.weights[0]

@@ -78,7 +78,7 @@ def judge_calls(look: Look, rank: int, report: dict[str, Any], ranks: int) -> No
             "gathers-too-often",
             saw=f"in the backward pass rank {rank} called {gathers['backward']} all-gathers for {BLOCKS} blocks.",
             means="Each block is gathered once more; what is left is still whole from the forward pass.",
-            look=look(r"gather_again"),
+            look=look.line(report["root hooks"][-1]) if report["root hooks"] else look(r"gather_again"),
         )
 
 

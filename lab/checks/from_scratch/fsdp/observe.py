@@ -1,6 +1,9 @@
 """What ranks observe of MyFSDP: shards, steps, collectives, and how much memory is alive at most."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -54,9 +57,10 @@ def train(rank: Rank) -> dict[str, Any]:
     given = rank.receive()
     inputs = given["inputs"][rank.rank]
     unwaited: list[int] = []
-    with waited_for(fsdp.__file__, unwaited):
-        model = fsdp.MyFSDP(Net(given["weights"][rank.rank]))
-    report: dict[str, Any] = {"start": copied(model), "unwaited": unwaited}
+    net = Net(given["weights"][rank.rank])
+    with waited_for(fsdp.__file__, unwaited), forward_hooks(net, fsdp.__file__) as hooks:
+        model = fsdp.MyFSDP(net)
+    report: dict[str, Any] = {"start": copied(model), "unwaited": unwaited, "root hooks": hooks}
     parameters = list(model.parameters())
     report["elements"] = [parameter.numel() for parameter in parameters]
     report["kept"] = [p.untyped_storage().nbytes() // p.element_size() for p in parameters]
@@ -128,6 +132,21 @@ def train(rank: Rank) -> dict[str, Any]:
         "bf16 scattered": sum(call["bytes"] for call in low_traffic.calls if "scatter" in call["name"]),
         "bf16 gradients": sorted({"None" if p.grad is None else str(p.grad.dtype) for p in low.parameters()}),
     }
+
+
+@contextmanager
+def forward_hooks(module: torch.nn.Module, file: str | None) -> Iterator[list[int]]:
+    """The lines of the file that register what is to be called behind this module's own forward pass."""
+    lines: list[int] = []
+    original = torch.nn.Module.register_forward_hook
+
+    def register(one: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if one is module:
+            lines.extend(line for _, line in lines_on_the_way(file)[:1])
+        return original(one, *args, **kwargs)
+
+    with mock.patch.object(torch.nn.Module, "register_forward_hook", register):
+        yield lines
 
 
 def watch_gathers(model: Any, file: str | None, unwaited: list[int]) -> None:

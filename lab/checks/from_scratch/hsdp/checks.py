@@ -1,15 +1,20 @@
 """Check of 9.7: a model that is sharded inside of each of two nodes, which are replicas of each other."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.tensors import retold
 from lab.checks.common.tiny import LIMIT, fresh_generator
-from lab.checks.from_scratch.hsdp.judge import POSITION, draw, judge, sent
+from lab.checks.from_scratch.hsdp.judge import POSITION, draw, judge, sent, twin
+from lab.checks.from_scratch.hsdp.judge_apart import judge_apart
 from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS
-from lab.checks.from_scratch.hsdp.observe import train
+from lab.checks.from_scratch.hsdp.observe import train, train_apart
+from lab.checks.from_scratch.hsdp.places import listed_at
 from lab.grading.check import Group, Order, check
+from lab.grading.diagnosis import Diagnosis
 
 GATHERED = "The result has a shard for each rank of the group. Without group= it is the group of all ranks."
 SCATTERED = "Each rank of the group gets a part of what is reduced. Without group= it is the group of all ranks."
@@ -22,12 +27,21 @@ PADDING = (
 )
 
 
-def ranks_listed(look: Look, raised: str) -> str:
-    """Where the ranks of a group are listed: where they are counted by nodes, or what new_group() was given."""
-    by_nodes = look(r"(\*|, ?) ?(n|\w*nodes)\b(?! ?\*)", last=True)
-    made = look.made_before(line_of(raised))
-    listed = made if line_of(made) and re.search(r"^\S+  \w+ = ", searchable(made)) else ""
-    return by_nodes if line_of(by_nodes) else listed or look(r"range", r"new_group", last=True)
+IN_OTHERS = "Each rank is in one node and in one column: lists that overlap, or leave one out, put it in others."
+
+
+@contextmanager
+def in_other_groups(look: Look) -> Iterator[None]:
+    """Tell of the lists where make_groups() has looked for the two that a rank is in, and found others."""
+    try:
+        yield
+    except Diagnosis as told:
+        _, _, node = look.source()
+        inside = node is not None and node.lineno <= line_of(told.look) <= (node.end_lineno or 0)
+        if told.name != "raised" or not inside or not re.search(r"values to unpack", searchable(told.saw)):
+            raise
+        place = listed_at(look, last=True) or told.look
+        raise Diagnosis("rank-in-other-groups", saw=told.saw, means=IN_OTHERS, look=place) from None
 
 
 @check("9.7", "two nodes of two ranks: shards inside of a node, one all-reduce of them between nodes")
@@ -75,8 +89,11 @@ def shards_in_nodes(group: Group) -> None:
         "ranks-that-are-not-there",
         "The same position of two nodes that follow each other is as many ranks apart as a node has.",
         saw="make_groups() makes a group with a rank that there is not.",
-        found=lambda place: ranks_listed(look, place),
+        found=lambda place: listed_at(look, line=line_of(place), last=True) or place,
     )
-    with nobody, beyond, gathered, scattered, fewer, unused, padding:
+    with in_other_groups(look), nobody, beyond, gathered, scattered, fewer, unused, padding:
         reports = group.observe(Order(train, RANKS, sent(drawn), timeout=LIMIT))
     judge(look, reports, drawn)
+    right = twin(drawn)
+    apart = group.observe(Order(train_apart, RANKS, sent(drawn), timeout=LIMIT))
+    judge_apart(look, apart, right.weights[0], right.gradients[0])

@@ -27,6 +27,7 @@ from lab.checks.from_scratch.hsdp.net import (
     draw_weights,
     loss_of,
 )
+from lab.checks.from_scratch.hsdp.places import position_at
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
@@ -205,7 +206,7 @@ def judge_shard(look: Look, rank: int, report: dict[str, Any], drawn: Drawn) -> 
             "wrong-part",
             saw=f"rank {rank} has the part of another position.",
             means="Which part it is depends on its position in the shard group, not on its rank in the world.",
-            look=place(r"chunk|split", r"get_rank"),
+            look=position_at(place) or place(r"chunk|split", r"get_rank"),
         )
     own = padded(flat(drawn.weights[rank])).chunk(PER_NODE)[rank % PER_NODE]
     raise Diagnosis(

@@ -7,6 +7,7 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.look_values import returned_at
 from lab.checks.common.report import expect, numbers
 from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS
+from lab.checks.from_scratch.hsdp.places import listed_at
 from lab.grading.diagnosis import Diagnosis, unusable_report
 
 
@@ -90,14 +91,15 @@ def judge_groups(look: Look, reports: Sequence[Any]) -> None:
                 "wrong-groups",
                 saw=saw,
                 means=f"Rank {rank}'s node is {row}, and its position in each node {column}.",
-                look=look(RETURN) if replicate == everyone else look(r"new_group|mesh", RETURN),
+                look=(replicate != everyone and listed_at(look, last=shard == row))
+                or look(RETURN if replicate == everyone else r"new_group|mesh", RETURN),
             )
         if (one_row, one_column) != (everyone, [rank]):
             raise Diagnosis(
                 "fixed-mesh",
                 saw=f"make_groups({RANKS}) gave rank {rank} the groups {one_row} and {one_column}.",
                 means="With all ranks on one node the shard group is all, the replicate group the rank itself.",
-                look=look(r"range|view|new_group", last=one_row == everyone),
+                look=listed_at(look, last=one_row == everyone) or look(r"mesh|view", r"range"),
             )
         one_row, one_column = map(sorted, report["nodes of one"])
         if (one_row, one_column) != ([rank], everyone):
@@ -105,5 +107,5 @@ def judge_groups(look: Look, reports: Sequence[Any]) -> None:
                 "fixed-mesh",
                 saw=f"make_groups(1) gave rank {rank} the groups {one_row} and {one_column}.",
                 means="With one rank on each node the shard group is the rank itself, the replicate group all.",
-                look=look(r"range|view|new_group", last=one_row == [rank]),
+                look=listed_at(look, last=one_row == [rank]) or look(r"mesh|view", r"range"),
             )

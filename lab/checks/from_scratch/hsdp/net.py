@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 RANKS, PER_NODE = 4, 2
+APART = {"one node": RANKS, "nodes of one rank": 1}  # ranks a node, where one dimension of the mesh is 1
 STEPS, RATE, BATCH = 2, 0.1, 3
 INPUTS, WIDTH, OUTPUTS = 5, 32, 3
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lab.checks.from_scratch.hsdp.groups import Unlike, on_all, wanted, watched
-from lab.checks.from_scratch.hsdp.net import PER_NODE, RANKS, RATE, build, loss_of
+from lab.checks.from_scratch.hsdp.net import APART, PER_NODE, RANKS, RATE, build, loss_of
 from lab.checks.from_scratch.live import LiveBytes
 from lab.checks.from_scratch.traffic import Traffic, waits_noted
 from lab.ranks.rank import Rank
@@ -56,6 +56,23 @@ def train(rank: Rank) -> dict[str, Any]:
     optimizer.step()
     again = step(model, net, inputs[1], rank.rank)
     return report | {"second gradient": again.get("gradient"), "gathered again": again["gathered"]}
+
+
+def train_apart(rank: Rank) -> dict[str, Any]:
+    """A step on one node of all ranks, and one on nodes of one rank each."""
+    hsdp = rank.student("from_scratch.hsdp")
+    given = rank.receive()
+    report = {}
+    for key, per_node in APART.items():
+        net = build(given["weights"][rank.rank])
+        model = hsdp.MyHSDP(net, *hsdp.make_groups(per_node))
+        once = step(model, net, given["inputs"][rank.rank][0], rank.rank)
+        report[key] = {
+            "gathered": len(once["gathered"]),
+            "gradient": once.get("gradient"),
+            "whole after": list(held(net)),
+        }
+    return report
 
 
 def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:

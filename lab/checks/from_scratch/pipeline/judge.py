@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_values import kept_for
+from lab.checks.common.look_values import kept_for, unreached
 from lab.checks.common.report import expect, numbers, unusable
 from lab.checks.common.tensors import all_close, close, example, factor_between
 from lab.checks.common.tiny import one_thread
@@ -270,5 +270,13 @@ def judge_memory(look: Look, rank: int, report: dict[str, Any]) -> None:
             saw=f"1F1B, rank {rank}: {peak} bytes were alive at once, with {one} of activations a micro-batch; "
             f"at the end {report[ONE_BY_ONE]['held']} micro-batches were held.",
             means=f"Those of {most} are needed at once: after its backward pass a micro-batch's can go.",
-            look=look.into(BACK)(r"retain_graph", r"held"),
+            look=given_up(look.into(BACK)),
         )
+
+
+def given_up(back: Look) -> str:
+    """Where a micro-batch is given up, or what keeps that line from being reached; or where it is not given up."""
+    place = back(r"retain_graph", r"del .*held|held\.(pop|popitem|clear)\(|held\[.*\] ?=")
+    if not line_of(place):
+        return back(r"held")
+    return place if "retain_graph" in place else unreached(back, place)

@@ -16,6 +16,7 @@ from lab.checks.from_scratch.ring.judge_messages import (
     SCATTER,
     added_once_more,
     chosen_to_send,
+    divided_at,
     judge_messages,
     made_for_incoming,
 )
@@ -183,11 +184,11 @@ def judge_sums(look: Look, reports: Sequence[dict[str, Any]], given: Sequence[Te
             r"exchange\(|recv",
         )
     if all(torch.equal(one, total / ranks) for one in found):
-        raise wrong(
+        raise Diagnosis(
             "averaged",
-            "This is the mean. An all-reduce gives the sum; who wants a mean divides it.",
-            SCATTER,
-            r"/",
+            saw=saw,
+            means="This is the mean. An all-reduce gives the sum; who wants a mean divides it.",
+            look=divided_at(look),
         )
     doubled = torch.cat([given[p].tensor_split(ranks)[p] * 2 ** (ranks - 1) for p in range(ranks)])
     if ranks > 1 and all(torch.equal(one, doubled) for one in found):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import argument_of
+from lab.checks.common.look_around import argument_of, in_helpers
 from lab.checks.common.report import numbers
 from lab.checks.common.syntax import assignments, calls_of
 from lab.grading.diagnosis import Diagnosis
@@ -21,6 +21,13 @@ GIVEN = ("rank", "ranks", "parts")  # what both halves have from the lab
 def made_for_incoming(look: Look, half: str) -> str:
     """Where the tensor was made that exchange() fills, in one half; "" where that is not known."""
     return argument_of(look.into(half), EXCHANGE, "incoming", 1)
+
+
+def divided_at(look: Look) -> str:
+    """Where something is divided, in whichever function; where reduce_scatter() adds, if that is not known."""
+    divides = r"(?<!/)/(?!/)|\b(true_)?div(ide)?_?\(|\bmean\("
+    places = (in_helpers(look.into(name), divides) for name in ("ring_all_reduce", SCATTER, GATHER, EXCHANGE))
+    return next(filter(None, places), "") or look.into(SCATTER)(r"\+=|add_?\(", r"exchange\(")
 
 
 def chosen_to_send(look: Look, *, last: bool = False) -> str:

@@ -11,7 +11,13 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, numbers
 from lab.checks.common.tensors import close, example, number
 from lab.checks.common.tiny import Descent, one_thread
-from lab.checks.from_scratch.tensor_parallel.judge_calls import judge_biases, judge_forward, judge_names
+from lab.checks.from_scratch.tensor_parallel.judge_calls import (
+    judge_biases,
+    judge_forward,
+    judge_names,
+    judge_waited,
+    not_trained,
+)
 from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_part, judge_sizes
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
@@ -39,6 +45,7 @@ REPORT = {
     "key biases": Tensor,
     "biases": dict,
     "losses": [float],
+    "unwaited": [int],
     "forward": [CALLS],
     "backward": CALLS,
     "output": Tensor,
@@ -110,6 +117,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         if len(report["losses"]) != STEPS or len(report["forward"]) != BLOCKS:
             raise unusable_report("a rank reported other steps or blocks")
     for rank, report in enumerate(reports):
+        judge_waited(look, rank, report["unwaited"])
         judge_names(look, rank, report)
     right = twin(drawn)
     compared("output of all blocks", [report["output"] for report in reports], right.output)
@@ -268,11 +276,13 @@ def judge_backward(look: Look, reports: Sequence[Any], right: Twin) -> None:
             if name.split(".", 1)[1] in CUT:
                 continue
             found = report["gradients"].get(name)
-            if not isinstance(found, Tensor) or not close(found, wanted):
+            if not isinstance(found, Tensor):
+                raise not_trained(look, rank, name, report["biases"])
+            if not close(found, wanted):
                 raise Diagnosis(
                     "replicas-differ",
                     saw=f"the gradient of {name}, which all ranks have whole, is not that of one process on "
-                    f"rank {rank}" + (f": {off(found, wanted)}." if isinstance(found, Tensor) else ": none."),
+                    f"rank {rank}: {off(found, wanted)}.",
                     means="All ranks step it alike: what each adds to the sum must not depend on their number.",
                     look=look.into(f"{ROW}.forward")(r"bias", RETURN),
                 )

@@ -5,13 +5,43 @@ from typing import Any
 
 from torch import Tensor
 
-from lab.checks.common.look import RETURN, Look
+from lab.checks.common.look import RETURN, Look, line_of
 from lab.checks.common.tensors import close
 from lab.checks.from_scratch.tensor_parallel.net import BATCH, COLUMN, ROW, TOKENS, WHOLE_BIASES, WIDTH
 from lab.grading.diagnosis import Diagnosis
 
 ALL_REDUCE = "allreduce_"
 ACTIVATIONS = BATCH * TOKENS * WIDTH * 4  # bytes
+
+
+def judge_waited(look: Look, rank: int, lines: Sequence[int]) -> None:
+    """What is summed is there when it is returned."""
+    if lines:
+        raise Diagnosis(
+            "not-waited",
+            saw=f"rank {rank} went on with a sum for which it had not waited.",
+            means="With async_op=True it has only begun, and what is read may be a term: wait() for it before.",
+            look=look.line(lines[0]),
+        )
+
+
+def not_trained(look: Look, rank: int, name: str, biases: Mapping[str, Tensor]) -> Diagnosis:
+    """A tensor that all ranks have whole got no gradient: it is no parameter, or is not used as one.
+
+    name    as in the list of blocks, "0.mlp.2.bias"
+    biases  those that are parameters
+    """
+    own = name.rpartition(".")[2]
+    init, forward = look.into(f"{ROW}.__init__"), look.into(f"{ROW}.forward")
+    frozen = init(rf"\b{own}\b.*requires_grad|requires_grad.*\b{own}\b")
+    made = init(rf"register_buffer\(.*\b{own}\b", rf"self\.{own}\b.*=", rf"\b{own}\b")
+    used = forward(rf"{own}.*(detach|data)", rf"\b{own}\b", RETURN)
+    return Diagnosis(
+        "whole-not-trained",
+        saw=f"on rank {rank} {name} got no gradient.",
+        means="What is kept whole is trained, too: as an nn.Parameter, with which the layer computes.",
+        look=frozen if line_of(frozen) else used if name.partition(".")[2] in biases else made,
+    )
 
 
 def judge_names(look: Look, rank: int, report: dict[str, Any]) -> None:

@@ -62,11 +62,14 @@ def _whole(look: Look, name: str, saw: str, report: dict[str, Any]) -> Diagnosis
     if not init and lines:
         wanted = COLUMN if name in ("attention.query_key_value.weight", "mlp.0.weight") else ROW
         made = next((one for one in lines if one[0] == wanted), lines[0])
+        place = look.line(made[1])
         return Diagnosis(
             "not-put-back",
             saw=f"{saw}; a {made[0] if made[0] in (COLUMN, ROW) else 'layer'} was made, but not put there.",
-            means="A name of the function is no part of the block: assign to the block's attribute, or to mlp[0].",
-            look=look.line(made[1]),
+            means="setattr() follows no dots: a module of that name is made beside the layer. Set it in its owner."
+            if "setattr(" in place
+            else "A name of the function is no part of the block: assign to the block's attribute, or to mlp[0].",
+            look=place,
         )
     means = "Each rank keeps its part of every linear layer: that is what the memory is saved by."
     if init is None:  # nothing was made: it is missing behind what else there is of this half, or at the end

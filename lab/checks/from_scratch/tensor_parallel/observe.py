@@ -9,7 +9,7 @@ from torch import nn
 
 from lab.checks.from_scratch.origin import made_noted
 from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, RATE, ROW, STEPS, WHOLE_BIASES, build, loss_of
-from lab.checks.from_scratch.traffic import Traffic
+from lab.checks.from_scratch.traffic import Traffic, waited_for
 from lab.ranks.rank import Rank
 
 
@@ -24,13 +24,14 @@ def train(rank: Rank) -> dict[str, Any]:
     blocks = nn.ModuleList(parts)
     placed = {id(layer) for block in parts for layer in cut_layers(block).values()}
     report: dict[str, Any] = {
-        "sizes": [[[name, p.numel(), kept(p)] for name, p in block.named_parameters()] for block in blocks],
+        "sizes": [[[name, one.numel(), kept(one)] for name, one in reached(block)] for block in parts],
         "layers": layers_of(parts[0]),
         "unplaced": [[type(one).__name__, line] for one, line in made if id(one) not in placed],
         "keys": parts[0].attention.query_key_value.weight.detach().clone(),
         "key biases": parts[0].attention.query_key_value.bias.detach().clone(),
         "biases": {n: p.detach().clone() for n, p in parts[0].named_parameters() if n in WHOLE_BIASES},
         "losses": [],
+        "unwaited": [],
     }
     whole = torch.tensor([is_whole(given["weights"][0], report["sizes"])])
     dist.all_reduce(whole)
@@ -41,12 +42,12 @@ def train(rank: Rank) -> dict[str, Any]:
         x = given["inputs"].clone().requires_grad_()
         forward, output = [], x
         for block in parts:
-            with Traffic() as traffic:
+            with Traffic() as traffic, waited_for(module.__file__, report["unwaited"]):
                 output = block(output)
             forward.append(traffic.calls)
         loss = loss_of(output, given["target"])
         optimizer.zero_grad()
-        with Traffic() as traffic:
+        with Traffic() as traffic, waited_for(module.__file__, report["unwaited"]):
             loss.backward()
         report["losses"].append(float(loss.detach()))
         if not step:
@@ -63,9 +64,26 @@ def train(rank: Rank) -> dict[str, Any]:
 
 def cut_layers(block: nn.Module) -> dict[str, nn.Module]:
     """The layers that are to be cut, by their names."""
-    every = dict(block.named_modules())
     names = dict.fromkeys(name.rpartition(".")[0] for name in CUT)
-    return {name: every[name] for name in names if name in every}
+    found = {name: at(block, name) for name in names}
+    return {name: one for name, one in found.items() if isinstance(one, nn.Module)}
+
+
+def at(block: nn.Module, name: str) -> Any:
+    """What is there from attribute to attribute, as the block computes; None where nothing is.
+
+    named_modules() has a module of the same name beside it where one was set with dots in its name.
+    """
+    found: Any = block
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def reached(block: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Its parameters by their names: those that are there, not those that were set with dots in their names."""
+    found = {name: (at(block, name), own) for name, own in block.named_parameters()}
+    return [(name, there if isinstance(there, nn.Parameter) else own) for name, (there, own) in found.items()]
 
 
 def layers_of(block: nn.Module) -> dict[str, list[str]]:

@@ -21,7 +21,7 @@ SHAPES = [
     for inputs, outputs in ((10, 14), (12, 18), (15, 20), (18, 24), (22, 28), (26, 32))
     for shape in ((outputs, inputs), (outputs,), (1,))
 ]
-FEW = [(5, 3), (3,)]  # fewer than ranks
+FEW = [(4, 3, 2, 2), (3,)]  # fewer than ranks; filters, which lie in memory as channels_last ones do
 UNUSED = 4  # the parameter that has no gradient in the second step
 
 
@@ -44,7 +44,7 @@ class Case:
         return number // self.layer % 2
 
     def build(self, weights: Sequence[Tensor]) -> tuple[list[nn.Parameter], Optimizer]:
-        parameters = [nn.Parameter(tensor.clone()) for tensor in weights]
+        parameters = [nn.Parameter(laid_out(tensor)) for tensor in weights]
         groups = [
             {"params": [one for i, one in enumerate(parameters) if self.group_of(i) == number], **options}
             for number, options in enumerate(self.options)
@@ -64,6 +64,11 @@ CASES = (
     ),
     Case("Adagrad", Adagrad, SHAPES, 3, ({"lr": 0.2}, {"lr": 0.05})),
 )
+
+
+def laid_out(tensor: Tensor) -> Tensor:
+    """A copy; filters by their channels last, so that flatten() of them is a copy, too, and view(-1) an error."""
+    return tensor.clone(memory_format=torch.channels_last if tensor.dim() == 4 else torch.preserve_format)
 
 
 @dataclass(frozen=True)

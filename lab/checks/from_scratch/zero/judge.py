@@ -9,10 +9,11 @@ from torch import Tensor
 from lab.checks.common.look import Look
 from lab.checks.common.look_around import first_of
 from lab.checks.common.report import expect, expect_as_many, numbers
-from lab.checks.common.syntax import changed_in_loop, rebound, repeated
+from lab.checks.common.syntax import rebound, repeated
 from lab.checks.common.tensors import close, example
-from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin, whole_states
-from lab.checks.from_scratch.zero.places import SHARE, merged, too_late
+from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin
+from lab.checks.from_scratch.zero.judge_kept import judge_calls, judge_early, judge_states
+from lab.checks.from_scratch.zero.places import SHARE, copied_into, kept_parameters, merged, moved_on, too_late
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
@@ -23,14 +24,16 @@ REPORT = [
         "after": [[Tensor]],
         "calls": [{"name": str, "bytes": int}],
         "held": int,
+        "lost": int,
         "gradients left": int,
+        "known": int,
         "groups": int,
         "in groups": int,
     }
 ]
 
 INIT, STEP, HAND_OUT = "ZeroOptimizer.__init__", "ZeroOptimizer.step", "ZeroOptimizer.hand_out"
-UNEVEN = 1.2  # the largest share, relative to 1/N of all, from which on it is no balance
+SAME_NUMBERS = 1e-5  # what two ways of computing them leave between numbers of about 1
 
 Weights = Sequence[Tensor]
 
@@ -46,6 +49,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
         judge_owners(look, [one["owners"] for one in found], drawn.weights[number])
         judge_order(look, [one["shares"] for one in found])
         judge_weights(look, found, drawn, number)
+        judge_early(look, [one["lost"] for one in found], CASES[number].name)
         judge_states(look, found, drawn, number)
         if number == 0:  # where padding and the like hardly count
             judge_calls(look, found[0]["calls"], drawn.weights[number])
@@ -54,7 +58,9 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                 "gradients-left",
                 saw=f"after zero_grad(), {left} parameters still had a gradient.",
                 means="The backward pass adds to those of other ranks' shares, too: all are cleared.",
-                look=look.into("ZeroOptimizer.zero_grad")(r"grad"),
+                look=kept_parameters(
+                    look.into(INIT), min(one["known"] for one in found) < len(drawn.weights[number])
+                ),
             )
 
 
@@ -159,11 +165,33 @@ def judge_weights(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, cas
                 f"{twice} parameters are in two groups, and stepped once in each: a group keeps those it had.",
                 look.into(INIT)(SHARE, r"^for .*group"),
             )
+        if at_other_offsets(ranks, right[step], found[0]["shares"]):
+            raise says(
+                "wrong-offset",
+                "A part begins behind all numbers of the one before it, which are its numel(): len() counts rows.",
+                moved_on(look.into(HAND_OUT)),
+            )
         raise says(
             "wrong-weights",
             "Each parameter is stepped once, by its owner, and then all ranks have what came of it.",
             look.into(HAND_OUT)(r"broadcast|gather", r"copy_"),
         )
+
+
+def at_other_offsets(ranks: Sequence[Weights], right: Weights, shares: Sequence[Sequence[int]]) -> bool:
+    """Whether what is wrong are numbers of the parameter's own share, as many as it has, from another place on."""
+    several = False  # a single number could be anywhere by chance
+    for share in shares:
+        flat = torch.cat([right[i].flatten() for i in share]) if share else torch.empty(0)
+        for i in share:
+            runs = flat.unfold(0, right[i].numel(), 1)
+            for one in ranks:
+                if close(one[i], right[i]):
+                    continue
+                if float((runs - one[i].flatten()).abs().amax(dim=1).min()) > SAME_NUMBERS:
+                    return False
+                several = several or right[i].numel() > 1
+    return several
 
 
 def explain(look: Look, says: Any, ranks: Sequence[Weights], right: Weights, before: Weights) -> None:
@@ -181,6 +209,12 @@ def explain(look: Look, says: Any, ranks: Sequence[Weights], right: Weights, bef
             look.into(STEP)(r"step\("),
         )
     if clean and not nobody:
+        if all(own[i] or right[i].dim() == 4 for own in done for i in range(count)):  # the others came
+            raise says(
+                "copied-into-a-copy",
+                "flatten() of a parameter that lies in another order (channels_last) is a copy; so is reshape().",
+                copied_into(look.into(HAND_OUT)),
+            )
         if any(all(own) for own in done) or sum(map(sum, done)) > count:
             raise says(
                 "some-not-handed-out",
@@ -206,85 +240,4 @@ def explain(look: Look, says: Any, ranks: Sequence[Weights], right: Weights, bef
             "averaged",
             "This is the mean of one rank's new weights and the others' old ones: take the owner's, as they are.",
             look.into(HAND_OUT)(r"reduce", r"/"),
-        )
-
-
-def judge_states(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case: int) -> None:
-    held = [one["held"] for one in found]
-    whole = whole_states(drawn, case)
-    said = f"{CASES[case].name}, {len(held)} ranks: of {whole} bytes of states they keep {numbers(held)}"
-    if min(held) >= whole:
-        early = CASES[case].name == "Adagrad"
-        raise Diagnosis(
-            "early-states-kept" if early else "states-not-shared",
-            saw=f"{said}.",
-            means="Adagrad makes its states when it is made: take those of other shares out of optimizer.state."
-            if early
-            else f"Each of {len(held)} ranks keeps the states of 1/{len(held)}: it steps its own share only.",
-            look=look.into(INIT)(*([r"\.state\b"] if early else []), SHARE),
-        )
-    if sum(held) > whole and (changed := first_of(look.into(INIT), changed_in_loop)):
-        raise Diagnosis(
-            "skipped-in-loop",
-            saw=f"{said}, {sum(held)} together.",
-            means="The loop goes over the list that it changes: behind each one that is taken out it skips one.",
-            look=changed,
-        )
-    if sum(held) > whole:
-        raise Diagnosis(
-            "states-kept-twice",
-            saw=f"{said}, {sum(held)} together.",
-            means="A parameter has one owner: the other ranks keep no states of it.",
-            look=look.into(INIT)(r"param_groups\[-?[\d:]", SHARE, r"\.state"),
-        )
-    if case == 0 and max(held) > UNEVEN * whole / len(held):
-        if dealt_out(found[0]["owners"], drawn.weights[case], len(held)):
-            raise Diagnosis(
-                "dealt-out-by-count",
-                saw=f"{said}.",
-                means="Each share has as many parameters; what counts is how many numbers each has so far.",
-                look=look.into("divide")(r"\blen\b|%", r"append|\+=", r"^for "),
-            )
-        raise Diagnosis(
-            "unbalanced",
-            saw=f"{said}.",
-            means="The fullest rank decides how much memory is needed: give the largest parameters away first.",
-            look=look.into("divide")(r"sort", r"^for "),
-        )
-
-
-def dealt_out(owners: Sequence[Sequence[int]], weights: Weights, ranks: int) -> bool:
-    """Whether from the largest to the smallest each rank got one in turn."""
-    sizes = [one.numel() for one in weights]
-    order = sorted(sizes, reverse=True)
-    shares = [
-        sorted((n for n, own in zip(sizes, owners, strict=True) if own == [r]), reverse=True) for r in range(ranks)
-    ]
-    return shares == [order[rank::ranks] for rank in range(ranks)]
-
-
-def judge_calls(look: Look, calls: Sequence[dict[str, Any]], weights: Weights) -> None:
-    model = sum(one.nbytes for one in weights)
-    reduced = [call["bytes"] for call in calls if "allreduce" in call["name"]]
-    if sum(reduced) > 0.9 * model:
-        raise Diagnosis(
-            "all-reduced",
-            saw=f"a step of {model} bytes of weights all-reduced {sum(reduced)} bytes.",
-            means="An all-reduce sends everything twice, around and back: a broadcast from its owner, once.",
-            look=look.into(HAND_OUT)(r"all_reduce"),
-        )
-    if len(calls) >= len(weights):
-        raise Diagnosis(
-            "message-for-each",
-            saw=f"a step of {len(weights)} parameters took {len(calls)} collectives.",
-            means="Every message costs its latency: a share travels as one flat tensor, in one broadcast.",
-            look=look.into(HAND_OUT)(r"broadcast|gather|reduce"),
-        )
-    sent = sum(call["bytes"] for call in calls)
-    if sent > 1.1 * model + 100:
-        raise Diagnosis(
-            "too-many-bytes",
-            saw=f"a step of {model} bytes of weights took {len(calls)} collectives with {sent} bytes together.",
-            means="Each share travels once, from its owner: together they are the model, once.",
-            look=look.into(HAND_OUT)(r"broadcast|gather|reduce"),
         )

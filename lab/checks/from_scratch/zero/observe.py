@@ -20,7 +20,10 @@ def train(rank: Rank) -> list[dict[str, Any]]:
 def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float) -> dict[str, Any]:
     parameters, optimizer = case.build(weights)
     rates = [group["lr"] for group in optimizer.param_groups]
+    early = [one for one in parameters if optimizer.state.get(one)]
     wrapped = zero.ZeroOptimizer(optimizer)
+    own = {id(one) for group in wrapped.optimizer.param_groups for one in group["params"]}
+    lost = sum(id(one) in own and not wrapped.optimizer.state.get(one) for one in early)
     give(parameters, gradients[0], 0)
     with Traffic() as traffic:
         wrapped.step()
@@ -40,10 +43,19 @@ def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float
         "after": after,
         "calls": traffic.calls,
         "held": held,
+        "lost": lost,
         "groups": len(optimizer.param_groups),
         "in groups": in_two_groups(wrapped.optimizer),
         "gradients left": sum(parameter.grad is not None for parameter in parameters),
+        "known": known_of(wrapped, parameters),
     }
+
+
+def known_of(wrapped: Any, parameters: Any) -> int:
+    """How many of all parameters self.parameters has, which zero_grad() goes through."""
+    has = getattr(wrapped, "parameters", ())
+    ids = {id(one) for one in has} if isinstance(has, list | tuple) else set()
+    return sum(id(one) in ids for one in parameters)
 
 
 def in_two_groups(optimizer: Any) -> int:
