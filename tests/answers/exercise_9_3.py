@@ -289,8 +289,7 @@ bank.wrong(
     slow=True,
     copy="p.flatten().copy_(new)",
 )
-bank.wrong(
-    "needs-contiguous",
+bank.right(
     "copied into a view in one dimension",
     slow=True,
     copy="p.view(-1).copy_(new)",

@@ -43,8 +43,9 @@ class Case:
         """The group of the parameter of this number."""
         return number // self.layer % 2
 
-    def build(self, weights: Sequence[Tensor]) -> tuple[list[nn.Parameter], Optimizer]:
-        parameters = [nn.Parameter(laid_out(tensor)) for tensor in weights]
+    def build(self, weights: Sequence[Tensor], *, contiguous: bool) -> tuple[list[nn.Parameter], Optimizer]:
+        """`contiguous`: whether filters, too, lie in memory as they are indexed."""
+        parameters = [nn.Parameter(tensor.clone() if contiguous else laid_out(tensor)) for tensor in weights]
         groups = [
             {"params": [one for i, one in enumerate(parameters) if self.group_of(i) == number], **options}
             for number, options in enumerate(self.options)
@@ -91,8 +92,13 @@ def draw(generator: torch.Generator) -> Drawn:
     return Drawn([weights(case) for case in CASES], [[numbers(case) for _ in range(STEPS)] for case in CASES])
 
 
-def sent(drawn: Drawn) -> dict[str, Any]:
-    return {"weights": drawn.weights, "gradients": drawn.gradients, "factor": drawn.factor}
+def sent(drawn: Drawn, *, contiguous: bool = False) -> dict[str, Any]:
+    return {
+        "weights": drawn.weights,
+        "gradients": drawn.gradients,
+        "factor": drawn.factor,
+        "contiguous": contiguous,
+    }
 
 
 def give(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor], step: int) -> None:

@@ -12,13 +12,15 @@ def train(rank: Rank) -> list[dict[str, Any]]:
     zero = rank.student("from_scratch.zero")
     given = rank.receive()
     return [
-        train_one(zero, case, weights, gradients, given["factor"])
+        train_one(zero, case, weights, gradients, given["factor"], contiguous=given["contiguous"])
         for case, weights, gradients in zip(CASES, given["weights"], given["gradients"], strict=True)
     ]
 
 
-def train_one(zero: Any, case: Case, weights: Any, gradients: Any, factor: float) -> dict[str, Any]:
-    parameters, optimizer = case.build(weights)
+def train_one(
+    zero: Any, case: Case, weights: Any, gradients: Any, factor: float, *, contiguous: bool
+) -> dict[str, Any]:
+    parameters, optimizer = case.build(weights, contiguous=contiguous)
     rates = [group["lr"] for group in optimizer.param_groups]
     early = [one for one in parameters if optimizer.state.get(one)]
     wrapped = zero.ZeroOptimizer(optimizer)
