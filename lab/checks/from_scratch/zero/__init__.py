@@ -1,4 +1,4 @@
 """The checks of from_scratch/zero.py: what they observe in the ranks, draw, and judge.
 
-May import: checks/common, checks/from_scratch, grading, ranks.
+May import: base, checks/common, checks/from_scratch, grading, ranks.
 """
