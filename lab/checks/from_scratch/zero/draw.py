@@ -43,7 +43,9 @@ class Case:
         """The group of the parameter of this number."""
         return number // self.layer % 2
 
-    def build(self, weights: Sequence[Tensor], *, contiguous: bool = False) -> tuple[list[nn.Parameter], Optimizer]:
+    def build(
+        self, weights: Sequence[Tensor], *, contiguous: bool = False
+    ) -> tuple[list[nn.Parameter], Optimizer]:
         """`contiguous`: whether filters, too, lie in memory as they are indexed."""
         parameters = [nn.Parameter(tensor.clone() if contiguous else laid_out(tensor)) for tensor in weights]
         groups = [
