@@ -1,17 +1,21 @@
 """What is drawn anew tells right from wrong by far: no verdict hangs on the draw."""
 
-from statistics import median
+from pathlib import Path
+from statistics import fmean, median
 
 import pytest
 import torch
 
+from lab.checks.common.look import Look
 from lab.checks.common.tensors import TOLERANCE
 from lab.checks.common.tiny import fresh_generator
 from lab.checks.data.draw import draw_validation_sets
 from lab.checks.fast.draw import Training, draw_training, is_steady
 from lab.checks.fast.gain.draw import draw_gain
+from lab.checks.fast.gain.judge import judge_time
 from lab.checks.fast.means import draw_epoch, mean_of, mistakes_of
 from lab.checks.from_scratch.zero.draw import draw as draw_zero
+from lab.grading.diagnosis import Diagnosis
 
 DRAWS = 30
 
@@ -58,6 +62,29 @@ def test_a_fixed_number_of_times_left_out_is_seen():
                 for one in times
             ]
             assert any(abs(found - right) > 10 * TOLERANCE * right for found, right in both)
-        first = times[0]["steps"]
-        timed = sorted(map(sum, first[times[0]["warm_up"] :]))
-        assert abs(median(map(sum, first)) - timed[-1]) > 0.01, "the slowest of those that count is told from it"
+
+
+def test_every_mistake_in_a_time_has_its_own_name():
+    for _ in range(DRAWS):
+        given = draw_gain(torch.Generator())["times"][0]
+        warm_up, times = given["warm_up"], [launch + work for launch, work in given["steps"]]
+        timed = times[warm_up:]
+        mistakes = {
+            "mean-not-median": fmean(timed),
+            "warm-up-timed": median(times),
+            "cut-after-sorting": median(sorted(times)[warm_up:]),
+            "fastest-taken": min(timed),
+            "slowest-taken": max(timed),
+            "not-divided": sum(timed),
+            "not-in-seconds": 1000 * median(timed),
+            "step-left-out": median(timed[1:]),
+        }
+        for name, seconds in mistakes.items():
+            report = {"error": None, "type": "float", "seconds": seconds, "taken": len(times)}
+            with pytest.raises(Diagnosis) as told:
+                judge_time(
+                    Look(Path(__file__).parent, "fast.py", "seconds_per_step"),
+                    report | {"cpu_time": False, "readings": [{"line": 1, "taken": 0, "busy": False}]},
+                    given,
+                )
+            assert told.value.name == name
