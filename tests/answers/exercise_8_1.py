@@ -357,38 +357,25 @@ return {"compute": compute, "communication": communication, "input": waiting, "l
 """
     },
 )
+COVERED = """
+def covered(wanted):
+    length, until = 0.0, float("-inf")
+    for span in sorted((s for s in spans if s.what in wanted), key=lambda s: s.begin):
+        length += max(0.0, span.end - max(span.begin, until))
+        until = UNTIL
+    return length
+whole = max(s.end for s in spans) - min(s.begin for s in spans)
+compute, busy, known = covered(CAUSES[:1]), covered(CAUSES[:2]), covered(CAUSES[:3])
+return {"compute": compute, "communication": busy - compute, "input": known - busy, "launch": whole - known}
+"""
 bank.wrong(
     "inner-end-taken",
     "what comes behind an inner span counts again",
     slow=True,
-    whole={
-        "8.1": """
-def covered(wanted):
-    length, until = 0.0, float("-inf")
-    for span in sorted((s for s in spans if s.what in wanted), key=lambda s: s.begin):
-        length += max(0.0, span.end - max(span.begin, until))
-        until = span.end
-    return length
-whole = max(s.end for s in spans) - min(s.begin for s in spans)
-compute, busy, known = covered(CAUSES[:1]), covered(CAUSES[:2]), covered(CAUSES[:3])
-return {"compute": compute, "communication": busy - compute, "input": known - busy, "launch": whole - known}
-"""
-    },
+    whole={"8.1": COVERED.replace("UNTIL", "span.end")},
 )
 bank.right(
     "lengths of what each kind covers, and those before it",
     slow=True,
-    whole={
-        "8.1": """
-def covered(wanted):
-    length, until = 0.0, float("-inf")
-    for span in sorted((s for s in spans if s.what in wanted), key=lambda s: s.begin):
-        length += max(0.0, span.end - max(span.begin, until))
-        until = max(until, span.end)
-    return length
-whole = max(s.end for s in spans) - min(s.begin for s in spans)
-compute, busy, known = covered(CAUSES[:1]), covered(CAUSES[:2]), covered(CAUSES[:3])
-return {"compute": compute, "communication": busy - compute, "input": known - busy, "launch": whole - known}
-"""
-    },
+    whole={"8.1": COVERED.replace("UNTIL", "max(until, span.end)")},
 )

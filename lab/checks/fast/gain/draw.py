@@ -18,8 +18,8 @@ def draw_gain(generator: torch.Generator) -> dict[str, Any]:
     """Steps of which the first are slow and one later one too, and networks that differ in known ways.
 
     Then as many steps again, or so, but an even number: those in the middle take times that are far apart.
-    Of the first measurement's times, all times together have another median than these, and none of them is
-    their longest; the usual ones are as far apart as a comparison sees.
+    How many steps are warm-up, and how many count, is drawn so that no mistake's time is that of another one:
+    of 4 and 5, say, the median of all nine is the slowest of those that count.
     """
     warm_up, steps = random.choice([(4, 7), (6, 5), (6, 9)])
     slow = [(random.uniform(0.2, 0.3), random.uniform(0.5, 0.9)) for _ in range(warm_up)]
