@@ -74,7 +74,7 @@ _NOT_DONE = (
     *("not-gathered-again", "stale-evaluation", "no-overlap"),
 )
 _TRIES, _NOTHING = 2, "nothing wrong."  # conditions; what is left wrong without one
-_SO = " caught it. So "
+SO = " caught it. So "
 # What is left wrong where the launcher says nothing of the node: nothing, or that it says nothing.
 _WITHOUT_LOCAL = ("", "rank-from-torchrun-only")
 _LONG = ("5.1", "6.1")
@@ -132,7 +132,7 @@ def _swallowed(diagnosis: Diagnosis, caught: Caught, group: Group) -> Diagnosis:
     said = f"{caught.type}: {one_line(caught.message, 90)}" if caught.message else caught.type
     return Diagnosis(
         SWALLOWED,
-        saw=f"{caught.function}() raised {said}, and line {caught.handler}{_SO}{one_line(diagnosis.saw, 110)}",
+        saw=f"{caught.function}() raised {said}, and line {caught.handler}{SO}{one_line(diagnosis.saw, 110)}",
         means="An error that is caught is still one: what it kept from happening is missing. Let it come out.",
         look=at_line(caught.file, _to_change(caught, group), group.code),
         details=diagnosis.details,
@@ -172,7 +172,7 @@ def went_on(said: str, line: int, check: Check, code: Path) -> Diagnosis:
     return Diagnosis(
         SWALLOWED,
         saw=f"the check made an error come up here, and line {line} kept it to itself: "
-        f"{one_line(said.partition(_SO)[2] or said, 150)}",
+        f"{one_line(said.partition(SO)[2] or said, 150)}",
         means="Out of memory, a rank that is gone, a full disk: such an error must end the run. Let it come out.",
         look=at_line(syllabus()[check.exercise].file, line, code),
     )

@@ -32,7 +32,7 @@ from lab.grading.diagnosis import (
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import FAILED, HELD, Compared, Ledger, in_words, merged, noted
 from lab.grading.places import asks_for_its_node, keeps_errors
-from lab.grading.retelling import SWALLOWED, retold, went_on
+from lab.grading.retelling import SO, SWALLOWED, retold, went_on
 from lab.grading.unreadable import unreadable
 from lab.ranks.rank import LOCAL
 from lab.ranks.reports import GroupResult
@@ -41,6 +41,7 @@ from lab.ranks.server import server as shared_server
 from lab.syllabus.syllabus import Exercise, Syllabus, syllabus
 
 _TRIES = 2  # places in which an error is made
+_MADE = "an error that the check has made"
 _RAISED = re.compile(r"\braised \w*(Error|Exception)")
 
 
@@ -184,8 +185,7 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
 
     An exception of the judge half itself is the lab's error, but not once it has got reports of a student's code:
     whatever it stumbles over then came from there, as far as anybody can tell. Code that asks for a number of its
-    node is run once more as srun starts it, which sets none of torchrun's; code that keeps errors to itself, with
-    an error in there: that has to come out, or to change nothing.
+    node runs once more as srun starts it, with none of torchrun's; what keeps errors to itself, with an error.
     """
     result = _run_once(check, Group(code, check.exercise, server=server))
     if isinstance(result.outcome, Passed) and (place := asks_for_its_node(check.exercise, code)):
@@ -193,7 +193,7 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
         if isinstance(again.outcome, Failed):
             return replace(again, outcome=Failed(rank_from_torchrun(again.outcome.diagnosis.saw, place)))
     for line, handler in keeps_errors(check.exercise, code)[:_TRIES] if isinstance(result.outcome, Passed) else ():
-        error = f"{Path(syllabus()[check.exercise].file).name}:{line}:an error that the check has made"
+        error = f"{Path(syllabus()[check.exercise].file).name}:{line}:{_MADE}"
         again = _run_once(check, Group(code, check.exercise, server=server, env={FAILING: error}))
         if isinstance(again.outcome, Failed) and not _comes_out(again, again.outcome.diagnosis):
             return replace(again, outcome=Failed(went_on(again.outcome.diagnosis.saw, handler, check, code)))
@@ -202,9 +202,10 @@ def run_check(check: Check, code: Path, *, server: RankServer | None = None) -> 
 
 def _comes_out(result: CheckResult, told: Diagnosis) -> bool:
     """Whether some error came out of the student's code: the one that was made, or one that followed from it."""
-    if told.name == SWALLOWED:
-        return False
     reports = [report for _, group in result.groups for report in group.reports]
+    if told.name == SWALLOWED:  # at first: it may be raised later, when the others need not wait
+        raised = [report.error.message for report in reports if report.error]
+        return any(_MADE in said for said in (*raised, told.saw.partition(SO)[2]))
     return bool(_RAISED.search(searchable(told.saw))) or any(report.status == "raised" for report in reports)
 
 

@@ -22,6 +22,9 @@ _OF_OBJECTS = "broadcast_object_list"  # it writes to the list that it is given,
 # Methods that change nothing, and are called for what they return.
 _PURE = ("div", "mul", "add", "sub", "mean", "sum", "float", "double", "detach", "clone", "item")
 
+# Functions that conditions ask, and nobody means without ().
+_ASKING = ("is_available", "is_initialized", "is_nccl_available", "is_torchelastic_launched", "is_contiguous")
+
 NOT_ADDED = ("not-added", "wrong-sum")  # what is told of an addition that has had no effect
 _ONE_BY_ONE = ("5.1",)  # what is wrong there is wrong in the group that ran last, under its command line
 
@@ -64,11 +67,30 @@ def innermost(tree: ast.Module, line: int) -> _Function | None:
 
 
 def named_only(function: _Function) -> int:
-    """The first line that is nothing but a method's name, `model.train`; 0 where there is none."""
+    """The first line that is nothing but a method's name, or asks for it, `if dist.is_initialized:`; or 0."""
     lines = [
         one.lineno
         for one in ast.walk(function)
         if isinstance(one, ast.Expr) and isinstance(one.value, ast.Attribute)
+    ]
+    asked = [one for test in _tests(function) for one in ast.walk(test) if isinstance(one, ast.Attribute)]
+    called = [id(one.func) for one in ast.walk(function) if isinstance(one, ast.Call)]
+    lines += [one.lineno for one in asked if one.attr in _ASKING and id(one) not in called]
+    return min(lines, default=0)
+
+
+def _tests(function: _Function) -> list[ast.expr]:
+    return [one.test for one in ast.walk(function) if isinstance(one, ast.If | ast.IfExp)]
+
+
+def always_true(function: _Function) -> int:
+    """The first condition that cannot be false: `x == "a" or "b"`; 0 where there is none."""
+    lines = [
+        test.lineno
+        for test in _tests(function)
+        if isinstance(test, ast.BoolOp)
+        and isinstance(test.op, ast.Or)
+        and any(isinstance(one, ast.Constant) and one.value for one in test.values)
     ]
     return min(lines, default=0)
 
@@ -237,6 +259,8 @@ def of_the_source(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis
     means, line = diagnosis.means, 0
     if function is not None and (line := named_only(function)):
         means = "Without () a method is only named, and nothing is called: write () behind it."
+    elif function is not None and (line := always_true(function)):
+        means = "What stands beside `or` is true by itself, so all of it is: write the comparison on both sides."
     elif function is not None and unbound and (line := assigned_under(function, unbound[1])):
         means = f"{unbound[1][:40]} gets its value under this condition alone."
     elif function is not None:

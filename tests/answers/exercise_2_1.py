@@ -671,3 +671,12 @@ bank.wrong(
     "names = SRUN if 'SLURM_JOB_ID' in environ else names",
     slow=True,
 )
+
+# ---- conditions that cannot be false
+
+bank.wrong(
+    "srun-not-read",
+    "or between names, of which only the last is asked for",
+    choose='if "RANK" or "LOCAL_RANK" or "WORLD_SIZE" in environ:\n    names = TORCHRUN\nelse:\n    names = SRUN',
+    slow=True,
+)

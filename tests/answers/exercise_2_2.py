@@ -759,3 +759,16 @@ bank.right(
     "count = len(shown.split(',')) if shown else torch.cuda.device_count()\n"
     "index = 0 if count == 1 else launch.local_rank",
 )
+
+# ---- questions that are named, and local numbers handed on
+
+bank.wrong(
+    "cuda-without-gpu", "is_available is named, not called", if_cuda="if torch.cuda.is_available:", slow=True
+)
+bank.wrong(
+    "wrong-rank",
+    "the local rank as rank, under a name of its own",
+    join="local_rank, world_size = launch.local_rank, launch.world_size\n"
+    "dist.init_process_group(backend, rank=local_rank, world_size=world_size, timeout=timeout)",
+    slow=True,
+)

@@ -804,3 +804,39 @@ bank.wrong(
     },
     slow=True,
 )
+bank.right(
+    "an error of the first one is raised behind the barrier",
+    whole={
+        "3.1": """
+result, error = None, None
+if is_first:
+    try:
+        result = load()
+    except BaseException as e:
+        error = e
+dist.barrier()
+if error is not None:
+    raise error
+return result if is_first else load()
+"""
+    },
+)
+bank.wrong(
+    "error-swallowed",
+    "an error of the first one is printed behind the barrier",
+    whole={
+        "3.1": """
+result, error = None, None
+if is_first:
+    try:
+        result = load()
+    except BaseException as e:
+        error = e
+dist.barrier()
+if error is not None:
+    print(f"loading failed: {error}")
+return result if is_first else load()
+"""
+    },
+    slow=True,
+)

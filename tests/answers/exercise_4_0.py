@@ -841,3 +841,9 @@ for grads in by_type.values():
 """
     },
 )
+bank.wrong(
+    "weights-changed",
+    "wrapped with DDP when the backward pass is over",
+    whole={"4.0": "get_ddp_model(model, next(model.parameters()).device)\n"},
+    slow=True,
+)

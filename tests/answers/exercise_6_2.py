@@ -879,3 +879,29 @@ bank.wrong(
     count="sums[2] += real.sum()",
     slow=True,
 )
+
+# ---- what the filler is taken out of, on a GPU
+
+MASKED = """
+model.eval()
+loss = right = count = 0
+with torch.no_grad():
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        logits = model(images)
+        real = labels != -100
+        loss += F.cross_entropy(logits[real], labels[real], reduction="sum").item()
+        right += (logits[real].argmax(dim=1) == labels.masked_select(real)).sum().item()
+        count += real.sum().item()
+sums = torch.tensor([loss, right, count], dtype=torch.float64, device=device)
+dist.all_reduce(sums)
+model.train()
+return Evaluation((sums[0] / sums[2]).item(), (sums[1] / sums[2]).item())
+"""
+bank.right("rows taken out by a mask", whole={"6.2": MASKED})
+bank.wrong(
+    "not-on-its-device",
+    "rows taken out by a mask, their sums reduced on the CPU",
+    whole={"6.2": MASKED.replace(", device=device)", ")")},
+    slow=True,
+)

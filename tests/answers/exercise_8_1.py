@@ -379,3 +379,36 @@ bank.right(
     slow=True,
     whole={"8.1": COVERED.replace("UNTIL", "max(until, span.end)")},
 )
+
+MASKS = """
+begin = torch.tensor([span.begin for span in spans], dtype=torch.float64)
+end = torch.tensor([span.end for span in spans], dtype=torch.float64)
+edges = torch.cat([begin, end]).unique()
+length, middle = edges.diff(), (edges[:-1] + edges[1:]) / 2
+running = (begin[:, None] <= middle) & (middle < end[:, None])
+free, times = torch.ones_like(length, dtype=torch.bool), {}
+for cause in CAUSES[:-1]:
+    named = torch.tensor([span.what == cause for span in spans], dtype=torch.bool)
+    taken = free & running[named].any(dim=0)
+    times[cause] = length[taken].sum().item()
+    free = free & ~taken
+times["launch"] = length[free].sum().item()
+return times
+"""
+bank.right("masks over spans and pieces", whole={"8.1": MASKS})
+bank.wrong(
+    "order-of-the-profile",
+    "the first of what is running",
+    slow=True,
+    whole={
+        "8.1": """
+out = {cause: 0.0 for cause in CAUSES}
+edges = sorted({edge for span in spans for edge in (span.begin, span.end)})
+for begin, end in pairwise(edges):
+    running = [span for span in spans if span.begin <= begin and end <= span.end]
+    cause = running[0].what if running else "launch"
+    out[cause if cause in out else "launch"] += end - begin
+return out
+"""
+    },
+)

@@ -182,3 +182,18 @@ bank.wrong(
     sgd="return SGD(\n    model.parameters(),\n    lr,\n    momentum=momentum,\n"
     "    weight_decay=0.01,\n    fused=True,\n)",
 )
+bank.wrong(
+    "first-group-only",
+    "a return in the loop over the groups",
+    slow=True,
+    whole={
+        "8.5b": """
+for group in optimizer.param_groups:
+    rate_of_group = group["lr"]
+    if isinstance(rate_of_group, torch.Tensor):
+        rate_of_group.fill_(rate)
+        return
+    raise TypeError("the rate is no tensor")
+"""
+    },
+)

@@ -316,3 +316,9 @@ bank.wrong(
     slow=True,
     **{"to back": "total = gradient.clone()\ndist.all_reduce(total, async_op=True)\nreturn total"},
 )
+bank.wrong(
+    "summed-in-both-directions",
+    "the gradient is summed in place, and handed on",
+    slow=True,
+    **{"sum back": "total = gradient.clone()\ndist.all_reduce(total)\nreturn total"},
+)

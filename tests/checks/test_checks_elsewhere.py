@@ -20,6 +20,16 @@ SUMS = {
     ),
     "read": (lambda loss: float(loss) + loss.item() + loss.sum().tolist(), ""),
     "taken to the CPU": (lambda loss: loss.cpu() + loss.to("cpu") + torch.zeros(2), ""),
+    "read through a mask": (
+        lambda loss: dist.all_reduce(
+            torch.tensor([loss[loss > 0].sum().item(), loss.masked_select(loss > 0).sum()])
+        ),
+        "all_reduce was given a tensor on the CPU",
+    ),
+    "compared": (
+        lambda loss: dist.all_reduce(torch.zeros(int(loss.equal(loss)) + torch.allclose(loss, loss, rtol=0.1))),
+        "all_reduce was given a tensor on the CPU",
+    ),
     "mixed": (
         lambda loss: nn.Linear(2, 2)(loss),
         "it raised: Tensor on device cpu is not on the expected device cuda",

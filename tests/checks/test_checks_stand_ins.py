@@ -4,7 +4,9 @@ import ast
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,8 @@ from lab.checks.common.attempt import NumberedImages
 from lab.checks.common.pending import Handle
 from lab.checks.common.stand_in import stand_in
 from lab.checks.common.tiny import TinyNet
+from lab.checks.distributed_utils.observe_setup import SetupRecorder
+from lab.checks.fast.observe_batches import attributes
 from lab.checks.fast.observe_epoch import Started
 from lab.checks.main.observe_run import recorded_run
 from lab.checks.train.draw import LISTED
@@ -41,7 +45,7 @@ STAND_INS: dict[str, type] = {
     "TinyNet": nn.Module,
 }
 NAMED_LIKE = ("NotedSGD", "NotedRun", "CountedRun", "RecordedRun")
-OTHERWISE = ("Handle", "Started", "SamplerNotes")  # looked at below
+OTHERWISE = ("Handle", "Started", "SamplerNotes", "device")  # looked at below
 # What no student's code gets hold of: recorders, and what they raise where a student's code is wrong.
 OUT_OF_SIGHT = {
     *("Board", "SetupRecorder", "CallRecorder", "Destinations", "AtExit", "PretendedGPU", "Moves", "Waits"),
@@ -116,6 +120,25 @@ def test_a_recorded_function_keeps_name_and_signature():
     recorded = stand_in(train, lambda original, given: original(**given), ["model"])
     assert (recorded.__name__, recorded.__doc__) == ("train", "Says what it does.")
     assert inspect.signature(recorded) == inspect.signature(train)
+
+
+def test_the_context_of_a_gpu_is_a_class_of_pytorchs():
+    recorder = SimpleNamespace(gpus=2, events=[])
+    kind = SetupRecorder._device_context(recorder, torch.cuda.device)  # type: ignore[arg-type]
+    assert issubclass(kind, torch.cuda.device)
+    assert kind.__name__ == "device"
+    with kind(1):
+        assert recorder.events == [{"call": "device"}]
+
+
+@dataclass(slots=True)
+class Slotted:
+    images: list[int]
+
+
+def test_what_an_object_holds_is_read_with_and_without_slots():
+    assert attributes(Slotted([1])) == [[1]]
+    assert attributes(SimpleNamespace(images=[1], size=2)) == [[1], 2]
 
 
 def test_tiny_networks_have_blocks_as_all_networks():

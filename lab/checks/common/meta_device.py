@@ -16,6 +16,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.fx.experimental import _config as of_pytorch
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
@@ -191,6 +192,12 @@ def pretending(
     def made_up(real: Callable[..., Any], value: Callable[[Tensor], Any]) -> Callable[..., Any]:
         return lambda tensor, *args: value(tensor) if tensor.is_meta else real(tensor, *args)
 
+    def made_up_of_two(real: Callable[..., Any], value: Callable[..., Any]) -> Callable[..., Any]:
+        def told(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            return (value if tensor.is_meta else real)(tensor, *args, **kwargs)
+
+        return told
+
     fakes: dict[str, Callable[[Tensor], Any]] = {
         "item": lambda tensor: 1.0 if tensor.is_floating_point() else 1,
         "tolist": lambda tensor: on_cpu(tensor).add(1).tolist(),
@@ -201,9 +208,18 @@ def pretending(
         "__bool__": lambda tensor: True,
         "__index__": lambda tensor: 1,
     }
+    of_two: dict[str, Callable[..., Any]] = {
+        "masked_select": lambda tensor, mask: tensor[mask.expand_as(tensor)],
+        "equal": lambda tensor, other: True,
+        "allclose": lambda tensor, other, **tolerances: True,
+    }
     with ExitStack() as stack:
         if problems is not None:
             stack.enter_context(seeing_a_gpu())
+        stack.enter_context(of_pytorch.patch(meta_nonzero_assume_all_nonzero=True))  # type: ignore[attr-defined]
+        for module in (torch, Tensor):
+            for name, value in of_two.items():
+                stack.enter_context(mock.patch.object(module, name, made_up_of_two(getattr(module, name), value)))
         for name, value in fakes.items():
             stack.enter_context(mock.patch.object(Tensor, name, made_up(getattr(Tensor, name), value)))
         stack.enter_context(mock.patch.object(Tensor, "to", moved))

@@ -57,7 +57,10 @@ def judge_average(look: Look, reports: Sequence[dict[str, Any]], drawn: Gradient
         expect_tensors(observed, moved[0])
         if not all(all_close(observed[rank], moved[rank]) for rank in range(world_size)):
             place = look(
-                r"vector_to_parameters\(", r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=", r"reduce|gather|broadcast"
+                r"DataParallel\(|get_ddp_model\(",
+                r"vector_to_parameters\(",
+                r"\.data\b|copy_\(|\bp\b\s*[-+*/]?=",
+                r"reduce|gather|broadcast",
             )
             fail_for_weights(observed, moved, place)
     gradients = [report["gradients"] for report in reports]

@@ -58,11 +58,12 @@ def judge_joined(
                 "never come.",
                 look=argument_of(look, "init_process_group", "world_size", 3) or line,
             )
+        handed = look(r"(?<![\w.])rank ?= ?(\w+\.)?local_?rank\b(?=[,)])")
         raise Diagnosis(
             "wrong-rank",
             saw=f"{got} The launcher says rank {rank}.",
             means="Two processes with the same rank wait for ever for the one that is missing.",
-            look=argument_of(look, "init_process_group", "rank", 4) or line,
+            look=handed if line_of(handed) else argument_of(look, "init_process_group", "rank", 4) or line,
         )
     if any(event["call"] == "set_device" and event.get("index") == -1 for event in call["events"]):
         raise Diagnosis(

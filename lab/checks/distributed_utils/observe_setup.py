@@ -78,11 +78,11 @@ class SetupRecorder:
             mem_get_info=lambda *_: (80 * 2**30, 80 * 2**30),
             is_initialized=lambda: True,
             init=lambda: None,
-            device=self._device_context,
             reset_peak_memory_stats=lambda *_: None,
             synchronize=lambda *_: None,
             empty_cache=lambda: None,
         )
+        torch.cuda.device = self._device_context(torch.cuda.device)  # type: ignore[misc]
         self._stand_in(
             torch.accelerator,
             is_available=lambda: True,
@@ -167,9 +167,25 @@ class SetupRecorder:
             raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
         self._current = index
 
-    def _device_context(self, device: Any) -> contextlib.AbstractContextManager[None]:
-        self.events.append({"call": "device"})
-        return contextlib.nullcontext()
+    def _device_context(self, real: Any) -> Any:
+        """A class, as PyTorch's: PyTorch asks with isinstance() whether it was given one."""
+        recorder = self
+
+        class device(real):
+            def __init__(self, device: Any) -> None:
+                self.simulated = recorder.gpus > 0
+                if self.simulated:
+                    recorder.events.append({"call": "device"})
+                else:
+                    super().__init__(device)
+
+            def __enter__(self) -> Any:
+                return None if self.simulated else super().__enter__()
+
+            def __exit__(self, *error: Any) -> Any:
+                return False if self.simulated else super().__exit__(*error)
+
+        return device
 
     def _stand_in(self, module: Any, **functions: Callable[..., Any]) -> None:
         """Put functions in place of PyTorch's that are used while a machine is simulated."""

@@ -119,7 +119,9 @@ def judge_groups(look: Look, groups: Sequence[dict[str, Any]], given: dict[str, 
                 "first-group-only",
                 saw=f"of two parameter groups, set_rate({wanted}) left one with {left}.",
                 means="A model whose biases are a group of their own would train with two rates.",
-                look=kept_default(look) or unreached(look, look(r"param_groups|\[0\]", r"lr")),
+                look=kept_default(look)
+                or look.left_early()
+                or unreached(look, look(r"param_groups|\[0\]", r"lr")),
             )
         raise Diagnosis(
             "group-left-out",

@@ -144,17 +144,23 @@ def first_line(fast: Any, batches: Any, of_interest: Callable[[Any], bool]) -> i
 
     What `batches` has held since before this epoch is not.
     """
-    before = tree_leaves(list(vars(batches).values()))
+    before = tree_leaves(attributes(batches))
     held_before = set(map(id, before))
 
     def probe(frame: Any, result: Any) -> bool:
-        held = [*frame.f_locals.values(), *vars(batches).values(), result]
+        held = [*frame.f_locals.values(), *attributes(batches), result]
         new = [leaf for value in held for leaf in tree_leaves(value) if id(leaf) not in held_before]
         return any(map(of_interest, new))
 
     with stepped(fast.__file__, probe, results=True) as notes:
         list(batches)
     return next((line for line, found in notes if found), 0)
+
+
+def attributes(one: Any) -> list[Any]:
+    """What an object holds; a class with __slots__ has no __dict__."""
+    slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [*getattr(one, "__dict__", {}).values(), *(getattr(one, name, None) for name in slots)]
 
 
 def is_kept(value: Any, given: Tensor) -> bool:

@@ -28,14 +28,15 @@ def shortened_at(rank: Rank, fast: Any) -> list[int]:
     """The lines after which a variable has the end of a span where it had that of the longer one around it."""
     outer, inner = fast.Span("compute", 2.0, 9.0), fast.Span("compute", 4.0, 5.0)
 
-    def ends(frame: Any) -> dict[str, Any]:
+    def ends(frame: Any) -> dict[str, float]:
         leaves, _ = tree_flatten_with_path(dict(frame.f_locals))
-        return {keystr(path): getattr(leaf, "end", leaf) for path, leaf in leaves}
+        found = {keystr(path): getattr(leaf, "end", leaf) for path, leaf in leaves}
+        return {path: end for path, end in found.items() if isinstance(end, float)}  # a tensor's == is no bool
 
     with stepped(fast.__file__, ends) as notes:
         attempt(rank, fast.time_by_cause, [outer, inner])
     lines: list[int] = []
-    had: dict[str, Any] = {}
+    had: dict[str, float] = {}
     for line, found in notes:
         if any(value == inner.end and had.get(path) == outer.end for path, value in found.items()):
             lines.append(line)

@@ -255,7 +255,7 @@ def judge_backward(look: Look, reports: Sequence[Any], right: Twin) -> None:
             "summed-in-both-directions",
             saw=f"{said}.",
             means="The gradient of a sum is there on every rank already: summed again, it is too large.",
-            look=over(RETURN),
+            look=over(r"reduce|gather|summed\(", RETURN),
         )
     if wrong and "def " not in (divided := to(r"/|mean")):
         raise Diagnosis(
