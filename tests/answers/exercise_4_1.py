@@ -584,3 +584,37 @@ bank.wrong(
     wrap=WRAP[:-1] + ", process_group=group)",
     slow=True,
 )
+
+# ---- sent by the code itself
+
+SENT = """
+model = model.to(device)
+state = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
+for work in [dist.broadcast(tensor, src=0, async_op=True) for tensor in state]:
+    work.wait()
+return DistributedDataParallel(
+    model,
+    device_ids=[device] if device.type == "cuda" else None,
+    bucket_cap_mb=bucket_cap_mb,
+    init_sync=False,
+)
+"""
+bank.right("rank 0's state is sent by hand, and not by DDP", whole={"4.1": SENT})
+bank.wrong(
+    "ranks-start-apart",
+    "the parameters of one block are sent by hand, and nothing by DDP",
+    whole={"4.1": SENT.replace("(*model.parameters(), *model.buffers())", "model.blocks.parameters()")},
+    slow=True,
+)
+bank.wrong(
+    "buffers-part",
+    "the parameters are sent by hand, and nothing by DDP",
+    whole={"4.1": SENT.replace("(*model.parameters(), *model.buffers())", "model.parameters()")},
+    slow=True,
+)
+bank.wrong(
+    "buffers-part",
+    "DDP sends nothing at first on a GPU",
+    wrap=f"off = {{'init_sync': False}} if device.type == 'cuda' else {{}}\n{WRAP[:-1]}, **off)",
+    slow=True,
+)

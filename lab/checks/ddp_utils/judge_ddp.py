@@ -154,7 +154,8 @@ def judge_buffers(look: Look, reports: Sequence[dict]) -> None:
         [rank for rank, report in enumerate(reports) if any(value != 1 for value in report["buffer"][part])]
         for part in (slice(2), slice(2, None))
     )
-    off = reports[0]["gpu"]["switched_off"] if reports[0]["gpu"] else []
+    off, also_here = (reports[0][where]["switched_off"] if reports[0][where] else [] for where in ("gpu", "cpu"))
+    off = [name for name in off if name not in also_here]  # here the ranks have shown what that does
     if at_first:
         saw = f"rank {at_first[0]} does not have rank 0's values in a buffer when the model is wrapped."
     elif later:
