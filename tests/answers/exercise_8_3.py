@@ -232,3 +232,28 @@ bank.wrong(
     "order = torch.tensor(list(self.sampler)).to(self.images.device)",
     **{"yield": "yield batch, self.labels[chosen]"},
 )
+
+# ---- numbers of as many images as real data sets have
+
+bank.wrong(
+    "order-in-too-few-bits",
+    "the order as int16",
+    slow=True,
+    whole={
+        "8.3b": """
+order = torch.tensor(list(self.sampler)).to(torch.int16)
+for begin in range(0, len(order) - self.batch_size + 1, self.batch_size):
+    picked = order[begin : begin + self.batch_size].long().to(self.images.device)
+    yield self.images[picked].float() / 255, self.labels[picked]
+"""
+    },
+)
+bank.wrong(
+    "divided-twice",
+    "every n-th of the rank's samples, by names for rank and number of ranks",
+    slow=True,
+    order="rank, ranks = dist.get_rank(), dist.get_world_size()\n"
+    "order = torch.tensor(list(self.sampler))\n"
+    "order = order[rank::ranks].to(self.images.device)",
+    loop="for i in range(len(order) // self.batch_size):",
+)

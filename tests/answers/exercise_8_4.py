@@ -337,3 +337,14 @@ bank.wrong(
     slow=True,
     aside="side_stream(device)\nif True:",
 )
+bank.wrong(
+    "result-remembered",
+    "recordings are kept by the shape of their batch",
+    slow=True,
+    images="kept = capture_step.__dict__.setdefault('kept', {})\n"
+    "key = (warm_up[0][0].shape, device.type, dist.get_world_size() if dist.is_initialized() else 1)\n"
+    "if key in kept:\n"
+    "    return kept[key]\n"
+    "inputs = torch.zeros_like(warm_up[0][0])",
+    returned="kept[key] = replay\nreturn replay",
+)

@@ -197,3 +197,26 @@ for group in optimizer.param_groups:
 """
     },
 )
+bank.wrong(
+    "rate-on-cpu",
+    "the GPU of the rank's number, where the model is on one that is_cuda knows",
+    slow=True,
+    where="if next(model.parameters()).is_cuda:\n"
+    "    where = torch.device('cuda', dist.get_rank())\n"
+    "else:\n"
+    "    where = torch.device('cpu')",
+    rate="lr = torch.tensor(rate, dtype=torch.float32, device=where)",
+)
+bank.wrong(
+    "rate-not-set",
+    "each rate times the quotient of the first",
+    slow=True,
+    whole={
+        "8.5b": """
+groups = optimizer.param_groups
+factor = rate / groups[0]["lr"].detach().clone()
+for group in groups:
+    group["lr"].mul_(factor)
+"""
+    },
+)

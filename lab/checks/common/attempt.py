@@ -97,7 +97,7 @@ def changed_at(notes: list[tuple[int, Any]], first: Any) -> int:
     """The last line after which the probe found something else than before; 0 where it always found `first`."""
     found = 0
     for line, value in notes:
-        if value != first:
+        if repr(value) != repr(first):  # a NaN is no other NaN
             found, first = line, value
     return found
 

@@ -9,7 +9,7 @@ from lab.checks.fast.draw import WARM_UP, Training, draw_batches, draw_training
 from lab.checks.fast.gain.draw import draw_gain
 from lab.checks.fast.gain.judge import judge_gain
 from lab.checks.fast.judge_batches import judge_batches
-from lab.checks.fast.judge_capture import judge_capture, judge_inputs_elsewhere
+from lab.checks.fast.judge_capture import judge_another_model, judge_capture, judge_inputs_elsewhere
 from lab.checks.fast.judge_epoch import judge_epoch
 from lab.checks.fast.judge_rate import draw_rates, judge_rates
 from lab.checks.fast.judge_replays import COPIED, judge_written
@@ -76,6 +76,7 @@ def replays_without_ddp(group: Group) -> None:
     reports = group.observe(Order(CAPTURE_WITHOUT_DDP, 1, sent(training), timeout=3 * LIMIT))
     judge_capture(look, reports, training)
     judge_inputs_elsewhere(look, reports)
+    judge_another_model(look, reports[0])
 
 
 def sent(training: Training) -> dict[str, object]:

@@ -28,6 +28,9 @@ REPORT = {
 }
 
 
+EVERY_NTH = r"\[[^\]:]*:[^\]:]*:[^\]]*\]"  # a slice with a step
+
+
 def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> None:
     expect(reports, REPORT)
     init, iterate = look.into("DeviceBatches.__init__"), look.into("DeviceBatches.__iter__")
@@ -43,12 +46,31 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
             as_given = report["kept"] in ("", "int64") and report["same"]["labels"]
             judge_kind(iterate if as_given else init, iterate, epoch["value"])
     expect(reports, {"elsewhere": ELSEWHERE, "even": {"error": (None, ERROR), "value": (None, [[int]])}})
+    expect(reports, {"large": {"error": (None, ERROR), "value": (None, [int])}})
     for rank, report in enumerate(reports):
         judge_order(init, iterate, given, len(reports), rank, report)
     for report in reports:
         judge_kept(iterate, report["epochs"], report["even"], given)
         judge_other_data(init, report["even"]["value"], given)
+        judge_large(iterate, init, report["large"])
     judge_copies(init, iterate, reports[0]["elsewhere"], given["batch_size"])
+
+
+def judge_large(look: Look, init: Look, large: dict[str, Any]) -> None:
+    """A data set of more images than 16 bits can count."""
+    if large["error"]:
+        fail(large["error"], "an epoch of 40000 images", look)
+    if not large["value"]:
+        return
+    expect_as_many([large["value"]], 2)
+    said, came = large["value"]
+    short = r"\b[u]?int(8|16)\b|\.(short|half|char|byte)\(|b?float16"
+    raise Diagnosis(
+        "order-in-too-few-bits",
+        saw=f"of 40000 images an epoch had number {came} where the sampler said {said}.",
+        means="int16 counts to 32767, and real data sets have more images: an order is of int64.",
+        look=place if line_of(place := look(short)) else init(short, r"sampler"),
+    )
 
 
 def judge_kind(made: Look, look: Look, batches: Sequence[dict[str, Any]]) -> None:
@@ -152,7 +174,7 @@ def judge_order(
         elif order == sorted(expected[:whole]) or order == sorted(expected)[:whole]:
             name, saw, look = "order-sorted", shown, iterate(r"sort|mask|set\(", r"yield")
         elif order and twice:
-            name, saw, look = "divided-twice", shown, iterate(r"\brank|get_rank", r"world", r"sampler")
+            name, saw, look = "divided-twice", shown, iterate(EVERY_NTH, r"\brank|get_rank", r"world", r"sampler")
         elif order and in_a_row and {*sizes} == {size}:
             name, saw = "whole-batch-left-out", in_batches
             look = iterate(r"\b(break|return|continue)\b", r"range\(", r"split|chunk", r"yield")

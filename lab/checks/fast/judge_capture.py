@@ -12,7 +12,7 @@ from lab.base.source import searchable
 from lab.base.words import one_line
 from lab.checks.common.look import RETURN, Look
 from lab.checks.common.look_values import assigned_at, loop_around
-from lab.checks.common.report import ERROR, error_place, expect, expect_as_many, expect_returned, fail
+from lab.checks.common.report import ERROR, error_place, expect, expect_as_many, expect_returned, fail, remembered
 from lab.checks.common.tensors import all_close, example, expect_tensors
 from lab.checks.fast.draw import LATER, WARM_UP, Training, train
 from lab.checks.fast.judge_replays import UNWRAPPED, judge_numbers, judge_step
@@ -94,6 +94,18 @@ def judge_inputs_elsewhere(look: Look, reports: Sequence[Any]) -> None:
             means="What the graph computes with lies where the model does: on the device of warm_up.",
             look=look(r"(zeros|ones|empty|full|rand|randn|randint|tensor)\(", r"recording\("),
         )
+
+
+def judge_another_model(look: Look, report: dict[str, Any]) -> None:
+    """A second model, whose batches have the shape of the first one's, has a recording of its own."""
+    expect([report], {"again": [bool], "again error": (None, ERROR)})
+    if error := report["again error"]:
+        fail(error, "capture_step() of a second model", look)
+    expect_as_many([report["again"]], 2)
+    if not all(report["again"]):
+        what = "the step that came back" if report["again"][0] else "warm_up"
+        saw = f"of a second model, with batches of the same shape, {what} has changed nothing."
+        raise remembered(look, saw)
 
 
 def judge_recording(look: Look, report: dict[str, Any]) -> None:

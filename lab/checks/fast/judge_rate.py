@@ -176,7 +176,8 @@ def judge_first_rate(look: Look, report: dict[str, Any], given: dict[str, Any]) 
             "rate-on-cpu",
             saw="with the model on a GPU (here only pretended) the rate is a tensor on the CPU.",
             means="The kernel would wait for the CPU's number, and a graph would keep that of the recording.",
-            look=look(r"torch\.(tensor|full|as_tensor)\(", r"lr="),
+            look=look.source_of("tensor", "device", like=r"cuda|cpu|rank")
+            or look(r"torch\.(tensor|full|as_tensor)\(", r"lr="),
         )
     if error := report["parameters"]["error"]:
         fail(error, "capturable_sgd() of a model with a norm", look)

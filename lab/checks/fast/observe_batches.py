@@ -18,6 +18,8 @@ from lab.checks.common.tiny import CPU
 from lab.checks.fast.draw import other_data
 from lab.ranks.rank import Rank
 
+LARGE = 40_000  # images: as many as real data sets have
+
 
 class Moves(TorchDispatchMode):
     """Notes what is copied from the CPU to the pretended GPU: the type and number of dimensions.
@@ -79,6 +81,7 @@ def take_batches(rank: Rank) -> dict[str, Any]:
     report["odd_at"] = odd_at(fast, batches, given["images"], [epoch["value"] for epoch in report["epochs"]])
     report["length"] = len(batches)
     report["even"] = attempt(rank, even_epoch, fast, given)
+    report["large"] = attempt(rank, large_epoch, fast)
     report["elsewhere"] = on_pretended_gpu(rank, fast, given)
     return report
 
@@ -119,6 +122,17 @@ def even_epoch(fast: Any, given: dict[str, Any]) -> list[list[int]]:
         [round(pixel * 255) for batch in told for pixel in batch["pixels"]],
         [label for batch in told for label in batch["labels"]],
     ]
+
+
+def large_epoch(fast: Any) -> list[int]:
+    """Of a data set whose numbers int16 does not hold: one that the sampler said, and the one that came; or []."""
+    labels = torch.arange(LARGE)
+    images = torch.zeros((LARGE, 3, 1, 1), dtype=torch.uint8)
+    sampler: DistributedSampler[int] = DistributedSampler(TensorDataset(labels), drop_last=True)
+    batches = fast.DeviceBatches(images, labels, sampler, LARGE // 10, CPU)
+    came = [label for _, batch_labels in batches for label in batch_labels.tolist()]
+    pairs = zip(sampler, came, strict=False)
+    return next(([said, label] for said, label in pairs if said != label), [])
 
 
 def odd_at(fast: Any, batches: Any, images: Tensor, epochs: list[Any]) -> int:

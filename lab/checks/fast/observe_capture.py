@@ -71,7 +71,23 @@ def capture_without_ddp(rank: Rank) -> dict[str, Any]:
     device = torch.device("cuda", 0) if torch.cuda.is_available() else CPU
     net = TinyNet(given["weights"], batchnorm=True).to(device)
     elsewhere = captured_elsewhere(fast.capture_step, given)
-    return capture(rank, fast.capture_step, given, net, net, device) | {"elsewhere": elsewhere}
+    report = capture(rank, fast.capture_step, given, net, net, device) | {"elsewhere": elsewhere}
+    again = attempt(rank, another_model, fast.capture_step, given, device)
+    return report | {"again": again["value"] or [], "again error": again["error"]}
+
+
+def another_model(capture_step: Callable[..., Any], given: dict[str, Any], device: Any) -> list[bool]:
+    """Whether a second model, with batches of the same shape, is changed by the warm-up; and by a later step."""
+    net = TinyNet(batchnorm=True).to(device)
+    first, *rest = [tuple(part.to(device, copy=True) for part in own[0]) for own in given["batches"]]
+    changed, before = [], on_cpu(net.state_dict())
+    step = capture_step(net, make_optimizer(net), [first, *rest[: given["warm_up"] - 1]])
+    for act in (lambda: None, lambda: step(*rest[-1])):
+        act()
+        now = on_cpu(net.state_dict())
+        changed.append(any(not now[name].equal(before[name]) for name in now))
+        before = now
+    return changed
 
 
 def captured_elsewhere(capture_step: Callable[..., Any], given: dict[str, Any]) -> str:
