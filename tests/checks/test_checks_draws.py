@@ -8,13 +8,14 @@ import torch
 
 from lab.checks.common.look import Look
 from lab.checks.common.tensors import TOLERANCE
-from lab.checks.common.tiny import fresh_generator
+from lab.checks.common.tiny import TinyNet, fresh_generator
 from lab.checks.data.draw import draw_validation_sets
 from lab.checks.fast.draw import Training, draw_training, is_steady
 from lab.checks.fast.gain.draw import draw_gain
 from lab.checks.fast.gain.judge import judge_time
 from lab.checks.fast.means import draw_epoch, mean_of, mistakes_of
 from lab.checks.from_scratch.zero.draw import draw as draw_zero
+from lab.checks.model.observe import give_both_signs
 from lab.grading.diagnosis import Diagnosis
 
 DRAWS = 30
@@ -88,3 +89,13 @@ def test_every_mistake_in_a_time_has_its_own_name():
                     given,
                 )
             assert told.value.name == name
+
+
+def test_logits_of_both_signs_do_not_hang_on_the_draw():
+    net, images = TinyNet(), torch.rand(3, 3, 32, 32)
+    with torch.no_grad():
+        net.classifier.bias.fill_(30.0)  # as one of 1024 networks has it: ten positive numbers
+        assert not bool((net(images) < 0).any())
+        give_both_signs(net)
+        assert bool((net(images) < 0).any(dim=1).all())
+        assert bool((net(images) > 0).any(dim=1).all())

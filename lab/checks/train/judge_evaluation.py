@@ -200,13 +200,13 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
             found[name] = (kind, saw)
     if not found:
         return
+    judge_precision(look, next(iter(found.values()))[1], [report["values"] for report in own], exact)
     rare = None
     of_loss = found.get("loss", ("",))[0]
     if of_loss == "other" or (of_loss == "batches" and overwritten(look)):  # the last may have as many samples
         rare = rarer_kind(look, [report["values"]["loss"] for report in own], drawn.rarer(0))
     if rare is None:
         judge_swapped(look, [report["values"] for report in own], exact, found)
-    judge_precision(look, next(iter(found.values()))[1], [report["values"] for report in own], exact)
     # One mistake often spoils both: name the kind that explains one of them.
     name = next((n for n, (kind, _) in found.items() if kind != "other"), next(iter(found)))
     kind, saw = found[name]
