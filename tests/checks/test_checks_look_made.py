@@ -18,7 +18,7 @@ from lab.checks.main.look_made import (
     is_fixed,
     seeded_wrong,
 )
-from lab.checks.train.look_means import moving_at, worked_out
+from lab.checks.train.means import moving_at, worked_out
 
 
 def look_into(folder: Path, text: str, function: str) -> Look:

@@ -14,8 +14,7 @@ from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
 from lab.checks.train.judge_passes import judge_after, judge_passes, judge_precision
 from lab.checks.train.judge_rarer import OVER_SOME, RARER, averaged_at, compared_at, rarer_kind
-from lab.checks.train.look_means import worked_out
-from lab.checks.train.means import mistake
+from lab.checks.train.means import mistake, worked_out
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 

@@ -13,8 +13,7 @@ from lab.checks.common.look_values import overwritten
 from lab.checks.common.syntax import calls_of, names_in
 from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means, rarer_means
-from lab.checks.train.look_means import after_loop, moving_at, worked_out
-from lab.checks.train.means import mistake, near
+from lab.checks.train.means import after_loop, mistake, moving_at, near, worked_out
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
