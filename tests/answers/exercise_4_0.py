@@ -847,3 +847,43 @@ bank.wrong(
     whole={"4.0": "get_ddp_model(model, next(model.parameters()).device)\n"},
     slow=True,
 )
+bank.wrong(
+    "some-parameters-left-out",
+    "the offset set to the last size, not moved on by it",
+    whole={
+        "4.0": """
+grads = [p.grad for p in model.parameters() if p.grad is not None]
+if not grads:
+    return
+flat = torch.cat([g.flatten() for g in grads])
+dist.all_reduce(flat)
+flat.div_(dist.get_world_size())
+offset = 0
+for g in grads:
+    size = g.numel()
+    g.copy_(flat.narrow(0, offset, size).view_as(g))
+    offset = size
+"""
+    },
+    slow=True,
+)
+bank.wrong(
+    "some-parameters-left-out",
+    "those that are under way at the end are not divided",
+    whole={
+        "4.0": """
+under_way = []
+for p in model.parameters():
+    if p.grad is None:
+        continue
+    if len(under_way) == 4:
+        work, grad = under_way.pop(0)
+        work.wait()
+        grad /= dist.get_world_size()
+    under_way.append((dist.all_reduce(p.grad, async_op=True), p.grad))
+for work, grad in under_way:
+    work.wait()
+"""
+    },
+    slow=True,
+)

@@ -839,3 +839,13 @@ bank.wrong(
     mesh="shards = shards or 1\nmesh = init_device_mesh(device.type, (dist.get_world_size() // shards, shards))",
     slow=True,
 )
+bank.wrong(
+    "logits-not-fp32",
+    "one dict of options for the blocks and the model",
+    mesh="options = {'mesh': init_device_mesh(device.type, (dist.get_world_size(),))}",
+    root="options['mp_policy'] = policy",
+    batchnorms="shard_batchnorms(model, options['mesh'])",
+    block="fully_shard(block, **options)",
+    result="return fully_shard(model, **options)",
+    slow=True,
+)

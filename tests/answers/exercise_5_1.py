@@ -1298,3 +1298,64 @@ bank.wrong(
     ),
     slow=True,
 )
+
+# ---- a value that comes to where it does harm by way of a variable, a helper or a class
+
+bank.wrong(
+    "train-in-evaluation",
+    "what is to be done is worked out first",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    if args.evaluate_only:\n        this_run.evaluate(model, datasets, loader)\n"
+            "    elif not args.dry_run:\n",
+            "    to_evaluate = args.evaluate_only and not args.dry_run\n    to_train = not args.dry_run\n"
+            "    if to_evaluate:\n        this_run.evaluate(model, datasets, loader)\n    if to_train:\n",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "ranks-start-differently",
+    "a helper that seeds is handed the rank",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    torch.manual_seed(args.seed)\n",
+            "    def seed_everything(seed, rank=0):\n        torch.manual_seed(seed + rank)\n\n"
+            "    seed_everything(args.seed, torch.distributed.get_rank())\n",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "seed-hard-coded",
+    "a helper that seeds is handed nothing",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    torch.manual_seed(args.seed)\n",
+            "    def seed_everything(seed=42):\n        torch.manual_seed(seed)\n\n    seed_everything()\n",
+        ),
+    ),
+    slow=True,
+)
+bank.wrong(
+    "test-images-dropped",
+    "a helper is given the test images to train on",
+    whole=replaced(
+        STRAIGHT,
+        (
+            "    def loader(images):\n        return get_dataloaders(datasets.train, images,",
+            "    def loader(images):\n        return both(datasets.train, images)[1]\n\n"
+            "    def both(trained, measured):\n        return get_dataloaders(trained, measured,",
+        ),
+        ("device))[1]", "device))"),
+        (
+            "result = evaluate(model, loader(datasets.test), device)",
+            "test_loader, _ = both(datasets.test, datasets.valid)\n"
+            "            result = evaluate(model, test_loader, device)",
+        ),
+    ),
+    slow=True,
+)

@@ -1176,3 +1176,23 @@ bank.wrong(
     zero="optimizer.zero_grad()\nlabels = labels.roll(1)",
     slow=True,
 )
+bank.wrong(
+    "wrong-mean",
+    "a class that keeps a moving average",
+    sums="class Smoothed:\n    def __init__(self, keep):\n        self.keep, self.value = keep, None\n\n"
+    "    def update(self, loss):\n"
+    "        self.value = loss if self.value is None else self.keep * self.value + (1 - self.keep) * loss\n\n"
+    "smoothed = Smoothed(0.9)",
+    total="smoothed.update(loss)",
+    count="",
+    reduce="dist.all_reduce(smoothed.value)",
+    mean="return smoothed.value.item() / dist.get_world_size()",
+    slow=True,
+)
+bank.wrong(
+    "wrapper-bypassed",
+    "a helper takes the wrapper off",
+    autocast="def unwrap(wrapped):\n    return getattr(wrapped, 'module', wrapped)\n\nwith run.autocast():",
+    loss="loss = F.cross_entropy(unwrap(model)(images), labels)",
+    slow=True,
+)

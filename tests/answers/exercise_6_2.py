@@ -905,3 +905,11 @@ bank.wrong(
     whole={"6.2": MASKED.replace(", device=device)", ")")},
     slow=True,
 )
+bank.wrong(
+    "wrapper-bypassed",
+    "a helper takes the wrapper off",
+    eval="def unwrap(wrapped):\n    return getattr(wrapped, 'module', wrapped)\n\n"
+    "inner = unwrap(model)\ninner.eval()",
+    forward="logits = inner(images)",
+    slow=True,
+)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.syntax import assignments, calls_of, root_of, written_to
+from lab.checks.common.syntax import CHANGING, assignments, calls_of, root_of, shared_attributes, written_to
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -129,7 +129,10 @@ def in_classes(look: Look, pattern: str) -> str:
 
 def kept_default(look: Look) -> str:
     """What outlives a call of the function or of a helper: a default that is no constant; "" where none is."""
+    _, tree, _ = look.source()
+    classes = [one.name for one in (tree.body if tree else ()) if isinstance(one, ast.ClassDef)]
     names = [node.name for node in with_helpers(look)]
+    names += [f"{name}.__init__" for name in classes if look.mentions(name)]
     return next((place for name in names if (place := look.into(name).kept_default())), "")
 
 
@@ -216,21 +219,6 @@ def reads_itself(look: Look) -> str:
     return look.line(min(lines)) if lines else ""
 
 
-def after_loop(look: Look) -> str:
-    """The first line below a loop that reads what the last round has left in a variable; "" where none does."""
-    _, _, node = look.source()
-    names = [part for part in ast.walk(node) if isinstance(part, ast.Name)] if node else []
-    for loop in (part for part in (ast.walk(node) if node else ()) if isinstance(part, ast.For)):
-        first, last = loop.lineno, loop.end_lineno or loop.lineno
-        stored = [name for name in names if isinstance(name.ctx, ast.Store)]
-        left = {name.id for name in stored if first <= name.lineno <= last}
-        left -= {name.id for name in stored if not first <= name.lineno <= last}
-        reads = [name.lineno for name in names if name.id in left and name.lineno > last]
-        if reads:
-            return look.line(min(reads))
-    return ""
-
-
 def value_outside(look: Look, pattern: str) -> str:
     """The place of a value of the module that the function or a helper reads; "" where no such line has one."""
     lines, tree, _ = look.source()
@@ -246,7 +234,8 @@ def value_outside(look: Look, pattern: str) -> str:
 def kept_at(look: Look) -> str:
     """Where that is made which outlives a call of the function, and is used by it or by a helper; "" without one.
 
-    A default argument, a value of the module which may change, or an attribute that a function gives to another.
+    A default argument, an attribute of a class, a value of the module which may change, or an attribute that a
+    function gives to another.
     """
     _, tree, _ = look.source()
     if place := kept_default(look):
@@ -255,12 +244,13 @@ def kept_at(look: Look) -> str:
     parts = [part for node in functions for part in ast.walk(node)]
     read = {part.id for part in parts if isinstance(part, ast.Name)}
     changed = {name for part in parts if isinstance(part, ast.Global) for name in part.names}
-    changing = (ast.Call, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+    if tree and (shared := shared_attributes(tree, read)):
+        return look.line(shared[0])
     made: list[tuple[bool, int]] = []
     for part in tree.body if tree else ():
         if isinstance(part, ast.Assign | ast.AnnAssign):
             names = {root_of(one) for one in (part.targets if isinstance(part, ast.Assign) else [part.target])}
-            if names & changed or (names & read and isinstance(part.value, changing)):
+            if names & changed or (names & read and isinstance(part.value, CHANGING)):
                 written = {root_of(value) for node in functions for value in written_to(node)}
                 again = [
                     one.lineno for one in parts if isinstance(one, ast.Assign) and ast.unparse(one.value) in names

@@ -116,6 +116,28 @@ def _changes(method: ast.Attribute) -> bool:
     return method.attr in _CHANGING or (in_place and root_of(method) not in ("torch", "nn", "init"))
 
 
+CHANGING = (ast.Call, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)  # what may change
+
+
+def shared_attributes(tree: ast.Module, used: set[str]) -> list[int]:
+    """The lines that make attributes of classes of these names which their methods change for all objects."""
+    found = []
+    for owner in (part for part in tree.body if isinstance(part, ast.ClassDef) and part.name in used):
+        parts = list(ast.walk(owner))
+        stored = [one for one in parts if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)]
+        added = [one.target for one in parts if isinstance(one, ast.AugAssign)]
+        own = {one.attr for one in stored if root_of(one) == "self" and one not in added}
+        everybody = {one.attr for one in stored if root_of(one) in (owner.name, "cls", "type")}
+        changed = [value for one in owner.body if isinstance(one, _Function) for value in written_to(one)]
+        inner = [one for value in (*changed, *added) for one in ast.walk(value)]
+        inside = {one.attr for one in inner if isinstance(one, ast.Attribute)} - own
+        for part in owner.body:
+            made = part.value if isinstance(part, ast.Assign | ast.AnnAssign) else None
+            may = inside if isinstance(made, CHANGING) and "field(" not in ast.unparse(made) else set()
+            found += [part.lineno] if made and names_in(part) & (everybody | may) else []
+    return sorted(found)
+
+
 def uses(body: list[ast.stmt], name: str) -> bool:
     """Whether statements use the variable, attribute or function `name`."""
     parts = [part for statement in body for part in ast.walk(statement)]

@@ -25,6 +25,7 @@ from lab.checks.ddp_utils.judge_models import (
     judge_second_model,
     judge_third_model,
 )
+from lab.checks.ddp_utils.look_average import not_moved_on, waited_alone
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
@@ -144,10 +145,16 @@ def judge_mean(look: Look, gradients: Sequence[Tensors], drawn: Gradients, calle
             fail_for_one_receiver(found, to_one)
         if found.kind == "sum" and in_helpers(look, r"\bAVG\b") and (summed := in_helpers(look, ADDED_UP)):
             fail_for_gradients(found, world_size, True, summed)
+        apart = ""
+        if found.kind == "other" or (found.kind == "some parameters" and "something else" in found.saw):
+            apart = not_moved_on(look)
+        elif found.kind == "some parameters" and found.saw.endswith("the sum."):
+            apart = waited_alone(look)
         reduced = bool(line_of(look(r"reduce|gather|broadcast")))
         if found.kind in ("local", "only divided") and not called and (never := leads_to(look, COLLECTIVE)):
             fail_for_never(found, unreached(look, never))
-        fail_for_gradients(found, world_size, reduced, look(*patterns, r"all_reduce|reduce|gather|broadcast"))
+        place = apart or look(*patterns, r"all_reduce|reduce|gather|broadcast")
+        fail_for_gradients(found, world_size, reduced, place)
 
 
 def judge_frozen(look: Look, frozen: bool) -> None:

@@ -1,5 +1,6 @@
 """Judges what precision="bf16" and "fp16" have made of a sharded model."""
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from lab.base.words import one_line
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_around import in_classes, in_helpers
 from lab.checks.common.report import expect, remembered
+from lab.checks.common.syntax import calls_of, root_of
 from lab.checks.common.tensors import expect_texts
 from lab.checks.fsdp_utils.judge_shards import judge_gathered
 from lab.checks.fsdp_utils.placement import outer_first
@@ -188,9 +190,38 @@ def judge_logits(look: Look, logits: str, precision: str) -> None:
             look=dropped
             if line_of(dropped := look(r"^(dataclasses\.)?replace\("))
             else root
-            if root != blocks
-            else look(r"fully_shard\(model", r"output_dtype", POLICY),
+            if root and root != blocks
+            else options_of_root(look) or look(r"fully_shard\(model", r"output_dtype", POLICY),
         )
+
+
+def options_of_root(look: Look) -> str:
+    """Where the policy comes into the dict that the call for the model itself unpacks; "" where it unpacks none.
+
+    Or where that dict was made or changed last, if nowhere by name.
+    """
+    _, _, node = look.source()
+    for call in reversed(calls_of(node, "fully_shard") if node else []):
+        names = {one.value.id for one in call.keywords if not one.arg and isinstance(one.value, ast.Name)}
+        by_itself = "mp_policy" in [one.arg for one in call.keywords]
+        if not names or by_itself or not call.args or ast.unparse(call.args[0]) != "model":
+            continue
+        given = [
+            ("mp_policy" in ast.unparse(part), part.lineno)
+            for part in ast.walk(node)  # type: ignore[arg-type]
+            if isinstance(part, ast.Assign | ast.AugAssign | ast.Expr)
+            and part.lineno < call.lineno
+            and names & _changed_by(part)
+        ]
+        return look.line(max(given)[1]) if given else ""
+    return ""
+
+
+def _changed_by(part: ast.Assign | ast.AugAssign | ast.Expr) -> set[str]:
+    """The variables that a statement assigns to, or of which it assigns a part or calls a method."""
+    if isinstance(part, ast.Expr):
+        return {root_of(part.value)}
+    return {root_of(one) for one in (part.targets if isinstance(part, ast.Assign) else [part.target])}
 
 
 def judge_batchnorm(look: Look, report: dict[str, Any]) -> None:

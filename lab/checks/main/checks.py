@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-from lab.checks.common.look import Look
 from lab.checks.common.tiny import LIMIT
 from lab.checks.main.draw import Rehearsal, draw_rehearsals
 from lab.checks.main.judge_calls import Events, calls, events_of, judge_calls
@@ -11,6 +10,7 @@ from lab.checks.main.judge_data import earlier, judge_data
 from lab.checks.main.judge_end import judge_end, judge_evaluation, judge_test, judge_training
 from lab.checks.main.judge_failure import judge_error, judge_failure
 from lab.checks.main.judge_model import judge_model, judge_seeds, judge_weights
+from lab.checks.main.look_made import WideLook
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
@@ -23,7 +23,7 @@ MODEL = "builds, wraps and optimises"
 
 @check("5.1", "sets up, loads, wraps, optimises and cleans up, for every strategy")
 def puts_it_all_together(group: Group) -> None:
-    look = Look(group.code, "main.py", "run")
+    look = WideLook(group.code, "main.py", "run")
     rehearsals = draw_rehearsals()
     built: list[dict[str, Any]] = []
     started = [

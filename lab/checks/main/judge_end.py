@@ -6,10 +6,11 @@ from typing import Any, NoReturn
 
 from lab.base.words import one_line
 from lab.checks.common.look import RETURN, Look, line_of
-from lab.checks.common.syntax import calls_of
+from lab.checks.common.syntax import calls_of, names_in
 from lab.checks.main.draw import Rehearsal
 from lab.checks.main.judge_calls import Events, calls
 from lab.checks.main.judge_model import LOADERS
+from lab.checks.main.look_made import condition_of, handed_for_training
 from lab.grading.diagnosis import Diagnosis
 
 
@@ -26,14 +27,14 @@ def judge_evaluation(look: Look, rehearsal: Rehearsal, events: Events) -> bool:
             "evaluates-unasked",
             saw=f"{rehearsal}: this_run.evaluate() was called, without --evaluate-only.",
             means="It prints how a checkpoint does; a run that trains has train() and evaluate() for that.",
-            look=look.under(r"\w\.evaluate\(") or line,
+            look=condition_of(look, r"\w\.evaluate\(") or line,
         )
     if calls(events, "train"):
         raise Diagnosis(
             "train-in-evaluation",
             saw=f"{rehearsal}: train() was called, beside this_run.evaluate().",
             means="It is to say how a checkpoint does, and that is no longer the one.",
-            look=look.under(r"(?<!_)\btrain\(") or look(r"(?<!_)\btrain\("),
+            look=condition_of(look, r"(?<!_)\btrain\(") or look(r"(?<!_)\btrain\("),
         )
     got = evaluated[0]["loaders"]
     if wrong := next((pair for pair in zip(got, ("valid", "test"), strict=False) if pair[0] != pair[1]), None):
@@ -60,7 +61,7 @@ def judge_sets(look: Look, rehearsal: Rehearsal, events: Events) -> None:
                 saw=f"{rehearsal}: for the {images.get(measured, 'other')} images, get_dataloaders() got the "
                 f"{images[trained]} images in place of the training set.",
                 means="It refuses a training set that is smaller than a batch, as these few images may be.",
-                look=look.line(call["line"]),
+                look=handed_for_training(look, call["line"], trained) or look.line(call["line"]),
             )
 
 
@@ -74,7 +75,7 @@ def judge_training(look: Look, rehearsal: Rehearsal, events: Events) -> None:
                 "train-in-dry-run",
                 saw=f"{rehearsal}: train() was called.",
                 means="A dry run shows whether everything fits, and costs seconds instead of hours.",
-                look=look.under(r"(?<!_)\btrain\(") or line,
+                look=condition_of(look, r"(?<!_)\btrain\(") or line,
             )
         return
     if len(trained) != 1:
@@ -106,7 +107,7 @@ def judge_test(look: Look, rehearsal: Rehearsal, events: Events) -> None:
                 "test-in-dry-run",
                 saw=f"{rehearsal}: {'evaluate' if evaluated else 'this_run.record_test'}() was called.",
                 means="Nothing was trained, so there is nothing to measure, and a dry run is to cost seconds.",
-                look=look.under(called) or look(called),
+                look=condition_of(look, called) or look(called),
             )
         return
     if not rehearsal.test_set:
@@ -187,7 +188,7 @@ def judge_test_loader(look: Look, rehearsal: Rehearsal, on: str, made: Events) -
         name,
         saw=f"{rehearsal}: evaluate() got {LOADERS.get(on, one_line(on, 40) + ' not from get_dataloaders()')}.",
         means=means,
-        look=next((first_taken(look, one["line"]) for one in made if is_first(one["sets"], on)), "")
+        look=next((first_taken(look, one) for one in made if is_first(one["sets"], on)), "")
         or (
             look(r"DataLoader\(", r"(?<![.\w])evaluate\(")
             if own
@@ -203,11 +204,15 @@ def is_first(sets: list[str], on: str) -> bool:
     return on == f"shuffled {sets[0]}" or (sets[1] == "test" and on == sets[0])
 
 
-def first_taken(look: Look, number: int) -> str:
-    """Where the first is taken of the two loaders that a call in a line gives; "" where the line is not known.
+def first_taken(look: Look, call: dict[str, Any]) -> str:
+    """Where the first is taken of the two loaders that a call gives; "" where its line is not known.
 
-    That is the line itself, or the one that takes it by [0] out of what the call has given.
+    That is the line itself, or the one that takes it by [0] out of what the call has given; or, where a helper
+    makes the call, the line that gives the helper the test images for the training set.
     """
+    number, images = call["line"], call["sets"][0]
+    if images in ("valid", "test") and (handed := handed_for_training(look, number, images)):
+        return handed
     _, _, node = look.source()
     parts = list(ast.walk(node)) if node else []
     for made in parts:
@@ -224,7 +229,9 @@ def first_taken(look: Look, number: int) -> str:
 def taken_of_a_helper(look: Look, number: int) -> str:
     """The last place that takes the first of what a helper gives, which returns a line's call; "" without one."""
     _, tree, node = look.source()
-    for part in ast.walk(tree) if tree else ():
+    parts = list(ast.walk(tree)) if tree else []
+    measured = {name for call in (calls_of(tree, "evaluate") if tree else ()) for name in names_in(call)}
+    for part in parts:
         name, gives = "", []
         if isinstance(part, ast.FunctionDef) and part is not node:
             name, gives = part.name, [one.value for one in ast.walk(part) if isinstance(one, ast.Return)]
@@ -232,15 +239,21 @@ def taken_of_a_helper(look: Look, number: int) -> str:
             name, gives = ast.unparse(part.targets[0]), [part.value.body]
         if not any(isinstance(one, ast.Call) and one.lineno <= number <= (one.end_lineno or 0) for one in gives):
             continue
-        calls = calls_of(node, name) if node else []
+        calls = calls_of(tree, name) if tree else []
         lines = [
             one.lineno
-            for one in ast.walk(node)  # type: ignore[arg-type]
-            if isinstance(one, ast.Subscript) and one.value in calls and ast.unparse(one.slice) == "0"
+            for one in parts
+            if (isinstance(one, ast.Subscript) and one.value in calls and ast.unparse(one.slice) == "0")
+            or (isinstance(one, ast.Assign) and one.value in calls and _first_name(one.targets[0]) in measured)
         ]
         if lines:
             return look.line(max(lines))
     return ""
+
+
+def _first_name(target: ast.expr) -> str:
+    """The first of the variables that something is parted into; "" where it is not."""
+    return ast.unparse(target.elts[0]) if isinstance(target, ast.Tuple) else ""
 
 
 def earlier_return(look: Look) -> str:

@@ -10,6 +10,7 @@ from lab.checks.common.look import Look
 from lab.checks.common.report import expect
 from lab.checks.main.draw import Rehearsal
 from lab.checks.main.judge_calls import Events, calls
+from lab.checks.main.look_made import asks_for_truth, by_rank, is_fixed, seeded_wrong
 from lab.grading.diagnosis import Diagnosis
 
 WRAPPERS = {
@@ -231,7 +232,7 @@ def judge_weights(look: Look, rehearsal: Rehearsal, everyone: list[Events]) -> d
             "ranks-start-differently",
             saw=f"{rehearsal}: the first weight of the model is {first}.",
             means="Without the same torch.manual_seed before build_model, every rank draws weights of its own.",
-            look=look(r"manual_seed", r"\bseed\(", r"build_model"),
+            look=seeded_wrong(look, by_rank) or look(r"manual_seed", r"\bseed\(", r"build_model"),
         )
     return built[0]
 
@@ -255,7 +256,7 @@ def judge_seeds(look: Look, rehearsals: list[Rehearsal], built: list[dict[str, A
                 "seed-hard-coded",
                 saw=f"--seed {one.seed} and --seed {other.seed} gave the same weights.",
                 means="Repeating a run with other seeds would say nothing about its spread.",
-                look=look(r"manual_seed", r"seed"),
+                look=seeded_wrong(look, is_fixed) or look(r"manual_seed", r"seed"),
             )
     used = {rehearsal.seed: one["seed"] for rehearsal, one in zip(rehearsals, built, strict=True)}
     if used.pop(0) != 0 and all(seed == other for seed, other in used.items()):
@@ -263,5 +264,5 @@ def judge_seeds(look: Look, rehearsals: list[Rehearsal], built: list[dict[str, A
             "seed-zero-replaced",
             saw=f"--seed {next(iter(used))} seeded torch with {next(iter(used))}, --seed 0 with another number.",
             means="0 is a seed like any other, and false to `or` and `if`: a sweep would run one seed twice.",
-            look=look(r"manual_seed", r"seed"),
+            look=seeded_wrong(look, asks_for_truth) or look(r"manual_seed", r"seed"),
         )

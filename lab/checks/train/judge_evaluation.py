@@ -14,7 +14,7 @@ from lab.checks.common.tensors import close, number
 from lab.checks.train.draw import DrawnEvaluation
 from lab.checks.train.judge_passes import judge_after, judge_passes, judge_precision
 from lab.checks.train.judge_rarer import OVER_SOME, RARER, averaged_at, compared_at, rarer_kind
-from lab.checks.train.means import mistake
+from lab.checks.train.means import mistake, worked_out
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
 
@@ -243,7 +243,7 @@ def judge_values(look: Look, own: Sequence[dict[str, Any]], wrapper: str, drawn:
     place = averaged_at(look, observed, possible[name], added) if kind == "averages" else ""
     if kind == "other" and name == "accuracy":
         place = compared_at(look)
-    place = place or look(*before, pattern, *after, r"reduce|gather", r"\breturn\b")
+    place = place or worked_out(look, *before, pattern, *after)
     # Of so few samples, an accuracy is that of another mistake by chance; a loss is not.
     if (rare is not None and (kind != "filler" or rare[0] == RARER["class 0"][0])) or (
         rare and rare[0].startswith(OVER_SOME)

@@ -8,7 +8,7 @@ import torch
 
 from lab.checks.common.gradients import verdict
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import first_of, in_helpers
+from lab.checks.common.look_around import first_of, in_helpers, leads_to
 from lab.checks.common.syntax import computed_for
 from lab.checks.common.tensors import Tensors, all_close, close, example, expect_tensors, factor_between, number
 from lab.checks.common.tiny import (
@@ -107,7 +107,7 @@ def judge_first_gradients(look: Look, steps: Sequence[dict[str, Any]], weights: 
             look=scaling,
         )
     if found.kind == "local":
-        place = look(r"no_sync", r"\bmodule\b", r"model\(")
+        place = next(filter(line_of, (look(r"no_sync"), leads_to(look, r"\bmodule\b"))), look(r"model\("))
         raise Diagnosis(
             "wrapper-bypassed",
             saw=saw,

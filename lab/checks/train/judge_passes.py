@@ -7,6 +7,7 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import leads_to
 from lab.checks.common.report import expect
 from lab.checks.common.tensors import close, number
 from lab.checks.train.judge_rarer import REDUCING, divided_before
@@ -65,7 +66,7 @@ def judge_passes(look: Look, rank: int, report: dict[str, Any], wrapper: str, im
             saw=f"under {wrapper} {len(passes) - report['called']} of {len(passes)} forward passes on rank {rank} "
             "went past the wrapped model.",
             means=BYPASSED,
-            look=look(r"\bmodule\b", r"model\("),
+            look=leads_to(look, r"\bmodule\b") or look(r"model\("),
         )
     if seen != images:
         raise Diagnosis(

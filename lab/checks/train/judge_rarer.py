@@ -8,12 +8,12 @@ from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import after_loop, kept_at
+from lab.checks.common.look_around import kept_at
 from lab.checks.common.look_values import overwritten
 from lab.checks.common.syntax import calls_of, names_in
 from lab.checks.common.tensors import number
 from lab.checks.train.draw import possible_means, rarer_means
-from lab.checks.train.means import mistake, near
+from lab.checks.train.means import after_loop, mistake, moving_at, near, worked_out
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
 
@@ -102,9 +102,11 @@ def rarer_kind(
             if kind == "last count"
             else look(pattern, r"long|int")
             if kind == "whole numbers"
+            else moving_at(look)
+            if kind == "moving average"
             else ""
         )
-        return means, condition or look(pattern, r"reduce|gather", r"\breturn\b")
+        return means, condition or worked_out(look, pattern)
     if kind in known:
         return (
             f"{OVER_SOME}{kind}: every rank's sums belong into it, by one all_reduce of all.",
@@ -144,7 +146,7 @@ LINES = {
     "world size": [r"world_size"],
     "not divided": [r"\breturn\b"],
     "batches": [r"\+=\s*1\b|len\(loader\)"],
-    "means added": [r"\+=\s*loss|append\("],
+    "means added": [r"\+=\s*loss|append\(", r"[+]\s*loss\b(?!\s*[*])"],
     "last batch": [r"(?<![+=])=\s*loss|\]\s*=(?!=)"],
     "other": [r"\breturn\b.*[-+]\s*\d"],
 }
@@ -158,7 +160,7 @@ def judge_mean(look: Look, observed: Sequence[float], epoch: int, given: dict[st
         return
     name, means = MEANS.get(kind, MEANS["other"])
     place = averaged_at(look, observed, known, r"(\+=|append\().*\bloss\b(?!.*\*)") if kind == "averages" else ""
-    place = place or look(*LINES.get(kind, []), r"reduce|gather", r"\breturn\b")
+    place = place or worked_out(look, *LINES.get(kind, []))
     if kind == "other" and (rare := rarer_kind(look, observed, rarer_means(given, epoch))):
         means, place = rare
     values = ", ".join(f"rank {rank} {number(value)}" for rank, value in enumerate(observed))

@@ -6,7 +6,7 @@ from typing import Any
 from lab.base.words import one_line
 from lab.checks.common.judge_left import LEFT, judge_left, judge_swallowed, judge_unwrapped
 from lab.checks.common.look import RETURN, Look
-from lab.checks.common.look_around import kept_at
+from lab.checks.common.look_around import kept_at, leads_to
 from lab.checks.common.look_values import passed_over
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_returned, numbers
 from lab.checks.train.draw import TIRING, tiring_phase
@@ -179,7 +179,7 @@ def judge_arguments(look: Look, events: Sequence[dict[str, Any]]) -> None:
                 "wrapper-bypassed",
                 saw="train() handed on model.module, and not the model that it was given.",
                 means="Past the wrapper nothing is averaged, and under fsdp1 nothing gathered: hand on the model.",
-                look=look(r"\bmodule\b"),
+                look=leads_to(look, r"\bmodule\b") or look(),
             )
         if event["wrong"]:
             call = {"train": "train_one_epoch", "evaluate": "evaluate"}.get(event["what"], event["what"])
