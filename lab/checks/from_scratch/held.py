@@ -1,4 +1,4 @@
-"""In a rank: what is to be called behind a collective, which may be late, and so is called only when it is awaited."""
+"""In a rank: callbacks of collectives may come late, and here they do: not before somebody waits for them."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Callbacks:
         return [line for _, _, _, line in self._held]
 
     def hold(self, future: Any, name: str, callback: Any) -> Any:
-        """then() or add_done_callback(), of a future that is completed when somebody waits for what comes of it."""
+        """then() or add_done_callback(), of a future that is completed when somebody waits for the result."""
         gate = torch.futures.Future[Any]()
         child = self.original[name](gate, callback)
         lines = lines_on_the_way(self._file)
@@ -99,7 +99,7 @@ def callbacks_held(file: str | None, waits: list[int]) -> Iterator[Callbacks]:
     def get_future(work: Any) -> Any:
         return held.of_work(work)
 
-    patched = {"then": then, "add_done_callback": add_done_callback, "wait": wait}
+    patched: dict[str, Any] = {"then": then, "add_done_callback": add_done_callback, "wait": wait}
     with mock.patch.multiple(kind, **patched), mock.patch.object(c10d.Work, "get_future", get_future):
         yield held
     held.release(held._own)

@@ -83,7 +83,7 @@ def judge_start(look: Look, start: Sequence[dict[str, Tensor]], drawn: Drawn) ->
                     means="A state_dict leaves out what was registered with persistent=False: module.buffers()."
                     if missing == ["centre"]
                     else f"Ranks that begin with other {kind} train other models, and average what does not fit.",
-                    look=(len(missing) < len(names) and broadcast_list(look)) or look(r"broadcast", r"hook"),
+                    look=(len(missing) < len(names) and broadcast_list(look, kind)) or look(r"broadcast", r"hook"),
                 )
 
 

@@ -5,11 +5,17 @@ from lab.checks.common.look_around import argument_of
 from lab.checks.common.syntax import calls_of
 
 
-def broadcast_list(look: Look) -> str:
-    """Where it is said what is broadcast, if one call does it for all; "" where there are several or none."""
+def broadcast_list(look: Look, kind: str) -> str:
+    """Where it is said what is broadcast, if one call does it for all; "" where there are several or none.
+
+    Args:
+        kind: of several lines that say it, the one that names these goes first, "parameters".
+    """
     _, _, node = look.source()
     calls = calls_of(node, "broadcast") if node else []
-    return argument_of(look, "broadcast", "tensors", 0) if len(calls) == 1 else ""
+    if len(calls) != 1 or not argument_of(look, "broadcast", "tensors", 0):
+        return ""
+    return look.source_of("broadcast", "tensors", 0, like=kind)
 
 
 def left_to_begin(look: Look) -> str:

@@ -70,8 +70,7 @@ def judge_filled(look: Look, reports: Sequence[dict[str, Any]]) -> None:
         if report["not filled"] and (rebound := first_of(fill, arguments_rebound)):
             raise Diagnosis(
                 "whole-not-filled",
-                saw=f"after fill() the tensor that it was given lacked rank {rank}'s own shard, "
-                f"{report['not filled']} times.",
+                saw=f"after fill() the tensor that it was given lacked the own shard of rank {rank}.",
                 means="To assign to a name fills no tensor: gather into `whole`, or copy_() into it.",
                 look=rebound,
             )

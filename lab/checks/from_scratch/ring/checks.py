@@ -112,7 +112,7 @@ def not_next_to_it(look: Look, told: Diagnosis, group: Group) -> Diagnosis | Non
                 return Diagnosis(
                     "not-its-neighbour",
                     saw=f"rank {report.rank} of {len(reports)} {does} rank {one.peer}; {told.saw}",
-                    means="In a ring of N ranks the next one is (rank + 1) % N, and the one before (rank - 1) % N.",
+                    means="In a ring of N ranks the next one is (rank + 1) % N, the one before (rank - 1) % N.",
                     look=peer_of(exchange, one.kind) or exchange(r"send" if step > 0 else r"recv"),
                 )
     return None

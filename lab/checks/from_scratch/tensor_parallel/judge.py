@@ -53,6 +53,7 @@ REPORT = {
     "gradients": dict,
     "part": Tensor,
     "outs": Tensor,
+    "more": (None, [[(Tensor, int)]]),
 }
 Weights = Sequence[Mapping[str, Tensor]]
 
@@ -141,7 +142,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                     look=look.into("ToRanks.backward")(RETURN),
                 )
     judge_part(look.into("own_part"), [report["part"] for report in reports], drawn.whole)
-    for parts in reports[0].get("more", ()):
+    for parts in reports[0]["more"] or ():
         judge_more(look.into("own_part"), parts, drawn.wide)
 
 
@@ -193,7 +194,9 @@ def judge_output(look: Look, reports: Sequence[Any], drawn: Drawn, right: Twin) 
             look.into(f"{COLUMN}.forward")(r"apply", RETURN),
         )
     if place := fresh(look, reports[0], drawn.weights[0]):
-        raise says("not-of-the-whole", "A rank's weights are a part of the whole layer's: take it, draw none.", place)
+        raise says(
+            "not-of-the-whole", "A rank's weights are a part of the whole layer's: take it, draw none.", place
+        )
     piece = drawn.weights[0][CUT[0]].chunk(RANKS)[0]
     at = look(r"query_key_value\b.*=", r"query_key_value")
     if reports[0]["keys"].shape == piece.shape and torch.equal(reports[0]["keys"], piece):

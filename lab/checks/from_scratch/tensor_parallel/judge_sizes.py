@@ -113,8 +113,6 @@ def judge_part(look: Look, parts: Sequence[Tensor], whole: Tensor) -> None:
 
 def judge_more(look: Look, parts: Sequence[Any], whole: Tensor) -> None:
     """Of another number of ranks each gets a part of each piece, and nobody what another one has."""
-    if not fits(list(parts), [(Tensor, int)]):
-        raise unusable_report("what own_part() gave is no tensor")
     ranks = len(parts)
     each = whole.shape[1] // PIECES
     shape, taken = [len(whole), whole.shape[1] // ranks], torch.zeros(whole.shape[1], dtype=torch.int64)
@@ -135,8 +133,9 @@ def judge_more(look: Look, parts: Sequence[Any], whole: Tensor) -> None:
         raise Diagnosis(
             "cut-for-two-ranks",
             saw=saw,
-            means="Each piece is cut into as many parts as there are ranks, and each rank has the one of its number.",
-            look=for_two(look) or (look.line(part) if isinstance(part, int) else look(r"chunk|split|narrow", RETURN)),
+            means="Each piece is cut into as many parts as there are ranks, and each rank has one of its own.",
+            look=for_two(look)
+            or (look.line(part) if isinstance(part, int) else look(r"chunk|split|narrow", RETURN)),
         )
 
 
@@ -148,9 +147,9 @@ def for_two(look: Look) -> str:
 
 def fresh(look: Look, report: dict[str, Any], whole: Mapping[str, Tensor]) -> str:
     """Where a layer makes weights of its own, if a rank has numbers that the whole layer has not; "" if not."""
-    found = ((COLUMN, report["keys"], CUT[0]), (ROW, report["outs"], CUT[2]), (COLUMN, report["key biases"], CUT[1]))
-    for kind, own, name in found:
-        if float(torch.isin(own, whole[name]).float().mean()) > 0.5:  # two drawn numbers may be the same by chance
+    keys, biases, outs = report["keys"], report["key biases"], report["outs"]
+    for kind, own, name in ((COLUMN, keys, CUT[0]), (ROW, outs, CUT[2]), (COLUMN, biases, CUT[1])):
+        if float(torch.isin(own, whole[name]).float().mean()) > 0.5:  # some are the same by chance
             continue
         init = look.into(f"{kind}.__init__")
         word = name.rpartition(".")[2]

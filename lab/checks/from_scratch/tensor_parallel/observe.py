@@ -77,7 +77,7 @@ def train(rank: Rank) -> dict[str, Any]:
         optimizer.step()
     report["part"] = module.own_part(given["whole"], 1, given["pieces"]).detach().clone()
     if making.calls:  # what is cut with a collective cannot be cut for ranks that are not there
-        return report
+        return report | {"more": None}
     return report | {"more": [parts_of(module, given["wide"], given["pieces"], ranks) for ranks in MORE_RANKS]}
 
 
@@ -99,7 +99,7 @@ def as_one_of(ranks: int, rank: int) -> Iterator[None]:
     """In its context this process takes itself for one of another number of ranks."""
     group: Any = c10d.ProcessGroup
     said = {"WORLD_SIZE": str(ranks), "RANK": str(rank)}
-    asked = {"size": lambda *_: ranks, "rank": lambda *_: rank}
+    asked: dict[str, Any] = {"size": lambda *_: ranks, "rank": lambda *_: rank}
     with mock.patch.multiple(group, **asked), mock.patch.dict(os.environ, said):
         yield
 
