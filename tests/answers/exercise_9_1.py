@@ -287,3 +287,9 @@ bank.wrong(
     gather="buffer = torch.empty_like(parts[before])\nexchange(parts[part], buffer)\n"
     "parts[before].copy_(parts[before] + buffer)",
 )
+bank.wrong(
+    "not-its-neighbour",
+    "a ring of two ranks, however many there are",
+    slow=True,
+    neighbours="to, source = (here + 1) % 2, (here - 1) % 2",
+)

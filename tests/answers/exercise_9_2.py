@@ -289,3 +289,63 @@ bank.wrong(
     late="if late.ready > 0: self._begin(late)",
     wait="if bucket.work is not None: bucket.work.wait()\nbucket.work = None",
 )
+bank.right(
+    "divided in a callback that is waited for",
+    slow=True,
+    divide="ranks = dist.get_world_size()",
+    reduce="work = dist.all_reduce(bucket.flat, async_op=True)\n"
+    "bucket.work = work.get_future().then(lambda done: done.value()[0].div_(ranks))",
+)
+bank.right(
+    "divided in callbacks that are waited for together",
+    slow=True,
+    divide="ranks = dist.get_world_size()",
+    reduce="bucket.work = dist.all_reduce(bucket.flat, async_op=True)\n"
+    "bucket.work = bucket.work.get_future().then(lambda done: bucket.flat.div_(ranks))",
+    every="torch.futures.wait_all([bucket.work for bucket in self.buckets])\nfor bucket in self.buckets:",
+    wait="bucket.work = None",
+)
+bank.wrong(
+    "callback-not-awaited",
+    "waits for the all-reduce, and not for the callback that divides",
+    slow=True,
+    divide="ranks = dist.get_world_size()",
+    reduce="bucket.work = dist.all_reduce(bucket.flat, async_op=True)\n"
+    "bucket.work.get_future().then(lambda done: bucket.flat.div_(ranks))",
+)
+bank.wrong(
+    "callback-not-awaited",
+    "waits for the future of the all-reduce, and not for its callback",
+    slow=True,
+    divide="ranks = dist.get_world_size()",
+    reduce="bucket.work = dist.all_reduce(bucket.flat, async_op=True).get_future()\n"
+    "bucket.work.add_done_callback(lambda done: bucket.flat.div_(ranks))",
+)
+bank.wrong(
+    "bytes-of-another-type",
+    "four bytes a number, whatever its type",
+    slow=True,
+    full="size = sum(4 * q.numel() for q in room)\nif size >= full:",
+)
+bank.wrong(
+    ON_ONE_RANK,
+    "one bucket alone of those that are left",
+    slow=True,
+    left="if self.begun < len(self.buckets):",
+    wait="if bucket.work is not None: bucket.work.wait()\nbucket.work = None",
+)
+bank.wrong(
+    "not-broadcast",
+    "a list of the trained parameters is broadcast",
+    slow=True,
+    whole={
+        "9.2b": """
+tensors = [p for bucket in self.buckets for p in bucket.parameters]
+tensors += module.buffers()
+broadcast(tensors)
+for bucket in self.buckets:
+    for p in bucket.parameters:
+        p.register_post_accumulate_grad_hook(lambda p, b=bucket: self._ready(b))
+"""
+    },
+)

@@ -243,7 +243,7 @@ bank.wrong(
     skip="if not share or rank != dist.get_rank(): continue",
 )
 bank.wrong(
-    OTHER_SIZES,
+    "buffer-of-other-type",
     "what comes is received in float32",
     slow=True,
     flat="own = rank == dist.get_rank()\n"
@@ -314,4 +314,45 @@ bank.wrong(
     slow=True,
     states="everyone, self.parameters = self.parameters, self.shares[dist.get_rank()]\n"
     "for p in [p for p in self.optimizer.state if id(p) not in mine]:",
+)
+bank.wrong(
+    "buffer-of-other-type",
+    "who receives makes a buffer by its length alone",
+    slow=True,
+    flat="if rank == dist.get_rank():\n    flat = torch.cat([p.reshape(-1) for p in share])\n"
+    "else:\n    flat = torch.zeros(sum(p.numel() for p in share))",
+)
+bank.wrong(
+    "copied-before-wait",
+    "the broadcasts are waited for behind the loop that has copied",
+    slow=True,
+    whole={
+        "9.3d": """
+works = []
+for rank, share in enumerate(self.shares):
+    if not share: continue
+    flat = torch.cat([p.reshape(-1) for p in share])
+    works.append(dist.broadcast(flat, rank, async_op=True))
+    for p, new in zip(share, flat.split([p.numel() for p in share])):
+        p.copy_(new.reshape(p.shape))
+for work in works:
+    work.wait()
+"""
+    },
+)
+bank.wrong(
+    "dealt-out-by-count",
+    "dealt out by a class",
+    slow=True,
+    whole={
+        "9.3a": """
+class Shares(list):
+    def deal(self, parameters):
+        for i, p in enumerate(sorted(parameters, key=lambda p: -p.numel())):
+            self[i % ranks].append(p)
+        return self
+
+return Shares([] for _ in range(ranks)).deal(parameters)
+"""
+    },
 )

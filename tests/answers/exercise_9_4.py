@@ -406,3 +406,24 @@ bank.right(
     broadcast="works = [dist.broadcast(half, 0, async_op=True) for half in flat.chunk(2)]\n"
     "while not works[0].is_completed(): pass\nfor work in works: work.wait()",
 )
+bank.wrong(
+    "whole-not-filled",
+    "a list is gathered, and joined under the name of what was to be filled",
+    slow=True,
+    gather="every = [torch.empty_like(own) for _ in range(dist.get_world_size())]\n"
+    "dist.all_gather(every, own)\nwhole = torch.cat(every)",
+)
+bank.right(
+    "a list is gathered, and joined in what was to be filled",
+    slow=True,
+    gather="every = [torch.empty_like(own) for _ in range(dist.get_world_size())]\n"
+    "dist.all_gather(every, own)\nwhole = torch.cat(every, out=whole)",
+)
+bank.wrong(
+    "unequal-shards",
+    "padded to an even length",
+    slow=True,
+    missing="",
+    pad="if len(flat) % 2:\n    flat = torch.cat([flat, flat.new_zeros(1)])",
+    shard="self.shard = nn.Parameter(flat.chunk(ranks)[rank].clone())",
+)

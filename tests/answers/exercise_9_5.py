@@ -322,3 +322,38 @@ bank.wrong(
     slow=True,
     **{"sum back": "total = gradient.clone()\ndist.all_reduce(total)\nreturn total"},
 )
+bank.wrong(
+    "cut-for-two-ranks",
+    "each piece cut in two",
+    slow=True,
+    whole={
+        "9.5a": "return torch.cat([one.chunk(2, dim)[rank] for one in tensor.detach().chunk(pieces, dim)], dim)"
+    },
+)
+bank.wrong(
+    "cut-for-two-ranks",
+    "the halves' width in a variable",
+    slow=True,
+    width="width = size // 2",
+)
+bank.wrong(
+    "cut-for-two-ranks",
+    "the first part, or for all others the second",
+    slow=True,
+    width="width = size // ranks\nrank = 0 if rank == 0 else 1",
+)
+bank.wrong(
+    "not-of-the-whole",
+    "weights that are drawn anew",
+    slow=True,
+    **{
+        "column weight": "self.weight = nn.Parameter(own_part(whole.weight, dim=0, pieces=pieces))\n"
+        "nn.init.kaiming_uniform_(self.weight, a=5**0.5)"
+    },
+)
+bank.wrong(
+    "not-of-the-whole",
+    "biases that begin at zero",
+    slow=True,
+    **{"column bias": "self.bias = nn.Parameter(torch.zeros(len(self.weight)))"},
+)

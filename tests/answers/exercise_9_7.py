@@ -432,3 +432,10 @@ return rows[dist.get_rank() // 2], columns[position]
 """
     },
 )
+bank.wrong(
+    "begun-too-early",
+    "the sum between nodes is begun with the one inside of them",
+    slow=True,
+    scatter="first = reduce_scatter(own, flat, group=self.shard_group, async_op=True)",
+    reduce="dist.all_reduce(own, group=self.replicate_group, async_op=True).wait()\nfirst.wait()",
+)

@@ -65,7 +65,7 @@ def waits_noted(*names: str) -> Iterator[list[int]]:
 
 
 # What the handle of a collective is asked by those who want to know whether it has ended.
-_ASKED = ("wait", "is_completed", "get_future", "result", "synchronize")
+ASKED = ("wait", "is_completed", "get_future", "result", "synchronize")
 
 
 class _Begun(TorchDispatchMode):
@@ -108,7 +108,7 @@ def waited_for(file: str | None, lines: list[int]) -> Iterator[None]:
     lines: gets the lines of the file that began what nobody had waited for.
     """
     begun = _Begun(file)
-    noting = {name: begun.asked(getattr(c10d.Work, name)) for name in _ASKED}
+    noting = {name: begun.asked(getattr(c10d.Work, name)) for name in ASKED}
     with begun, mock.patch.multiple(c10d.Work, **noting):
         yield
     for line, handle in begun.left:

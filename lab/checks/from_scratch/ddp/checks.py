@@ -9,9 +9,11 @@ from lab.checks.common.tiny import LIMIT, fresh_generator
 from lab.checks.from_scratch.ddp.draw import draw, sent
 from lab.checks.from_scratch.ddp.judge import judge
 from lab.checks.from_scratch.ddp.observe import train
+from lab.checks.from_scratch.ddp.places import left_to_begin
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
+ON_ONE_RANK = "collective-on-one-rank"
 NOT_BEGUN = "finish() waits for a bucket that nobody has begun. Begin them in their order, and at last those left."
 
 FROZEN = "A frozen parameter gets no gradient, so its bucket is never full: it belongs in none."
@@ -32,6 +34,8 @@ def averages_while_computing(group: Group) -> None:
         try:
             reports = group.observe(Order(train, 2, sent(drawn), timeout=LIMIT))
         except Diagnosis as diagnosis:
+            if place := diagnosis.name == ON_ONE_RANK and left_to_begin(look):
+                raise not_all_begun(diagnosis, place) from None
             if diagnosis.name != "different-sizes" or not re.search(
                 r"called all_?reduce", searchable(diagnosis.saw)
             ):
@@ -45,3 +49,11 @@ def averages_while_computing(group: Group) -> None:
                 or look.into("MyDDP._ready")(r"_begin", r"ready"),
             ) from None
     judge(look, reports, drawn)
+
+
+def not_all_begun(told: Diagnosis, place: str) -> Diagnosis:
+    """The same, where finish() begins what is left under a condition: a rank has left it and not begun all."""
+    means = "Each rank begins all buckets: as long as one is left, finish() begins the next one."
+    if not re.search(r"in all_?reduce\b", searchable(told.saw)):
+        return told
+    return Diagnosis(told.name, saw=told.saw, means=means, look=place, details=told.details)

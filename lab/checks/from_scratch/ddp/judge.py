@@ -9,7 +9,8 @@ from lab.checks.common.look import RETURN, Look
 from lab.checks.common.report import expect, expect_as_many
 from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.from_scratch.ddp.draw import TURNED, Drawn, Gradients, mean, own_gradients
-from lab.checks.from_scratch.ddp.judge_buckets import judge_buckets, judge_overlap
+from lab.checks.from_scratch.ddp.judge_buckets import judge_buckets, judge_callbacks, judge_overlap
+from lab.checks.from_scratch.ddp.places import broadcast_list
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
 
@@ -27,6 +28,7 @@ REPORT = {
     "quiet in backward": int,
     "quiet ready": [int],
     "gradients": dict,
+    "late callbacks": [int],
     "storages": int,
     "quiet calls": CALLS,
     "quiet gradients": dict,
@@ -51,6 +53,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     for rank, report in enumerate(reports):
         judge_calls(look, rank, report)
     own = [own_gradients(drawn, rank, 0) for rank in range(len(reports))]
+    for rank, report in enumerate(reports):
+        judge_callbacks(look, rank, report, mean(own))
     judge_gradients(look, [report["gradients"] for report in reports], own, "")
     judge_buckets(look, [call["bytes"] for call in reports[0]["calls"]], drawn.cap_mb)
     judge_overlap(look, reports)
@@ -79,7 +83,7 @@ def judge_start(look: Look, start: Sequence[dict[str, Tensor]], drawn: Drawn) ->
                     means="A state_dict leaves out what was registered with persistent=False: module.buffers()."
                     if missing == ["centre"]
                     else f"Ranks that begin with other {kind} train other models, and average what does not fit.",
-                    look=look(r"broadcast", r"hook"),
+                    look=(len(missing) < len(names) and broadcast_list(look, kind)) or look(r"broadcast", r"hook"),
                 )
 
 

@@ -7,10 +7,25 @@ from typing import Any
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.look_values import late_bound
 from lab.checks.common.report import numbers
-from lab.checks.from_scratch.ddp.draw import bucket_sizes, sizes
+from lab.checks.common.tensors import close
+from lab.checks.from_scratch.ddp.draw import Gradients, bucket_sizes, sizes
 from lab.grading.diagnosis import Diagnosis
 
 FULL = r"(?<!-)>|<"  # where a size is compared
+
+
+def judge_callbacks(look: Look, rank: int, report: dict[str, Any], right: Gradients) -> None:
+    """What comes behind an all-reduce in a callback has come, too, when finish() returns."""
+    found, late = report["gradients"], report["late callbacks"]
+    wrong = [name for name in right if name not in found or not close(found[name], right[name])]
+    if late and wrong:
+        raise Diagnosis(
+            "callback-not-awaited",
+            saw=f"when finish() returned on rank {rank}, {len(late)} callbacks of futures had not run, and "
+            f"{len(wrong)} of {len(right)} gradients were no means.",
+            means="A callback may run later than its all-reduce ends: wait for the future that then() returns.",
+            look=look.line(late[0]),
+        )
 
 
 def judge_overlap(look: Look, reports: Sequence[dict[str, Any]]) -> None:
@@ -67,6 +82,15 @@ def judge_buckets(look: Look, found: Sequence[int], cap_mb: float) -> None:
             means="numel() counts numbers, and each has several bytes: times element_size().",
             look=place(r"numel|size\(\)"),
         )
+    for each_has in (2, 4):  # bytes, of numbers that have 8
+        written = place(rf"(?<![\w.*]){each_has}(?![\w.]|\s*\*\*)")
+        if list(found) == bucket_sizes(8 // each_has * cap) and line_of(written):
+            raise Diagnosis(
+                "bytes-of-another-type",
+                saw=f"{said}: as if each number had {each_has} bytes, and here it has 8.",
+                means="How many bytes a number has depends on its type: element_size() of the parameter.",
+                look=written,
+            )
     if len(found) == 1 or max(found) >= cap + max(each):
         raise Diagnosis(
             "buckets-too-large",

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lab.checks.from_scratch.ddp.net import Net, gradients, loss_of, tensors
+from lab.checks.from_scratch.held import callbacks_held
 from lab.checks.from_scratch.traffic import Traffic, waits_noted
 from lab.ranks.rank import Rank
 
@@ -45,7 +46,7 @@ def train(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {"start": {name: value.clone() for name, value in tensors(net).items()}}
     dist.barrier()
 
-    with traffic, Touched() as touched, waits_noted() as waits:
+    with waits_noted() as waits, callbacks_held(ddp.__file__, waits) as held, traffic, Touched() as touched:
         touched.waits = waits
         loss = loss_of(model(inputs[0], seldom=seldom))
         forward = len(traffic.calls)
@@ -54,6 +55,7 @@ def train(rank: Rank) -> dict[str, Any]:
         backward, waited = len(traffic.calls), len(waits)
         ready = counted(model)
         model.finish()
+        found, late = gradients(net), held.lines()
     calls = traffic.calls[forward:]
     report |= {
         "calls": calls,
@@ -64,7 +66,8 @@ def train(rank: Rank) -> dict[str, Any]:
         "touched": touched.count,
         "ready": ready,
         "left": counted(model),
-        "gradients": gradients(net),
+        "gradients": found,
+        "late callbacks": late,
         "storages": storages(net),
     }
     dist.barrier()

@@ -14,7 +14,7 @@ from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import one_thread
 from lab.checks.from_scratch.fsdp.judge_calls import UNITS, judge_calls, judge_gradients, judge_kept, judge_waits
 from lab.checks.from_scratch.fsdp.judge_precision import judge_low_precision
-from lab.checks.from_scratch.fsdp.judge_shards import judge_shards, judge_units, zeros_in_front
+from lab.checks.from_scratch.fsdp.judge_shards import judge_filled, judge_shards, judge_units, zeros_in_front
 from lab.checks.from_scratch.fsdp.net import (
     BLOCKS,
     WIDTH,
@@ -44,6 +44,7 @@ REPORT = {
     "not in pending": int,
     "changed under way": [int],
     "unwaited": [int],
+    "not filled": int,
     "forward peak": int,
     "peak": int,
     "evaluated": Tensor,
@@ -108,6 +109,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     expect(reports, REPORT)
     like = drawn.weights[0]
     judge_units(look, reports)
+    judge_filled(look, reports)
     judge_waits(look, reports)
     for report in reports:
         for state in STATES:

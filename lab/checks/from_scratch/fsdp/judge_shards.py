@@ -9,7 +9,9 @@ from torch import Tensor
 
 from lab.base.source import searchable
 from lab.base.words import one_line
-from lab.checks.common.look import Look
+from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import first_of
+from lab.checks.common.syntax import arguments_rebound
 from lab.checks.from_scratch.fsdp.judge_calls import UNITS
 from lab.checks.from_scratch.fsdp.net import BLOCKS, Net, shard_of_a_block
 from lab.grading.diagnosis import Diagnosis
@@ -35,6 +37,13 @@ def judge_units(look: Look, reports: Sequence[dict[str, Any]]) -> None:
 def padding_of(look: Look) -> str:
     """The place where it is said how many zeros follow the parameters; where the shard is cut, if none do."""
     unit = look.into("Unit.__init__")
+    place = zeros_of(unit)
+    condition = unit.under(re.escape(place.partition("  ")[2])) if line_of(place) else ""
+    return condition if re.search(r"% ?\d", searchable(condition)) else place
+
+
+def zeros_of(unit: Look) -> str:
+    """The same, whatever it is under."""
     for call, argument, position in (("pad", "pad", 1), ("new_zeros", "size", 0), ("zeros", "size", 0)):
         if place := unit.source_of(call, argument, position, like=r"%|//"):
             return place if re.search(r"%|//", searchable(place)) else unit(rf"\b{call}\(")
@@ -52,6 +61,19 @@ def zeros_in_front(state: dict[str, Tensor], like: dict[str, Tensor], ranks: int
             return False
         moved = moved or zeros > 0
     return moved
+
+
+def judge_filled(look: Look, reports: Sequence[dict[str, Any]]) -> None:
+    """fill() fills the tensor that it is given, where it gives its name to another one."""
+    fill = look.into("Unit.fill")
+    for rank, report in enumerate(reports):
+        if report["not filled"] and (rebound := first_of(fill, arguments_rebound)):
+            raise Diagnosis(
+                "whole-not-filled",
+                saw=f"after fill() the tensor that it was given lacked the own shard of rank {rank}.",
+                means="To assign to a name fills no tensor: gather into `whole`, or copy_() into it.",
+                look=rebound,
+            )
 
 
 def judge_shards(look: Look, rank: int, elements: Sequence[int], whole: int, ranks: int) -> None:

@@ -67,7 +67,7 @@ def train(rank: Rank) -> dict[str, Any]:
     report["order"] = blocks_of(model)
     report["in no unit"] = [name for name, _ in model.module.named_parameters()]
     optimizer = torch.optim.SGD(parameters, lr=RATE)
-    watch_gathers(model, fsdp.__file__, unwaited)
+    lacking = watch_gathers(model, fsdp.__file__, unwaited)
     dist.barrier()
     with Traffic() as traffic, waits_noted() as waits, LiveBytes() as live:
         reductions = watch_reductions(model, waits, fsdp.__file__)
@@ -114,6 +114,7 @@ def train(rank: Rank) -> dict[str, Any]:
     net = Net(given["weights"][rank.rank])
     low = fsdp.MyFSDP(net, torch.bfloat16)
     watch_gathers(low, fsdp.__file__, unwaited)
+    report["not filled"] = len(lacking)
     report["bf16 shards"] = sorted({str(p.dtype) for p in low.parameters()})
     if report["bf16 shards"] != ["torch.float32"]:
         return report | IN_NO_UNIT  # gloo reduces into no other type than it is given
@@ -149,21 +150,37 @@ def forward_hooks(module: torch.nn.Module, file: str | None) -> Iterator[list[in
         yield lines
 
 
-def watch_gathers(model: Any, file: str | None, unwaited: list[int]) -> None:
+def watch_gathers(model: Any, file: str | None, unwaited: list[int]) -> list[Any]:
     """What a Unit.fill() to come has begun has ended when it returns, so that what it fills can be freed.
+
+    Returns a list that gets the unit of each after which what was to be filled has no part with the own shard.
 
     unwaited: gets the lines that began what it had not waited for.
     """
+    lacking: list[Any] = []
 
-    def watched(fill: Any) -> Any:
+    def watched(unit: Any, fill: Any) -> Any:
         def call(whole: torch.Tensor) -> None:
             with waited_for(file, unwaited):
                 fill(whole)
+            shard = unit.shard.detach()
+            there = whole.untyped_storage().nbytes() >= whole.nbytes
+            if there and not holds(whole.detach(), shard.to(whole.dtype)):
+                lacking.append(unit)
 
         return call
 
     for unit in model.units:
-        unit.fill = watched(unit.fill)
+        unit.fill = watched(unit, unit.fill)
+    return lacking
+
+
+def holds(whole: torch.Tensor, shard: torch.Tensor) -> bool:
+    """Whether one of its equal parts is this."""
+    ranks = dist.get_world_size()
+    return whole.numel() != ranks * shard.numel() or any(
+        torch.equal(part, shard.flatten()) for part in whole.flatten().chunk(ranks)
+    )
 
 
 def watch_reductions(model: Any, waits: list[int], file: str | None) -> list[tuple[int, int, int, list[int]]]:

@@ -15,7 +15,7 @@ from lab.checks.common.tensors import close, example, factor_between
 from lab.checks.common.tiny import Descent, one_thread
 from lab.checks.from_scratch.hsdp.judge_groups import judge_agreement, judge_groups
 from lab.checks.from_scratch.hsdp.judge_kept import judge_freed, judge_memory
-from lab.checks.from_scratch.hsdp.judge_traffic import judge_gather, judge_reduce, judge_waited
+from lab.checks.from_scratch.hsdp.judge_traffic import judge_begun, judge_gather, judge_reduce, judge_waited
 from lab.checks.from_scratch.hsdp.net import (
     BATCH,
     INPUTS,
@@ -43,6 +43,7 @@ STEPPED = {
     "gather calls": CALLS,
     "reduce calls": CALLS,
     "not waited": [int],
+    "begun early": [int],
     "gradient": (None, [float]),
     "alive": int,
     "largest": int,
@@ -131,6 +132,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
     judge_filled(look.into("MyHSDP.gather"), reports, right, whole=True)
     length = len(padded(right.weights[0])) // PER_NODE
     judge_reduce(look.into("MyHSDP.reduce"), [report["reduce calls"] for report in reports], 4 * length)
+    judge_begun(look, [report["begun early"] for report in reports])
     parts = padded(right.gradients[0]).chunk(PER_NODE)
     compared(
         "gradient of the shard",

@@ -120,3 +120,15 @@ def judge_waited(look: Look, counts: Sequence[Sequence[int]]) -> None:
                     means="With async_op=True it has only begun: before its wait() the result may be missing.",
                     look=look.into(f"MyHSDP.{name}")(r"async_op *= *True", r"async_op", r"gather|reduce"),
                 )
+
+
+def judge_begun(look: Look, lines: Sequence[Sequence[int]]) -> None:
+    """What the second collective of reduce() takes is what the first has made, so that has ended."""
+    for rank, own in enumerate(lines):
+        if own:
+            raise Diagnosis(
+                "begun-too-early",
+                saw=f"in reduce() rank {rank} began a collective of a tensor that another was still filling.",
+                means="It takes what the first one makes: wait() for that, and begin the second then.",
+                look=look.line(own[0]),
+            )

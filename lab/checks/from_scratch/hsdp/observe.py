@@ -11,6 +11,7 @@ from lab.checks.from_scratch.hsdp.groups import Unlike, on_all, wanted, watched
 from lab.checks.from_scratch.hsdp.net import APART, PER_NODE, RANKS, RATE, build, loss_of
 from lab.checks.from_scratch.live import LiveBytes
 from lab.checks.from_scratch.traffic import Traffic, waits_noted
+from lab.checks.from_scratch.unfinished import used_early
 from lab.ranks.rank import Rank
 
 
@@ -48,7 +49,7 @@ def train(rank: Rank) -> dict[str, Any]:
         length = -(-sum(parameter.numel() for parameter in given["weights"][0]) // PER_NODE)
         if not on_all(model.shard.numel() == length):
             return report  # gather() could only fail
-        report |= step(model, net, inputs[0], rank.rank)
+        report |= step(model, net, inputs[0], rank.rank, hsdp.__file__)
         if "gradient" not in report:
             return report
         report |= {"alive": live.now(), "largest": live.largest(), "whole after": list(held(net))}
@@ -75,7 +76,7 @@ def train_apart(rank: Rank) -> dict[str, Any]:
     return report
 
 
-def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
+def step(model: Any, net: Any, x: Tensor, rank: int, file: str | None = None) -> dict[str, Any]:
     """Gather, forward, backward, reduce. Numbers are in lists: tensors would count as alive."""
     asking = ("wait", "is_completed", "get_future")  # what says when the result of a collective is there
     with Traffic() as before, waits_noted(*asking) as gathering:
@@ -83,7 +84,7 @@ def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
     gathered = [number for parameter in net.parameters() for number in parameter.flatten().tolist()]
     if not on_all(len(gathered) == sum(shape.numel() for shape in model.shapes)):
         return {"gathered": gathered}  # what is empty cannot compute
-    with Traffic() as after, waits_noted(*asking) as reducing:
+    with Traffic() as after, waits_noted(*asking) as reducing, used_early(file) as early:
         loss_of(net, x, rank).backward()
         model.reduce()
     gradient = model.shard.grad
@@ -92,6 +93,7 @@ def step(model: Any, net: Any, x: Tensor, rank: int) -> dict[str, Any]:
         "gather calls": before.calls,
         "reduce calls": after.calls,
         "not waited": [max(0, len(before.calls) - len(gathering)), max(0, len(after.calls) - len(reducing))],
+        "begun early": early.begun,
         "gradient": None if gradient is None else gradient.tolist(),
     }
 

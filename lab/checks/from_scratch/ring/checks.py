@@ -51,7 +51,11 @@ def sums_around_a_ring(group: Group) -> None:
                 if diagnosis.name != "message-sizes-differ":
                     raise
                 if len(set(types)) < 2:
-                    raise backwards(look, diagnosis, group) or at_the_wrong_size(look, diagnosis, group) from None
+                    raise (
+                        backwards(look, diagnosis, group)
+                        or not_next_to_it(look, diagnosis, group)
+                        or at_the_wrong_size(look, diagnosis, group)
+                    ) from None
                 raise Diagnosis(
                     "buffer-of-other-type",
                     saw=diagnosis.saw,
@@ -94,6 +98,24 @@ def backwards(look: Look, told: Diagnosis, group: Group) -> Diagnosis | None:
         means="exchange() sends to the next rank, (rank + 1) % N: the parts' numbers are those of that direction.",
         look=place if named else peer_of(exchange, "send") or place,
     )
+
+
+def not_next_to_it(look: Look, told: Diagnosis, group: Group) -> Diagnosis | None:
+    """For sizes that differ because a rank talks to another one than its neighbour in a ring of all."""
+    reports = group.results[-1].reports
+    for report in reports:
+        for one in report.messages:
+            step = 1 if one.kind == "send" else -1
+            if one.kind in ("send", "recv") and one.peer != (report.rank + step) % len(reports):
+                does = "sends to" if one.kind == "send" else "receives from"
+                exchange = look.into(EXCHANGE)
+                return Diagnosis(
+                    "not-its-neighbour",
+                    saw=f"rank {report.rank} of {len(reports)} {does} rank {one.peer}; {told.saw}",
+                    means="In a ring of N ranks the next one is (rank + 1) % N, the one before (rank - 1) % N.",
+                    look=peer_of(exchange, one.kind) or exchange(r"send" if step > 0 else r"recv"),
+                )
+    return None
 
 
 def at_the_wrong_peer(look: Look, told: Diagnosis, ranks: int) -> Diagnosis:

@@ -18,7 +18,7 @@ from lab.checks.from_scratch.tensor_parallel.judge_calls import (
     judge_waited,
     not_trained,
 )
-from lab.checks.from_scratch.tensor_parallel.judge_sizes import judge_part, judge_sizes
+from lab.checks.from_scratch.tensor_parallel.judge_sizes import fresh, judge_more, judge_part, judge_sizes
 from lab.checks.from_scratch.tensor_parallel.net import (
     BATCH,
     BLOCKS,
@@ -52,18 +52,21 @@ REPORT = {
     "input gradient": (None, Tensor),
     "gradients": dict,
     "part": Tensor,
+    "outs": Tensor,
+    "more": (None, [[(Tensor, int)]]),
 }
 Weights = Sequence[Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """weights[block]; inputs and target [B, T, width], the same on all ranks; whole [2, 12], of three pieces."""
+    """weights[block]; inputs and target [B, T, width], the same on all ranks; of three pieces whole and wide."""
 
     weights: list[dict[str, Tensor]]
     inputs: Tensor
     target: Tensor
     whole: Tensor
+    wide: Tensor
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,13 @@ class Twin:
 def draw(generator: torch.Generator) -> Drawn:
     weights = draw_weights(generator)
     inputs, target = (torch.randn(BATCH, TOKENS, WIDTH, generator=generator) for _ in range(2))
-    return Drawn(weights, inputs, target, torch.randn(2, 2 * PIECES * RANKS, generator=generator))
+    whole, wide = (torch.randn(2, width, generator=generator) for width in (2 * PIECES * RANKS, 12 * PIECES))
+    return Drawn(weights, inputs, target, whole, wide)
 
 
 def sent(drawn: Drawn) -> dict[str, Any]:
     given = {"weights": drawn.weights, "inputs": drawn.inputs, "target": drawn.target}
-    return given | {"whole": drawn.whole, "pieces": PIECES}
+    return given | {"whole": drawn.whole, "wide": drawn.wide, "pieces": PIECES}
 
 
 def twin(drawn: Drawn, change: Callable[[str, Tensor], Tensor] = lambda name, value: value) -> Twin:
@@ -138,6 +142,8 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                     look=look.into("ToRanks.backward")(RETURN),
                 )
     judge_part(look.into("own_part"), [report["part"] for report in reports], drawn.whole)
+    for parts in reports[0]["more"] or ():
+        judge_more(look.into("own_part"), parts, drawn.wide)
 
 
 def judge_trained(look: Look, rank: int, report: dict[str, Any]) -> None:
@@ -186,6 +192,10 @@ def judge_output(look: Look, reports: Sequence[Any], drawn: Drawn, right: Twin) 
             "conjugates-swapped",
             "Column parallel takes the same x on all ranks (ToRanks); row parallel ends with SumOverRanks.",
             look.into(f"{COLUMN}.forward")(r"apply", RETURN),
+        )
+    if place := fresh(look, reports[0], drawn.weights[0]):
+        raise says(
+            "not-of-the-whole", "A rank's weights are a part of the whole layer's: take it, draw none.", place
         )
     piece = drawn.weights[0][CUT[0]].chunk(RANKS)[0]
     at = look(r"query_key_value\b.*=", r"query_key_value")

@@ -1,6 +1,6 @@
 """Judges what a rank keeps of a block that is cut, and of a tensor by itself."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -109,3 +109,52 @@ def judge_part(look: Look, parts: Sequence[Tensor], whole: Tensor) -> None:
                 means="Pieces and parts of them lie along `dim`, whichever that is.",
                 look=look(r"chunk|split|narrow", RETURN),
             )
+
+
+def judge_more(look: Look, parts: Sequence[Any], whole: Tensor) -> None:
+    """Of another number of ranks each gets a part of each piece, and nobody what another one has."""
+    ranks = len(parts)
+    each = whole.shape[1] // PIECES
+    shape, taken = [len(whole), whole.shape[1] // ranks], torch.zeros(whole.shape[1], dtype=torch.int64)
+    for rank, part in enumerate(parts):
+        saw = f"of a {list(whole.shape)} with {PIECES} pieces rank {rank} of {ranks} "
+        if isinstance(part, int):
+            saw += "gets an error."
+        elif list(part.shape) != shape:
+            saw += f"keeps a {list(part.shape)} in place of {shape}."
+        else:
+            same = (part.T[:, None] == whole.T[None]).all(dim=2)
+            taken += same.sum(dim=0)
+            if [int(piece.sum()) for piece in same.split(each, dim=1)] == [each // ranks] * PIECES and (
+                int(taken.max()) < 2
+            ):
+                continue
+            saw += "keeps columns that another rank has, or other ones than of each piece."
+        raise Diagnosis(
+            "cut-for-two-ranks",
+            saw=saw,
+            means="Each piece is cut into as many parts as there are ranks, and each rank has one of its own.",
+            look=for_two(look)
+            or (look.line(part) if isinstance(part, int) else look(r"chunk|split|narrow", RETURN)),
+        )
+
+
+def for_two(look: Look) -> str:
+    """Where a function has a number of ranks that is written there, or asks for the other one of two; or ""."""
+    written = look(r"(?<![\w.\[])2(?![\w.:])", r"\b1 - rank|rank (==|!=|>|<) \d|\bnot rank|rank \^|\bif rank\b")
+    return written if line_of(written) else ""
+
+
+def fresh(look: Look, report: dict[str, Any], whole: Mapping[str, Tensor]) -> str:
+    """Where a layer makes weights of its own, if a rank has numbers that the whole layer has not; "" if not."""
+    keys, biases, outs = report["keys"], report["key biases"], report["outs"]
+    for kind, own, name in ((COLUMN, keys, CUT[0]), (ROW, outs, CUT[2]), (COLUMN, biases, CUT[1])):
+        if float(torch.isin(own, whole[name]).float().mean()) > 0.5:  # some are the same by chance
+            continue
+        init = look.into(f"{kind}.__init__")
+        word = name.rpartition(".")[2]
+        drawn = r"(init\.\w+|uniform|normal|zero|fill|ones|constant)_\("
+        made = r"rand|zeros|ones|empty|nn\.Linear\(|super\(\).*features|reset_parameters"
+        place = init(rf"{drawn}.*\b{word}\b|\b{word}\b.*{drawn}", rf"{word}\b.*({made})", drawn, made)
+        return place if line_of(place) else init(rf"\b{word}\b.*=")
+    return ""

@@ -10,6 +10,7 @@ from lab.training.networks.vit import TransformerBlock
 RANKS, BLOCKS, WIDTH, TOKENS, BATCH = 2, 2, 128, 3, 2  # two heads of 64
 STEPS, RATE = 2, 0.02
 PIECES = 3  # of a tensor's second dimension
+MORE_RANKS = (3, 4)  # that own_part() alone is asked about, too
 
 # What each rank has a part of; of the rest it has all.
 CUT = (

@@ -1,14 +1,29 @@
 """What ranks observe of a block that is cut: its parameters, its all-reduces, and the numbers of two steps."""
 
-from collections.abc import Mapping
+import os
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
+import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from torch import nn
 
 from lab.checks.from_scratch.origin import made_noted
-from lab.checks.from_scratch.tensor_parallel.net import COLUMN, CUT, RATE, ROW, STEPS, WHOLE_BIASES, build, loss_of
+from lab.checks.from_scratch.tensor_parallel.net import (
+    COLUMN,
+    CUT,
+    MORE_RANKS,
+    RATE,
+    ROW,
+    STEPS,
+    WHOLE_BIASES,
+    build,
+    loss_of,
+)
 from lab.checks.from_scratch.traffic import Traffic, waited_for
 from lab.ranks.rank import Rank
 
@@ -18,7 +33,7 @@ def train(rank: Rank) -> dict[str, Any]:
     module = rank.student("from_scratch.tensor_parallel")
     given = rank.receive()
     parts = build(given["weights"])
-    with made_noted(module, (COLUMN, ROW)) as made:
+    with made_noted(module, (COLUMN, ROW)) as made, Traffic() as making:
         for block in parts:
             module.parallelize(block)
     blocks = nn.ModuleList(parts)
@@ -32,6 +47,7 @@ def train(rank: Rank) -> dict[str, Any]:
         "biases": {n: p.detach().clone() for n, p in parts[0].named_parameters() if n in WHOLE_BIASES},
         "losses": [],
         "unwaited": [],
+        "outs": parts[0].attention.out.weight.detach().clone(),
     }
     whole = torch.tensor([is_whole(given["weights"][0], report["sizes"])])
     dist.all_reduce(whole)
@@ -59,7 +75,33 @@ def train(rank: Rank) -> dict[str, Any]:
                 "gradients": {name: p.grad.clone() for name, p in blocks.named_parameters() if p.grad is not None},
             }
         optimizer.step()
-    return report | {"part": module.own_part(given["whole"], 1, given["pieces"]).detach().clone()}
+    report["part"] = module.own_part(given["whole"], 1, given["pieces"]).detach().clone()
+    if making.calls:  # what is cut with a collective cannot be cut for ranks that are not there
+        return report | {"more": None}
+    return report | {"more": [parts_of(module, given["wide"], given["pieces"], ranks) for ranks in MORE_RANKS]}
+
+
+def parts_of(module: Any, whole: torch.Tensor, pieces: int, ranks: int) -> list[Any]:
+    """What own_part() gives each of so many ranks; in place of one that raises an error, its line."""
+    found: list[Any] = []
+    for rank in range(ranks):
+        with as_one_of(ranks, rank):
+            try:
+                found.append(module.own_part(whole, 1, pieces).detach().clone())
+            except (IndexError, ValueError, RuntimeError, AssertionError) as error:
+                frames = traceback.extract_tb(error.__traceback__)
+                found.append(next((one.lineno for one in reversed(frames) if one.filename == module.__file__), 0))
+    return found
+
+
+@contextmanager
+def as_one_of(ranks: int, rank: int) -> Iterator[None]:
+    """In its context this process takes itself for one of another number of ranks."""
+    group: Any = c10d.ProcessGroup
+    said = {"WORLD_SIZE": str(ranks), "RANK": str(rank)}
+    asked: dict[str, Any] = {"size": lambda *_: ranks, "rank": lambda *_: rank}
+    with mock.patch.multiple(group, **asked), mock.patch.dict(os.environ, said):
+        yield
 
 
 def cut_layers(block: nn.Module) -> dict[str, nn.Module]:

@@ -10,7 +10,7 @@ from lab.checks.from_scratch.zero.draw import RANKS, draw, sent
 from lab.checks.from_scratch.zero.judge import judge
 from lab.checks.from_scratch.zero.judge_kept import LOST
 from lab.checks.from_scratch.zero.observe import train
-from lab.checks.from_scratch.zero.places import lost_at
+from lab.checks.from_scratch.zero.places import buffer_at, lost_at
 from lab.grading.check import Group, Order, check
 from lab.grading.diagnosis import Diagnosis
 
@@ -20,6 +20,10 @@ EMPTY = "With fewer parameters than ranks there are shares without any: for thos
 # what goes wrong there in silence.
 NEEDS_ORDER = r"view size is not compatible|use \.reshape"
 COMPARED = "`in` and == compare what the tensors hold, number by number: use `is`, or a set of id(parameter)."
+
+# Of a collective that ranks have called with as many numbers.
+OTHER_TYPES = r"called \w+ at \S+ with (\[[\d, ]*\]) of (\w+), .*with \1 of (\w+)"
+TYPES = "What comes in has the parameters' type: torch.empty(n) is float32, on the CPU, whatever they are."
 
 
 @check("9.3", "each of three ranks has the states of its share, and all have the weights of one process")
@@ -37,6 +41,14 @@ def shares_the_states(group: Group) -> None:
         try:
             reports = group.observe(Order(train, RANKS, sent(drawn), timeout=LIMIT))
         except Diagnosis as told:
+            types = re.search(OTHER_TYPES, searchable(told.saw))
+            if types and types[2] != types[3]:
+                raise Diagnosis(
+                    "buffer-of-other-type",
+                    saw=re.sub(r"^`.*at times: ", "", told.saw),
+                    means=TYPES,
+                    look=buffer_at(hand_out),
+                ) from None
             if not re.search(NEEDS_ORDER, searchable(told.saw)):
                 raise
             reports = group.observe(Order(train, RANKS, sent(drawn, contiguous=True), timeout=LIMIT))

@@ -12,7 +12,7 @@ from lab.checks.common.report import expect, expect_as_many, numbers
 from lab.checks.common.syntax import rebound, repeated
 from lab.checks.common.tensors import close, example
 from lab.checks.from_scratch.zero.draw import CASES, STEPS, Drawn, twin
-from lab.checks.from_scratch.zero.judge_kept import judge_calls, judge_early, judge_states
+from lab.checks.from_scratch.zero.judge_kept import judge_calls, judge_copied, judge_early, judge_states
 from lab.checks.from_scratch.zero.places import SHARE, copied_into, kept_parameters, merged, moved_on, too_late
 from lab.grading.diagnosis import Diagnosis, unusable_report
 from lab.grading.parts import compared
@@ -25,6 +25,7 @@ REPORT = [
         "calls": [{"name": str, "bytes": int}],
         "held": int,
         "lost": int,
+        "copied early": [int],
         "gradients left": int,
         "known": int,
         "groups": int,
@@ -48,6 +49,7 @@ def judge(look: Look, reports: Sequence[Any], drawn: Drawn) -> None:
                 raise unusable_report("a rank reported other tensors than the weights")
         judge_owners(look, [one["owners"] for one in found], drawn.weights[number])
         judge_order(look, [one["shares"] for one in found])
+        judge_copied(look, [one["copied early"] for one in found])
         judge_weights(look, found, drawn, number)
         judge_early(look, [one["lost"] for one in found], CASES[number].name)
         judge_states(look, found, drawn, number)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from lab.checks.common.look import Look
-from lab.checks.common.look_around import first_of
+from lab.checks.common.look_around import first_of, in_classes, in_helpers, leads_to
 from lab.checks.common.report import numbers
 from lab.checks.common.syntax import changed_in_loop
 from lab.checks.from_scratch.zero.draw import CASES, Drawn, whole_states
@@ -30,6 +30,20 @@ def judge_early(look: Look, lost: Sequence[int], name: str) -> None:
             means=LOST,
             look=lost_at(look.into(INIT)),
         )
+
+
+def judge_copied(look: Look, lines: Sequence[Sequence[int]]) -> None:
+    """What comes from another rank is there before it is copied."""
+    for rank, own in enumerate(lines):
+        if own:
+            hand_out = look.into(HAND_OUT)
+            place = leads_to(hand_out, r"\.copy_\(|\.data\b")
+            raise Diagnosis(
+                "copied-before-wait",
+                saw=f"rank {rank} copied {len(own)} times from a tensor whose broadcast nobody had waited for.",
+                means="With async_op=True it has only begun: wait() for it first, and copy then.",
+                look=place or look.line(own[0]),
+            )
 
 
 def judge_states(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case: int) -> None:
@@ -66,7 +80,7 @@ def judge_states(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case
                 "dealt-out-by-count",
                 saw=f"{said}.",
                 means="Each share has as many parameters; what counts is how many numbers each has so far.",
-                look=look.into("divide")(r"\blen\b|%", r"append|\+=", r"^for "),
+                look=in_turn(look.into("divide")),
             )
         raise Diagnosis(
             "unbalanced",
@@ -74,6 +88,17 @@ def judge_states(look: Look, found: Sequence[dict[str, Any]], drawn: Drawn, case
             means="The fullest rank decides how much memory is needed: give the largest parameters away first.",
             look=look.into("divide")(r"sort", r"^for "),
         )
+
+
+def in_turn(look: Look) -> str:
+    """Where the next share is chosen, in the function, a helper of it, or a class that it uses."""
+    by_count = r"\blen\b|%"
+    return (
+        in_helpers(look, by_count)
+        or in_classes(look, r"%")
+        or in_classes(look, r"\blen\b")
+        or look(r"append|\+=", r"^for ")
+    )
 
 
 def dealt_out(owners: Sequence[Sequence[int]], weights: Weights, ranks: int) -> bool:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from lab.checks.from_scratch.traffic import Traffic
+from lab.checks.from_scratch.unfinished import used_early
 from lab.checks.from_scratch.zero.draw import CASES, STEPS, Case, give, states_bytes
 from lab.ranks.rank import Rank
 
@@ -27,7 +28,7 @@ def train_one(
     own = {id(one) for group in wrapped.optimizer.param_groups for one in group["params"]}
     lost = sum(id(one) in own and not wrapped.optimizer.state.get(one) for one in early)
     give(parameters, gradients[0], 0)
-    with Traffic() as traffic:
+    with Traffic() as traffic, used_early(zero.__file__) as early_use:
         wrapped.step()
     held = states_bytes(wrapped.optimizer)
     after = [[parameter.detach().clone() for parameter in parameters]]
@@ -46,6 +47,7 @@ def train_one(
         "calls": traffic.calls,
         "held": held,
         "lost": lost,
+        "copied early": early_use.copied,
         "groups": len(optimizer.param_groups),
         "in groups": in_two_groups(wrapped.optimizer),
         "gradients left": sum(parameter.grad is not None for parameter in parameters),

@@ -1,6 +1,7 @@
 """Where in zero.py to look for what a judge has found."""
 
 from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers
 
 SHARE = r"\[.params.\]\s*="  # where a group gets its share
 
@@ -43,3 +44,10 @@ def copied_into(look: Look) -> str:
     """Where hand_out() writes to what flatten() or the like has made, in a line or under a name of its own."""
     made = r"(flatten|reshape|ravel|contiguous|clone|to)\("
     return look(rf"{made}.*\)(\.(copy_|set_|data)|\[.*\] ?=)", rf"{made}", r"copy_", last=True)
+
+
+def buffer_at(look: Look) -> str:
+    """Where hand_out() or a helper makes what comes in, of a type that nobody asked for; or where it is sent."""
+    made = r"\b(empty|zeros|ones|full)\((?!.*dtype)"
+    other = r"\.(float|half|double|bfloat16|to|type)\(|float32"
+    return in_helpers(look, made) or in_helpers(look, other) or look(r"empty|zeros", r"broadcast")
