@@ -9,7 +9,7 @@ from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
 from lab.checks.common.look_values import falls_off
 from lab.checks.common.report import expect, expect_as_many, remembered
-from lab.checks.data.judge_nccl import judge_firsts, judge_left, loads_ahead
+from lab.checks.data.judge_nccl import barrier_of_some, judge_firsts, judge_left, loads_ahead
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
@@ -231,6 +231,8 @@ def judge_order(
         )
     saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
     passed = {rank for rank in early if "barrier" in names[rank][: names[rank].index("load")]}
+    if any(report["partial"] for report in reports):
+        raise barrier_of_some(look, f"{saw[:-1]}: it had only waited for a group of some ranks.")
     if not passed and "def " not in (asked_variable := look(r"environ|getenv|get_node_local_rank")):
         raise rank_from_torchrun(saw, asked_variable)
     if not passed and "def " not in (file := look(FILES)):
@@ -246,13 +248,6 @@ def judge_order(
             saw=f"{saw[:-1]}: it had waited for a word of another rank.",
             means="It waits for the rank that gives it, which need not have waited: a barrier is for every rank.",
             look=word,
-        )
-    if any(report["partial"] for report in reports):
-        raise Diagnosis(
-            "barrier-of-some",
-            saw=f"{saw[:-1]}: the barrier was that of a group of some ranks only.",
-            means="A barrier holds up the ranks of its group; to all others it is nothing. Take the one of all.",
-            look=look(r"new_group|split_group|group\s*=", r"barrier\("),
         )
     if not passed and "def " not in (lock := look(LOCKS)):
         raise Diagnosis(

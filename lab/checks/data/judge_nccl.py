@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.words import rank_list
-from lab.checks.common.look import Look
-from lab.checks.common.look_around import swallows
+from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers, swallows
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
+from lab.checks.data.observe_loading import PER_NODE
 from lab.grading import hang
 from lab.grading.diagnosis import Diagnosis
 from lab.ranks.reports import RankReport
 
-NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int], "src": int}
+NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int], "src": int, "of": int}
 
 ASKED_AS = {"calls": [NCCL_CALL], "told": bool, "load_error": (None, ERROR), "load_failed": bool}
 
@@ -57,7 +58,34 @@ def judge_nccl(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> Non
                 means="A GPU's number counts on its machine, a rank over all: without it, setup()'s is taken.",
                 look=look(r"device_ids"),
             )
+    judge_group(look, given, reports)
     judge_word(look, given, [call["call"] for call in reports[0][0]["calls"]], reports[0][0]["calls"])
+
+
+def barrier_of_some(look: Look, saw: str) -> Diagnosis:
+    return Diagnosis(
+        "barrier-of-some",
+        saw=saw,
+        means="A barrier holds up the ranks of its group; to all others it is nothing. Take the one of all.",
+        look=look(
+            r"barrier\((?!\)|async_op|device_ids|timeout)",
+            r"(?<!new_)(?<!\w)group\s*=(?!=)",
+            r"new_(sub)?group|split_group|mesh",
+            r"barrier\(",
+        ),
+    )
+
+
+def judge_group(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> None:
+    """Who waits once waits for every rank: the first one may be on any machine that shares the disk."""
+    for report in reports[0]:
+        waits = [call for call in report["calls"] if call["call"] != "load"]
+        if len(waits) == 1 and 0 < waits[0]["of"] < given["world_size"]:
+            raise barrier_of_some(
+                look,
+                f"rank {given['rank']} of {given['world_size']}, on a machine with {given['gpus']} GPUs, only came "
+                f"to {waits[0]['call']}() of a group of {waits[0]['of']}.",
+            )
 
 
 def judge_word(look: Look, given: dict[str, Any], names: list[str], calls: list[dict[str, Any]]) -> None:
@@ -166,6 +194,15 @@ def judge_firsts(
             saw=f"{firsts}: rank {unended[0]} came to the barrier before its load() had ended.",
             means="The barrier lets the others go on when the first one has come to it: load() must be over then.",
             look=look(r"submit\(|Thread\(|\.start\(|Process\(", r"barrier\("),
+        )
+    alone = {rank for rank in range(len(reports)) if rank % PER_NODE == 0}
+    if went == alone != set(layout) and line_of(asked := in_helpers(look, r"(?i)local_?(rank|id)")):
+        raise Diagnosis(
+            "rank-0-instead-of-is-first",
+            saw=f"{firsts}, but {rank_list(sorted(alone))}, each the first of its node, called load() before the "
+            "barrier.",
+            means="Nodes may share a disk, and then one process is enough: is_first alone says who goes first.",
+            look=asked,
         )
     if went == {0, *layout} and 0 in others:
         raise Diagnosis(
