@@ -706,7 +706,8 @@ bank.wrong(
 bank.wrong(
     "other-on-ranks",
     "the logits of all ranks",
-    result=f"{IMPORTED}import torch\nlogits = self.classifier(x)\nif not dist.is_initialized():\n    return logits\n"
+    result=f"{IMPORTED}import torch\nlogits = self.classifier(x)\n"
+    "if not dist.is_initialized():\n    return logits\n"
     "parts = [torch.empty_like(logits) for _ in range(dist.get_world_size())]\n"
     "dist.all_gather(parts, logits)\nreturn torch.cat(parts)",
     slow=True,

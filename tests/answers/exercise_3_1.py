@@ -911,3 +911,26 @@ return dataset
     },
     slow=True,
 )
+
+# ---- sent to the others, after another collective
+
+GATHERED = "firsts = [False] * dist.get_world_size()\ndist.all_gather_object(firsts, is_first)\n"
+bank.wrong(
+    "others-do-not-load",
+    "sent by the first one that all have found",
+    whole={
+        "3.1": GATHERED + "box = [load() if is_first else None]\ndist.barrier()\n"
+        "dist.broadcast_object_list(box, src=firsts.index(True))\nreturn box[0]"
+    },
+    slow=True,
+)
+bank.wrong(
+    "others-do-not-load",
+    "handed out by the first one, as one of many",
+    whole={
+        "3.1": GATHERED + "mine, dataset = [None], None\nif is_first:\n    dataset = load()\n"
+        "copies = [dataset] * dist.get_world_size()\n"
+        "dist.scatter_object_list(mine, copies if is_first else None, src=firsts.index(True))\nreturn mine[0]"
+    },
+    slow=True,
+)

@@ -9,14 +9,14 @@ from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
 from lab.checks.common.look_values import falls_off
 from lab.checks.common.report import expect, expect_as_many, remembered
-from lab.checks.data.judge_nccl import barrier_of_some, judge_firsts, judge_left, loads_ahead
+from lab.checks.data.judge_nccl import SENDING, barrier_of_some, handed_on, judge_firsts, judge_left, loads_ahead
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
 from lab.ranks.reports import GroupResult
 
 RECEIVE, MESSAGES = r"\b(i?recv|recv_object_list)\(", r"\b(i?(recv|send)|(recv|send)_object_list)\("
-SENDING, OBJECTS = r"broadcast|gather|scatter", r"_object"
+OBJECTS = r"_object"
 FILES = r"\bexists\(|is_file\(|isfile\(|\bglob\(|listdir\("
 LOCKS = r"flock|lockf|lock\(|\.acquire\("
 IN_ORDER = "the first before the others"
@@ -134,7 +134,7 @@ def judge_counts(
             look, f"{firsts}: on rank {min(kept)} load_once() returned what an earlier call had loaded."
         )
     idle = [rank for rank in ranks if "load" not in names[rank]]
-    sent = look(SENDING)
+    sent = handed_on(look) or look(SENDING)
     if idle and re.search(OBJECTS, searchable(sent)):
         raise Diagnosis(
             "others-do-not-load",
@@ -171,7 +171,7 @@ def judge_counts(
                 "others-do-not-load",
                 saw=f"{firsts}: rank {rank} never called load().",
                 means="The disk is what the processes share: sending a data set around costs memory and time.",
-                look=look(r"broadcast|gather|scatter", r"load\(\)"),
+                look=handed_on(look) or look(SENDING, r"load\(\)"),
             )
         if not reports[rank]["own_result"]:
             kind = reports[rank]["type"]

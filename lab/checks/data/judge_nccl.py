@@ -1,14 +1,17 @@
 """Judges load_once(): who goes first, what it asks of nccl and of a GPU, which a check has not; its errors."""
 
+import ast
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lab.base.source import searchable
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import in_helpers, swallows
+from lab.checks.common.look_around import in_helpers, swallows, with_helpers
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
+from lab.checks.common.syntax import calls_of, names_in
 from lab.checks.data.observe_loading import PER_NODE
 from lab.grading import hang
 from lab.grading.diagnosis import Diagnosis
@@ -17,6 +20,8 @@ from lab.ranks.reports import RankReport
 NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int], "src": int, "of": int}
 
 ASKED_AS = {"calls": [NCCL_CALL], "told": bool, "load_error": (None, ERROR), "load_failed": bool}
+
+SENDING = r"broadcast|gather|scatter"
 
 OF_ONE_RANK = (
     "broadcast",
@@ -76,6 +81,24 @@ def barrier_of_some(look: Look, saw: str) -> Diagnosis:
     )
 
 
+def handed_on(look: Look) -> str:
+    """The place of the first collective that is given what load() gave, or what was made of it; "" without one."""
+    for node in with_helpers(look):
+        loads = node.args.args[0].arg if node.args.args else ""
+        held: set[str] = set()
+        for part in sorted(ast.walk(node), key=lambda part: getattr(part, "lineno", 0)):
+            if isinstance(part, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and part.value:
+                targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+                if calls_of(part.value, loads) or names_in(part.value) & held:
+                    held |= {name for target in targets for name in names_in(target)}
+            elif isinstance(part, ast.Call):
+                given = [*part.args, *(keyword.value for keyword in part.keywords)]
+                sends = re.search(SENDING, searchable(ast.unparse(part.func)))
+                if sends and any(calls_of(one, loads) or names_in(one) & held for one in given):
+                    return look.line(part.lineno)
+    return ""
+
+
 def judge_group(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> None:
     """Who waits once waits for every rank: the first one may be on any machine that shares the disk."""
     for report in reports[0]:
@@ -83,8 +106,8 @@ def judge_group(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> No
         if len(waits) == 1 and 0 < waits[0]["of"] < given["world_size"]:
             raise barrier_of_some(
                 look,
-                f"rank {given['rank']} of {given['world_size']}, on a machine with {given['gpus']} GPUs, only came "
-                f"to {waits[0]['call']}() of a group of {waits[0]['of']}.",
+                f"rank {given['rank']} of {given['world_size']}, on a machine with {given['gpus']} GPUs, only "
+                f"came to {waits[0]['call']}() of a group of {waits[0]['of']}.",
             )
 
 

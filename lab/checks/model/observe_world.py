@@ -14,7 +14,7 @@ from lab.ranks.rank import Rank
 
 
 def forward_in_world(rank: Rank) -> list[dict[str, Any]]:
-    """For each batch the logits alone, and then in a process group: {"alone", "in_world", "error" in the group}."""
+    """Of each batch the logits alone, and in a process group: {"alone", "in_world", "error" in the group}."""
     model = rank.student("model")
     given = rank.receive()
     cnn = model.CNN()
