@@ -149,7 +149,7 @@ def _of_a_node(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | 
     """Told of the first line that asks for a number of its node, if with all ranks on one nothing is wrong."""
     numbers = "" if group.env else asks_for_its_node(check.exercise, group.code)
     place = numbers or ("" if group.env else counts_gpus(check.exercise, group.code))
-    if not place or "device" in diagnosis.name or "gpu" in diagnosis.name:  # a GPU is one of its node
+    if not place or any(word in diagnosis.name for word in ("device", "gpu", "barrier-of-some")):  # own to a node
         return None
     env: dict[str, str | None] = {**dict.fromkeys(LOCAL), ONE_NODE: "1"}
     if left_with(env, check, group) not in _WITHOUT_LOCAL:

@@ -678,3 +678,43 @@ bank.wrong(
     flatten="x = x.reshape(len(x), -1)\nx = x.cumsum(dim=0)",
     slow=True,
 )
+
+# ---- as one rank of several
+
+IMPORTED = "import os\nimport torch.distributed as dist\n"
+bank.wrong(
+    "other-on-ranks",
+    "the rank's part, cut out of what is its part",
+    loop=f"{IMPORTED}if dist.is_initialized():\n"
+    "    x = x.chunk(dist.get_world_size())[dist.get_rank()]\nfor block in self.blocks:",
+    slow=True,
+)
+bank.wrong(
+    "other-on-ranks",
+    "every world-size-th image, by the launcher's variables",
+    loop=f'{IMPORTED}world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))\n'
+    "x = x[rank::world]\nfor block in self.blocks:",
+    slow=True,
+)
+bank.wrong(
+    "other-on-ranks",
+    "a batch that the ranks can share evenly",
+    check=f"{IMPORTED}assert x.shape[1:] == (3, 32, 32), x.shape\n"
+    "if dist.is_initialized():\n    assert len(x) % dist.get_world_size() == 0, len(x)",
+    slow=True,
+)
+bank.wrong(
+    "other-on-ranks",
+    "the logits of all ranks",
+    result=f"{IMPORTED}import torch\nlogits = self.classifier(x)\n"
+    "if not dist.is_initialized():\n    return logits\n"
+    "parts = [torch.empty_like(logits) for _ in range(dist.get_world_size())]\n"
+    "dist.all_gather(parts, logits)\nreturn torch.cat(parts)",
+    slow=True,
+)
+bank.right(
+    "only rank 0 says what it has got",
+    check=f"{IMPORTED}if not dist.is_initialized() or dist.get_rank() == 0:\n    print(len(x))\n"
+    "assert x.shape[1:] == (3, 32, 32), x.shape",
+    slow=True,
+)

@@ -422,3 +422,35 @@ bank.wrong(
     leave="group = dist.group.WORLD\ndel group",
     slow=True,
 )
+
+# ---- put off
+
+LATER = "def leave():\n    if dist.is_initialized():\n        dist.destroy_process_group()\n"
+bank.wrong(
+    "group-not-destroyed",
+    "when the program ends",
+    whole={"2.3a": f"import atexit\n{LATER}\natexit.register(leave)"},
+    slow=True,
+)
+bank.wrong(
+    "group-not-destroyed",
+    "when the program ends, as a decorator",
+    whole={"2.3a": "import atexit\n@atexit.register\n" + LATER},
+    slow=True,
+)
+bank.wrong(
+    "group-not-destroyed",
+    "with the last reference to something",
+    leave="import weakref\nweakref.finalize(dist.group.WORLD, dist.destroy_process_group)",
+    slow=True,
+)
+bank.wrong("group-not-destroyed", "a function that nobody calls", whole={"2.3a": LATER}, slow=True)
+bank.right("a function within, called at once", whole={"2.3a": f"{LATER}\nleave()"}, slow=True)
+bank.right(
+    "a stack's callback",
+    whole={
+        "2.3a": "import contextlib\nwith contextlib.ExitStack() as stack:\n"
+        "    if dist.is_initialized():\n        stack.callback(dist.destroy_process_group)"
+    },
+    slow=True,
+)

@@ -840,3 +840,97 @@ return result if is_first else load()
     },
     slow=True,
 )
+
+# ---- a barrier for the ranks of a node: several nodes may share a disk
+
+IN_A_GROUP = """
+if is_first:
+    dataset = load()
+dist.barrier(group=group)
+if not is_first:
+    dataset = load()
+return dataset
+"""
+BY_NODE = """
+import os
+per_node = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
+group, _ = dist.new_subgroups(per_node)
+"""
+bank.wrong("barrier-of-some", "a barrier for each node", whole={"3.1": BY_NODE + IN_A_GROUP}, slow=True)
+bank.wrong(
+    "barrier-of-some",
+    "a barrier for each host",
+    whole={
+        "3.1": """
+import socket
+hosts = [None] * dist.get_world_size()
+dist.all_gather_object(hosts, socket.gethostname())
+for host in sorted(set(hosts)):
+    made = dist.new_group([rank for rank, one in enumerate(hosts) if one == host])
+    if host == socket.gethostname():
+        group = made
+"""
+        + IN_A_GROUP
+    },
+    slow=True,
+)
+bank.wrong(
+    "barrier-of-some",
+    "a barrier for as many ranks as there are GPUs",
+    whole={
+        "3.1": "import torch\n"
+        "group, _ = dist.new_subgroups(torch.cuda.device_count() or dist.get_world_size())" + IN_A_GROUP
+    },
+    slow=True,
+)
+bank.wrong(
+    "barrier-of-some",
+    "an all_reduce for each node",
+    whole=replaced({"3.1": BY_NODE + IN_A_GROUP}, ("dist.barrier(", f"import torch\ndist.all_reduce({ON_GPU}, ")),
+    slow=True,
+)
+bank.right(
+    "a barrier for each node, and then one for all",
+    whole=replaced({"3.1": BY_NODE + IN_A_GROUP}, ("group=group)", "group=group)\ndist.barrier()")),
+    slow=True,
+)
+bank.wrong(
+    "rank-0-instead-of-is-first",
+    "the first of each node",
+    whole={
+        "3.1": """
+import os
+ahead = int(os.environ.get("LOCAL_RANK", dist.get_rank())) == 0
+if ahead:
+    dataset = load()
+dist.barrier()
+if not ahead:
+    dataset = load()
+return dataset
+"""
+    },
+    slow=True,
+)
+
+# ---- sent to the others, after another collective
+
+GATHERED = "firsts = [False] * dist.get_world_size()\ndist.all_gather_object(firsts, is_first)\n"
+bank.wrong(
+    "others-do-not-load",
+    "sent by the first one that all have found",
+    whole={
+        "3.1": GATHERED + "box = [load() if is_first else None]\ndist.barrier()\n"
+        "dist.broadcast_object_list(box, src=firsts.index(True))\nreturn box[0]"
+    },
+    slow=True,
+)
+bank.wrong(
+    "others-do-not-load",
+    "handed out by the first one, as one of many",
+    whole={
+        "3.1": GATHERED + "mine, dataset = [None], None\nif is_first:\n    dataset = load()\n"
+        "copies = [dataset] * dist.get_world_size()\n"
+        "dist.scatter_object_list(mine, copies if is_first else None, src=firsts.index(True))\nreturn mine[0]"
+    },
+    slow=True,
+)

@@ -848,3 +848,28 @@ bank.wrong(
     whole=replaced(STRAIGHT, ("seed=seed, ", "num_replicas=2, rank=dist.get_rank() % 2, seed=seed, ")),
     slow=True,
 )
+
+# ---- a number of workers of its own
+
+SHARED_OUT = "shared = (num_workers + world_size - 1) // world_size\n"
+bank.wrong(
+    "num-workers-ignored",
+    "the workers shared out among the ranks",
+    workers=SHARED_OUT + "workers = dict(num_workers=shared, **loader_options)",
+    slow=True,
+)
+bank.wrong(
+    "num-workers-ignored",
+    "the workers shared out among the ranks, in each call",
+    workers=SHARED_OUT,
+    train=TRAIN.replace("**workers", "num_workers=shared, **loader_options"),
+    valid=VALID.replace("**workers", "num_workers=shared, **loader_options"),
+    slow=True,
+)
+bank.wrong(
+    "num-workers-ignored",
+    "fewer workers for validation",
+    workers="for_validation = num_workers // 2\nworkers = dict(num_workers=num_workers, **loader_options)",
+    valid=VALID.replace("**workers", "num_workers=for_validation, **loader_options"),
+    slow=True,
+)

@@ -1,5 +1,6 @@
 """Judges what get_dataloaders() makes of its arguments, of seed 0 and of numbers that do not fit."""
 
+import ast
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from lab.base.words import rank_list
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import error_place, error_text, numbers
+from lab.checks.common.syntax import assignments, calls_of
 from lab.checks.data.draw import DrawnLoaders
 from lab.checks.data.judge_loader import VALID_LOADER, judge_validation_loader
 from lab.checks.data.judge_order import OF_ONE_RANK, judge_order_alone
@@ -74,6 +76,28 @@ def judge_seed_zero(look: Look, asked: DrawnLoaders, results: dict[str, list[dic
         )
 
 
+def workers_made(look: Look, *, of: int) -> str:
+    """Where the number of workers was computed that a DataLoader is given, or a dict for it; "" where none was.
+
+    Args:
+        of: leave out so many DataLoaders, the first ones.
+    """
+    _, _, node = look.source()
+    values: list[ast.expr] = []
+    for given in ast.walk(node) if node else ():
+        if isinstance(given, ast.Dict):
+            pairs = zip(given.keys, given.values, strict=True)
+            values += [one for key, one in pairs if isinstance(key, ast.Constant) and key.value == "num_workers"]
+        elif isinstance(given, ast.Call) and given not in calls_of(node, "DataLoader")[:of]:  # type: ignore[arg-type]
+            values += [one.value for one in given.keywords if one.arg == "num_workers"]
+    for value in sorted(values, key=lambda value: value.lineno):
+        if not isinstance(value, ast.Name):
+            return look.line(value.lineno)
+        if made := [line for line in assignments(node, value.id) if line < value.lineno]:  # type: ignore[arg-type]
+            return look.line(max(made))
+    return ""
+
+
 def judge_workers(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         if result["num_workers"] != [asked.workers, asked.workers]:
@@ -83,7 +107,8 @@ def judge_workers(look: Look, asked: DrawnLoaders, results: Sequence[dict[str, A
                 saw=f"num_workers={asked.workers} was asked for; on rank {rank} the training loader has {train}, "
                 f"the validation loader {valid}.",
                 means="--num-workers would change nothing, and decoding images would hold up the GPU.",
-                look=look(
+                look=workers_made(look, of=(1 if train == asked.workers else 0))
+                or look(
                     VALID_LOADER
                     if train == asked.workers
                     else r"^(?!.*(num_workers|DataLoader)).*\*\*loader_options",

@@ -9,14 +9,14 @@ from lab.base.words import rank_list
 from lab.checks.common.look import Look, at
 from lab.checks.common.look_values import falls_off
 from lab.checks.common.report import expect, expect_as_many, remembered
-from lab.checks.data.judge_nccl import judge_firsts, judge_left, loads_ahead
+from lab.checks.data.judge_nccl import SENDING, barrier_of_some, handed_on, judge_firsts, judge_left, loads_ahead
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.explain import rank_from_torchrun
 from lab.grading.parts import compared, part
 from lab.ranks.reports import GroupResult
 
 RECEIVE, MESSAGES = r"\b(i?recv|recv_object_list)\(", r"\b(i?(recv|send)|(recv|send)_object_list)\("
-SENDING, OBJECTS = r"broadcast|gather|scatter", r"_object"
+OBJECTS = r"_object"
 FILES = r"\bexists\(|is_file\(|isfile\(|\bglob\(|listdir\("
 LOCKS = r"flock|lockf|lock\(|\.acquire\("
 IN_ORDER = "the first before the others"
@@ -134,7 +134,7 @@ def judge_counts(
             look, f"{firsts}: on rank {min(kept)} load_once() returned what an earlier call had loaded."
         )
     idle = [rank for rank in ranks if "load" not in names[rank]]
-    sent = look(SENDING)
+    sent = handed_on(look) or look(SENDING)
     if idle and re.search(OBJECTS, searchable(sent)):
         raise Diagnosis(
             "others-do-not-load",
@@ -171,7 +171,7 @@ def judge_counts(
                 "others-do-not-load",
                 saw=f"{firsts}: rank {rank} never called load().",
                 means="The disk is what the processes share: sending a data set around costs memory and time.",
-                look=look(r"broadcast|gather|scatter", r"load\(\)"),
+                look=handed_on(look) or look(SENDING, r"load\(\)"),
             )
         if not reports[rank]["own_result"]:
             kind = reports[rank]["type"]
@@ -231,6 +231,8 @@ def judge_order(
         )
     saw = f"{firsts}: rank {early[0]} called load() before the first one's load() had ended."
     passed = {rank for rank in early if "barrier" in names[rank][: names[rank].index("load")]}
+    if any(report["partial"] for report in reports):
+        raise barrier_of_some(look, f"{saw[:-1]}: it had only waited for a group of some ranks.")
     if not passed and "def " not in (asked_variable := look(r"environ|getenv|get_node_local_rank")):
         raise rank_from_torchrun(saw, asked_variable)
     if not passed and "def " not in (file := look(FILES)):
@@ -246,13 +248,6 @@ def judge_order(
             saw=f"{saw[:-1]}: it had waited for a word of another rank.",
             means="It waits for the rank that gives it, which need not have waited: a barrier is for every rank.",
             look=word,
-        )
-    if any(report["partial"] for report in reports):
-        raise Diagnosis(
-            "barrier-of-some",
-            saw=f"{saw[:-1]}: the barrier was that of a group of some ranks only.",
-            means="A barrier holds up the ranks of its group; to all others it is nothing. Take the one of all.",
-            look=look(r"new_group|split_group|group\s*=", r"barrier\("),
         )
     if not passed and "def " not in (lock := look(LOCKS)):
         raise Diagnosis(

@@ -1,21 +1,27 @@
 """Judges load_once(): who goes first, what it asks of nccl and of a GPU, which a check has not; its errors."""
 
+import ast
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lab.base.source import searchable
 from lab.base.words import rank_list
-from lab.checks.common.look import Look
-from lab.checks.common.look_around import swallows
+from lab.checks.common.look import Look, line_of
+from lab.checks.common.look_around import in_helpers, swallows, with_helpers
 from lab.checks.common.report import ERROR, error_text, expect, expect_as_many
+from lab.checks.common.syntax import calls_of, names_in
+from lab.checks.data.observe_loading import PER_NODE
 from lab.grading import hang
 from lab.grading.diagnosis import Diagnosis
 from lab.ranks.reports import RankReport
 
-NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int], "src": int}
+NCCL_CALL = {"call": str, "gloo": bool, "cpu": bool, "devices": [int], "src": int, "of": int}
 
 ASKED_AS = {"calls": [NCCL_CALL], "told": bool, "load_error": (None, ERROR), "load_failed": bool}
+
+SENDING = r"broadcast|gather|scatter"
 
 OF_ONE_RANK = (
     "broadcast",
@@ -57,7 +63,52 @@ def judge_nccl(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> Non
                 means="A GPU's number counts on its machine, a rank over all: without it, setup()'s is taken.",
                 look=look(r"device_ids"),
             )
+    judge_group(look, given, reports)
     judge_word(look, given, [call["call"] for call in reports[0][0]["calls"]], reports[0][0]["calls"])
+
+
+def barrier_of_some(look: Look, saw: str) -> Diagnosis:
+    return Diagnosis(
+        "barrier-of-some",
+        saw=saw,
+        means="A barrier holds up the ranks of its group; to all others it is nothing. Take the one of all.",
+        look=look(
+            r"barrier\((?!\)|async_op|device_ids|timeout)",
+            r"(?<!new_)(?<!\w)group\s*=(?!=)",
+            r"new_(sub)?group|split_group|mesh",
+            r"barrier\(",
+        ),
+    )
+
+
+def handed_on(look: Look) -> str:
+    """The place of the first collective that is given what load() gave, or what was made of it; "" without one."""
+    for node in with_helpers(look):
+        loads = node.args.args[0].arg if node.args.args else ""
+        held: set[str] = set()
+        for part in sorted(ast.walk(node), key=lambda part: getattr(part, "lineno", 0)):
+            if isinstance(part, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and part.value:
+                targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+                if calls_of(part.value, loads) or names_in(part.value) & held:
+                    held |= {name for target in targets for name in names_in(target)}
+            elif isinstance(part, ast.Call):
+                given = [*part.args, *(keyword.value for keyword in part.keywords)]
+                sends = re.search(SENDING, searchable(ast.unparse(part.func)))
+                if sends and any(calls_of(one, loads) or names_in(one) & held for one in given):
+                    return look.line(part.lineno)
+    return ""
+
+
+def judge_group(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> None:
+    """Who waits once waits for every rank: the first one may be on any machine that shares the disk."""
+    for report in reports[0]:
+        waits = [call for call in report["calls"] if call["call"] != "load"]
+        if len(waits) == 1 and 0 < waits[0]["of"] < given["world_size"]:
+            raise barrier_of_some(
+                look,
+                f"rank {given['rank']} of {given['world_size']}, on a machine with {given['gpus']} GPUs, only "
+                f"came to {waits[0]['call']}() of a group of {waits[0]['of']}.",
+            )
 
 
 def judge_word(look: Look, given: dict[str, Any], names: list[str], calls: list[dict[str, Any]]) -> None:
@@ -166,6 +217,15 @@ def judge_firsts(
             saw=f"{firsts}: rank {unended[0]} came to the barrier before its load() had ended.",
             means="The barrier lets the others go on when the first one has come to it: load() must be over then.",
             look=look(r"submit\(|Thread\(|\.start\(|Process\(", r"barrier\("),
+        )
+    alone = {rank for rank in range(len(reports)) if rank % PER_NODE == 0}
+    if went == alone != set(layout) and line_of(asked := in_helpers(look, r"(?i)local_?(rank|id)")):
+        raise Diagnosis(
+            "rank-0-instead-of-is-first",
+            saw=f"{firsts}, but {rank_list(sorted(alone))}, each the first of its node, called load() before the "
+            "barrier.",
+            means="Nodes may share a disk, and then one process is enough: is_first alone says who goes first.",
+            look=asked,
         )
     if went == {0, *layout} and 0 in others:
         raise Diagnosis(

@@ -1,5 +1,8 @@
 """What ranks observe of load_once(): who loads when."""
 
+import os
+import platform
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +18,12 @@ PATIENCE = 20.0  # seconds to wait for another rank that may never come
 
 
 HEAD_START = 1.0  # seconds the first one's load takes at most, to see whether the others wait for it
+PER_NODE = 2  # ranks of each of the nodes that there seem to be
+
+_OF_GROUPS = (
+    *("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather", "scatter"),
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+)
 
 
 def watch_loading(rank: Rank) -> list[dict[str, Any]]:
@@ -22,6 +31,7 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
     board = Board(rank)
     board.record_barriers()
     board.shorten_sleep()
+    seem_on_nodes(rank.rank, rank.world_size)
     data = rank.student("data")
     reports: list[dict[str, Any]] = []
     tokens: list[Loaded] = []
@@ -46,6 +56,28 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
         if not board.meet():
             break  # others hang in there; the judge sees them
     return reports
+
+
+def seem_on_nodes(rank: int, world_size: int) -> None:
+    """Have launchers and the machine say that the ranks are on several nodes, with PER_NODE of them each.
+
+    Not where a wrong answer is tried again without a launcher's word of nodes. To be called before a student's
+    module can take a function by name.
+    """
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        return
+    each = min(PER_NODE, world_size)
+    node, place = divmod(rank, each)
+    nodes, host = world_size // each, f"node{node}"
+    numbers = {
+        "LOCAL_RANK": place, "LOCAL_WORLD_SIZE": each, "GROUP_RANK": node, "SLURM_LOCALID": place,
+        "SLURM_NTASKS_PER_NODE": each, "SLURM_NODEID": node, "SLURM_NNODES": nodes,
+    }  # fmt: skip
+    os.environ.update({name: str(number) for name, number in numbers.items()})
+    os.environ.update(SLURM_TASKS_PER_NODE=f"{each}(x{nodes})", SLURMD_NODENAME=host)
+    system = os.uname()
+    os.uname = lambda: os.uname_result((system.sysname, host, *tuple(system)[2:]))
+    socket.gethostname = platform.node = lambda: host
 
 
 def loading(board: "Board", token: object, is_first: bool) -> Callable[[], object]:
@@ -86,7 +118,7 @@ class Board:
         self.events: list[tuple[str, float]] = []
         self.slept = False  # the student's code has called time.sleep
         self.not_awaited = False  # it has begun a barrier with async_op=True, which does not wait by itself
-        self.partial = False  # it has come to a barrier of a group that does not hold all ranks
+        self.partial = False  # it has come to a barrier, or the like, of a group without some of the ranks
         self._rank, self._code = rank.rank, str(rank.code)
         self._others = [other for other in range(rank.world_size) if other != rank.rank]
         self._store = dist.distributed_c10d._get_default_store()
@@ -134,14 +166,17 @@ class Board:
         """In the first one's load: give the others the time to do what they should not do yet.
 
         Each of them loads too early, or is seen to come to a barrier. If this rank has a barrier behind it,
-        they may have come from there too, so only loads count.
+        they may have come from there too, so only loads count; and so they do behind a barrier of some ranks.
         """
         self.wait(HEAD_START, "load", *([] if self._barriers else ["barrier 1"]))
+        if any(self.noted("partial", other) for other in self._others):
+            self.wait(HEAD_START, "load")
 
     def record_barriers(self) -> None:
         """Note every barrier. To be called before a student's module can take the function by name."""
-        for name in ("barrier", "monitored_barrier"):
-            recorded = self._recorded(getattr(dist, name))
+        for name in ("barrier", "monitored_barrier", *_OF_GROUPS):
+            wrapped = self._of_group if name in _OF_GROUPS else self._recorded
+            recorded = wrapped(getattr(dist, name))
             setattr(dist, name, recorded)
             setattr(dist.distributed_c10d, name, recorded)
 
@@ -160,14 +195,26 @@ class Board:
     def _recorded(self, barrier: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             self._barriers += 1
+            self._note_group(args, kwargs)
             self.note(f"barrier {self._barriers}")
-            group = kwargs.get("group") or next(iter(args), None)
-            self.partial |= group is not None and dist.get_world_size(group) < dist.get_world_size()
             result = barrier(*args, **kwargs)
             self.not_awaited |= result is not None
             return result
 
         return recorded
+
+    def _of_group(self, collective: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            self._note_group(args, kwargs)
+            return collective(*args, **kwargs)
+
+        return noting
+
+    def _note_group(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        groups = [one for one in (*args, *kwargs.values()) if isinstance(one, dist.ProcessGroup)]
+        if any(group.size() < dist.get_world_size() for group in groups):
+            self.partial = True
+            self._store.set(self._key("partial", self._rank), "1")
 
     def _key(self, what: str, rank: int) -> str:
         return f"check {self._page}: rank {rank}: {what}"
@@ -175,6 +222,7 @@ class Board:
 
 def fail_to_load(rank: Rank) -> dict[str, Any]:
     """Call load_once, as the only rank, with a load that raises."""
+    seem_on_nodes(rank.rank, rank.world_size)
     data = rank.student("data")
     message = rank.receive()
     calls = 0

@@ -50,6 +50,7 @@ class Calls:
     def __init__(self) -> None:
         self.noted: list[dict[str, Any]] = []
         self.fails = False  # whether every collective ends in an error
+        self._real_group = dist.new_group
         for name in ("barrier", "monitored_barrier", *_OF_TENSORS, *_OF_OBJECTS):
             self._put(name, self._noting(name))
         self._put("new_group", self._new_group)
@@ -57,7 +58,7 @@ class Calls:
         self._put("is_nccl_available", lambda: True)
 
     def load(self) -> object:
-        self.noted.append({"call": "load", "gloo": False, "cpu": False, "devices": [], "src": -1})
+        self.noted.append({"call": "load", "gloo": False, "cpu": False, "devices": [], "src": -1, "of": 0})
         return object()
 
     @staticmethod
@@ -65,9 +66,12 @@ class Calls:
         for module in (dist, dist.distributed_c10d):
             setattr(module, name, function)
 
-    @staticmethod
-    def _new_group(*_: Any, **given: Any) -> Any:
-        return _GlooGroup() if given.get("backend") == "gloo" else dist.group.WORLD
+    def _new_group(self, ranks: list[int] | None = None, *args: Any, **given: Any) -> Any:
+        gloo = "gloo" in (given.get("backend"), *args)
+        some = ranks is not None and len(set(ranks)) < dist.get_world_size()
+        if gloo and not some:
+            return _GlooGroup()
+        return self._real_group(ranks, backend="fake") if some else dist.group.WORLD
 
     def _noting(self, name: str) -> Callable[..., Any]:
         def noting(*args: Any, **kwargs: Any) -> Any:
@@ -80,6 +84,7 @@ class Calls:
                     "cpu": name in _OF_TENSORS and any(leaf.is_cpu for leaf in leaves if isinstance(leaf, Tensor)),
                     "devices": [one for one in devices if isinstance(one, int)],
                     "src": kwargs["src"] if isinstance(kwargs.get("src"), int) else -1,
+                    "of": min((one.size() for one in leaves if isinstance(one, dist.ProcessGroup)), default=0),
                 }
             )
             if name in _OF_OBJECTS:

@@ -1,16 +1,20 @@
 """Judges is_main_process(), and what cleanup() leaves behind."""
 
+import ast
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from lab.base.source import searchable
 from lab.checks.common.look import Look, line_of
-from lab.checks.common.look_around import value_outside
+from lab.checks.common.look_around import value_outside, with_helpers
 from lab.checks.common.report import ERROR, error_place, error_text, expect, expect_as_many, fail
+from lab.checks.common.syntax import calls_of
 from lab.checks.distributed_utils.draw import SRUN_AND_TORCHRUN
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared, part
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 LEAVES = "leaves the group"
 LINE = (r"\bif not\b.*is_initialized(?!.*return)", r"destroy", r"is_initialized")
@@ -82,6 +86,32 @@ def instead(look: Look) -> str:
     return place if line_of(place) and not look.mentions("destroy_process_group") else ""
 
 
+def put_off(look: Look) -> str:
+    """Where what destroys the group is handed to something that may call it later, as to atexit.register().
+
+    Or where a function within the function does so, and nobody calls it; "" where there is neither.
+    """
+    _, _, node = look.source()
+    parts = list(ast.walk(node)) if node else []
+    functions = (one for one in (*parts, *with_helpers(look)[1:]) if isinstance(one, _Function))
+    inner = [one for one in functions if one is not node and calls_of(one, "destroy_process_group")]
+    leaving = {"destroy_process_group", *(one.name for one in inner)}
+
+    def named(value: ast.expr) -> bool:
+        value = value.body if isinstance(value, ast.Lambda) else value
+        value = value.func if isinstance(value, ast.Call) else value
+        return ast.unparse(value).rpartition(".")[2] in leaving
+
+    for call in (one for one in parts if isinstance(one, ast.Call)):
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if any(named(one) for one in given if not isinstance(one, ast.Call)):
+            return look.line(call.lineno)
+    for one in inner:
+        if one in parts and not calls_of(node, one.name):  # type: ignore[arg-type]
+            return look.line(min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)]))
+    return ""
+
+
 def judge_asking(look: Look, reports: Sequence[dict[str, Any]], values: Sequence[dict[str, Any]]) -> None:
     """is_main_process() tells of the group that is there now, and needs no other rank for that.
 
@@ -115,7 +145,8 @@ def judge_asking(look: Look, reports: Sequence[dict[str, Any]], values: Sequence
 
 def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
     """All ranks have left their group."""
-    line = _guard(look) or instead(look) or look(*LINE)
+    later = put_off(look)
+    line = later or _guard(look) or instead(look) or look(*LINE)
     for rank, report in enumerate(reports):
         first = report["left"][0]
         if first["error"] and re.search(LEFT_BY_OTHERS, searchable(first["error"]["message"])):
@@ -131,7 +162,9 @@ def judge_left(look: Look, reports: Sequence[dict[str, Any]]) -> None:
             raise Diagnosis(
                 "group-not-destroyed",
                 saw=f"rank {rank}: the process group is still there after cleanup().",
-                means="NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
+                means="If that is called at all, it is too late: when cleanup() comes back the group must be gone."
+                if later
+                else "NCCL warns about leaked resources, and a rank that ends can leave the others hanging.",
                 look=line,
             )
 

@@ -7,9 +7,13 @@ import torch
 
 from lab.checks.common.look import Look
 from lab.checks.common.tiny import fresh_generator
-from lab.checks.model.judge_network import judge_network
+from lab.checks.model.judge_network import LOGITS, judge_network
+from lab.checks.model.judge_world import judge_world
 from lab.checks.model.observe import IMAGE, run_network
 from lab.grading.check import Group, Order, check
+from lab.grading.parts import part
+
+FORWARD_IN_WORLD = "lab.checks.model.observe_world:forward_in_world"  # what it imports only ranks need
 
 
 @check("1.1", "takes batches of any size and gives one row of logits an image")
@@ -25,3 +29,12 @@ def any_batch_size(group: Group) -> None:
     }
     reports = group.observe(Order(run_network, 1, given, set_up_process_group=False))
     judge_network(look, reports, sizes, given)
+    world_size = random.randrange(3, 6)
+    world = {
+        "batches": [given["batches"][0], given["batches"][-1]],
+        "rank": random.randrange(1, world_size),
+        "world_size": world_size,
+    }
+    with part(LOGITS):
+        order = Order(FORWARD_IN_WORLD, 1, world, set_up_process_group=False)
+        judge_world(look, world, group.observe(order))
