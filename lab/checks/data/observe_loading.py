@@ -5,7 +5,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -38,6 +38,7 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
     for layout in rank.receive()["layouts"]:
         board.turn_over()
         token = Loaded()
+        board.hold_back(layout)
         result = data.load_once(loading(board, token, rank.rank in layout), is_first=rank.rank in layout)
         events = [{"what": what.split()[0], "time": when} for what, when in board.events]
         reports.append(
@@ -138,10 +139,17 @@ class Board:
     def noted(self, what: str, rank: int) -> bool:
         return self._store.check([self._key(what, rank)])
 
-    def wait(self, seconds: float, *whats: str) -> bool:
-        """Whether every other rank has noted one of these in time."""
+    def hold_back(self, firsts: Sequence[int]) -> None:
+        """Let those that go first come last: who does not wait for them is early every time, not by chance."""
+        if self._rank in firsts:
+            others = [other for other in self._others if other not in firsts]
+            self.wait(HEAD_START, "load", "barrier 1", "collective", "done", ranks=others)
+
+    def wait(self, seconds: float, *whats: str, ranks: Sequence[int] | None = None) -> bool:
+        """Whether every other rank, or each of `ranks`, has noted one of these in time."""
         end = time.monotonic() + seconds
-        while not all(any(self.noted(what, other) for what in whats) for other in self._others):
+        expected = self._others if ranks is None else ranks
+        while not all(any(self.noted(what, other) for what in whats) for other in expected):
             if time.monotonic() > end:
                 return False
             time.sleep(0.002)
@@ -206,6 +214,7 @@ class Board:
     def _of_group(self, collective: Callable[..., Any]) -> Callable[..., Any]:
         def noting(*args: Any, **kwargs: Any) -> Any:
             self._note_group(args, kwargs)
+            self._store.set(self._key("collective", self._rank), "1")
             return collective(*args, **kwargs)
 
         return noting
