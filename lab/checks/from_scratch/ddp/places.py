@@ -19,5 +19,10 @@ def broadcast_list(look: Look, kind: str) -> str:
 
 
 def left_to_begin(look: Look) -> str:
-    """The `if` in finish() that the buckets which are left are begun under; "" where they are under none."""
-    return look.into("MyDDP.finish").under(r"\b_begin\(")
+    """The `if` in finish() that the buckets which are left are begun under; "" where they are under none.
+
+    Where that asks for no_sync(), as it should, the loop that begins them.
+    """
+    finish = look.into("MyDDP.finish")
+    place = finish.under(r"\b_begin\(")
+    return finish(r"^while\b", r"^for\b.*begun", r"^for\b") if "syncs" in place else place
