@@ -39,7 +39,11 @@ def watch_loading(rank: Rank) -> list[dict[str, Any]]:
         board.turn_over()
         token = Loaded()
         board.hold_back(layout)
-        result = data.load_once(loading(board, token, rank.rank in layout), is_first=rank.rank in layout)
+        try:
+            result = data.load_once(loading(board, token, rank.rank in layout), is_first=rank.rank in layout)
+        except Exception:
+            board.tell("raised")  # so that nobody is held back for this rank
+            raise
         events = [{"what": what.split()[0], "time": when} for what, when in board.events]
         reports.append(
             {
@@ -134,6 +138,10 @@ class Board:
 
     def note(self, what: str) -> None:
         self.events.append((what, time.monotonic()))
+        self.tell(what)
+
+    def tell(self, what: str) -> None:
+        """Let the other ranks know, and nobody else."""
         self._store.set(self._key(what, self._rank), "1")
 
     def noted(self, what: str, rank: int) -> bool:
@@ -143,7 +151,7 @@ class Board:
         """Let those that go first come last: who does not wait for them is early every time, not by chance."""
         if self._rank in firsts:
             others = [other for other in self._others if other not in firsts]
-            self.wait(HEAD_START, "load", "barrier 1", "collective", "done", ranks=others)
+            self.wait(HEAD_START, "load", "barrier 1", "collective", "done", "raised", ranks=others)
 
     def wait(self, seconds: float, *whats: str, ranks: Sequence[int] | None = None) -> bool:
         """Whether every other rank, or each of `ranks`, has noted one of these in time."""
@@ -214,7 +222,7 @@ class Board:
     def _of_group(self, collective: Callable[..., Any]) -> Callable[..., Any]:
         def noting(*args: Any, **kwargs: Any) -> Any:
             self._note_group(args, kwargs)
-            self._store.set(self._key("collective", self._rank), "1")
+            self.tell("collective")
             return collective(*args, **kwargs)
 
         return noting
@@ -223,7 +231,7 @@ class Board:
         groups = [one for one in (*args, *kwargs.values()) if isinstance(one, dist.ProcessGroup)]
         if any(group.size() < dist.get_world_size() for group in groups):
             self.partial = True
-            self._store.set(self._key("partial", self._rank), "1")
+            self.tell("partial")
 
     def _key(self, what: str, rank: int) -> str:
         return f"check {self._page}: rank {rank}: {what}"
