@@ -29,6 +29,7 @@ ALLOWED = {
     "base/startup.py": "begins at its own import where there is no /proc",
     "base/user_ids.py": "for sandboxes of root only, which are Linux's",
     "runs/records/lock.py": "a machine and a process are known by less where there is no /proc",
+    "checks/data/observe_loading.py": "names the host of a pretended node, in each function that tells it",
     "training/stepping/compiling.py": "which compiler PyTorch looks for",
     "ranks/confine.py": "runs inside bubblewrap only; hide_memory() does nothing where there is no prctl",
     "ranks/sandbox.py": "starts bubblewrap; refuses with a sentence elsewhere",

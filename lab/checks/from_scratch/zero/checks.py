@@ -45,7 +45,7 @@ def shares_the_states(group: Group) -> None:
             if types and types[2] != types[3]:
                 raise Diagnosis(
                     "buffer-of-other-type",
-                    saw=re.sub(r"^`.*at times: ", "", told.saw),
+                    saw=re.sub(r"^`.*at times: ", "", searchable(told.saw)),
                     means=TYPES,
                     look=buffer_at(hand_out),
                 ) from None
