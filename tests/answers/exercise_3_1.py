@@ -804,10 +804,7 @@ bank.wrong(
     },
     slow=True,
 )
-bank.right(
-    "an error of the first one is raised behind the barrier",
-    whole={
-        "3.1": """
+BEHIND_THE_BARRIER = """
 result, error = None, None
 if is_first:
     try:
@@ -819,25 +816,11 @@ if error is not None:
     raise error
 return result if is_first else load()
 """
-    },
-)
+bank.right("an error of the first one is raised behind the barrier", whole={"3.1": BEHIND_THE_BARRIER})
 bank.wrong(
     "error-swallowed",
     "an error of the first one is printed behind the barrier",
-    whole={
-        "3.1": """
-result, error = None, None
-if is_first:
-    try:
-        result = load()
-    except BaseException as e:
-        error = e
-dist.barrier()
-if error is not None:
-    print(f"loading failed: {error}")
-return result if is_first else load()
-"""
-    },
+    whole={"3.1": BEHIND_THE_BARRIER.replace("raise error", 'print(f"loading failed: {error}")')},
     slow=True,
 )
 
