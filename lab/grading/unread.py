@@ -183,25 +183,20 @@ def _names_in(target: ast.expr) -> list[str]:
 
 
 def unread(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:
-    """Told of the first line that reduces what nobody reads, or makes copies for that; None: there is none."""
-    seen = diagnosis, check, group
-    told = _of_a_line(
+    """Of the first line that reduces or sends what nobody reads, or makes copies for that; None: there is none."""
+    return _of_a_line(
         copies_sent,
         UNREAD,
         "makes copies, and nothing reads them when they have been sent or summed",
         "A collective writes to what it is given: hand it the tensors themselves, or write the copies back.",
-        seen,
+        (diagnosis, check, group),
     ) or _of_a_line(
         unread_results,
         UNREAD,
-        "reduces a tensor that nothing reads afterwards",
+        "hands a collective a tensor that nothing reads afterwards",
         "A collective writes to the tensor that it is given: keep that in a variable, and go on with it.",
-        seen,
+        (diagnosis, check, group),
     )
-    if told is None or "broadcast" not in told.look:
-        return told
-    saw = told.saw.replace(" reduces a tensor", " sends a tensor", 1)
-    return Diagnosis(told.name, saw=saw, means=told.means, look=told.look, details=told.details)
 
 
 def dropped(diagnosis: Diagnosis, check: Check, group: Group) -> Diagnosis | None:

@@ -11,6 +11,7 @@ from lab.checks.common.meta_device import META, pretending, put_on_meta, runs_el
 from lab.checks.common.pretended_gpu import GPU, asks_for_another, pretended_gpu
 from lab.checks.common.tensors import close
 
+LAID_OUT = torch.preserve_format
 SUMS = {
     "on its device": (lambda loss: dist.all_reduce(torch.zeros(2, device=META) + loss), ""),
     "on the CPU": (lambda loss: dist.all_reduce(torch.zeros(2)), "all_reduce was given a tensor on the CPU"),
@@ -28,6 +29,10 @@ SUMS = {
     ),
     "compared": (
         lambda loss: dist.all_reduce(torch.zeros(int(loss.equal(loss)) + torch.allclose(loss, loss, rtol=0.1))),
+        "all_reduce was given a tensor on the CPU",
+    ),
+    "read with arguments": (
+        lambda loss: dist.all_reduce(torch.from_numpy(loss.numpy(force=True)) + loss.cpu(memory_format=LAID_OUT)),
         "all_reduce was given a tensor on the CPU",
     ),
     "mixed": (

@@ -189,20 +189,17 @@ def pretending(
 
         return collective
 
-    def made_up(real: Callable[..., Any], value: Callable[[Tensor], Any]) -> Callable[..., Any]:
-        return lambda tensor, *args: value(tensor) if tensor.is_meta else real(tensor, *args)
-
-    def made_up_of_two(real: Callable[..., Any], value: Callable[..., Any]) -> Callable[..., Any]:
+    def made_up(real: Callable[..., Any], value: Callable[..., Any]) -> Callable[..., Any]:
         def told(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
             return (value if tensor.is_meta else real)(tensor, *args, **kwargs)
 
         return told
 
-    fakes: dict[str, Callable[[Tensor], Any]] = {
+    fakes: dict[str, Callable[..., Any]] = {
         "item": lambda tensor: 1.0 if tensor.is_floating_point() else 1,
         "tolist": lambda tensor: on_cpu(tensor).add(1).tolist(),
-        "cpu": on_cpu,
-        "numpy": lambda tensor: on_cpu(tensor).numpy(),
+        "cpu": lambda tensor, **_: on_cpu(tensor),
+        "numpy": lambda tensor, **_: on_cpu(tensor).numpy(),
         "__float__": lambda tensor: 1.0,
         "__int__": lambda tensor: 1,
         "__bool__": lambda tensor: True,
@@ -219,7 +216,7 @@ def pretending(
         stack.enter_context(of_pytorch.patch(meta_nonzero_assume_all_nonzero=True))  # type: ignore[attr-defined]
         for module in (torch, Tensor):
             for name, value in of_two.items():
-                stack.enter_context(mock.patch.object(module, name, made_up_of_two(getattr(module, name), value)))
+                stack.enter_context(mock.patch.object(module, name, made_up(getattr(module, name), value)))
         for name, value in fakes.items():
             stack.enter_context(mock.patch.object(Tensor, name, made_up(getattr(Tensor, name), value)))
         stack.enter_context(mock.patch.object(Tensor, "to", moved))

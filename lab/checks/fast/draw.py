@@ -26,6 +26,7 @@ from lab.checks.common.tiny import (
 WARM_UP, LATER = 3, 4  # steps before the recording, and after it
 STEADY = 0.02  # of what a comparison tolerates
 SIDE = 4  # pixels of an image of 8.3
+LARGE = 40_000  # images: as many as real data sets have
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from lab.checks.common.look import Look, line_of
 from lab.checks.common.report import ERROR, expect, expect_as_many, fail, numbers
 from lab.checks.common.tensors import number
-from lab.checks.fast.draw import SIDE, order_of
+from lab.checks.fast.draw import LARGE, SIDE, order_of
 from lab.checks.fast.judge_copies import ELSEWHERE, judge_copies, judge_kept, judge_other_data
 from lab.grading.diagnosis import Diagnosis
 from lab.grading.parts import compared
@@ -59,15 +59,15 @@ def judge_batches(look: Look, reports: Sequence[Any], given: dict[str, Any]) -> 
 def judge_large(look: Look, init: Look, large: dict[str, Any]) -> None:
     """A data set of more images than 16 bits can count."""
     if large["error"]:
-        fail(large["error"], "an epoch of 40000 images", look)
+        fail(large["error"], f"an epoch of {LARGE} images", look)
     if not large["value"]:
         return
     expect_as_many([large["value"]], 2)
     said, came = large["value"]
-    short = r"\b[u]?int(8|16)\b|\.(short|half|char|byte)\(|b?float16"
+    short = r"\bu?int(8|16)\b|\.(short|half|char|byte)\(|b?float16"
     raise Diagnosis(
         "order-in-too-few-bits",
-        saw=f"of 40000 images an epoch had number {came} where the sampler said {said}.",
+        saw=f"of {LARGE} images an epoch had number {came} where the sampler said {said}.",
         means="int16 counts to 32767, and real data sets have more images: an order is of int64.",
         look=place if line_of(place := look(short)) else init(short, r"sampler"),
     )

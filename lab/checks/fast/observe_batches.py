@@ -15,10 +15,8 @@ from torch.utils.data.distributed import DistributedSampler
 from lab.checks.common.attempt import attempt, dtype, stepped
 from lab.checks.common.meta_device import META, line_in
 from lab.checks.common.tiny import CPU
-from lab.checks.fast.draw import other_data
+from lab.checks.fast.draw import LARGE, other_data
 from lab.ranks.rank import Rank
-
-LARGE = 40_000  # images: as many as real data sets have
 
 
 class Moves(TorchDispatchMode):

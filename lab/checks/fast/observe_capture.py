@@ -80,14 +80,12 @@ def another_model(capture_step: Callable[..., Any], given: dict[str, Any], devic
     """Whether a second model, with batches of the same shape, is changed by the warm-up; and by a later step."""
     net = TinyNet(batchnorm=True).to(device)
     first, *rest = [tuple(part.to(device, copy=True) for part in own[0]) for own in given["batches"]]
-    changed, before = [], on_cpu(net.state_dict())
+    states = [on_cpu(net.state_dict())]
     step = capture_step(net, make_optimizer(net), [first, *rest[: given["warm_up"] - 1]])
-    for act in (lambda: None, lambda: step(*rest[-1])):
-        act()
-        now = on_cpu(net.state_dict())
-        changed.append(any(not now[name].equal(before[name]) for name in now))
-        before = now
-    return changed
+    states.append(on_cpu(net.state_dict()))
+    step(*rest[-1])
+    states.append(on_cpu(net.state_dict()))
+    return [any(not now[name].equal(before[name]) for name in now) for before, now in pairwise(states)]
 
 
 def captured_elsewhere(capture_step: Callable[..., Any], given: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ def judge_world(look: Look, given: dict[str, Any], reports: Sequence[Any]) -> No
         elif now.shape != alone.shape:
             saw = f"{where} gave a result of shape {list(now.shape)}"
         elif not torch.allclose(now, alone, atol=1e-5, equal_nan=True):
-            saw = f"{where} gave others"
+            saw = f"{where} gave other logits"
         else:
             continue
         asked = next((place for one in PARTS if line_of(place := in_helpers(look, one))), "")

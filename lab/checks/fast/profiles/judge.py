@@ -160,8 +160,6 @@ def place_of(look: Look, name: str) -> str:
         named = asked_for(look, first)
         return own or (named if line_of(named) else "") or chosen_key(look) or look(*PRIORITY, RETURN)
     by_sign = look(*PLACES[name]) if name in PLACES else ""
-    if name == "order-of-the-profile":
-        by_sign = look(r"\w\[(0|-1)\]\.what|\[\w+\.what\b.*\]\[(0|-1)\]")
     if name == "gaps-as-input":
         by_sign = look(r"['\"]input['\"](?!\s*:)", last=True)
     return by_sign if line_of(by_sign) else chosen_key(look) or look(*PRIORITY, RETURN)
@@ -186,6 +184,7 @@ PLACES = {
     "one-end-ends-all": (r"discard\(|remove\(|\.pop\(|\bdel ", r"^\w+\[\w+\] = ", r"False|\.end\b"),
     "inner-end-taken": (r"^[^=<>!]*= (?!.*max\().*(\bend\b|\[[12]\])", r"\.end\b"),
     "last-of-causes": (r"reversed|::-1|\bmax\(", r"^\w+ = \w+$"),
+    "order-of-the-profile": (r"\w\[(0|-1)\]\.what|\[\w+\.what\b.*\]\[(0|-1)\]",),
     "last-piece-only": (r"\] = ",),
     "pieces-counted": (r"\+= ?1(\.0)?$|Counter|count\(",),
 }
